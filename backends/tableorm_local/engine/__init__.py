@@ -1,0 +1,9 @@
+"""
+The embedded engine: tables, queues and blobs in one SQLite file. Imports nothing of ours but the protocol and the
+stores' contract.
+"""
+
+from .engine import Engine
+from .faults import OpenError, Reason
+
+__all__ = ["Engine", "OpenError", "Reason"]

@@ -1,0 +1,124 @@
+"""
+What SQLite and the operating system report, in the words of stores: the one place that translates foreign errors.
+"""
+
+import errno
+from enum import Enum, auto
+
+import apsw
+
+from tableorm.protocol.codes import Code, Fault
+
+__all__ = [
+    "OpenError",
+    "Reason",
+    "busy",
+    "fault_from",
+    "is_missing_table",
+    "open_error_from",
+    "read_only",
+    "table_not_found",
+]
+
+
+class Reason(Enum):
+    """Why a database does not open."""
+
+    UNSUPPORTED = auto()
+    DENIED = auto()
+    UNAVAILABLE = auto()
+
+
+class OpenError(Exception):
+    """
+    A database that cannot be opened.
+
+    Args:
+        reason: Of which sort the obstacle is.
+        message: Which file, what is wrong, what to do.
+    """
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(reason, message)
+        self.reason, self.message = reason, message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def is_missing_table(error: apsw.Error) -> bool:
+    """Whether a statement failed because another connection dropped its table."""
+    return isinstance(error, apsw.SQLError) and str(error).startswith("no such table")
+
+
+def table_not_found() -> Fault:
+    """The service's answer when a table is missing."""
+    return Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
+
+
+def fault_from(error: BaseException, name: str) -> Fault:
+    """
+    The fault that tells a caller about `error` in the database `name`.
+    """
+    if isinstance(error, Fault):
+        return error
+    if isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno in _FULL):
+        return Fault(
+            Code.SERVER_BUSY,
+            f"{name}: the disk is full; nothing was written. Free space (deleting rows or tables makes room inside the "
+            "file), then try again.",
+        )
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return busy(name)
+    if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, PermissionError)):
+        return read_only(name)
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+        return Fault(Code.INTERNAL_ERROR, f"{name}: the file is damaged ({error}); restore it from a backup.")
+    if isinstance(error, (apsw.IOError, apsw.CantOpenError, OSError)):
+        return Fault(
+            Code.INTERNAL_ERROR,
+            f"{name}: the operating system failed to read or write the file ({error}); check the disk.",
+        )
+    return Fault(Code.INTERNAL_ERROR, f"{name}: unexpected {type(error).__name__}: {error}.")
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def busy(name: str) -> Fault:
+    """The fault of a request that waited for another process until its time was up."""
+    return Fault(
+        Code.SERVER_BUSY,
+        f"{name}: another process holds the write lock and did not give it back in time; try again, or open with a "
+        "longer `timeout`.",
+    )
+
+
+def read_only(name: str) -> Fault:
+    """The fault of a write where only reading is possible."""
+    return Fault(
+        Code.AUTHORIZATION_FAILURE,
+        f"{name}: opened for reading only, because the permissions of the file or its folder allow no more; nothing "
+        "was written. Make both writable, then open it again.",
+    )
+
+
+def open_error_from(error: apsw.Error | OSError, name: str) -> OpenError:
+    """
+    The error that tells why opening the database `name` failed.
+    """
+    if isinstance(error, apsw.NotADBError):
+        return OpenError(Reason.UNSUPPORTED, f"{name} is not a database; give the path of another file.")
+    if isinstance(error, (PermissionError, apsw.PermissionsError, apsw.ReadOnlyError, apsw.AuthError)):
+        return OpenError(
+            Reason.DENIED, f"{name}: permission denied; allow this user to read the file and to write to its folder."
+        )
+    if isinstance(error, apsw.CorruptError):
+        return OpenError(Reason.UNAVAILABLE, f"{name} is damaged ({error}); restore it from a backup.")
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return OpenError(
+            Reason.UNAVAILABLE, f"{name} is locked by another process; close that, or open with a longer `timeout`."
+        )
+    if isinstance(error, apsw.FullError):
+        return OpenError(Reason.UNAVAILABLE, f"{name}: the disk is full; free space, then open it again.")
+    return OpenError(Reason.UNAVAILABLE, f"{name} cannot be opened ({error}); check its folder and the disk.")

@@ -1,0 +1,275 @@
+"""
+Opening files: only our own, never changing another's, and creating what is not there.
+"""
+
+import os
+import stat
+import threading
+from pathlib import Path
+from urllib.parse import quote
+
+import apsw
+import attrs
+
+from . import blobs, catalog, contents, queues
+from .faults import OpenError, Reason, open_error_from
+from .sqlite import Connection, connect
+from .turnstile import Turnstile
+
+__all__ = ["Files", "after_fork", "open_file", "open_memory"]
+
+APPLICATION_ID = 0x5462_4F72  # "TbOr"
+FORMAT = 1
+
+# 3.51.3 fixed the corruption of a WAL that is reset while another connection checkpoints.
+_MIN_SQLITE = (3, 51, 3)
+# Rows of up to about 2 KB stay on one page of the tree.
+_PAGE_SIZE = 8192
+_CACHE_KIB = 64 * 1024
+_MMAP_BYTES = 1 << 30
+# In pages of the WAL, 32 MiB: fewer, larger checkpoints write a page that changes often only once.
+_CHECKPOINT_PAGES = 4000
+
+_SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + contents.SCHEMA
+
+# Open engines per file, by (device, inode): see `_check_file`.
+_open_files: dict[tuple[int, int], int] = {}
+_opening = threading.Lock()
+_forked_files: set[tuple[int, int]] = set()
+
+
+@attrs.define
+class Files:
+    """
+    The connections of one open database.
+
+    Args:
+        writer: For write transactions; None if the file can only be read.
+        reader: For reading; the writer itself for a database in memory.
+        turnstile: The order among writing processes; None without a file or without a writer.
+        identity: Device and inode; None in memory.
+    """
+
+    writer: Connection | None
+    reader: Connection
+    turnstile: Turnstile | None
+    identity: tuple[int, int] | None
+
+    def close(self) -> None:
+        """Close everything; the last connection to a file also tidies up its log."""
+        self.reader.close()
+        if self.writer is not None:
+            self.writer.close()
+        if self.turnstile is not None:
+            self.turnstile.close()
+        if self.identity is not None:
+            with _opening:
+                left = _open_files.get(self.identity, 0) - 1
+                if left > 0:
+                    _open_files[self.identity] = left
+                else:
+                    _open_files.pop(self.identity, None)
+
+
+def _check_library() -> None:
+    version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+    if version < _MIN_SQLITE:
+        raise OpenError(
+            Reason.UNSUPPORTED,
+            f"SQLite {apsw.sqlite_lib_version()} can damage a database that several connections use; install "
+            f"apsw>={'.'.join(map(str, _MIN_SQLITE))}.0.",
+        )
+
+
+def open_memory() -> Files:
+    """A new database in memory, with one connection for everything."""
+    _check_library()
+    connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+    connection.execute(_SCHEMA)
+    return Files(connection, connection, None, None)
+
+
+def open_file(path: str, timeout: float, *, create: bool = True) -> Files:
+    """
+    Open the database at `path`, an absolute path without symbolic links; if there is none, `create` it. Blocks.
+
+    Raises:
+        OpenError: It cannot be opened; nothing was changed.
+    """
+    _check_library()
+    try:
+        with _opening:
+            return _open(path, timeout, create=create)
+    except (apsw.Error, OSError) as error:
+        raise open_error_from(error, repr(path)) from error
+
+
+def _open(path: str, timeout: float, *, create: bool) -> Files:
+    if not os.path.lexists(path):
+        if not create:
+            raise OpenError(
+                Reason.UNAVAILABLE, f"there is no database {path!r}; give the path of one, or let it be created."
+            )
+        _create_empty(path)
+    identity = _check_file(path)
+    try:
+        connection, writable = _connect(path, timeout)
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        # A log beside the file is needed even for reading, and cannot be made in a folder that is read-only.
+        if os.access(Path(path).parent, os.W_OK):
+            raise
+        connection, writable = _connect_immutable(path), False
+    try:
+        _check_format(connection, path)
+        if not writable:
+            files = Files(None, connection, None, identity)
+        else:
+            reader = connect(path, apsw.SQLITE_OPEN_READONLY)
+            _tune(reader)
+            files = Files(connection, reader, Turnstile(path + "-lock"), identity)
+    except BaseException:
+        connection.close()
+        raise
+    _open_files[identity] = _open_files.get(identity, 0) + 1
+    return files
+
+
+def _create_empty(path: str) -> None:
+    # SQLite gives the files beside it the same mode.
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        pass  # Another process was faster; whoever locks it first fills it.
+    except (FileNotFoundError, NotADirectoryError):
+        folder = str(Path(path).parent)
+        raise OpenError(
+            Reason.UNAVAILABLE, f"{path!r} cannot be created: there is no folder {folder!r}; create that first."
+        ) from None
+
+
+def _check_file(path: str) -> tuple[int, int]:
+    """
+    Refuse, without touching it, what is not ours.
+
+    Returns:
+        Device and inode.
+    """
+    status = Path(path).stat()
+    identity = status.st_dev, status.st_ino
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        raise OpenError(Reason.UNSUPPORTED, f"{path!r} is {kind}; give the path of a file.")
+    if identity in _forked_files:
+        raise OpenError(
+            Reason.UNSUPPORTED,
+            f"{path!r} was open when this process was forked; open it in the child only, or start the child with "
+            "multiprocessing's 'spawn' or 'forkserver'.",
+        )
+    # Closing a file drops all locks that the process has on it, those of another open engine too (POSIX), so we
+    # may look into it only if there is none; otherwise it has been looked into.
+    if status.st_size == 0 or identity in _open_files:
+        return identity
+    with Path(path).open("rb") as file:
+        header = file.read(100)
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        raise OpenError(Reason.UNSUPPORTED, f"{path!r} is not a database; give the path of another file.")
+    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise OpenError(
+            Reason.UNSUPPORTED, f"{path!r} is an SQLite database of another program; give the path of another file."
+        )
+    _check_version(int.from_bytes(header[60:64], "big"), path)
+    return identity
+
+
+def _check_version(version: int, path: str) -> None:
+    if version > FORMAT:
+        raise OpenError(
+            Reason.UNSUPPORTED,
+            f"{path!r} has format {version}, made by a newer tableorm; this one reads format {FORMAT}. Update.",
+        )
+
+
+def _check_format(connection: Connection, path: str) -> None:
+    # Once more through SQLite: the header may still be in the log.
+    if connection.execute("PRAGMA application_id").get != APPLICATION_ID:
+        raise OpenError(Reason.UNSUPPORTED, f"{path!r} is not a database of tableorm; give the path of another file.")
+    _check_version(connection.execute("PRAGMA user_version").get, path)
+
+
+def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
+    """A connection that writes if it may, and whether it may."""
+    connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(int(timeout * 1000))
+        writable = not connection.readonly("main")
+        if writable:
+            _initialise(connection)
+            _use_log(connection, path)
+        connection.execute("SELECT count(*) FROM catalog").close()
+        _tune(connection)
+        connection.set_busy_timeout(0)
+    except BaseException:
+        connection.close()
+        raise
+    return connection, writable
+
+
+def _connect_immutable(path: str) -> Connection:
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    connection = connect(f"file:{quote(path)}?immutable=1", flags)
+    _tune(connection)
+    return connection
+
+
+def _initialise(connection: Connection) -> None:
+    """Fill an empty file, in one transaction and before there is a log: a crash leaves all of it or nothing."""
+    connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+    if connection.execute("PRAGMA page_count").get:
+        return
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        if connection.execute("PRAGMA application_id").get != APPLICATION_ID:  # another process may have been faster
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute(_SCHEMA)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _use_log(connection: Connection, path: str) -> None:
+    mode = connection.execute("PRAGMA journal_mode = WAL").get
+    if mode != "wal":
+        raise OpenError(
+            Reason.UNSUPPORTED,
+            f"{path!r}: this file system has no shared memory between processes (journal mode {mode!r}); put the file "
+            "on a local disk.",
+        )
+
+
+def _tune(connection: Connection) -> None:
+    for pragma in (
+        "synchronous = FULL",
+        "fullfsync = ON",  # macOS: its fsync alone does not reach the disk
+        "checkpoint_fullfsync = ON",
+        f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+        f"journal_size_limit = {2 * _CHECKPOINT_PAGES * _PAGE_SIZE}",
+        f"cache_size = -{_CACHE_KIB}",
+        f"mmap_size = {_MMAP_BYTES}",
+        "trusted_schema = OFF",
+    ):
+        connection.execute("PRAGMA " + pragma)
+
+
+def after_fork() -> None:
+    """
+    In a forked child: refuse the files that the parent had open.
+
+    SQLite's memory says that this process holds the parent's locks, which it does not: even a new connection to such a
+    file would trust in them.
+    """
+    _forked_files.update(_open_files)
+    _open_files.clear()

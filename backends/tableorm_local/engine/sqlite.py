@@ -1,0 +1,70 @@
+"""
+The part of apsw's connection that the engine uses, with types that hold on every version of Python.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, cast
+
+import apsw
+
+__all__ = ["Connection", "Cursor", "connect"]
+
+_STATEMENTS = 512
+
+Value = bytes | int | str | None
+
+
+class Cursor(Protocol):
+    """The rows of a statement. Until they are exhausted or it is closed, its transaction stays open."""
+
+    @property
+    def get(self) -> Any:
+        """All rows at once: None if there is none, the value itself if there is but one."""
+        ...
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """One row after the other."""
+        ...
+
+    def close(self) -> None:
+        """End the statement."""
+        ...
+
+
+class Connection(Protocol):
+    """See apsw.Connection."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction was begun and has not ended."""
+        ...
+
+    def execute(self, statements: str, bindings: Sequence[Value] | None = None) -> Cursor:
+        """Run statements, the last one up to its first row."""
+        ...
+
+    def changes(self) -> int:
+        """Rows that the last statement changed."""
+        ...
+
+    def last_insert_rowid(self) -> int:
+        """The id that the last insert made."""
+        ...
+
+    def readonly(self, name: str) -> bool:
+        """Whether the file can only be read."""
+        ...
+
+    def set_busy_timeout(self, milliseconds: int) -> None:
+        """How long a statement waits for locks."""
+        ...
+
+    def close(self) -> None:
+        """Give the file back. Idempotent."""
+        ...
+
+
+def connect(path: str, flags: int) -> Connection:
+    """Open a file, ":memory:", or with the flag SQLITE_OPEN_URI a URI."""
+    # apsw's own annotations name `collections.abc.Buffer`, which Python 3.11 does not have.
+    return cast("Connection", apsw.Connection(path, flags=flags, statementcachesize=_STATEMENTS))

@@ -1,0 +1,225 @@
+"""
+Every error that tableorm raises, as one tree.
+
+    TableOrmError
+      ModelError            a declaration is wrong; raised when the class is made
+        TemplateError       a key template is wrong, or cannot make or read a key
+      EncodeError           a value does not fit its field
+      DecodeError           a stored row does not fit its model
+      EntityNotFound        no such row
+      TableNotFound         no such table
+      WrongKind             the row is of another kind
+      NotLoaded             the field was not loaded
+      NotSupported          this backend or version cannot do it
+      Conflict
+        EntityExists        an insert met a row
+        PreconditionFailed  the row has changed since it was read
+      TransactionFailed     one operation failed, nothing was applied
+      LimitExceeded         a limit of the service, checked before anything is sent
+      ScanRefused           the query would scan
+      AccessDenied          not permitted
+      Unavailable           the store cannot be reached, is busy, or is damaged
+
+Each says which model and key (or field), the value, and what to do; `.code` is the service's error code where there is
+one. They survive pickling.
+"""
+
+from typing import Any
+
+__all__ = [
+    "AccessDenied",
+    "Conflict",
+    "DecodeError",
+    "EncodeError",
+    "EntityExists",
+    "EntityNotFound",
+    "LimitExceeded",
+    "ModelError",
+    "NotLoaded",
+    "NotSupported",
+    "PreconditionFailed",
+    "ScanRefused",
+    "TableNotFound",
+    "TableOrmError",
+    "TemplateError",
+    "TransactionFailed",
+    "Unavailable",
+    "WrongKind",
+    "shown",
+]
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """`repr` of a value for a message, cut to `limit` characters."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001  # a message about a value must not fail for how it shows itself
+        text = f"<{type(value).__name__} whose repr() raises {type(error).__name__}>"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+class TableOrmError(Exception):
+    """
+    Base of every error of tableorm.
+
+    Args:
+        message: What happened, to what, and what to do.
+        code: The service's error code, if it gave one.
+    """
+
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.code = message, code
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(cls: type[TableOrmError], args: tuple[Any, ...], state: dict[str, Any]) -> TableOrmError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
+
+
+class ModelError(TableOrmError, TypeError):
+    """A model is declared wrongly; names the class and the field or keyword."""
+
+
+class TemplateError(ModelError, ValueError):
+    """
+    A key template is wrong, or a key cannot be made from fields or read into them.
+
+    Args:
+        problem: What is wrong and what to do.
+        model: Name of the model.
+        key: "partition_key" or "row_key".
+        template: The template's text.
+    """
+
+    def __init__(self, problem: str, model: str, key: str, template: str) -> None:
+        super().__init__(f"{model}.{key}: template {template!r} {problem}")
+        self.problem, self.model, self.key, self.template = problem, model, key, template
+
+
+class EncodeError(TableOrmError, ValueError):
+    """
+    A value does not fit its field, so nothing was written.
+
+    Args:
+        problem: What is wrong and what to do.
+        model: Name of the model.
+        field: Name of the field.
+        value: The value.
+    """
+
+    def __init__(self, problem: str, model: str, field: str, value: object) -> None:
+        super().__init__(f"{model}.{field}: {shown(value)} {problem}")
+        self.problem, self.model, self.field, self.value = problem, model, field, value
+
+
+class DecodeError(TableOrmError, ValueError):
+    """
+    A stored row does not fit its model.
+
+    Args:
+        problem: What is wrong and what to do.
+        model: Name of the model.
+        key: (PartitionKey, RowKey) of the row.
+        field: Name of the field, if one is at fault.
+    """
+
+    def __init__(self, problem: str, model: str, key: tuple[str, str], field: str | None = None) -> None:
+        name = model if field is None else f"{model}.{field}"
+        super().__init__(f"{name}: row {key} {problem}")
+        self.problem, self.model, self.key, self.field = problem, model, key, field
+
+
+class EntityNotFound(TableOrmError, LookupError):
+    """There is no such row; `key` says which."""
+
+    def __init__(self, message: str, code: str | None = None, key: object = None) -> None:
+        super().__init__(message, code)
+        self.key = key
+
+
+class TableNotFound(TableOrmError, LookupError):
+    """There is no such table; create it with `db.create_tables(Model)`."""
+
+    def __init__(self, message: str, code: str | None = None, table: str = "") -> None:
+        super().__init__(message, code)
+        self.table = table
+
+
+class WrongKind(TableOrmError, LookupError):
+    """The row at that key is of another kind than the model asked for."""
+
+    def __init__(self, message: str, key: object = None, found: str | None = None) -> None:
+        super().__init__(message)
+        self.key, self.found = key, found
+
+
+class NotLoaded(TableOrmError, AttributeError):
+    """The field of this entity was not loaded, so it has no value."""
+
+
+class NotSupported(TableOrmError):
+    """This backend, URL or state of the database cannot do what was asked."""
+
+
+class Conflict(TableOrmError):
+    """Another write got there first. `entity` is what was to be written."""
+
+    def __init__(self, message: str, code: str | None = None, entity: object = None) -> None:
+        super().__init__(message, code)
+        self.entity = entity
+
+
+class EntityExists(Conflict):
+    """An insert met a row with the same key."""
+
+
+class PreconditionFailed(Conflict):
+    """The row has changed since it was read: its ETag is another."""
+
+
+class TransactionFailed(TableOrmError):
+    """
+    One operation of a transaction failed; nothing was applied. `__cause__` is the error of that operation.
+
+    Args:
+        message: What failed.
+        code: The service's error code.
+        index: Which of the user's operations, from 0; None when the store did not say.
+        operation: Its verb.
+        entity: What it was given.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        code: str | None = None,
+        index: int | None = None,
+        operation: str | None = None,
+        entity: object = None,
+    ) -> None:
+        super().__init__(message, code)
+        self.index, self.operation, self.entity = index, operation, entity
+
+
+class LimitExceeded(TableOrmError, ValueError):
+    """A limit of the service would be passed; nothing was sent. The message gives the limit and the actual size."""
+
+
+class ScanRefused(TableOrmError):
+    """The query would visit every partition; the message says which condition is missing."""
+
+
+class AccessDenied(TableOrmError):
+    """The credentials, or the permissions of the file, do not allow it."""
+
+
+class Unavailable(TableOrmError):
+    """The store cannot be reached, did not answer in time, is full, or is damaged."""

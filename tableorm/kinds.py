@@ -1,0 +1,263 @@
+"""
+Kinds and versions: which model a stored row is of, and how an old one becomes current.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+
+from .bag import PropertyBag
+from .declare import concrete
+from .errors import DecodeError, ModelError
+from .protocol.edm import ANNOTATION, Edm
+from .protocol.filters import And, Compare, Constant, Filter, Op, Or
+from .reserved import ENTITY_TYPE, ENTITY_VERSION
+from .schema import MISFITS, Schema, Upgrade
+from .stores import Row
+
+if TYPE_CHECKING:
+    from .entity import Entity
+
+__all__ = ["Kinds", "describe_kind", "stored_version", "upgrade"]
+
+
+@attrs.frozen(eq=False)
+class Kinds:
+    """
+    The kinds that a query or a point read asks for.
+
+    Args:
+        schemas: The concrete models.
+        table: Their table.
+        bags: Whether rows of any other kind come too, as property bags.
+    """
+
+    schemas: tuple[Schema, ...]
+    table: str
+    bags: bool
+    _current: dict[str, Schema] = attrs.field(init=False)
+    _decoders: "dict[str, Callable[[Row], Entity]]" = attrs.field(init=False)
+    _by_kind: dict[str, Schema] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        by_property = [s for s in self.schemas if s.discriminator == "property" and s.kind is not None]
+        object.__setattr__(self, "_current", {s.kind_properties[ENTITY_TYPE]: s for s in by_property})
+        object.__setattr__(self, "_decoders", {s.kind_properties[ENTITY_TYPE]: s.decode_current for s in by_property})
+        object.__setattr__(self, "_by_kind", {str(s.kind): s for s in by_property})
+
+    @classmethod
+    def of(cls, models: Sequence[type[Any]], table: str | None = None) -> "Kinds":
+        """
+        The kinds of these classes; an abstract base stands for all of its kinds.
+
+        Raises:
+            ModelError: They live in different tables, or share a kind.
+        """
+        schemas: list[Schema] = []
+        bags = False
+        for model in models:
+            if model is PropertyBag:
+                bags = True
+                continue
+            found = concrete(model.__schema__)
+            if not found:
+                raise ModelError(
+                    f"{model.__name__} is abstract and has no concrete classes yet; import or declare them"
+                )
+            schemas += [schema for schema in found if schema not in schemas]
+        tables: set[str] = {schema.table_name() for schema in schemas}
+        if table:
+            tables.add(table)
+        if not tables:
+            raise ModelError(
+                "a PropertyBag alone names no table; give a model of the table beside it: db.select(Model, PropertyBag)"
+            )
+        if len(tables) != 1:
+            names = ", ".join(f"{s.name} in {s.table}" for s in schemas)
+            raise ModelError(f"one query reads one table, these are in {len(tables)}: {names}")
+        kinds = [s.kind for s in schemas]
+        same = next((kind for kind in kinds if kinds.count(kind) > 1), 0)
+        if same != 0 and any(s.kind == same and s.discriminator == "property" for s in schemas):
+            raise ModelError(f"{', '.join(s.name for s in schemas if s.kind == same)} all have the kind {same!r}")
+        return cls(tuple(schemas), tables.pop(), bags)
+
+    @property
+    def filter(self) -> Filter | None:
+        """The condition that a row of these kinds satisfies, as far as properties tell; None if they do not."""
+        if self.bags or not all(s.discriminator == "property" and s.kind is not None for s in self.schemas):
+            return None
+        terms = [_kind_filter(str(schema.kind)) for schema in self.schemas]
+        return terms[0] if len(terms) == 1 else Or(tuple(terms))
+
+    def load_all(self, rows: Sequence[Row]) -> "list[Entity | PropertyBag]":
+        """
+        The entities of rows, in order, without rows of other kinds. Raises as `load`.
+        """
+        decoders, slow = self._decoders, self.load
+        entities: list[Entity | PropertyBag] = []
+        add = entities.append
+        for row in rows:
+            decode = decoders.get(row.get(ENTITY_TYPE, ""))
+            if decode is not None:
+                try:
+                    add(decode(row))
+                    continue
+                except MISFITS:
+                    pass  # once more, to say what is wrong
+            entity = slow(row)
+            if entity is not None:
+                add(entity)
+        return entities
+
+    def load(self, row: Row) -> "Entity | PropertyBag | None":
+        """
+        The entity of a row, upgraded if it is old; None if it is of another kind.
+
+        Raises:
+            DecodeError: The row is of one of the kinds and does not fit its model.
+        """
+        schema = self._current.get(row.get(ENTITY_TYPE, ""))
+        if schema is not None:
+            return cast("Entity", schema.decode(row))
+        found = self._resolve(row)
+        if found is None:
+            return PropertyBag.of_row(self.table, row) if self.bags else None
+        schema, version = found
+        if version >= schema.version:
+            return cast("Entity", schema.decode(row))
+        return cast("Entity", _upgraded(schema, version, self.table, row))
+
+    def _resolve(self, row: Row) -> tuple[Schema, int] | None:
+        stored = row.get(ENTITY_TYPE)
+        if isinstance(stored, str) and self._by_kind:
+            kind, colon, number = stored.partition(":")
+            schema = self._by_kind.get(kind)
+            if schema is not None:
+                return schema, _version(schema, row, number) if colon else 1
+        for schema in self.schemas:
+            if schema.kind is None or schema.discriminator == "property":
+                continue
+            if callable(schema.discriminator):
+                if schema.discriminator(PropertyBag.of_row(self.table, row)) is not schema.model:
+                    continue
+            else:
+                template, member = (
+                    (schema.row, "RowKey") if schema.discriminator == "row_key" else (schema.partition, "PartitionKey")
+                )
+                if template is None or not template.leads(row[member]):
+                    continue
+            return schema, _version(schema, row, row.get(ENTITY_VERSION, 1))
+        anything = next((schema for schema in self.schemas if schema.kind is None), None)
+        return None if anything is None else (anything, anything.version)
+
+
+def _kind_filter(kind: str) -> Filter:
+    """`EntityType` is the kind, or the kind with any version: between `Employee:` and `Employee;`."""
+
+    def compare(op: Op, text: str) -> Compare:
+        return Compare(ENTITY_TYPE, op, Constant(Edm.STRING, text))
+
+    versions = And((compare(Op.GE, kind + ":"), compare(Op.LT, kind + ";")))
+    return Or((compare(Op.EQ, kind), versions))
+
+
+def _version(schema: Schema, row: Row, stored: object) -> int:
+    text = str(stored)
+    if _is_version(text) and int(text) >= 1:
+        return int(text)
+    raise DecodeError(
+        f"has the version {stored!r}, which is no number from 1", schema.name, (row["PartitionKey"], row["RowKey"])
+    )
+
+
+def _upgraded(schema: Schema, version: int, table: str, row: Row) -> Any:
+    """The entity of an old row: each upgrade in turn, then decoded. It remembers the keys and ETag it was read with."""
+    keys = (row["PartitionKey"], row["RowKey"])
+    bag = PropertyBag.of_row(table, row)
+    for number in range(version, schema.version):
+        step = _upgrade_step(schema, number)
+        if step is None:
+            raise DecodeError(
+                f"has version {version} and the model {schema.version}, but nothing upgrades version {number}; write "
+                f"@upgrade({schema.name}, from_version={number})",
+                schema.name,
+                keys,
+            )
+        try:
+            bag = step(bag)
+        except Exception as error:
+            error.add_note(f"while {schema.name} {keys} of table {table} was upgraded from version {number}")
+            raise
+        if not isinstance(bag, PropertyBag):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"the upgrade of {schema.name} from version {number} must return the bag, got {bag!r}")
+    upgraded = dict(bag.row)
+    for name in (ENTITY_TYPE, ENTITY_VERSION):
+        upgraded.pop(name + ANNOTATION, None)
+    for member in ("PartitionKey", "RowKey", "odata.etag", "Timestamp"):
+        if member in row:
+            upgraded[member] = row[member]
+    upgraded |= schema.kind_properties
+    entity = schema.decode(upgraded)
+    entity.__dict__["_upgraded"] = True
+    return entity
+
+
+def _upgrade_step(schema: Schema, version: int) -> Upgrade | None:
+    for base in schema.model.__mro__:
+        own = base.__dict__.get("__schema__")
+        if isinstance(own, Schema) and version in own.upgrades:
+            return own.upgrades[version]
+    return None
+
+
+def describe_kind(row: Row) -> str:
+    """What a row says of its kind, for messages."""
+    stored = row.get(ENTITY_TYPE)
+    return f"kind {stored!r}" if stored is not None else "no kind"
+
+
+def upgrade(model: "type[Entity]", from_version: int) -> Callable[[Upgrade], Upgrade]:
+    """
+    Register how an entity of an old version becomes one of the next: `@upgrade(Employee, from_version=1)`.
+
+    The function gets the stored properties as a bag and returns it, changed. It runs when an old entity is read; the
+    result is persisted when the entity is next written. Functions of several versions run one after the other.
+
+    Args:
+        model: The class, or an abstract base for all of its classes.
+        from_version: The version that the function takes; it gives the next.
+
+    Raises:
+        ModelError: The version is not below the model's, or has its upgrade already.
+    """
+    schema = getattr(model, "__schema__", None)
+    if not isinstance(schema, Schema):
+        raise ModelError(f"@upgrade({model!r}, from_version={from_version!r}): {model!r} is no model")
+
+    def register(function: Upgrade) -> Upgrade:
+        if type(from_version) is not int or from_version < 1:
+            raise ModelError(
+                f"@upgrade({schema.name}): from_version={from_version!r} is refused: versions count from 1"
+            )
+        if not schema.abstract and from_version >= schema.version:
+            raise ModelError(
+                f"@upgrade({schema.name}, from_version={from_version}): the model's version is {schema.version}; raise "
+                f"it to at least {from_version + 1}"
+            )
+        if from_version in schema.upgrades:
+            raise ModelError(f"@upgrade({schema.name}, from_version={from_version}) exists already")
+        schema.upgrades[from_version] = function
+        return function
+
+    return register
+
+
+def stored_version(row: Row) -> int:
+    """The version that a row says it has; 1 if it says none, 0 if that is no number."""
+    text = str(row.get(ENTITY_VERSION) or str(row.get(ENTITY_TYPE, "")).partition(":")[2] or 1)
+    return int(text) if _is_version(text) else 0
+
+
+def _is_version(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10

@@ -1,0 +1,5 @@
+"""
+The Table service's own rules, as pure functions: EDM types and JSON, limits, filters, error codes.
+
+Everything in tableorm uses this package; it imports nothing of ours and does no I/O.
+"""

@@ -1,0 +1,132 @@
+"""
+The service's error codes: what a store answers when it refuses a request.
+
+A store raises `Fault`; the mapper turns it into the error of `tableorm.errors` that names the model and the key.
+"""
+
+from enum import StrEnum
+
+__all__ = ["STATUS", "Code", "Fault"]
+
+
+class Code(StrEnum):
+    """
+    Error codes of the Table service, then those that the Queue and Blob services add.
+
+    Source: REST, "Table service error codes", "Queue service error codes", "Blob service error codes" and "Common REST
+    API error codes".
+    """
+
+    AUTHORIZATION_FAILURE = "AuthorizationFailure"
+    BATCH_PARTITIONS = "CommandsInBatchActOnDifferentPartitions"
+    DUPLICATE_PROPERTIES = "DuplicatePropertiesSpecified"
+    DUPLICATE_ROW = "InvalidDuplicateRow"
+    ENTITY_EXISTS = "EntityAlreadyExists"
+    ENTITY_TOO_LARGE = "EntityTooLarge"
+    INTERNAL_ERROR = "InternalError"
+    INVALID_INPUT = "InvalidInput"
+    INVALID_RESOURCE_NAME = "InvalidResourceName"
+    KEY_OUT_OF_RANGE = "OutOfRangeInput"
+    PROPERTIES_NEED_VALUE = "PropertiesNeedValue"
+    PROPERTY_NAME_INVALID = "PropertyNameInvalid"
+    PROPERTY_NAME_TOO_LONG = "PropertyNameTooLong"
+    PROPERTY_VALUE_TOO_LARGE = "PropertyValueTooLarge"
+    REQUEST_BODY_TOO_LARGE = "RequestBodyTooLarge"
+    RESOURCE_NOT_FOUND = "ResourceNotFound"
+    SERVER_BUSY = "ServerBusy"
+    TABLE_EXISTS = "TableAlreadyExists"
+    TABLE_NOT_FOUND = "TableNotFound"
+    TOO_MANY_PROPERTIES = "TooManyProperties"
+    CONDITION_NOT_SATISFIED = "UpdateConditionNotSatisfied"
+
+    MESSAGE_NOT_FOUND = "MessageNotFound"
+    MESSAGE_TOO_LARGE = "MessageTooLarge"
+    PARAMETER_OUT_OF_RANGE = "OutOfRangeQueryParameterValue"
+    POP_RECEIPT_MISMATCH = "PopReceiptMismatch"
+    QUEUE_BEING_DELETED = "QueueBeingDeleted"
+    QUEUE_EXISTS = "QueueAlreadyExists"
+    QUEUE_NOT_FOUND = "QueueNotFound"
+
+    APPEND_POSITION_NOT_MET = "AppendPositionConditionNotMet"
+    BLOB_EXISTS = "BlobAlreadyExists"
+    BLOB_NOT_FOUND = "BlobNotFound"
+    BLOCK_COUNT_EXCEEDED = "BlockCountExceedsLimit"
+    CONDITION_NOT_MET = "ConditionNotMet"
+    CONTAINER_BEING_DELETED = "ContainerBeingDeleted"
+    CONTAINER_EXISTS = "ContainerAlreadyExists"
+    CONTAINER_NOT_FOUND = "ContainerNotFound"
+    INVALID_BLOB_TYPE = "InvalidBlobType"
+    INVALID_METADATA = "InvalidMetadata"
+    INVALID_RANGE = "InvalidRange"
+    METADATA_TOO_LARGE = "MetadataTooLarge"
+
+
+STATUS: dict[Code, int] = {
+    Code.AUTHORIZATION_FAILURE: 403,
+    Code.BATCH_PARTITIONS: 400,
+    Code.DUPLICATE_PROPERTIES: 400,
+    Code.DUPLICATE_ROW: 400,
+    Code.ENTITY_EXISTS: 409,
+    Code.ENTITY_TOO_LARGE: 400,
+    Code.INTERNAL_ERROR: 500,
+    Code.INVALID_INPUT: 400,
+    Code.INVALID_RESOURCE_NAME: 400,
+    Code.KEY_OUT_OF_RANGE: 400,
+    Code.PROPERTIES_NEED_VALUE: 400,
+    Code.PROPERTY_NAME_INVALID: 400,
+    Code.PROPERTY_NAME_TOO_LONG: 400,
+    Code.PROPERTY_VALUE_TOO_LARGE: 400,
+    Code.REQUEST_BODY_TOO_LARGE: 413,
+    Code.RESOURCE_NOT_FOUND: 404,
+    Code.SERVER_BUSY: 503,
+    Code.TABLE_EXISTS: 409,
+    Code.TABLE_NOT_FOUND: 404,
+    Code.TOO_MANY_PROPERTIES: 400,
+    Code.CONDITION_NOT_SATISFIED: 412,
+    Code.MESSAGE_NOT_FOUND: 404,
+    Code.MESSAGE_TOO_LARGE: 400,
+    Code.PARAMETER_OUT_OF_RANGE: 400,
+    Code.POP_RECEIPT_MISMATCH: 400,
+    Code.QUEUE_BEING_DELETED: 409,
+    Code.QUEUE_EXISTS: 409,
+    Code.QUEUE_NOT_FOUND: 404,
+    Code.APPEND_POSITION_NOT_MET: 412,
+    Code.BLOB_EXISTS: 409,
+    Code.BLOB_NOT_FOUND: 404,
+    Code.BLOCK_COUNT_EXCEEDED: 409,
+    Code.CONDITION_NOT_MET: 412,
+    Code.CONTAINER_BEING_DELETED: 409,
+    Code.CONTAINER_EXISTS: 409,
+    Code.CONTAINER_NOT_FOUND: 404,
+    Code.INVALID_BLOB_TYPE: 409,
+    Code.INVALID_METADATA: 400,
+    Code.INVALID_RANGE: 416,
+    Code.METADATA_TOO_LARGE: 400,
+}
+"""HTTP status of each code."""
+
+
+class Fault(Exception):
+    """
+    A request that a store refused, in the service's words; stores raise it and nothing else.
+
+    Args:
+        code: The service's error code.
+        message: One sentence, without request id and time.
+        index: In a transaction, the zero-based operation that failed; None when the store did not say.
+        property: The property that is at fault, if one is.
+    """
+
+    def __init__(
+        self,
+        code: Code | str,
+        message: str,
+        index: int | None = None,
+        property: str | None = None,  # noqa: A002
+    ) -> None:
+        super().__init__(code, message, index, property)
+        self.code, self.message, self.index, self.property = str(code), message, index, property
+
+    def __str__(self) -> str:
+        at = "" if self.index is None else f"{self.index}:"
+        return f"{at}{self.code}: {self.message}"

@@ -1,0 +1,350 @@
+"""
+EDM types: how the service spells each value in JSON, both ways and exactly.
+
+A property of a row is its JSON value, and where JSON alone does not tell the type, a sibling member
+`NAME@odata.type` (section "Property types" of the Table service REST reference).
+"""
+
+import binascii
+import datetime as dt
+import math
+import re
+from base64 import b64decode, b64encode
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+__all__ = [
+    "ANNOTATION",
+    "EPOCH",
+    "INT32_MAX",
+    "INT32_MIN",
+    "INT64_MAX",
+    "INT64_MIN",
+    "MAX_TICKS",
+    "MIN_TICKS",
+    "SYSTEM_MEMBERS",
+    "TICKS_PER_SECOND",
+    "Edm",
+    "Value",
+    "check_datetime",
+    "check_text",
+    "datetime_from_text",
+    "decode",
+    "encode",
+    "etag_from_ticks",
+    "natural_type",
+    "text_from_datetime",
+    "text_from_ticks",
+    "ticks_from_datetime",
+    "ticks_from_text",
+    "timestamp_of_etag",
+    "type_of",
+    "utf16_key",
+    "utf16_length",
+]
+
+ANNOTATION = "@odata.type"
+SYSTEM_MEMBERS = frozenset({"PartitionKey", "RowKey", "Timestamp", "odata.etag"})
+"""Members of a row that are not properties of the user."""
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+TICKS_PER_SECOND = 10_000_000
+"""A tick is 100 ns; ticks count from 0001-01-01T00:00:00Z, as in .NET."""
+EPOCH = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
+# 1601-01-01: the service refuses earlier dates. Source: "Understanding the Table service data model".
+MIN_TICKS = 504_911_232_000_000_000
+MAX_TICKS = 3_155_378_975_999_999_999  # 9999-12-31T23:59:59.9999999Z
+
+Value = str | int | float | bool | dt.datetime | UUID | bytes
+"""A property's value in Python."""
+
+
+class Edm(StrEnum):
+    """
+    The types of the Table service. Source: "Understanding the Table service data model", "Property types".
+    """
+
+    STRING = "Edm.String"
+    BOOLEAN = "Edm.Boolean"
+    INT32 = "Edm.Int32"
+    INT64 = "Edm.Int64"
+    DOUBLE = "Edm.Double"
+    DATETIME = "Edm.DateTime"
+    GUID = "Edm.Guid"
+    BINARY = "Edm.Binary"
+
+
+def utf16_length(text: str) -> int:
+    """Length of `text` in UTF-16 code units, the unit of the service's limits."""
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def utf16_key(text: str) -> bytes:
+    """
+    Bytes that sort as the UTF-16 code units of `text` do, which is how the service orders keys (CESU-8).
+
+    The same as UTF-8 except that a character outside the BMP is written as its two surrogates.
+    """
+    if text.isascii() or max(text) <= "\uffff":
+        return text.encode("utf-8")
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = [int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2)]
+    return "".join(map(chr, codes)).encode("utf-8", "surrogatepass")
+
+
+def check_text(text: str) -> str | None:
+    """What is wrong with `text` as a String value, or None: a surrogate without its partner has no UTF-8 form."""
+    if text.isascii():
+        return None
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"has a lone surrogate U+{ord(text[error.start]):04X} at position {error.start}"
+    return None
+
+
+_DATETIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,7}))?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
+
+
+# What the service itself writes.
+_CANONICAL = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{7}Z")
+
+
+def ticks_from_text(text: str) -> int:
+    """
+    Ticks of a DateTime as the service writes it, 0 to 7 fractional digits.
+
+    Raises:
+        ValueError: Not a date, or outside 1601-01-01 to 9999-12-31.
+    """
+    if _CANONICAL.fullmatch(text):
+        ticks = ticks_from_datetime(dt.datetime.fromisoformat(text)) + int(text[26])
+        if ticks >= MIN_TICKS:
+            return ticks
+    found = _DATETIME.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not an Edm.DateTime such as 2024-02-29T12:34:56.7891234Z")
+    year, month, day, hour, minute, second, fraction, zone = found.groups()
+    moment = dt.datetime(int(year), int(month), int(day), int(hour), int(minute), int(second or 0), tzinfo=dt.UTC)
+    ticks = (moment - EPOCH) // dt.timedelta(seconds=1) * TICKS_PER_SECOND
+    ticks += int((fraction or "").ljust(7, "0"))
+    if zone and zone != "Z":
+        sign = 1 if zone[0] == "+" else -1
+        ticks -= sign * (int(zone[1:3]) * 60 + int(zone[4:6])) * 60 * TICKS_PER_SECOND
+    if not MIN_TICKS <= ticks <= MAX_TICKS:
+        raise ValueError(f"{text!r} is outside the range of Edm.DateTime, 1601-01-01 to 9999-12-31")
+    return ticks
+
+
+def check_datetime(text: str) -> None:
+    """Raise as `ticks_from_text`, and count no ticks."""
+    if text >= "1601" and _CANONICAL.fullmatch(text):
+        dt.datetime.fromisoformat(text)
+    else:
+        ticks_from_text(text)
+
+
+@lru_cache(maxsize=256)
+def _second_text(second: int) -> str:
+    # Writes of one second share this part; formatting a datetime anew costs more than the rest of the text.
+    return (EPOCH + dt.timedelta(seconds=second)).isoformat()[:19]
+
+
+def text_from_ticks(ticks: int) -> str:
+    """The service's text of `ticks`: `2024-02-29T12:34:56.7891234Z`."""
+    second, fraction = divmod(ticks, TICKS_PER_SECOND)
+    return f"{_second_text(second)}.{fraction:07d}Z"
+
+
+def etag_from_ticks(ticks: int) -> str:
+    """The ETag of a row last written at `ticks`. Source: the service derives it from the Timestamp."""
+    return f"W/\"datetime'{text_from_ticks(ticks).replace(':', '%3A')}'\""
+
+
+def timestamp_of_etag(etag: str) -> str | None:
+    """The Timestamp that `etag` was made from, or None if it has another form."""
+    if etag.startswith("W/\"datetime'") and etag.endswith("'\""):
+        return etag[12:-2].replace("%3A", ":")
+    return None
+
+
+def ticks_from_datetime(moment: dt.datetime) -> int:
+    """Ticks of an aware datetime, exact to its microsecond. ValueError if it is naive."""
+    if moment.utcoffset() is None:
+        raise ValueError(f"{moment!r} is naive; give it a time zone, for example datetime.now(UTC)")
+    delta = moment - EPOCH
+    return (delta.days * 86_400 + delta.seconds) * TICKS_PER_SECOND + delta.microseconds * 10
+
+
+def text_from_datetime(moment: dt.datetime) -> str:
+    """
+    The service's text of an aware datetime, in UTC with 7 fractional digits.
+
+    Raises:
+        ValueError: Naive, or outside 1601-01-01 to 9999-12-31 in UTC.
+    """
+    if moment.tzinfo is not dt.UTC:
+        if moment.utcoffset() is None:
+            raise ValueError(f"{moment!r} is naive; give it a time zone, for example datetime.now(UTC)")
+        try:
+            moment = moment.astimezone(dt.UTC)
+        except OverflowError:
+            raise ValueError(f"{moment!r} is outside the range of Edm.DateTime, 1601-01-01 to 9999-12-31") from None
+    if moment.year < 1601:
+        raise ValueError(f"{moment!r} is before 1601-01-01, the first Edm.DateTime")
+    return moment.isoformat(timespec="microseconds")[:26] + "0Z"
+
+
+def datetime_from_text(text: str) -> dt.datetime:
+    """An aware UTC datetime of the service's text; digits beyond the microsecond are cut."""
+    moment = dt.datetime.fromisoformat(text)
+    if moment.tzinfo is not dt.UTC:
+        return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
+    return moment
+
+
+def type_of(row: dict[str, Any], name: str) -> Edm:
+    """
+    The type of a property of a row.
+
+    Raises:
+        ValueError: An annotation or a JSON value that is no EDM type.
+    """
+    annotation = row.get(name + ANNOTATION)
+    if annotation is not None:
+        return Edm(annotation)
+    value: object = row[name]
+    kind = _JSON_TYPES.get(type(value))
+    if kind is None:
+        raise ValueError(f"{value!r} is not a value of the Table service")
+    return kind
+
+
+_JSON_TYPES: dict[type, Edm] = {str: Edm.STRING, bool: Edm.BOOLEAN, int: Edm.INT32, float: Edm.DOUBLE}
+
+
+def decode(value: object, annotation: str | None) -> Value:
+    """
+    The Python value of a JSON value and its annotation.
+
+    Raises:
+        ValueError: They do not fit each other, or the value is outside its type's range.
+    """
+    kind = _JSON_TYPES.get(type(value)) if annotation is None else Edm(annotation)
+    if kind is None:
+        raise ValueError(f"{value!r} is not a value of the Table service")
+    if type(value) is str:
+        return _decode_text(value, kind)
+    if type(value) is bool:
+        if kind is Edm.BOOLEAN:
+            return value
+    elif type(value) is int:
+        if kind is Edm.INT32 and INT32_MIN <= value <= INT32_MAX:
+            return value
+    elif type(value) is float and kind is Edm.DOUBLE and math.isfinite(value):
+        return value
+    raise ValueError(f"{value!r} is not an {kind}")
+
+
+def _decode_text(text: str, kind: Edm) -> Value:
+    match kind:
+        case Edm.STRING:
+            return text
+        case Edm.INT64:
+            number = int(text)
+            if str(number) == text and INT64_MIN <= number <= INT64_MAX:
+                return number
+        case Edm.DOUBLE if text in _SPECIAL_DOUBLES:
+            return _SPECIAL_DOUBLES[text]
+        case Edm.DATETIME:
+            ticks_from_text(text)
+            return datetime_from_text(text)
+        case Edm.GUID:
+            guid = UUID(text)
+            if str(guid) == text.lower():
+                return guid
+        case Edm.BINARY:
+            try:
+                return b64decode(text, validate=True)
+            except binascii.Error as error:
+                raise ValueError(f"{text[:40]!r} is not base64: {error}") from None
+        case _:
+            pass
+    raise ValueError(f"{text!r} is not an {kind}")
+
+
+_SPECIAL_DOUBLES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def natural_type(value: object) -> Edm:
+    """
+    The type that a Python value is stored with when nothing else is declared: an int is Int64.
+
+    Raises:
+        ValueError: No EDM type holds such a value.
+    """
+    for kind, edm in _NATURAL_TYPES:
+        if isinstance(value, kind):
+            return edm
+    raise ValueError(f"{value!r} ({type(value).__name__}) is not a value of the Table service")
+
+
+_NATURAL_TYPES: tuple[tuple[type, Edm], ...] = (
+    (str, Edm.STRING),
+    (bool, Edm.BOOLEAN),
+    (int, Edm.INT64),
+    (float, Edm.DOUBLE),
+    (dt.datetime, Edm.DATETIME),
+    (UUID, Edm.GUID),
+    (bytes, Edm.BINARY),
+)
+
+
+def encode(value: Any, kind: Edm) -> tuple[str | int | float | bool, str | None]:
+    """
+    The JSON value and annotation of a Python value of type `kind`.
+
+    Raises:
+        ValueError: The value does not fit the type.
+    """
+    number = isinstance(value, int) and not isinstance(value, bool)
+    if kind is Edm.STRING and isinstance(value, str):
+        fault = check_text(value)
+        if fault:
+            raise ValueError(f"{value[:40]!r} {fault}; such text has no UTF-8 form")
+        # str() of an enum's member is its name.
+        return str.__str__(value), None
+    if kind is Edm.BOOLEAN and isinstance(value, bool):
+        return value, None
+    if kind is Edm.INT32 and number:
+        if not INT32_MIN <= value <= INT32_MAX:
+            raise ValueError(f"{value} is outside the range of {kind}, {INT32_MIN} to {INT32_MAX}")
+        return int(value), None
+    if kind is Edm.INT64 and number:
+        if not INT64_MIN <= value <= INT64_MAX:
+            raise ValueError(f"{value} is outside the range of {kind}, {INT64_MIN} to {INT64_MAX}")
+        return str(int(value)), kind.value
+    if kind is Edm.DOUBLE and (isinstance(value, float) or number):
+        try:
+            wide = float(value)
+            exact = not number or int(wide) == value
+        except OverflowError:
+            wide, exact = math.inf, False
+        if not exact:
+            raise ValueError(f"{value} is not exact as an {kind}; give a float")
+        if math.isfinite(wide):
+            return wide, None
+        return ("NaN" if math.isnan(wide) else "Infinity" if wide > 0 else "-Infinity"), kind.value
+    if kind is Edm.DATETIME and isinstance(value, dt.datetime):
+        return text_from_datetime(value), kind.value
+    if kind is Edm.GUID and isinstance(value, UUID):
+        return str(value), kind.value
+    if kind is Edm.BINARY and isinstance(value, bytes):
+        return b64encode(value).decode("ascii"), kind.value
+    raise ValueError(f"{value!r} ({type(value).__name__}) is not an {kind}")

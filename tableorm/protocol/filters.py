@@ -1,0 +1,318 @@
+"""
+Filters as expression trees: what `$filter` says, its OData text, and when a row satisfies it.
+
+A tree crosses from the mapper to a store; only the server parses text. Comparison follows the service:
+an absent property makes a comparison unknown (neither true nor false, also under `not`); text compares by UTF-16 unit.
+"""
+
+import datetime as dt
+from collections.abc import Callable
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+import attrs
+
+from .edm import (
+    ANNOTATION,
+    INT32_MAX,
+    INT32_MIN,
+    Edm,
+    Value,
+    decode,
+    natural_type,
+    text_from_ticks,
+    ticks_from_datetime,
+    ticks_from_text,
+    utf16_key,
+)
+
+__all__ = [
+    "And",
+    "Compare",
+    "Constant",
+    "Filter",
+    "Not",
+    "Op",
+    "Or",
+    "compile_filter",
+    "constant",
+    "matcher",
+    "to_odata",
+]
+
+Row = dict[str, Any]
+Test = Callable[[Row], bool | None]
+
+
+class Op(StrEnum):
+    """Comparison operators, spelt as in OData."""
+
+    EQ = "eq"
+    NE = "ne"
+    GT = "gt"
+    GE = "ge"
+    LT = "lt"
+    LE = "le"
+
+
+@attrs.frozen
+class Constant:
+    """
+    A literal with its type. A DateTime is held in ticks, so that no digit is lost.
+    """
+
+    type: Edm
+    value: Any  # str, int, float, bool, UUID or bytes
+
+
+@attrs.frozen
+class Compare:
+    """`property op constant`; PartitionKey, RowKey and Timestamp are properties too."""
+
+    property: str
+    op: Op
+    constant: Constant
+
+
+@attrs.frozen
+class And:
+    """All of `terms` hold."""
+
+    terms: tuple["Filter", ...]
+
+
+@attrs.frozen
+class Or:
+    """Any of `terms` holds."""
+
+    terms: tuple["Filter", ...]
+
+
+@attrs.frozen
+class Not:
+    """`term` is false; unknown stays unknown."""
+
+    term: "Filter"
+
+
+Filter = Compare | And | Or | Not
+
+
+def constant(value: Value, kind: Edm | None = None) -> Constant:
+    """
+    A literal for a Python value.
+
+    An Int64 that fits Int32 is written as an Int32 literal: the service promotes it to both, while an Int64 literal
+    misses rows that other programs wrote as Int32.
+
+    Raises:
+        ValueError: No EDM type holds the value.
+    """
+    kind = kind or natural_type(value)
+    if isinstance(value, dt.datetime):
+        return Constant(Edm.DATETIME, ticks_from_datetime(value))
+    if kind is Edm.INT64 and isinstance(value, int) and INT32_MIN <= value <= INT32_MAX:
+        kind = Edm.INT32
+    if kind is Edm.DOUBLE and isinstance(value, int):
+        value = float(value)
+    return Constant(kind, value)
+
+
+def to_odata(node: Filter) -> str:
+    """The `$filter` text of a tree."""
+    return _to_odata(node, 0)
+
+
+_PRECEDENCE = {Or: 1, And: 2, Not: 3}
+
+
+def _to_odata(node: Filter, outer: int) -> str:
+    if isinstance(node, Compare):
+        return f"{node.property} {node.op} {_literal(node.constant)}"
+    own = _PRECEDENCE[type(node)]
+    if isinstance(node, Not):
+        text = f"not ({_to_odata(node.term, 0)})"
+    else:
+        word = " and " if isinstance(node, And) else " or "
+        text = word.join(_to_odata(term, own) for term in node.terms)
+    return f"({text})" if own < outer else text
+
+
+def _literal(const: Constant) -> str:
+    value = const.value
+    match const.type:
+        case Edm.STRING:
+            return "'" + str(value).replace("'", "''") + "'"
+        case Edm.BOOLEAN:
+            return "true" if value else "false"
+        case Edm.INT32:
+            return str(value)
+        case Edm.INT64:
+            return f"{value}L"
+        case Edm.DOUBLE:
+            text = repr(value)
+            return {"nan": "NaN", "inf": "INF", "-inf": "-INF"}.get(text, text)
+        case Edm.DATETIME:
+            return f"datetime'{text_from_ticks(value)}'"
+        case Edm.GUID:
+            return f"guid'{value}'"
+        case Edm.BINARY:
+            return f"X'{value.hex()}'"
+
+
+@lru_cache(maxsize=256)
+def matcher(node: Filter) -> Callable[[Row], bool]:
+    """
+    A function that tells whether a row satisfies the tree; unknown is no.
+
+    Generated as one expression, so that a row costs a few dictionary look-ups. `not` moves down to the comparisons,
+    where unknown makes both a comparison and its negation not hold; above them two values are enough.
+    """
+    names: dict[str, Any] = {}
+    text = _expression(node, names, negated=False)
+    # Names and values of the filter are variables of the generated text, never part of it.
+    names["__builtins__"] = {}
+    exec(f"def match(row):\n    get = row.get\n    return {text}", names)  # noqa: S102
+    match: Callable[[Row], bool] = names["match"]
+    return match
+
+
+def _expression(node: Filter, names: dict[str, Any], *, negated: bool) -> str:
+    if isinstance(node, Not):
+        return _expression(node.term, names, negated=not negated)
+    if isinstance(node, Compare):
+        number = len(names)
+        const = node.constant
+        if node.op is Op.EQ and const.type is Edm.STRING and node.property != "Timestamp" and not negated:
+            names |= {f"p{number}": node.property, f"v{number}": const.value, f"a{number}": node.property + ANNOTATION}
+            plain = f"(get(p{number}) == v{number} and (a{number} not in row or t{number}(row) is True))"
+            names[f"t{number}"] = _compile_compare(node)
+            return plain
+        names[f"t{number}"] = _compile_compare(node)
+        return f"(t{number}(row) is {not negated})"
+    every = isinstance(node, And) is not negated
+    terms = [_expression(term, names, negated=negated) for term in node.terms]
+    return "(" + (" and " if every else " or ").join(terms or [str(every)]) + ")"
+
+
+def compile_filter(node: Filter) -> Test:
+    """
+    A function that tells whether a row satisfies the tree: True, False, or None for unknown.
+
+    Rows that answer True are the result of a query.
+    """
+    if isinstance(node, Compare):
+        return _compile_compare(node)
+    if isinstance(node, Not):
+        inner = compile_filter(node.term)
+
+        def negate(row: Row) -> bool | None:
+            known = inner(row)
+            return None if known is None else not known
+
+        return negate
+    terms = tuple(compile_filter(term) for term in node.terms)
+    # Three-valued logic: a deciding term wins over an unknown one.
+    decides = isinstance(node, Or)
+
+    def combine(row: Row) -> bool | None:
+        result: bool | None = not decides
+        for term in terms:
+            known = term(row)
+            if known is decides:
+                return decides
+            if known is None:
+                result = None
+        return result
+
+    return combine
+
+
+# Which property types a constant is compared with: its own, and wider numbers (the constant is promoted upwards).
+_PROMOTES = {
+    Edm.INT32: frozenset({Edm.INT32, Edm.INT64, Edm.DOUBLE}),
+    Edm.INT64: frozenset({Edm.INT64, Edm.DOUBLE}),
+}
+# The service orders values of different types; observed: Double and DateTime before String. The rest is our choice.
+_TYPE_ORDER = {
+    Edm.BOOLEAN: 0,
+    Edm.INT32: 1,
+    Edm.INT64: 1,
+    Edm.DOUBLE: 1,
+    Edm.DATETIME: 2,
+    Edm.GUID: 3,
+    Edm.BINARY: 4,
+    Edm.STRING: 5,
+}
+_TESTS: dict[Op, Callable[[Any, Any], bool]] = {
+    Op.EQ: lambda a, b: a == b,
+    Op.NE: lambda a, b: a != b,
+    Op.GT: lambda a, b: a > b,
+    Op.GE: lambda a, b: a >= b,
+    Op.LT: lambda a, b: a < b,
+    Op.LE: lambda a, b: a <= b,
+}
+
+
+def _compile_compare(node: Compare) -> Test:
+    name, op, const = node.property, node.op, node.constant
+    annotation_name = name + ANNOTATION
+    test = _TESTS[op]
+    allowed = _PROMOTES.get(const.type, frozenset({const.type}))
+    wanted = _comparable(const.type, const.value)
+    order = _TYPE_ORDER[const.type]
+    if name == "Timestamp":
+
+        def compare_timestamp(row: Row) -> bool | None:
+            return test(ticks_from_text(row["Timestamp"]), wanted) if const.type is Edm.DATETIME else op is Op.NE
+
+        return compare_timestamp
+    if const.type is Edm.STRING and op in (Op.EQ, Op.NE):
+        text = const.value
+        same = op is Op.EQ
+
+        def compare_text(row: Row) -> bool | None:
+            value = row.get(name)
+            if value is None:
+                return None
+            # An annotated value, say a Guid, may be spelt like the text and still is another type.
+            equal = value == text and type(value) is str and row.get(annotation_name, Edm.STRING) == Edm.STRING
+            return equal is same
+
+        return compare_text
+
+    def compare(row: Row) -> bool | None:
+        value = row.get(name)
+        if value is None:
+            return None
+        annotation = row.get(annotation_name)
+        kind = Edm(annotation) if annotation is not None else _JSON_TYPES[type(value)]
+        if kind in allowed:
+            return test(_comparable(kind, _raw(kind, value)), wanted)
+        own = _TYPE_ORDER[kind]
+        if op is Op.EQ or own == order:
+            return op is Op.NE
+        return op is Op.NE or (own > order) is (op in (Op.GT, Op.GE))
+
+    return compare
+
+
+_JSON_TYPES: dict[type, Edm] = {str: Edm.STRING, bool: Edm.BOOLEAN, int: Edm.INT32, float: Edm.DOUBLE}
+
+
+def _raw(kind: Edm, value: Any) -> Any:
+    if kind is Edm.DATETIME:
+        return ticks_from_text(value)
+    return decode(value, None if kind in _PLAIN else kind)
+
+
+_PLAIN = frozenset({Edm.STRING, Edm.BOOLEAN, Edm.INT32})
+
+
+def _comparable(kind: Edm, value: Any) -> Any:
+    if kind is Edm.STRING:
+        return utf16_key(value)
+    if kind is Edm.GUID:
+        return str(value)
+    return value

@@ -1,0 +1,469 @@
+"""
+The service's limits, each once with its source, and the checks that enforce them.
+
+The mapper runs these checks before a request leaves; the embedded engine runs them on what arrives.
+"""
+
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from .codes import Code, Fault
+from .edm import ANNOTATION, INT32_MAX, INT32_MIN, SYSTEM_MEMBERS, Edm, check_datetime, check_text, decode, utf16_length
+
+__all__ = [
+    "FORBIDDEN_IN_KEYS",
+    "MAX_APPENDS",
+    "MAX_APPEND_BYTES",
+    "MAX_BLOB_NAME",
+    "MAX_BLOB_PAGE",
+    "MAX_CUSTOM_PROPERTIES",
+    "MAX_ENTITY_BYTES",
+    "MAX_KEY_UNITS",
+    "MAX_MESSAGES",
+    "MAX_MESSAGE_BYTES",
+    "MAX_METADATA_BYTES",
+    "MAX_PAGE",
+    "MAX_PROPERTY_NAME",
+    "MAX_TRANSACTION_BYTES",
+    "MAX_TRANSACTION_OPERATIONS",
+    "MAX_VALUE_BYTES",
+    "MAX_VISIBILITY_SECONDS",
+    "check_append",
+    "check_blob_name",
+    "check_container_name",
+    "check_key",
+    "check_message",
+    "check_message_count",
+    "check_metadata",
+    "check_properties",
+    "check_property_name",
+    "check_queue_name",
+    "check_row",
+    "check_seconds",
+    "check_table_name",
+    "entity_size",
+    "key_fault",
+]
+
+# 255 including PartitionKey, RowKey and Timestamp.
+# Source: "Understanding the Table service data model".
+MAX_CUSTOM_PROPERTIES = 252
+
+# 1 KiB, stored as UTF-16. Source: "Understanding the Table service data model", "PartitionKey property".
+MAX_KEY_UNITS = 512
+
+# Source: "Understanding the Table service data model", "Property names".
+MAX_PROPERTY_NAME = 255
+
+# A String counts as UTF-16. Source: "Understanding the Table service data model", "Property types".
+MAX_VALUE_BYTES = 64 * 1024
+
+# Names and values together. Source: "Understanding the Table service data model", "Entities".
+MAX_ENTITY_BYTES = 1024 * 1024
+
+# Source: "Performing entity group transactions", "Requirements".
+MAX_TRANSACTION_OPERATIONS = 100
+MAX_TRANSACTION_BYTES = 4 * 1024 * 1024
+
+# Source: "Query timeout and pagination".
+MAX_PAGE = 1000
+
+# Source: "Understanding the Table service data model", "Characters disallowed in key fields".
+FORBIDDEN_IN_KEYS = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
+
+_TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
+# A C# identifier. Source: "Understanding the Table service data model", "Property names".
+_PROPERTY_NAME = re.compile(r"[^\W\d]\w*")
+_KNOWN_NAMES: set[str] = set()
+_KNOWN_NAMES_MAX = 10_000  # names repeat from row to row; the bound keeps odd clients from filling the memory
+
+
+def check_table_name(name: str) -> None:
+    """
+    Refuse a table name that the service would refuse.
+
+    Raises:
+        Fault: InvalidResourceName or OutOfRangeInput.
+    """
+    if not _TABLE_NAME.fullmatch(name) or name.lower() == "tables":
+        raise Fault(
+            Code.INVALID_RESOURCE_NAME,
+            f"The specified resource name contains invalid characters: {name!r}; a table name is letters and digits, "
+            "starts with a letter, and is not 'Tables'.",
+        )
+    if not 3 <= len(name) <= 63:
+        raise Fault(
+            Code.KEY_OUT_OF_RANGE,
+            f"The specified resource name length is not within the permissible limits: {name!r} has {len(name)} "
+            "characters, 3 to 63 are allowed.",
+        )
+
+
+def key_fault(key: str) -> str | None:
+    """What is wrong with the text of a PartitionKey or RowKey, or None."""
+    found = FORBIDDEN_IN_KEYS.search(key)
+    if found is not None:
+        return f"has the forbidden character U+{ord(found.group()):04X} at position {found.start()}"
+    if len(key) > MAX_KEY_UNITS // 2:
+        length = utf16_length(key)
+        if length > MAX_KEY_UNITS:
+            return f"has {length} UTF-16 units, {MAX_KEY_UNITS} are allowed"
+    return check_text(key)
+
+
+def check_key(name: str, key: object) -> str:
+    """
+    Refuse a PartitionKey or RowKey (`name` says which) that the service would refuse.
+
+    Raises:
+        Fault: OutOfRangeInput; PropertiesNeedValue if it is missing or no text.
+    """
+    if not isinstance(key, str):
+        raise Fault(
+            Code.PROPERTIES_NEED_VALUE,
+            f"The values are not specified for all properties in the entity: {name} is {key!r}.",
+            property=name,
+        )
+    fault = key_fault(key)
+    if fault:
+        shown = key if len(key) <= 60 else key[:60] + "..."
+        raise Fault(Code.KEY_OUT_OF_RANGE, f"{name} {shown!r} {fault}.", property=name)
+    return key
+
+
+def check_property_name(name: str) -> None:
+    """
+    Refuse a property name that the service would refuse.
+
+    Raises:
+        Fault: PropertyNameTooLong or PropertyNameInvalid.
+    """
+    if name in _KNOWN_NAMES:
+        return
+    if len(name) > MAX_PROPERTY_NAME:
+        raise Fault(
+            Code.PROPERTY_NAME_TOO_LONG,
+            f"The property name {name[:40]!r}... has {len(name)} characters, {MAX_PROPERTY_NAME} are allowed.",
+            property=name,
+        )
+    if not _PROPERTY_NAME.fullmatch(name):
+        raise Fault(
+            Code.PROPERTY_NAME_INVALID,
+            f"The property name {name!r} is invalid: letters, digits and _, not starting with a digit.",
+            property=name,
+        )
+    if len(_KNOWN_NAMES) < _KNOWN_NAMES_MAX:
+        _KNOWN_NAMES.add(name)
+
+
+def check_row(row: dict[str, Any], encoded_size: int | None = None) -> None:
+    """
+    Refuse a row that the service would refuse: keys, property names, count, types, sizes.
+
+    Args:
+        row: PartitionKey, RowKey and properties with their annotations, in canonical form.
+        encoded_size: Bytes of the row as JSON where known; a small row needs no measuring.
+
+    Raises:
+        Fault: With the service's code; `property` names what is at fault.
+    """
+    check_key("PartitionKey", row.get("PartitionKey"))
+    check_key("RowKey", row.get("RowKey"))
+    check_properties(row, encoded_size)
+
+
+def check_properties(row: dict[str, Any], encoded_size: int | None = None) -> None:
+    """
+    As `check_row`, without the keys, which must be right.
+    """
+    # No String can be longer than the whole row.
+    small = encoded_size is not None and encoded_size <= MAX_VALUE_BYTES // 2
+    names = tuple(row)
+    shape = _SHAPES.get(names)
+    if shape is None:
+        shape = _shape(names)
+    for name, annotation_name in shape:
+        value = row[name]
+        if annotation_name is None:
+            if type(value) is str:
+                if not small:
+                    _check_size(name, 2 * utf16_length(value))
+            elif value is True or value is False or (type(value) is float and isfinite(value)):
+                pass
+            elif type(value) is not int or not INT32_MIN <= value <= INT32_MAX:
+                raise Fault(Code.INVALID_INPUT, f"{name}: {value!r} is not a value without a type.", property=name)
+        else:
+            _check_annotated(name, value, row[annotation_name], small=small)
+    if not small:
+        size = entity_size(row)
+        if size > MAX_ENTITY_BYTES:
+            raise Fault(Code.ENTITY_TOO_LARGE, f"The entity has {size} bytes, {MAX_ENTITY_BYTES} are allowed.")
+
+
+_SHAPES: dict[tuple[str, ...], tuple[tuple[str, str | None], ...]] = {}
+_SHAPES_MAX = 500  # rows of a table have few sets of names; the bound keeps odd clients from filling the memory
+
+
+def _shape(names: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
+    """The properties among the members of a row and the name of each one's annotation; all names are checked."""
+    present = set(names)
+    for name in names:
+        if name.endswith(ANNOTATION) and name[: -len(ANNOTATION)] not in present:
+            raise Fault(Code.INVALID_INPUT, f"{name} stands without its property.", property=name)
+    properties = [name for name in names if name not in SYSTEM_MEMBERS and not name.endswith(ANNOTATION)]
+    for name in properties:
+        check_property_name(name)
+    if len(properties) > MAX_CUSTOM_PROPERTIES:
+        raise Fault(
+            Code.TOO_MANY_PROPERTIES,
+            f"The entity has {len(properties)} properties, {MAX_CUSTOM_PROPERTIES} are allowed.",
+        )
+    shape = tuple((name, name + ANNOTATION if name + ANNOTATION in present else None) for name in properties)
+    if len(_SHAPES) < _SHAPES_MAX:
+        _SHAPES[names] = shape
+    return shape
+
+
+_NATURAL = re.compile(r"0|[1-9][0-9]{0,17}")  # any number of 18 digits is an Int64
+
+
+def _check_annotated(name: str, value: object, annotation: str, *, small: bool) -> None:
+    # The commonest first, and without a call.
+    if annotation == "Edm.Int64" and type(value) is str and _NATURAL.fullmatch(value):
+        return
+    try:
+        if annotation == "Edm.DateTime" and type(value) is str:
+            check_datetime(value)
+        else:
+            decode(value, annotation)
+    except ValueError as error:
+        raise Fault(Code.INVALID_INPUT, f"{name}: {error}.", property=name) from None
+    if not small and isinstance(value, str):
+        if annotation == Edm.BINARY:
+            _check_size(name, len(b64decode(value)))
+        elif annotation == Edm.STRING:
+            _check_size(name, 2 * utf16_length(value))
+
+
+def _check_size(name: str, size: int) -> None:
+    if size > MAX_VALUE_BYTES:
+        raise Fault(
+            Code.PROPERTY_VALUE_TOO_LARGE,
+            f"The property {name!r} has {size} bytes, {MAX_VALUE_BYTES} are allowed.",
+            property=name,
+        )
+
+
+_FIXED_SIZES = {Edm.DATETIME: 8, Edm.DOUBLE: 8, Edm.INT64: 8, Edm.GUID: 16}
+
+
+def entity_size(row: dict[str, Any]) -> int:
+    """
+    Bytes that a row takes in the service: the published estimate of storage.
+
+    Source: "Understanding Azure Storage billing": 4 + 2 x (len PK + len RK) + per property 8 + 2 x len(name) + size.
+    """
+    size = 4 + 2 * (utf16_length(row["PartitionKey"]) + utf16_length(row["RowKey"]))
+    for name, value in row.items():
+        if name in SYSTEM_MEMBERS or name.endswith(ANNOTATION):
+            continue
+        size += 8 + 2 * utf16_length(name)
+        annotation = row.get(name + ANNOTATION)
+        if annotation == Edm.BINARY:
+            size += 4 + len(b64decode(value))
+        elif annotation in _FIXED_SIZES:
+            size += _FIXED_SIZES[Edm(annotation)]
+        elif isinstance(value, str):
+            size += 4 + 2 * utf16_length(value)
+        elif isinstance(value, bool):
+            size += 1
+        else:
+            size += 8 if isinstance(value, float) else 4
+    return size
+
+
+# Queues and blobs
+
+# 64 KiB as the service counts: bodies are any bytes, and travel as base64.
+# Source: Queue service REST, "Put Message".
+MAX_MESSAGE_BYTES = 48 * 1024
+
+# Of one take or peek. Source: Queue service REST, "Get Messages".
+MAX_MESSAGES = 32
+
+# Source: Queue service REST, "Get Messages", "Put Message", "Update Message".
+MAX_VISIBILITY_SECONDS = 7 * 86_400
+
+# Source: "Naming and referencing containers, blobs, and metadata", "Blob names".
+MAX_BLOB_NAME = 1024
+
+# Names and values. Source: "Setting and retrieving properties and metadata for Blob resources".
+MAX_METADATA_BYTES = 8 * 1024
+
+# Of one append, in the versions of the service before 2022-11-02, which are the emulator's too.
+# Source: Blob service REST, "Append Block".
+MAX_APPEND_BYTES = 4 * 1024 * 1024
+
+# Source: Blob service REST, "Append Block".
+MAX_APPENDS = 50_000
+
+# Source: Blob service REST, "List Blobs".
+MAX_BLOB_PAGE = 5000
+
+_DNS_NAME = re.compile(r"[a-z0-9](?:-?[a-z0-9])*")
+_FORBIDDEN_IN_BLOB_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffe\uffff]")
+_METADATA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+# What comes back from a header as it went in.
+_METADATA_VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+
+
+def check_queue_name(name: str) -> None:
+    """
+    Refuse a queue name that the service would refuse.
+
+    Source: "Naming queues and metadata".
+
+    Raises:
+        Fault: InvalidResourceName or OutOfRangeInput.
+    """
+    _check_dns_name("queue", name)
+
+
+def check_container_name(name: str) -> None:
+    """
+    Refuse a container name that the service would refuse, and those that mean something else there (`$root`).
+
+    Source: "Naming and referencing containers, blobs, and metadata".
+
+    Raises:
+        Fault: InvalidResourceName or OutOfRangeInput.
+    """
+    _check_dns_name("container", name)
+
+
+def _check_dns_name(kind: str, name: str) -> None:
+    if not _DNS_NAME.fullmatch(name):
+        raise Fault(
+            Code.INVALID_RESOURCE_NAME,
+            f"The specified resource name contains invalid characters: {name[:80]!r}; a {kind} name is lower case "
+            "letters, digits and single hyphens between them.",
+        )
+    if not 3 <= len(name) <= 63:
+        raise Fault(
+            Code.KEY_OUT_OF_RANGE,
+            f"The specified resource name length is not within the permissible limits: {name[:80]!r} has {len(name)} "
+            "characters, 3 to 63 are allowed.",
+        )
+
+
+def check_message(body: object) -> None:
+    """
+    Refuse a message that is too large, or not bytes.
+
+    Raises:
+        Fault: MessageTooLarge or InvalidInput.
+    """
+    if not isinstance(body, bytes):
+        raise Fault(Code.INVALID_INPUT, f"A message is bytes, not {type(body).__name__}; encode it.")
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise Fault(
+            Code.MESSAGE_TOO_LARGE,
+            f"The message has {len(body)} bytes, {MAX_MESSAGE_BYTES} are allowed; put larger data into a row or blob "
+            "that the message names.",
+        )
+
+
+def check_message_count(count: int) -> None:
+    """
+    Refuse to take or peek at other than 1 to `MAX_MESSAGES` messages.
+
+    Raises:
+        Fault: OutOfRangeQueryParameterValue.
+    """
+    if not 1 <= count <= MAX_MESSAGES:
+        raise Fault(
+            Code.PARAMETER_OUT_OF_RANGE, f"The number of messages is {count}; 1 to {MAX_MESSAGES} are allowed at once."
+        )
+
+
+def check_seconds(name: str, seconds: int, least: int, most: int | None = None) -> None:
+    """
+    Refuse a time (`name` says which) that is out of bounds.
+
+    Raises:
+        Fault: OutOfRangeQueryParameterValue.
+    """
+    if seconds < least or (most is not None and seconds > most):
+        bounds = f"{least} or more" if most is None else f"{least} to {most}"
+        raise Fault(Code.PARAMETER_OUT_OF_RANGE, f"{name} is {seconds}; {bounds} seconds are allowed.")
+
+
+def check_blob_name(name: str) -> None:
+    """
+    Refuse a blob name that the service would refuse, or that does not come back from a URL as it went in.
+
+    Source: "Naming and referencing containers, blobs, and metadata", "Blob names".
+
+    Raises:
+        Fault: InvalidResourceName or OutOfRangeInput.
+    """
+    if not 1 <= utf16_length(name) <= MAX_BLOB_NAME:
+        raise Fault(
+            Code.KEY_OUT_OF_RANGE,
+            f"The blob name {name[:40]!r} has {utf16_length(name)} characters, 1 to {MAX_BLOB_NAME} are allowed.",
+        )
+    problem = check_text(name)
+    found = _FORBIDDEN_IN_BLOB_NAMES.search(name)
+    if found is not None:
+        problem = f"has the forbidden character U+{ord(found.group()):04X} at position {found.start()}"
+    elif any(segment.endswith(".") or not segment for segment in name.split("/")):
+        problem = "has an empty path segment, or one that ends with a dot"
+    if problem is not None:
+        raise Fault(Code.INVALID_RESOURCE_NAME, f"The blob name {name[:80]!r} {problem}.")
+
+
+def check_metadata(metadata: Mapping[str, str]) -> None:
+    """
+    Refuse metadata that the service would refuse, or that does not come back from a header as it went in.
+
+    Source: "Naming and referencing containers, blobs, and metadata", "Metadata names".
+
+    Raises:
+        Fault: InvalidMetadata or MetadataTooLarge.
+    """
+    if len({name.lower() for name in metadata}) != len(metadata):
+        raise Fault(Code.INVALID_METADATA, f"Metadata names ignore case; of {sorted(metadata)!r} two are the same.")
+    for name, value in metadata.items():
+        if not _METADATA_NAME.fullmatch(name):
+            raise Fault(
+                Code.INVALID_METADATA,
+                f"The metadata name {name[:80]!r} is invalid: ASCII letters, digits and _, not starting with a digit.",
+            )
+        if not _METADATA_VALUE.fullmatch(value):
+            raise Fault(
+                Code.INVALID_METADATA,
+                f"The metadata value {value[:80]!r} of {name!r} is invalid: printable ASCII, at least one character, "
+                "no space at either end; encode other text.",
+            )
+    size = sum(len(name) + len(value) for name, value in metadata.items())
+    if size > MAX_METADATA_BYTES:
+        raise Fault(Code.METADATA_TOO_LARGE, f"The metadata has {size} bytes, {MAX_METADATA_BYTES} are allowed.")
+
+
+def check_append(data: object) -> None:
+    """
+    Refuse an append of nothing, of more than `MAX_APPEND_BYTES`, or of other things than bytes.
+
+    Raises:
+        Fault: InvalidInput or RequestBodyTooLarge.
+    """
+    if not isinstance(data, bytes) or not data:
+        raise Fault(Code.INVALID_INPUT, f"An append is one byte or more, not {type(data).__name__} {str(data)[:20]!r}.")
+    if len(data) > MAX_APPEND_BYTES:
+        raise Fault(
+            Code.REQUEST_BODY_TOO_LARGE,
+            f"The append has {len(data)} bytes, {MAX_APPEND_BYTES} are allowed; append it in parts.",
+        )

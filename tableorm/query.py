@@ -1,0 +1,127 @@
+"""
+Queries: an immutable description of what to read, and the stages of reading it.
+
+    plan -> pages of rows -> kind -> upgrade -> decode -> residual conditions
+"""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import attrs
+
+from .errors import ModelError
+from .expressions import Expression
+from .kinds import Kinds
+from .planner import QueryPlan, plan_query
+from .protocol.codes import Fault
+from .protocol.limits import MAX_PAGE
+from .translate import translate
+
+if TYPE_CHECKING:
+    from .database import Database
+
+__all__ = ["TURN", "Select"]
+
+E = TypeVar("E")
+
+TURN = 250  # entities read before other tasks get a turn: a millisecond or two
+
+
+@attrs.frozen(eq=False, repr=False)
+class Select(Generic[E]):
+    """
+    A query. Immutable: each method returns another; nothing is sent before it is iterated or awaited.
+
+    Made by `db.select(Model)`.
+    """
+
+    _db: "Database"
+    _kinds: Kinds
+    _where: tuple[Expression, ...] = ()
+    _limit: int | None = None
+    _scan: bool = False
+
+    def where(self, *conditions: Expression) -> "Select[E]":
+        """
+        Narrow the query: all conditions must hold, those given before included.
+
+        Raises:
+            ModelError: Something is no condition.
+        """
+        for condition in conditions:
+            if not isinstance(condition, Expression):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ModelError(
+                    f"{condition!r} is no condition; compare a field of the class, as in Employee.age >= 30"
+                )
+        return attrs.evolve(self, where=self._where + conditions)
+
+    def limit(self, count: int) -> "Select[E]":
+        """
+        At most `count` entities, from 0, the first in key order.
+
+        Raises:
+            ModelError: A negative count.
+        """
+        if type(count) is not int or count < 0:
+            raise ModelError(f"limit({count!r}) is refused: give a number of entities from 0")
+        return attrs.evolve(self, limit=count)
+
+    def allow_scan(self) -> "Select[E]":
+        """Let the query visit every partition, where its conditions do not give one."""
+        return attrs.evolve(self, scan=True)
+
+    async def all(self) -> list[E]:
+        """
+        Every entity, in key order.
+
+        Raises:
+            ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
+            TableNotFound: There is no such table.
+            DecodeError: A row does not fit its model.
+        """
+        return [entity async for entity in self]
+
+    def __aiter__(self) -> AsyncIterator[E]:
+        return self._run(plan_query(self._kinds, self._where, allow_scan=self._scan))
+
+    async def _run(self, plan: QueryPlan) -> AsyncIterator[E]:
+        db, load, left = self._db, self._kinds.load_all, self._limit
+        db.check_usable()
+        if plan.access is None or left == 0:
+            return
+        store, stats, table = db.store, db.stats, self._kinds.table
+        continuation: str | None = None
+        while True:
+            # Rows can be dropped here, so a small limit does not ask for as few rows when conditions are left over.
+            size = MAX_PAGE if left is None or plan.residual else min(left, MAX_PAGE)
+            stats.requests += 1
+            try:
+                page = await store.query(table, plan.query, size, continuation)
+            except Fault as fault:
+                raise translate(fault, f"query of {self._names()}", table) from fault
+            stats.rows += len(page.rows)
+            rows = page.rows
+            for test in plan.residual:
+                rows = [row for row in rows if test(row)]
+            for start in range(0, len(rows), TURN):
+                part = rows[start : start + TURN]
+                await db.take_turn(len(part))
+                entities: list[Any] = load(part)
+                if left is not None:
+                    entities = entities[:left]
+                    left -= len(entities)
+                for entity in entities:
+                    yield entity
+                if left == 0:
+                    return
+            continuation = page.continuation
+            if continuation is None:
+                return
+
+    def _names(self) -> str:
+        return ", ".join([s.name for s in self._kinds.schemas] + ["PropertyBag"] * self._kinds.bags)
+
+    def __repr__(self) -> str:
+        where = f".where({', '.join(map(str, self._where))})" if self._where else ""
+        limit = "" if self._limit is None else f".limit({self._limit})"
+        return f"<select({self._names()}){where}{limit}{'.allow_scan()' * self._scan}>"

@@ -1,0 +1,269 @@
+"""
+The schema of a model: everything the mapper needs to know of a class, read once when the class is made.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import attrs
+
+from .bag import PropertyBag
+from .codegen import CodedField, make_decoder, make_encoder
+from .errors import DecodeError, EncodeError, ModelError, TemplateError
+from .keys import Key
+from .properties import PropertyType
+from .protocol.edm import ANNOTATION, SYSTEM_MEMBERS
+from .protocol.limits import MAX_CUSTOM_PROPERTIES
+from .reserved import ENTITY_TYPE, ENTITY_VERSION
+from .stores import Row
+from .templates import Template
+
+if TYPE_CHECKING:
+    from .entity import Entity
+
+__all__ = ["MISFITS", "Discriminator", "FieldInfo", "Schema", "Upgrade"]
+
+Upgrade = Callable[[PropertyBag], PropertyBag]
+Discriminator = Literal["property", "row_key", "partition_key"] | Callable[[PropertyBag], "type[Entity]"]
+
+# What decoding a row raises that is not as the model says, down to a Guid that is a number and JSON nested too deep.
+MISFITS = (KeyError, ValueError, TypeError, OverflowError, AttributeError, RecursionError)
+
+
+@attrs.frozen
+class FieldInfo:
+    """
+    A field of a model.
+
+    Args:
+        name: In Python.
+        property: Name of the stored property.
+        type: How values are stored.
+        optional: Declared `| None`.
+        default: Makes the default value; None if there is none.
+        stored: Whether it is a property of the row; False if a key holds it in full.
+    """
+
+    name: str
+    property: str
+    type: PropertyType
+    optional: bool
+    default: Callable[[], Any] | None
+    stored: bool
+
+
+class Schema:
+    """
+    What a model is, in the mapper's terms. Built by `tableorm.declare`; never changes, except that `upgrades` and
+    `children` grow while modules are imported.
+
+    Attributes:
+        model: The class.
+        name: Its name, for messages.
+        table: Name of its table; None for an abstract base without one.
+        abstract: Whether it has no entities of its own.
+        kind: What is stored as its kind; None stores nothing.
+        version: Its version, from 1.
+        discriminator: How kinds are told apart.
+        partition: Template of the PartitionKey; None for an abstract base without one.
+        row: Template of the RowKey.
+        fields: Every field by name.
+        key_fields: Names of the fields in the key templates, in order.
+        decode_current: Row of this very kind and version to entity; `decode` says what is wrong where it fails.
+        upgrades: From version to the function that makes the next.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: "type[Entity]",
+        table: str | None,
+        abstract: bool,
+        kind: str | None,
+        version: int,
+        discriminator: Discriminator,
+        naming: Callable[[str], str],
+        partition: Template | None,
+        row: Template | None,
+        fields: Mapping[str, FieldInfo],
+    ) -> None:
+        self.model, self.name = model, model.__name__
+        self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
+        self.discriminator, self.naming = discriminator, naming
+        self.partition, self.row = partition, row
+        self.fields = dict(fields)
+        self.upgrades: dict[int, Upgrade] = {}
+        templates = [template for template in (partition, row) if template is not None]
+        self.key_fields = tuple(dict.fromkeys(name for template in templates for name in template.fields))
+        self.stored = tuple(info for info in self.fields.values() if info.stored)
+        self.by_property = {info.property: info for info in self.stored}
+        self.kind_properties = self._kind_properties()
+        self.key_names = frozenset(self.key_fields)
+        self.has_validators = any(attribute.validator is not None for attribute in attrs.fields(cast(Any, model)))
+        # A model that stores no kind leaves a property of that name to the program that wrote it.
+        kind_names = () if kind is None else (ENTITY_TYPE,) if discriminator == "property" else (ENTITY_VERSION,)
+        self.known = frozenset(
+            {*SYSTEM_MEMBERS} | {member for p in (*self.by_property, *kind_names) for member in (p, p + ANNOTATION)}
+        )
+        if len(self.stored) + len(self.kind_properties) > MAX_CUSTOM_PROPERTIES:
+            raise ModelError(
+                f"{self.name} has {len(self.stored)} stored fields; a row holds {MAX_CUSTOM_PROPERTIES} properties"
+            )
+        if not abstract:
+            self._generate()
+
+    def _kind_properties(self) -> Row:
+        """The properties that tell kind and version, as a row of this model has them."""
+        if self.kind is None:
+            return {}
+        if self.discriminator == "property":
+            return {ENTITY_TYPE: self.kind if self.version == 1 else f"{self.kind}:{self.version}"}
+        return {} if self.version == 1 else {ENTITY_VERSION: self.version}
+
+    def _generate(self) -> None:
+        coded = [
+            CodedField(i.name, i.property, i.type, i.optional, i.default, self._slow_encoder(i)) for i in self.stored
+        ]
+        partition, row = self._templates()
+        in_keys = [name for name, info in self.fields.items() if not info.stored]
+        from_partition = [name for name in in_keys if name in partition.full_fields]
+        from_row = [name for name in in_keys if name not in from_partition]
+        self.decode_current = make_decoder(
+            self.model,
+            coded,
+            [("PartitionKey", partition, from_partition), ("RowKey", row, from_row)],
+        )
+        self._encode = make_encoder(self.name, coded)
+
+    def _slow_encoder(self, info: FieldInfo) -> Callable[[Any], Any]:
+        def encode(value: Any) -> Any:
+            if value is None:
+                raise EncodeError(
+                    "is missing: the field is not declared `| None`; set it before writing", self.name, info.name, None
+                )
+            try:
+                return info.type.encode(value)
+            except ValueError as error:
+                raise EncodeError(f"{error}; the field is {info.type.name}", self.name, info.name, value) from None
+
+        return encode
+
+    def _templates(self) -> tuple[Template, Template]:
+        if self.partition is None or self.row is None:
+            raise ModelError(f"{self.name} is abstract and has no keys of its own; use one of its concrete classes")
+        return self.partition, self.row
+
+    # Keys
+
+    def make_keys(self, values: Mapping[str, Any]) -> tuple[str, str]:
+        """
+        (PartitionKey, RowKey) of these field values.
+
+        Raises:
+            TemplateError: A value is missing or does not fit.
+        """
+        partition, row = self._templates()
+        return partition.format(values), row.format(values)
+
+    def key(self, values: Mapping[str, Any]) -> Key[Any]:
+        """
+        The key of the entity with these key fields.
+
+        Raises:
+            TemplateError: A field is missing, unknown, or does not fit.
+        """
+        for name in values:
+            if name not in self.key_fields:
+                raise self._not_in_key(name)
+        missing = [name for name in self.key_fields if name not in values]
+        if missing:
+            raise self._key_error(f"needs {', '.join(map(repr, missing))}; give each as {missing[0]}=...")
+        partition, row = self.make_keys(values)
+        return Key(self.model, self.table_name(), partition, row)
+
+    def _not_in_key(self, name: str) -> TemplateError:
+        what = "is no key field" if name in self.fields else "is no field"
+        return self._key_error(
+            f"does not take {name!r}, which {what} of the model; its key fields are {', '.join(self.key_fields)}"
+        )
+
+    def _key_error(self, problem: str) -> TemplateError:
+        partition, row = self._templates()
+        return TemplateError(problem, self.name, "key", f"{partition.text}, {row.text}")
+
+    def parse_keys(self, partition_key: str, row_key: str) -> dict[str, Any]:
+        """
+        The fields that the stored keys hold in full.
+
+        Raises:
+            ValueError: The keys are not of the templates.
+        """
+        partition, row = self._templates()
+        return partition.parse(partition_key) | row.parse(row_key)
+
+    def table_name(self) -> str:
+        """Name of the table; ModelError for an abstract base without one."""
+        if self.table is None:
+            raise ModelError(f"{self.name} has no table; give the class one: class {self.name}(Entity, table=...)")
+        return self.table
+
+    # Rows
+
+    def encode(self, own: dict[str, Any], partition_key: str, row_key: str) -> tuple[Row, int]:
+        """
+        The row of an entity's dictionary, and the weight of what varies in size (see `codegen`).
+
+        Raises:
+            EncodeError: A value does not fit its field.
+        """
+        row: Row = {"PartitionKey": partition_key, "RowKey": row_key, **self.kind_properties}
+        try:
+            weight = self._encode(own, row)
+        except KeyError as error:
+            # Ask the descriptor: its NotLoaded error names the field.
+            raise EncodeError(
+                "was not loaded, so the entity cannot be written in full; read it in full first",
+                self.name,
+                str(error.args[0]),
+                None,
+            ) from None
+        return row, weight
+
+    def decode(self, row: Row) -> Any:
+        """
+        The entity of a row of this very kind and version.
+
+        Raises:
+            DecodeError: The row does not fit the model; names the field.
+        """
+        try:
+            return self.decode_current(row)
+        except MISFITS as error:
+            raise self._diagnose(row, error) from None
+
+    def _diagnose(self, row: Row, error: Exception) -> DecodeError:
+        keys = (str(row.get("PartitionKey")), str(row.get("RowKey")))
+        try:
+            self.parse_keys(*keys)
+        except ValueError as fault:
+            return DecodeError(f"does not fit: {fault}", self.name, keys)
+        for info in self.stored:
+            value = row.get(info.property)
+            if value is None:
+                if not info.optional and info.default is None:
+                    return DecodeError(
+                        f"has no property {info.property!r}; give the field a default, or declare it `| None`",
+                        self.name,
+                        keys,
+                        info.name,
+                    )
+                continue
+            try:
+                info.type.decode(value, row.get(info.property + ANNOTATION))
+            except MISFITS as fault:
+                return DecodeError(f"{fault}", self.name, keys, info.name)
+        return DecodeError(f"cannot be read: {error!r}", self.name, keys)
+
+    def unknown(self, row: Row) -> Row:
+        """The members of a row that are no fields of the model: properties with their annotations."""
+        return {name: value for name, value in row.items() if name not in self.known}

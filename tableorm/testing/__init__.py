@@ -1,0 +1,85 @@
+"""
+The contract of stores as tests: subclass it in a backend's own test suite, and override nothing but fixtures.
+
+    class TestMyTables(TableStoreContract):
+        @pytest.fixture
+        async def store(self) -> AsyncIterator[TableStore]:
+            async with MyBackend(...) as backend:
+                yield backend.tables
+
+The tests are coroutines for pytest-asyncio, in its mode "auto". What a store's `capabilities` leave out is skipped with
+a reason that starts with "capability"; `pytest -rs` lists what was left out.
+"""
+
+try:
+    import pytest
+    import pytest_asyncio as pytest_asyncio
+except ImportError as error:
+    raise ImportError(
+        f"tableorm.testing needs pytest and pytest-asyncio ({error}); install them: pip install pytest pytest-asyncio"
+    ) from error
+
+# Before they are imported, so that their assertions explain themselves.
+pytest.register_assert_rewrite(
+    *(
+        f"{__name__}.{part}"
+        for part in ("base", "blob_base", "blobs", "points", "queries", "queues", "tables", "times", "transactions")
+    )
+)
+
+from .blobs import (  # noqa: E402
+    AppendContract,
+    BlobContract,
+    BlobDurabilityContract,
+    BlobLifecycleContract,
+    BlobLimitsContract,
+    BlobStoreContract,
+    ReopenBlobs,
+)
+from .contract import TableStoreContract  # noqa: E402
+from .memory import MemoryStore  # noqa: E402
+from .points import ConditionalWriteContract, MergeContract, PointContract, TypesContract  # noqa: E402
+from .queries import FilterContract, PagingContract, QueryContract  # noqa: E402
+from .queues import (  # noqa: E402
+    MessageContract,
+    QueueDurabilityContract,
+    QueueLifecycleContract,
+    QueueLimitsContract,
+    QueueStoreContract,
+    ReopenQueues,
+)
+from .tables import TableLifecycleContract  # noqa: E402
+from .times import ConcurrencyContract, DurabilityContract, Reopen, TimestampContract  # noqa: E402
+from .transactions import LimitsContract, TransactionContract  # noqa: E402
+
+__all__ = [
+    "AppendContract",
+    "BlobContract",
+    "BlobDurabilityContract",
+    "BlobLifecycleContract",
+    "BlobLimitsContract",
+    "BlobStoreContract",
+    "ConcurrencyContract",
+    "ConditionalWriteContract",
+    "DurabilityContract",
+    "FilterContract",
+    "LimitsContract",
+    "MemoryStore",
+    "MergeContract",
+    "MessageContract",
+    "PagingContract",
+    "PointContract",
+    "QueryContract",
+    "QueueDurabilityContract",
+    "QueueLifecycleContract",
+    "QueueLimitsContract",
+    "QueueStoreContract",
+    "Reopen",
+    "ReopenBlobs",
+    "ReopenQueues",
+    "TableLifecycleContract",
+    "TableStoreContract",
+    "TimestampContract",
+    "TransactionContract",
+    "TypesContract",
+]

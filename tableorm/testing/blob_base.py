@@ -1,0 +1,70 @@
+"""
+What every part of the blob contract uses: the fixtures that a backend overrides, and data to store.
+"""
+
+import itertools
+import random
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tableorm.protocol.limits import MAX_BLOB_NAME
+from tableorm.stores import BlobInfo, BlobStore
+
+__all__ = ["LARGE", "NAMES", "BlobTests", "listed", "new_container_name", "pieces", "ranges_of"]
+
+# Larger than any chunk of a store, and no multiple of one.
+LARGE = random.Random(0).randbytes(5_000_001)
+NAMES = ["x", "a/b/c", "größe 😀.txt", "%41+&=?#'\"<>;:@", "back\\slash", "UPPER", "upper", "z" * MAX_BLOB_NAME]
+
+_numbers = itertools.count()
+
+
+def new_container_name() -> str:
+    """A name that no container has."""
+    return f"contract-{uuid.uuid4().hex[:16]}-{next(_numbers)}"
+
+
+async def pieces(data: bytes, size: int) -> AsyncIterator[bytes]:
+    """The data in pieces of `size` bytes, and an empty one."""
+    for at in range(0, len(data), size):
+        yield data[at : at + size]
+    yield b""
+
+
+async def ranges_of(store: BlobStore, container: str, name: str, *ranges: tuple[int, int | None]) -> list[bytes]:
+    """What `read` gives for each (offset, length)."""
+    return [await store.read(container, name, offset, length) for offset, length in ranges]
+
+
+async def listed(store: BlobStore, container: str, prefix: str = "", limit: int = 5000) -> list[BlobInfo]:
+    """The blobs of all pages."""
+    found: list[BlobInfo] = []
+    continuation: str | None = None
+    while True:
+        page = await store.list_blobs(container, prefix, continuation, limit)
+        assert len(page.blobs) <= limit
+        found += page.blobs
+        continuation = page.continuation
+        if continuation is None:
+            return found
+
+
+class BlobTests:
+    """
+    Base of the parts. A backend overrides `store`.
+    """
+
+    @pytest.fixture
+    def store(self) -> BlobStore:
+        """An open store. Tests make containers of their own and remove them: it may be shared and need not be empty."""
+        raise NotImplementedError(f"{type(self).__name__} must override the fixture `store`")
+
+    @pytest.fixture
+    async def container(self, store: BlobStore) -> AsyncIterator[str]:
+        """The name of a new, empty container."""
+        name = new_container_name()
+        await store.create_container(name)
+        yield name
+        await store.delete_container(name)

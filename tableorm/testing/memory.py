@@ -1,0 +1,235 @@
+"""
+A store in plain dictionaries: the contract in its simplest form, which random tests compare other stores with.
+
+It shares no code with the embedded engine beyond the limits and filters of `tableorm.protocol`. It copies every row on
+its way in and out, keeps nothing, and is not meant to be fast.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from copy import deepcopy
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.edm import (
+    ANNOTATION,
+    SYSTEM_MEMBERS,
+    check_text,
+    etag_from_ticks,
+    text_from_ticks,
+    timestamp_of_etag,
+)
+from tableorm.protocol.filters import compile_filter
+from tableorm.protocol.limits import (
+    MAX_PAGE,
+    MAX_TRANSACTION_BYTES,
+    MAX_TRANSACTION_OPERATIONS,
+    check_key,
+    check_row,
+    check_table_name,
+)
+from tableorm.stores import Bounds, Capabilities, Operation, Row, RowPage, RowQuery, Verb
+
+__all__ = ["MemoryStore"]
+
+_Key = tuple[bytes, bytes]
+_Rows = dict[_Key, Row]
+
+# 2024-01-01: a clock that only writes move.
+_FIRST_TICK = 638_396_640_000_000_000
+_CONDITIONAL = (Verb.MERGE, Verb.REPLACE, Verb.DELETE)
+
+
+def _order(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+class MemoryStore:
+    """A `TableStore` for comparison: every operation is one step without an await in it."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, tuple[str, _Rows]] = {}
+        self._tick = _FIRST_TICK
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything but durability."""
+        return Capabilities(durable=False)
+
+    async def create_table(self, table: str) -> None:
+        """Create a table. Fault TableAlreadyExists if one has that name in any letter case."""
+        check_table_name(table)
+        if table.lower() in self._tables:
+            raise Fault(Code.TABLE_EXISTS, "The table specified already exists.")
+        self._tables[table.lower()] = table, {}
+
+    async def delete_table(self, table: str) -> None:
+        """Delete a table and its rows. Fault ResourceNotFound if there is none."""
+        if self._tables.pop(table.lower(), None) is None:
+            raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
+
+    async def list_tables(self) -> list[str]:
+        """Names of all tables as created, ordered without regard to case."""
+        return [self._tables[folded][0] for folded in sorted(self._tables)]
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        """One row. Fault ResourceNotFound or TableNotFound."""
+        rows = self._rows(table)
+        check_key("PartitionKey", partition_key)
+        check_key("RowKey", row_key)
+        row = rows.get((_order(partition_key), _order(row_key)))
+        if row is None:
+            raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
+        return _projected(row, select)
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        """One page of at most `limit` rows.."""
+        await asyncio.sleep(0)
+        if not 1 <= limit <= MAX_PAGE:
+            raise Fault(Code.INVALID_INPUT, f"A page has 1 to {MAX_PAGE} rows (got {limit}).")
+        after = None if continuation is None else _position(continuation)
+        test = compile_filter(query.where) if query.where is not None else None
+        found: list[Row] = []
+        last: _Key | None = None
+        for key, row in sorted(self._rows(table).items()):
+            if after is not None and key <= after:
+                continue
+            if not (_within(key[0], query.partition) and _within(key[1], query.row)):
+                continue
+            if test is not None and not test(row):
+                continue
+            if len(found) == limit and last is not None:
+                return RowPage(found, f"{last[0].hex()}.{last[1].hex()}")
+            found.append(_projected(row, query.select))
+            last = key
+        return RowPage(found, None)
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        """Do one operation; the row's new ETag, None after a delete."""
+        rows = self._rows(table)
+        row = _checked(operation)
+        return self._apply(rows, operation, row)
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        """Do 1 to 100 operations of one partition, each row once, in order and all or nothing."""
+        rows = self._rows(table)
+        if not 1 <= len(operations) <= MAX_TRANSACTION_OPERATIONS:
+            raise Fault(Code.INVALID_INPUT, f"A transaction has 1 to 100 operations; this one has {len(operations)}.")
+        keys = [(operation.row.get("PartitionKey"), operation.row.get("RowKey")) for operation in operations]
+        for index, (partition_key, row_key) in enumerate(keys):
+            for name, key in (("PartitionKey", partition_key), ("RowKey", row_key)):
+                try:
+                    check_key(name, key)
+                except Fault as fault:
+                    raise Fault(fault.code, fault.message, index, fault.property) from None
+            if partition_key != keys[0][0]:
+                raise Fault(Code.BATCH_PARTITIONS, "All commands must operate on the same partition.", index)
+            if (partition_key, row_key) in keys[:index]:
+                raise Fault(Code.DUPLICATE_ROW, "The batch request contains a row twice.", index)
+        prepared = [_checked_at(index, operation) for index, operation in enumerate(operations)]
+        size = sum(map(_size, prepared))
+        if size > MAX_TRANSACTION_BYTES:
+            raise Fault(Code.REQUEST_BODY_TOO_LARGE, f"The request body is too large: {size} bytes.")
+        before, tick = dict(rows), self._tick
+        results: list[str | None] = []
+        try:
+            for operation, row in zip(operations, prepared, strict=True):
+                results.append(self._apply(rows, operation, row))
+        except Fault as fault:
+            rows.clear()
+            rows.update(before)
+            self._tick = tick
+            raise Fault(fault.code, fault.message, len(results), fault.property) from None
+        return results
+
+    def _rows(self, table: str) -> _Rows:
+        found = self._tables.get(table.lower())
+        if found is None:
+            raise Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
+        return found[1]
+
+    def _apply(self, rows: _Rows, operation: Operation, row: Row) -> str | None:
+        key = _order(row["PartitionKey"]), _order(row["RowKey"])
+        stored = rows.get(key)
+        if operation.verb is Verb.INSERT and stored is not None:
+            raise Fault(Code.ENTITY_EXISTS, "The specified entity already exists.")
+        if operation.verb in _CONDITIONAL:
+            if stored is None:
+                raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
+            if operation.if_match not in ("*", stored["odata.etag"]):
+                raise Fault(Code.CONDITION_NOT_SATISFIED, "The update condition was not satisfied.")
+        if operation.verb is Verb.DELETE:
+            del rows[key]
+            return None
+        if stored is not None and operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):
+            kept = {
+                name: value for name, value in stored.items() if name.removesuffix(ANNOTATION) not in row or name in row
+            }
+            row = {**kept, **row}
+            check_row(row)
+        self._tick += 1
+        etag = etag_from_ticks(self._tick)
+        rows[key] = {**row, "odata.etag": etag, "Timestamp": text_from_ticks(self._tick)}
+        return etag
+
+
+def _checked(operation: Operation) -> Row:
+    verb, tag = operation.verb, operation.if_match
+    row = {
+        name: value
+        for name, value in deepcopy(operation.row).items()
+        if name in ("PartitionKey", "RowKey") or name.removesuffix(ANNOTATION) not in SYSTEM_MEMBERS
+    }
+    check_key("PartitionKey", row.get("PartitionKey"))
+    check_key("RowKey", row.get("RowKey"))
+    if (tag is not None) != (verb in _CONDITIONAL):
+        raise Fault(Code.INVALID_INPUT, f"{verb} with If-Match {tag!r}.")
+    if tag is not None and tag != "*" and timestamp_of_etag(tag) is None:
+        raise Fault(Code.INVALID_INPUT, f"{tag!r} is no ETag.")
+    if verb is Verb.DELETE:
+        return {"PartitionKey": row["PartitionKey"], "RowKey": row["RowKey"]}
+    absent = {name for name, value in row.items() if value is None}
+    row = {name: value for name, value in row.items() if name.removesuffix(ANNOTATION) not in absent}
+    check_row(row)
+    for name, value in row.items():
+        if isinstance(value, str) and check_text(value):
+            raise Fault(Code.INVALID_INPUT, f"{name}: the text {check_text(value)}.", property=name)
+    return row
+
+
+def _checked_at(index: int, operation: Operation) -> Row:
+    try:
+        return _checked(operation)
+    except Fault as fault:
+        raise Fault(fault.code, fault.message, index, fault.property) from None
+
+
+def _size(row: Row) -> int:
+    # Near enough: what a test sends is far below the limit or far above it.
+    return sum(len(name) + len(str(value)) + 6 for name, value in row.items())
+
+
+def _within(key: bytes, bounds: Bounds) -> bool:
+    if bounds.lower is not None:
+        lower = _order(bounds.lower)
+        if key < lower or (key == lower and bounds.lower_open):
+            return False
+    if bounds.upper is not None:
+        upper = _order(bounds.upper)
+        if key > upper or (key == upper and bounds.upper_open):
+            return False
+    return True
+
+
+def _projected(row: Row, select: tuple[str, ...] | None) -> Row:
+    if select is None:
+        return deepcopy(row)
+    wanted = {"odata.etag": row["odata.etag"], **{name: row.get(name) for name in select}}
+    return wanted | {name + ANNOTATION: row[name + ANNOTATION] for name in select if name + ANNOTATION in row}
+
+
+def _position(continuation: str) -> _Key:
+    try:
+        partition_key, row_key = continuation.split(".")
+        return bytes.fromhex(partition_key), bytes.fromhex(row_key)
+    except ValueError:
+        raise Fault(Code.INVALID_INPUT, f"The continuation {continuation!r} is malformed.") from None

@@ -1,0 +1,351 @@
+"""
+The contract of queries: which rows are found, in which order, page by page.
+"""
+
+import datetime as dt
+from uuid import UUID
+
+import pytest
+
+from tableorm.protocol.codes import Code
+from tableorm.protocol.edm import Edm, Value, natural_type
+from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, constant
+from tableorm.stores import Bounds, Operation, RowQuery, TableStore, Verb
+
+from .base import StoreContract, everything, insert, keys_of, names_of, need, new_name, refusal, row, typed
+
+__all__ = ["FilterContract", "PagingContract", "QueryContract"]
+
+# In the order of UTF-16 units, where U+E000 and above come after characters outside the BMP.
+SORTED_KEYS = [
+    "",
+    " ",
+    "!",
+    "-",
+    "0",
+    "1",
+    "10",
+    "2",
+    "A",
+    "B",
+    "a",
+    "a b",
+    "aa",
+    "b",
+    "~",
+    "é",
+    "日",
+    "😀",
+    "\U0010ffff",
+    "\ue000",
+    "\uffff",
+]
+
+
+class QueryContract(StoreContract):
+    """Keys, bounds and projection."""
+
+    async def test_empty_table(self, store: TableStore, table: str) -> None:
+        """Nothing is found in an empty table."""
+        page = await store.query(table, RowQuery())
+
+        assert (page.rows, page.continuation) == ([], None)
+
+    async def test_missing_table(self, store: TableStore) -> None:
+        """A query of a table that does not exist is refused, also if nothing could match."""
+        for query in (RowQuery(), RowQuery(partition=Bounds("b", "a"))):
+            assert (await refusal(store.query(new_name(), query))).code == Code.TABLE_NOT_FOUND
+
+    async def test_rows_come_in_key_order(self, store: TableStore, table: str) -> None:
+        """Rows are sorted by PartitionKey, then RowKey, each by UTF-16 unit, across pages."""
+        need(store, "ordered")
+        expected = [(first, second) for first in SORTED_KEYS for second in ("", "😀", "\ue000")]
+        await insert(store, table, *(row(*keys) for keys in sorted(expected, key=repr, reverse=True)))
+
+        assert keys_of(await everything(store, table, limit=7)) == expected
+
+    @pytest.mark.parametrize("lower_open", [False, True])
+    @pytest.mark.parametrize("upper_open", [False, True])
+    @pytest.mark.parametrize(
+        ("lower", "upper"),
+        [
+            ("", "a"),
+            ("A", "aa"),
+            ("a", "a"),
+            ("😀", "\ue000"),
+            ("é", None),
+            (None, "1"),
+            (None, None),
+            ("b", "a"),
+            ("5", "7"),
+        ],
+    )
+    @pytest.mark.parametrize("which", ["partition", "row", "both"])
+    async def test_bounds(
+        self,
+        store: TableStore,
+        table: str,
+        lower: str | None,
+        upper: str | None,
+        which: str,
+        *,
+        lower_open: bool,
+        upper_open: bool,
+    ) -> None:
+        """Bounds of either key, or both, open or closed, hold rows by UTF-16 order."""
+        keys = SORTED_KEYS[::2]
+        for first in keys:
+            await store.transact(table, [Operation(Verb.INSERT, row(first, second)) for second in keys])
+        bounds = Bounds(lower, upper, lower_open, upper_open)
+        free = Bounds()
+        query = RowQuery(free if which == "row" else bounds, free if which == "partition" else bounds)
+
+        start = -1 if lower is None else SORTED_KEYS.index(lower) if lower in SORTED_KEYS else 7.5
+        end = len(SORTED_KEYS) if upper is None else SORTED_KEYS.index(upper) if upper in SORTED_KEYS else 7.5
+        inside = {
+            key
+            for key in keys
+            for place in [SORTED_KEYS.index(key)]
+            if (start < place or (start == place and not lower_open))
+            and (place < end or (place == end and not upper_open))
+        }
+        expected = {
+            (first, second)
+            for first in keys
+            for second in keys
+            if (which == "row" or first in inside) and (which == "partition" or second in inside)
+        }
+        found = keys_of(await everything(store, table, query, limit=50))
+        assert set(found) == expected
+        assert len(found) == len(expected)
+
+    async def test_point(self, store: TableStore, table: str) -> None:
+        """Equal closed bounds of both keys find that row alone."""
+        await insert(store, table, row("a", "b"), row("a", "bb"), row("ab", "b"))
+
+        found = await everything(store, table, RowQuery(Bounds.only("a"), Bounds.only("b")))
+        assert keys_of(found) == [("a", "b")]
+
+    async def test_partition_is_not_its_prefix(self, store: TableStore, table: str) -> None:
+        """A partition's rows do not include those of partitions whose key it begins."""
+        await insert(store, table, row("a", "1"), row("aa", "1"), row("a ", "1"), row("", "a1"))
+
+        assert keys_of(await everything(store, table, RowQuery(Bounds.only("a")))) == [("a", "1")]
+        assert keys_of(await everything(store, table, RowQuery(Bounds.only("")))) == [("", "a1")]
+
+    async def test_row_bounds_in_many_partitions(self, store: TableStore, table: str) -> None:
+        """A bound of the RowKey holds in each partition of a range, also in large ones where little is inside."""
+        partitions = [f"p{number:02d}" for number in range(12)]
+        for partition in partitions:
+            await store.transact(
+                table, [Operation(Verb.INSERT, row(partition, f"{number:03d}")) for number in range(60)]
+            )
+        query = RowQuery(Bounds("p03", "p09", upper_open=True), Bounds("030", "032"))
+
+        found = keys_of(await everything(store, table, query, limit=4))
+        assert sorted(found) == [(partition, key) for partition in partitions[3:9] for key in ("030", "031", "032")]
+
+    async def test_projection(self, store: TableStore, table: str) -> None:
+        """`select` returns the named properties and their types, None for an absent one, and always the ETag."""
+        await insert(store, table, row(row_key="1", A=1, B=2), row(row_key="2", B=3) | typed("A", "5", Edm.INT64))
+
+        rows = await everything(store, table, RowQuery(select=("A", "RowKey")))
+        assert sorted((set(each), each["RowKey"], each["A"]) for each in rows if each["RowKey"] == "1") == [
+            ({"odata.etag", "A", "RowKey"}, "1", 1)
+        ]
+        assert [(each["A"], each["A@odata.type"]) for each in rows if each["RowKey"] == "2"] == [("5", "Edm.Int64")]
+        absent = await everything(store, table, RowQuery(select=("Z",)))
+        assert [(set(each), each["Z"]) for each in absent] == [({"odata.etag", "Z"}, None)] * 2
+
+    async def test_filter_sees_what_is_not_selected(self, store: TableStore, table: str) -> None:
+        """The filter holds of the row, not of what is returned of it."""
+        await insert(store, table, row(row_key="1", A=1), row(row_key="2", A=2))
+
+        rows = await everything(store, table, RowQuery(where=Compare("A", Op.EQ, constant(2)), select=("RowKey",)))
+        assert names_of(rows) == ["2"]
+
+
+LATE, EARLY = dt.datetime(2024, 2, 29, 12, 34, 56, 789123, dt.UTC), dt.datetime(1999, 1, 1, tzinfo=dt.UTC)
+GUID = UUID("c9da6455-213d-42c9-9a79-3e9149a57833")
+FILTER_ROWS = {
+    "int32": row(row_key="int32", V=7),
+    "int64": row(row_key="int64") | typed("V", "7", Edm.INT64),
+    "huge": row(row_key="huge") | typed("V", "9007199254740993", Edm.INT64),
+    "double": row(row_key="double", V=7.0),
+    "half": row(row_key="half", V=7.5),
+    "nan": row(row_key="nan") | typed("V", "NaN", Edm.DOUBLE),
+    "text": row(row_key="text", V="seven"),
+    "astral": row(row_key="astral", V="😀"),
+    "private": row(row_key="private", V="\ue000"),
+    "empty": row(row_key="empty", V=""),
+    "true": row(row_key="true", V=True),
+    "false": row(row_key="false", V=False),
+    "date": row(row_key="date") | typed("V", "2024-02-29T12:34:56.7891234Z", Edm.DATETIME),
+    "old": row(row_key="old") | typed("V", "1999-01-01T00:00:00Z", Edm.DATETIME),
+    "guid": row(row_key="guid") | typed("V", str(GUID), Edm.GUID),
+    "binary": row(row_key="binary") | typed("V", "AP8=", Edm.BINARY),
+    "absent": row(row_key="absent", W=1),
+}
+TYPED = set(FILTER_ROWS) - {"absent"}
+
+
+def _v(op: Op, value: Value, kind: Edm | None = None) -> Filter:
+    """A comparison of the property V."""
+    return Compare("V", op, Constant(kind, value) if kind else constant(value, natural_type(value)))
+
+
+FILTERS: list[tuple[Filter, set[str]]] = [
+    (_v(Op.EQ, 7), {"int32", "int64", "double"}),
+    (_v(Op.EQ, 7, Edm.INT64), {"int64", "double"}),
+    (_v(Op.EQ, 7.0), {"double"}),
+    (_v(Op.EQ, 9007199254740993), {"huge"}),
+    (_v(Op.EQ, 9007199254740992), set()),
+    (And((_v(Op.GT, 6), _v(Op.LT, 8))), {"int32", "int64", "double", "half"}),
+    (_v(Op.NE, 7), TYPED - {"int32", "int64", "double"}),
+    (_v(Op.EQ, "seven"), {"text"}),
+    (_v(Op.EQ, str(GUID)), set()),
+    (_v(Op.NE, ""), TYPED - {"empty"}),
+    (_v(Op.GT, "😀"), {"private"}),
+    (And((_v(Op.GE, ""), _v(Op.LT, "\ue000"))), {"empty", "text", "astral"}),
+    (_v(Op.EQ, True), {"true"}),
+    (_v(Op.EQ, False), {"false"}),
+    (Not(_v(Op.EQ, True)), TYPED - {"true"}),
+    (_v(Op.EQ, EARLY), {"old"}),
+    (_v(Op.EQ, LATE), set()),
+    (And((_v(Op.GT, LATE), _v(Op.LT, LATE + dt.timedelta(microseconds=1)))), {"date"}),
+    (_v(Op.EQ, GUID), {"guid"}),
+    (_v(Op.EQ, b"\x00\xff"), {"binary"}),
+    (_v(Op.EQ, b"\x00"), set()),
+    (Compare("W", Op.EQ, constant(1)), {"absent"}),
+    (Compare("W", Op.NE, constant(2)), {"absent"}),
+    (Not(Compare("W", Op.EQ, constant(1))), set()),
+    (Not(Compare("W", Op.EQ, constant(2))), {"absent"}),
+    (Or((Compare("W", Op.EQ, constant(1)), _v(Op.EQ, "seven"))), {"absent", "text"}),
+    (Not(Or((_v(Op.EQ, "seven"), _v(Op.EQ, 7)))), TYPED - {"text", "int32", "int64", "double"}),
+    (Not(And((Compare("W", Op.EQ, constant(1)), _v(Op.EQ, "seven")))), TYPED - {"text"}),
+    (Compare("v", Op.EQ, constant(7)), set()),
+    (Compare("RowKey", Op.EQ, constant("text")), {"text"}),
+    (
+        And((Compare("RowKey", Op.GE, constant("n")), Compare("PartitionKey", Op.EQ, constant("p")))),
+        {"nan", "old", "private", "text", "true"},
+    ),
+    (Compare("Timestamp", Op.GT, constant(EARLY)), set(FILTER_ROWS)),
+    (Compare("Timestamp", Op.LT, constant(EARLY)), set()),
+]
+
+
+class FilterContract(StoreContract):
+    """
+    What a filter finds among values of every type.
+
+    Source: Table service REST, "Querying tables and entities"; the rules of comparison.
+    """
+
+    @pytest.mark.parametrize(("where", "expected"), FILTERS)
+    async def test_filter(self, store: TableStore, table: str, where: Filter, expected: set[str]) -> None:
+        """
+        A constant is compared with its own type and wider numbers; other types are unequal; what is absent is unknown.
+        """
+        await store.transact(table, [Operation(Verb.INSERT, each) for each in FILTER_ROWS.values()])
+
+        assert set(names_of(await everything(store, table, RowQuery(where=where)))) == expected
+
+    async def test_filter_within_bounds(self, store: TableStore, table: str) -> None:
+        """Bounds and filter must both hold."""
+        await insert(store, table, *(row(str(part), str(each), A=each % 2) for part in range(3) for each in range(6)))
+        query = RowQuery(Bounds("1"), Bounds("2", "4"), Compare("A", Op.EQ, constant(0)))
+
+        assert sorted(keys_of(await everything(store, table, query))) == [
+            ("1", "2"),
+            ("1", "4"),
+            ("2", "2"),
+            ("2", "4"),
+        ]
+
+
+class PagingContract(StoreContract):
+    """Pages, and going on after them."""
+
+    async def fill(self, store: TableStore, table: str, count: int) -> list[tuple[str, str]]:
+        """Insert rows in two partitions; their keys."""
+        keys = [(str(number % 2), f"{number:04d}") for number in range(count)]
+        for part in "01":
+            mine = [Operation(Verb.INSERT, row(*key, N=int(key[1]))) for key in keys if key[0] == part]
+            for start in range(0, len(mine), 100):
+                await store.transact(table, mine[start : start + 100])
+        return sorted(keys)
+
+    @pytest.mark.parametrize("limit", [1, 2, 7, 10, 19, 20, 21, 1000])
+    async def test_pages_hold_every_row_once(self, store: TableStore, table: str, limit: int) -> None:
+        """Whatever the page size, all pages together hold each row once."""
+        keys = await self.fill(store, table, 20)
+
+        assert sorted(keys_of(await everything(store, table, limit=limit))) == keys
+
+    async def test_default_page_is_a_thousand(self, store: TableStore, table: str) -> None:
+        """Without a limit a page has at most 1000 rows, and more follow."""
+        keys = await self.fill(store, table, 1100)
+
+        first = await store.query(table, RowQuery())
+        assert 0 < len(first.rows) <= 1000
+        assert first.continuation is not None
+        assert sorted(keys_of(await everything(store, table))) == keys
+
+    @pytest.mark.parametrize("limit", [0, -1, 1001])
+    async def test_bad_limit(self, store: TableStore, table: str, limit: int) -> None:
+        """A page has 1 to 1000 rows."""
+        assert (await refusal(store.query(table, RowQuery(), limit))).code == Code.INVALID_INPUT
+
+    async def test_filter_and_bounds_across_pages(self, store: TableStore, table: str) -> None:
+        """A query goes on as it began: filter, bounds and projection hold on every page."""
+        await self.fill(store, table, 60)
+        query = RowQuery(Bounds.only("1"), Bounds("0010", "0050"), Compare("N", Op.GT, constant(20)), ("RowKey",))
+
+        found = await everything(store, table, query, limit=3)
+        assert names_of(found) == [f"{number:04d}" for number in range(21, 50, 2)]
+        assert all(set(each) == {"odata.etag", "RowKey"} for each in found)
+
+    async def test_filter_that_finds_nothing(self, store: TableStore, table: str) -> None:
+        """The pages of a query without result end, and are empty."""
+        await self.fill(store, table, 300)
+
+        assert await everything(store, table, RowQuery(where=Compare("N", Op.LT, constant(0))), limit=5) == []
+
+    async def test_continuation_is_a_short_text_fit_for_urls(self, store: TableStore, table: str) -> None:
+        """A continuation can be stored and sent: printable ASCII, also after odd keys."""
+        await insert(store, table, row("ä😀", "日" * 200), row("ä😀", "日" * 200 + "x"), row("\ue000", ""))
+
+        page = await store.query(table, RowQuery(), limit=1)
+        assert page.continuation is not None
+        assert page.continuation.isascii()
+        assert page.continuation.isprintable()
+        rest = await store.query(table, RowQuery(), continuation=page.continuation)
+        assert len(rest.rows) == 2
+
+    async def test_continuation_may_be_used_again(self, store: TableStore, table: str) -> None:
+        """A continuation is a place, not an object: it leads to the same page each time."""
+        await self.fill(store, table, 20)
+        first = await store.query(table, RowQuery(), limit=5)
+
+        second = await store.query(table, RowQuery(), 5, first.continuation)
+        again = await store.query(table, RowQuery(), 5, first.continuation)
+        assert second == again
+
+    async def test_rows_come_and_go_between_pages(self, store: TableStore, table: str) -> None:
+        """Deleting and inserting between pages neither skips nor repeats the rows that stay."""
+        need(store, "ordered")
+        keys = await self.fill(store, table, 20)
+        first = await store.query(table, RowQuery(), limit=10)
+        for key in (keys[0], keys[9], keys[10]):
+            await store.write(table, Operation(Verb.DELETE, row(*key), "*"))
+        await insert(store, table, row("0", "!"), row("1", "9999"))
+
+        rest = await store.query(table, RowQuery(), continuation=first.continuation)
+        assert keys_of(rest.rows) == [*keys[11:], ("1", "9999")]
+
+    @pytest.mark.parametrize("token", ["", "x", "ü", "1!2!3", "AAAA" * 10, "=="])
+    async def test_malformed_continuation(self, store: TableStore, table: str, token: str) -> None:
+        """What no page returned is refused, not taken for a place."""
+        await self.fill(store, table, 4)
+
+        assert (await refusal(store.query(table, RowQuery(), continuation=token))).code == Code.INVALID_INPUT

@@ -1,0 +1,131 @@
+"""
+The contract of tables: they come, are listed and go; names ignore case.
+"""
+
+import asyncio
+
+import pytest
+
+from tableorm.protocol.codes import Code
+from tableorm.stores import Operation, RowQuery, TableStore, Verb
+
+from .base import StoreContract, insert, need, new_name, refusal, row
+
+__all__ = ["TableLifecycleContract"]
+
+
+class TableLifecycleContract(StoreContract):
+    """Creating, listing and deleting tables."""
+
+    async def test_created_table_is_listed_as_spelt(self, store: TableStore, table: str) -> None:
+        """A table is listed under the name it was created with."""
+        names = await store.list_tables()
+
+        assert table in names
+
+    async def test_tables_are_listed_in_order_without_case(self, store: TableStore) -> None:
+        """Names are ordered as if they were lower case."""
+        stem = new_name()
+        mine = [stem + end for end in ("b", "A", "C", "d")]
+        for name in mine:
+            await store.create_table(name)
+
+        listed = [name for name in await store.list_tables() if name in mine]
+        assert listed == [stem + end for end in ("A", "b", "C", "d")]
+        for name in mine:
+            await store.delete_table(name)
+
+    async def test_second_table_of_a_name_is_refused(self, store: TableStore, table: str) -> None:
+        """Names are unique, whatever the letter case."""
+        for name in (table, table.upper(), table.lower()):
+            fault = await refusal(store.create_table(name))
+
+            assert fault.code == Code.TABLE_EXISTS
+
+    async def test_names_are_usable_in_any_case(self, store: TableStore, table: str) -> None:
+        """A table is found under its name in any letter case, by every operation."""
+        await insert(store, table.lower(), row(row_key="1"))
+        await store.transact(table.upper(), [Operation(Verb.INSERT, row(row_key="2"))])
+
+        assert (await store.get(table.swapcase(), "p", "1"))["RowKey"] == "1"
+        assert len((await store.query(table.upper(), RowQuery())).rows) == 2
+
+    @pytest.mark.parametrize("name", ["", "1abc", "ab-c", "a_bc", "äbc", "Tables", "tables", "a/b", "abc\n"])
+    async def test_bad_name_is_refused(self, store: TableStore, name: str) -> None:
+        """A name is letters and digits, starting with a letter, and not `Tables`."""
+        need(store, "exact_limits")
+        fault = await refusal(store.create_table(name))
+
+        assert fault.code == Code.INVALID_RESOURCE_NAME
+
+    @pytest.mark.parametrize("name", ["a", "ab", "a" * 64])
+    async def test_name_of_bad_length_is_refused(self, store: TableStore, name: str) -> None:
+        """A name has 3 to 63 characters."""
+        need(store, "exact_limits")
+        fault = await refusal(store.create_table(name))
+
+        assert fault.code == Code.KEY_OUT_OF_RANGE
+
+    async def test_longest_name(self, store: TableStore) -> None:
+        """63 characters are allowed."""
+        name = new_name().ljust(63, "x")
+
+        await store.create_table(name)
+        assert name in await store.list_tables()
+        await store.delete_table(name)
+
+    async def test_deleting_what_is_not_there_is_refused(self, store: TableStore) -> None:
+        """There is nothing to delete."""
+        fault = await refusal(store.delete_table(new_name()))
+
+        assert fault.code == Code.RESOURCE_NOT_FOUND
+
+    async def test_deleted_table_is_gone(self, store: TableStore) -> None:
+        """After the deletion no operation finds the table, under no spelling."""
+        name = new_name()
+        await store.create_table(name)
+        await insert(store, name, row())
+        await store.get(name, "p", "r")
+        await store.delete_table(name.upper())
+
+        assert name not in await store.list_tables()
+        for call in (
+            store.get(name, "p", "r"),
+            store.query(name, RowQuery()),
+            store.write(name, Operation(Verb.INSERT, row())),
+            store.transact(name, [Operation(Verb.INSERT, row())]),
+        ):
+            assert (await refusal(call)).code == Code.TABLE_NOT_FOUND
+
+    async def test_new_table_of_an_old_name_is_empty(self, store: TableStore) -> None:
+        """A name is free again after the deletion; the rows of before do not come back."""
+        name = new_name()
+        await store.create_table(name)
+        await insert(store, name, row(row_key="old"))
+        await store.delete_table(name)
+        await store.create_table(name.upper())
+
+        assert (await store.query(name, RowQuery())).rows == []
+        await insert(store, name, row(row_key="new"))
+        assert (await refusal(store.get(name, "p", "old"))).code == Code.RESOURCE_NOT_FOUND
+        await store.delete_table(name)
+
+    async def test_tables_are_separate(self, store: TableStore, table: str) -> None:
+        """The same keys in two tables are two rows."""
+        other = new_name()
+        await store.create_table(other)
+        await insert(store, table, row(A="one"))
+        await insert(store, other, row(A="two"))
+
+        assert (await store.get(table, "p", "r"))["A"] == "one"
+        assert (await store.get(other, "p", "r"))["A"] == "two"
+        await store.delete_table(other)
+
+    async def test_one_of_many_creators_wins(self, store: TableStore) -> None:
+        """Of several that create the same table at once, one succeeds and the others are told so."""
+        name = new_name()
+        outcomes = await asyncio.gather(*(store.create_table(name) for _ in range(8)), return_exceptions=True)
+
+        assert sum(outcome is None for outcome in outcomes) == 1
+        assert {getattr(outcome, "code", None) for outcome in outcomes} == {None, Code.TABLE_EXISTS}
+        await store.delete_table(name)

@@ -1,0 +1,97 @@
+"""
+Stage 9, check: every limit of the service, on the operations as they will be sent.
+"""
+
+from typing import NoReturn
+
+import msgspec
+
+from ..errors import LimitExceeded
+from ..protocol.codes import Code, Fault
+from ..protocol.limits import (
+    MAX_TRANSACTION_BYTES,
+    MAX_TRANSACTION_OPERATIONS,
+    MAX_VALUE_BYTES,
+    check_row,
+)
+from ..translate import translate
+from .plan import PlannedWrite, WritePlan, in_transaction
+
+__all__ = ["check"]
+
+# Below this many characters nothing of a row of a model can pass a limit, so nothing has to be measured: a character
+# is 4 bytes at most, and what is of fixed size is at most 252 properties of 16 bytes with names of 255 characters, far
+# from 1 MiB.
+_LIGHT = MAX_VALUE_BYTES // 4
+
+
+def check(plan: WritePlan, *, transaction: bool = False) -> WritePlan:
+    """
+    Refuse a plan that the service would refuse for its size.
+
+    Args:
+        plan: What is to be sent.
+        transaction: Whether the user asked for a transaction, and gets its errors.
+
+    Raises:
+        LimitExceeded: A single write passes a limit; names model, field, limit and actual size.
+        TransactionFailed: The like in a transaction, or the transaction as a whole is too large.
+    """
+    writes = plan.writes
+    for write in writes:
+        if write.weight is None or write.weight > _LIGHT:
+            _check_row(plan, write, transaction=transaction)
+    if len(writes) > 1:
+        _check_transaction(plan)
+    return plan
+
+
+def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> None:
+    if write.after is None:
+        return
+    try:
+        check_row(write.after)
+    except Fault as fault:
+        error = translate(_named(fault, write), str(write.change), plan.table, write.change.subject)
+        if not transaction:
+            raise error from None
+        raise in_transaction(write.change, write.index, error) from error
+
+
+def _named(fault: Fault, write: PlannedWrite) -> Fault:
+    schema = write.change.schema
+    info = schema.by_property.get(fault.property or "") if schema is not None else None
+    if info is None or schema is None:
+        return fault
+    return Fault(fault.code, f"field {schema.name}.{info.name}: {fault.message}", fault.index, fault.property)
+
+
+def _check_transaction(plan: WritePlan) -> None:
+    writes = plan.writes
+    if len(writes) > MAX_TRANSACTION_OPERATIONS:
+        _refuse(
+            writes[MAX_TRANSACTION_OPERATIONS],
+            f"the transaction has {len(writes)} operations, {MAX_TRANSACTION_OPERATIONS} are allowed",
+            Code.INVALID_INPUT,
+        )
+    if sum(map(_at_most, writes)) <= MAX_TRANSACTION_BYTES:
+        return
+    total = 0
+    for write in writes:
+        total += len(msgspec.json.encode(write.operation.row))
+        if total > MAX_TRANSACTION_BYTES:
+            _refuse(
+                write,
+                f"up to here the transaction has {total} bytes, {MAX_TRANSACTION_BYTES} are allowed",
+                Code.REQUEST_BODY_TOO_LARGE,
+            )
+
+
+def _at_most(write: PlannedWrite) -> int:
+    # A character is at most 6 bytes of JSON; names, and what is of fixed size, are bounded by the number of members.
+    return MAX_TRANSACTION_BYTES if write.weight is None else 6 * write.weight + 600 * len(write.operation.row)
+
+
+def _refuse(write: PlannedWrite, problem: str, code: Code) -> NoReturn:
+    error = LimitExceeded(problem, code)
+    raise in_transaction(write.change, write.index, error, "; nothing was sent") from error

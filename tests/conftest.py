@@ -1,0 +1,43 @@
+"""
+What holds for every test: no test is skipped unseen, and none depends on how fast the machine is.
+"""
+
+import os
+from collections.abc import Generator
+
+import hypothesis
+import pytest
+
+# Hypothesis fails a slow example; on a loaded machine any example may be slow.
+hypothesis.settings.register_profile("tableorm", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("tableorm")
+
+_CI = os.environ.get("CI") == "true"
+
+ACCEPTED = "capability"
+"""In the reason of a skip that CI accepts: the backend under test cannot do what the test is about, and says so."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI a test that is skipped fails, unless its reason is accepted."""
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Likewise for a module."""
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    # An expected failure is reported as skipped too.
+    if _CI and report.skipped and not hasattr(report, "wasxfail") and ACCEPTED not in str(report.longrepr):
+        problem = (
+            f"Skipped in CI, where nothing is skipped except for lack of a backend's {ACCEPTED}: {report.longrepr}"
+        )
+        report.outcome, report.longrepr = "failed", problem

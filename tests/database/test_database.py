@@ -1,0 +1,169 @@
+"""
+Opening, sharing and closing a database; finding its backend.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    Database,
+    Entity,
+    Key,
+    Mapped,
+    ModelError,
+    NotSupported,
+    PropertyBag,
+    TemplateError,
+    WrongKind,
+    connect,
+)
+
+
+class Cat(Entity, table="Pets", partition_key="{owner}", row_key="{name}"):
+    owner: Mapped[str]
+    name: Mapped[str]
+
+
+class Dog(Entity, table="Pets", partition_key="{owner}", row_key="{name}"):
+    owner: Mapped[str]
+    name: Mapped[str]
+
+
+class Pet(Entity, table="Pets", partition_key="{owner}", row_key="{name}", abstract=True):
+    owner: Mapped[str]
+    name: Mapped[str]
+
+
+class Fish(Pet): ...
+
+
+class Bird(Pet): ...
+
+
+class Vague(Entity, abstract=True):
+    note: Mapped[str]
+
+
+async def test_a_closed_database_refuses_calls() -> None:
+    """Before it is opened and after it is closed; closing twice is fine, opening twice is not."""
+    db = connect("local::memory:")
+    with pytest.raises(NotSupported, match="not open"):
+        await db.tables()
+    await db.open()
+    with pytest.raises(NotSupported, match="open already"):
+        await db.open()
+    await db.close()
+    await db.close()
+
+    with pytest.raises(NotSupported, match="not open"):
+        await db.tables()
+
+
+def test_another_event_loop_is_refused(tmp_path: Path) -> None:
+    """With a message that says so, for reading, writing and queries."""
+    db = connect(f"local:{tmp_path}/a.tables")
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(db.open())
+        first.run(db.create_tables(Cat))
+
+        async def get() -> None:
+            await db.get_or_none(Cat, owner="a", name="b")
+
+        async def query() -> None:
+            await db.select(Cat).where(Cat.owner == "a").all()
+
+        async def insert() -> None:
+            await db.insert(Cat(owner="a", name="b"))
+
+        for use in (get, query, insert):
+            with pytest.raises(NotSupported, match="another event loop"):
+                second.run(use())
+        first.run(db.close())
+
+
+async def test_data_outlives_the_database(tmp_path: Path) -> None:
+    """A file opened again has what was written, with the same ETags."""
+    url = f"local:{tmp_path}/a.tables"
+    cat = Cat(owner="a", name="Tom")
+    async with connect(url) as db:
+        await db.create_tables(Cat)
+        await db.insert(cat)
+
+    async with connect(url) as db:
+        again = await db.get(Cat, owner="a", name="Tom")
+        assert (again, again.etag) == (cat, cat.etag)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://account.table.core.windows.net", "hr.tables", "AccountName=x;AccountKey=secret", ""]
+)
+def test_a_url_that_nothing_opens_is_refused(url: str) -> None:
+    """The message lists what is installed, and shows no secret."""
+    with pytest.raises(NotSupported, match="installed are: local") as caught:
+        connect(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_unknown_option_is_refused() -> None:
+    """The message names it."""
+    with pytest.raises(TypeError, match="'credential'"):
+        connect("local::memory:", credential=1)
+
+
+async def test_ping_answers(db: Database) -> None:
+    """On an open database."""
+    await db.ping()
+
+
+async def test_another_kind_at_the_key_is_an_error(db: Database) -> None:
+    """It names the kind that is there and how to read it; a query leaves it out."""
+    await db.create_tables(Cat)
+    await db.insert(Cat(owner="a", name="Tom"))
+
+    with pytest.raises(
+        WrongKind, match=r"\('a', 'Tom'\) in table Pets is no Dog: it has kind 'Cat'.*PropertyBag"
+    ) as caught:
+        await db.get(Dog, owner="a", name="Tom")
+    assert caught.value.found == "Cat"
+    assert await db.select(Dog).where(Dog.owner == "a").all() == []
+    assert (await db.get(PropertyBag.key("Pets", "a", "Tom"))).row_key == "Tom"
+
+
+async def test_an_abstract_base_is_queried_for_all_of_its_kinds(db: Database) -> None:
+    """And a property bag among the models brings the rest."""
+    await db.create_tables(Pet)
+    for pet in (Fish(owner="a", name="Nemo"), Bird(owner="a", name="Zazu"), Cat(owner="a", name="Tom")):
+        await db.insert(pet)
+
+    pets = await db.select(Pet).where(Pet.owner == "a").all()
+    assert [type(pet) for pet in pets] == [Fish, Bird]
+    assert [pet.name for pet in await db.select(Pet).where(Pet.owner == "a", Pet.name > "O").all()] == ["Zazu"]
+    mixed = await db.select(Fish, PropertyBag).where(Fish.owner == "a").all()
+    assert [type(pet) for pet in mixed] == [Fish, PropertyBag, PropertyBag]
+    assert isinstance(await db.get(Key(Pet, "Pets", "a", "Nemo")), Fish)
+    with pytest.raises(ModelError, match="abstract"):
+        await db.get(Pet, owner="a", name="Nemo")
+    with pytest.raises(ModelError, match="abstract"):
+        Pet(owner="a", name="x")
+
+
+async def test_a_get_names_what_is_wrong_with_its_fields(db: Database) -> None:
+    """Missing, unknown, of the wrong type, or beside a key."""
+    untyped: Any = db  # what the checkers refuse
+    with pytest.raises(
+        TemplateError, match=r"Cat\.key: template '\{owner\}, \{name\}' needs 'name'; give each as name="
+    ):
+        await db.get(Cat, owner="a")
+    with pytest.raises(TemplateError, match=r"'nmae'.*no field.*owner, name"):
+        await db.get(Cat, owner="a", nmae="b")
+    with pytest.raises(TemplateError, match="needs a str, got 5"):
+        await db.get(Cat, owner="a", name=5)
+    with pytest.raises(ModelError, match="a key already"):
+        await untyped.get(Cat.key(owner="a", name="b"), owner="a")
+    with pytest.raises(ModelError, match="has no table"):
+        await db.create_tables(Vague)
+    with pytest.raises(ModelError, match="is no model"):
+        await untyped.create_tables(int)

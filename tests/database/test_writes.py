@@ -1,0 +1,380 @@
+"""
+Writes: what is sent, what is refused before anything is sent, and what an entity knows afterwards.
+"""
+
+import asyncio
+import datetime as dt
+import pickle
+from typing import Any
+
+import pytest
+from attrs import validators
+
+from tableorm import (
+    Database,
+    EncodeError,
+    Entity,
+    EntityNotFound,
+    Int32,
+    LimitExceeded,
+    Mapped,
+    NotSupported,
+    PreconditionFailed,
+    PropertyBag,
+    TableNotFound,
+    TemplateError,
+    TransactionFailed,
+    field,
+)
+from tableorm.stores import Operation, Verb
+
+
+class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
+    group: Mapped[str] = field(default="g")
+    name: Mapped[str]
+    text: Mapped[str | None] = field(default=None)
+    number: Mapped[int] = field(default=0)
+    small: Mapped[Int32 | None] = field(default=None)
+    ratio: Mapped[float] = field(default=0.0)
+    at: Mapped[dt.datetime | None] = field(default=None)
+    tags: Mapped[list[str]] = field(factory=list)
+
+
+class Positive(Entity, table="Things", partition_key="p", row_key="{name}"):
+    name: Mapped[str]
+    number: Mapped[int] = field(default=1, validator=validators.gt(0))
+
+
+@pytest.fixture
+async def things(db: Database) -> Database:
+    await db.create_tables(Thing)
+    return db
+
+
+async def raw(db: Database, name: str) -> dict[str, Any]:
+    row = await db.store.get("Things", "g", name)
+    return {
+        key: value for key, value in row.items() if key not in ("odata.etag", "Timestamp", "PartitionKey", "RowKey")
+    }
+
+
+async def put(db: Database, name: str, **properties: Any) -> None:
+    row = {"PartitionKey": "g", "RowKey": name, "EntityType": "Thing", **properties}
+    await db.store.write("Things", Operation(Verb.INSERT_OR_REPLACE, row))
+
+
+async def test_a_save_sends_only_what_changed(things: Database) -> None:
+    """Another writer's change of another property survives as long as the ETag is the one that was read."""
+    thing = Thing(name="a", text="t", number=5)
+    await things.insert(thing)
+    operations = things.stats.operations
+
+    await things.save(thing)
+    assert things.stats.operations == operations
+    thing.number = 6
+    await things.save(thing)
+    assert things.stats.operations == operations + 1
+    assert await raw(things, "a") == {
+        "EntityType": "Thing",
+        "text": "t",
+        "number": "6",
+        "number@odata.type": "Edm.Int64",
+        "ratio": 0.0,
+        "tags": "[]",
+    }
+
+
+async def test_a_change_inside_a_list_is_saved(things: Database) -> None:
+    """Mutable values are compared by content with what was read."""
+    await things.insert(Thing(name="a"))
+    thing = await things.get(Thing, group="g", name="a")
+    thing.tags.append("x")
+    await things.save(thing)
+
+    assert (await things.get(Thing, group="g", name="a")).tags == ["x"]
+
+
+async def test_setting_none_removes_the_property_and_keeps_unknown_ones(things: Database) -> None:
+    """A merge cannot remove, so the row is replaced, with what the model does not know."""
+    await put(
+        things, "a", text="t", tags="[]", ratio=1.5, **{"number@odata.type": "Edm.Int64", "number": "1", "x": True}
+    )
+    thing = await things.get(Thing, group="g", name="a")
+    thing.text = None
+    await things.save(thing)
+
+    assert await raw(things, "a") == {
+        "EntityType": "Thing",
+        "number": "1",
+        "number@odata.type": "Edm.Int64",
+        "ratio": 1.5,
+        "tags": "[]",
+        "x": True,
+    }
+
+
+async def test_unknown_properties_can_be_changed_through_extra(things: Database) -> None:
+    """They are saved like fields, keep their types, and can be removed."""
+    await put(things, "a", x=1, y="q")
+    thing = await things.get(Thing, group="g", name="a")
+    thing.extra["x"] += 1
+    del thing.extra["y"]
+    await things.save(thing)
+
+    stored = await raw(things, "a")
+    assert stored["x"] == 2 and "x@odata.type" not in stored and "y" not in stored
+    with pytest.raises(EncodeError, match="set the field 'text' instead"):
+        thing.extra["text"] = "no"
+
+
+async def test_the_seventh_digit_survives_until_the_value_changes(things: Database) -> None:
+    """A datetime cannot hold 100 ns; a save of something else must not round it, nor a replace."""
+    text = "2024-02-29T12:34:56.7891234Z"
+    await put(things, "a", text="t", number=1, **{"at@odata.type": "Edm.DateTime", "at": text})
+    thing = await things.get(Thing, group="g", name="a")
+    assert thing.at == dt.datetime(2024, 2, 29, 12, 34, 56, 789123, tzinfo=dt.UTC)
+
+    thing.ratio = 2.0
+    await things.save(thing)
+    assert (await raw(things, "a"))["at"] == text
+    thing.text = None
+    await things.save(thing)
+    assert (await raw(things, "a"))["at"] == text
+    assert (await raw(things, "a"))["number"] == 1
+    assert thing.at is not None
+    thing.at += dt.timedelta(microseconds=1)
+    await things.save(thing)
+    assert (await raw(things, "a"))["at"] == "2024-02-29T12:34:56.7891240Z"
+
+
+async def test_minus_zero_is_a_change(things: Database) -> None:
+    """Equal in Python, different in the table."""
+    await things.insert(Thing(name="a", ratio=0.0))
+    thing = await things.get(Thing, group="g", name="a")
+    thing.ratio = -0.0
+    await things.save(thing)
+
+    assert str((await things.get(Thing, group="g", name="a")).ratio) == "-0.0"
+
+
+async def test_a_lost_race_is_refused(things: Database) -> None:
+    """The second of two writers that read the same state gets PreconditionFailed, and nothing is written."""
+    await things.insert(Thing(name="a"))
+    one, two = [await things.get(Thing, group="g", name="a") for _ in range(2)]
+    one.number = 1
+    await things.save(one)
+    two.number = 2
+
+    with pytest.raises(PreconditionFailed, match=r"save of Thing \('g', 'a'\).*read it again") as caught:
+        await things.save(two)
+    assert caught.value.code == "UpdateConditionNotSatisfied" and caught.value.entity is two
+    assert (await things.get(Thing, group="g", name="a")).number == 1
+    with pytest.raises(PreconditionFailed):
+        await things.delete(two)
+    await things.delete(one)
+    with pytest.raises(EntityNotFound):
+        await things.save(two)
+
+
+async def test_what_was_never_read_has_no_etag(things: Database) -> None:
+    """Saving or deleting it says so and names the remedy."""
+    thing = Thing(name="a")
+
+    with pytest.raises(PreconditionFailed, match=r"neither read nor written.*insert\(\)"):
+        await things.save(thing)
+    with pytest.raises(PreconditionFailed, match=r"if_match='\*'"):
+        await things.delete(thing)
+    with pytest.raises(PreconditionFailed, match=r"if_match='\*'"):
+        await things.delete(Thing.key(group="g", name="a"))
+    await things.delete(thing, if_match="*", missing_ok=True)
+
+
+async def test_a_deleted_entity_can_be_inserted_again(things: Database) -> None:
+    """After a delete it has no ETag and no timestamp, and its values are as they were."""
+    thing = Thing(name="a", number=4)
+    await things.insert(thing)
+    await things.delete(thing)
+    assert thing.etag is None and thing.timestamp is None
+    await things.insert(thing)
+
+    assert (await things.get(Thing, group="g", name="a")).number == 4
+
+
+async def test_a_changed_key_field_is_refused(things: Database) -> None:
+    """A save cannot move a row; the row stays where it was."""
+    thing = Thing(name="a")
+    await things.insert(thing)
+    thing.name = "b"
+
+    with pytest.raises(EncodeError, match=r"Thing\.name: 'b'.*read as 'a'.*cannot move"):
+        await things.save(thing)
+    assert await things.get_or_none(Thing, group="g", name="b") is None
+
+
+async def test_a_row_whose_key_is_not_what_the_template_writes_is_updated_in_place(things: Database) -> None:
+    """Another program wrote a raw ^ into a key; it is read, changed and deleted under that very key."""
+    await put(things, "a^b", text="t")
+    (thing,) = await things.select(Thing).where(Thing.group == "g").all()
+    assert thing.name == "a^b" and thing.key.row_key == "a^b"
+    assert Thing.key(group="g", name="a^b").row_key == "a^5Eb"
+
+    thing.text = "u"
+    await things.save(thing)
+    assert (await raw(things, "a^b"))["text"] == "u"
+    await things.delete(thing)
+    assert await things.select(Thing).where(Thing.group == "g").all() == []
+
+
+async def test_a_newer_row_is_read_and_never_loses_anything(things: Database) -> None:
+    """Its version and its unknown properties stay when old code saves it, also when a property is removed."""
+    await put(things, "a", EntityType="Thing:9", text="t", novel="x", number=3)
+    thing = await things.get(Thing, group="g", name="a")
+    thing.number = 4
+    await things.save(thing)
+    thing.text = None
+    await things.save(thing)
+
+    assert (await raw(things, "a"))["EntityType"] == "Thing:9"
+    assert (await raw(things, "a"))["novel"] == "x"
+    assert (await things.get(Thing, group="g", name="a")).number == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"name": "x" * 513}, r"Thing\.row_key: template '\{name\}'.*513 UTF-16 units, 512 are allowed"),
+        ({"name": None}, r"template '\{name\}' needs 'name' \(got None\)"),
+        ({"name": "a", "number": 2**63}, r"Thing\.number: 9223372036854775808 is outside the range of Edm.Int64"),
+        ({"name": "a", "number": "5"}, r"Thing\.number: '5' is a str, not an int"),
+        ({"name": "a", "number": None}, r"Thing\.number: None is missing"),
+        ({"name": "a", "small": 2**31}, r"Thing\.small: 2147483648 is outside the range of Edm.Int32"),
+        ({"name": "a", "text": "\ud800"}, r"Thing\.text: .*lone surrogate U\+D800"),
+        ({"name": "\udfff"}, r"row_key.*lone surrogate U\+DFFF.*'name'"),
+        ({"name": "a", "at": dt.datetime(2024, 1, 1)}, r"Thing\.at: .*naive"),  # noqa: DTZ001
+        ({"name": "a", "at": dt.datetime(1600, 1, 1, tzinfo=dt.UTC)}, r"Thing\.at: .*1601"),
+        ({"name": "a", "text": "x" * 32769}, r"field Thing\.text: .*65538 bytes, 65536 are allowed"),
+        ({"name": "a", "text": "x" * 32768, "tags": ["y" * 40000]}, r"field Thing\.tags: "),
+    ],
+)
+async def test_what_does_not_fit_is_refused_before_anything_is_sent(
+    things: Database, values: dict[str, Any], message: str
+) -> None:
+    """The message names the field or the key, the value, and what is allowed."""
+    requests = things.stats.requests
+
+    with pytest.raises((EncodeError, TemplateError, LimitExceeded), match=message):
+        await things.insert(Thing(**values))
+    assert things.stats.requests == requests
+
+
+async def test_validators_run_before_writing(things: Database) -> None:
+    """A field changed behind its validator's back is found when the entity is written."""
+    entity = Positive(name="a")
+    entity.__dict__["number"] = -1
+
+    with pytest.raises(ValueError, match="'number' must be > 0"):
+        await things.insert(entity)
+
+
+async def test_an_entity_may_be_as_large_as_the_service_allows(things: Database) -> None:
+    """The largest text goes in; the error of a larger entity gives both numbers."""
+    await things.insert(Thing(name="a", text="\U0001f600" * 16384))
+    bag = PropertyBag("Things", "g", "b", {f"p{i}": "x" * 32000 for i in range(17)})
+
+    assert (await things.get(Thing, group="g", name="a")).text == "\U0001f600" * 16384
+    with pytest.raises(LimitExceeded, match="1048576 are allowed"):
+        await things.insert(bag)
+
+
+async def test_a_missing_table_is_named(db: Database) -> None:
+    """Every verb says which table, and how to make it."""
+    with pytest.raises(TableNotFound, match=r"no table 'Things'.*create_tables"):
+        await db.insert(Thing(name="a"))
+    with pytest.raises(TableNotFound):
+        await db.get(Thing, group="g", name="a")
+    with pytest.raises(TableNotFound):
+        await db.select(Thing).where(Thing.group == "g").all()
+    with pytest.raises(TableNotFound):
+        await db.drop_table("Things")
+    await db.drop_table("Things", missing_ok=True)
+
+
+async def test_a_transaction_is_all_or_nothing_and_names_what_failed(things: Database) -> None:
+    """Inserts, saves and deletes together; the index counts the operations, saves without changes included."""
+    a, b = Thing(name="a"), Thing(name="b")
+    await things.insert(a)
+    await things.insert(b)
+    stale = await things.get(Thing, group="g", name="b")
+    b.number = 1
+    await things.save(b)
+    stale.number = 2
+    a.number = 7
+
+    with pytest.raises(TransactionFailed) as caught:
+        async with things.transaction() as tx:
+            tx.insert(Thing(name="c"))
+            tx.save(await things.get(Thing, group="g", name="b"))
+            tx.delete(a)
+            tx.save(stale)
+    assert (caught.value.index, caught.value.operation, caught.value.entity) == (3, "save", stale)
+    assert isinstance(caught.value.__cause__, PreconditionFailed)
+    assert [t.name for t in await things.select(Thing).where(Thing.group == "g").all()] == ["a", "b"]
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.index, copy.code, str(copy)) == (3, caught.value.code, str(caught.value))
+    async with things.transaction() as tx:
+        tx.insert(Thing(name="c"))
+        tx.delete(a)
+    assert [t.name for t in await things.select(Thing).where(Thing.group == "g").all()] == ["b", "c"]
+
+
+async def test_a_transaction_that_raises_sends_nothing(things: Database) -> None:
+    """Nor does an empty one; and it cannot be used afterwards."""
+    requests = things.stats.requests
+    transaction = things.transaction()
+    with pytest.raises(ZeroDivisionError):
+        async with transaction as tx:
+            tx.insert(Thing(name="a"))
+            _ = 1 // 0
+    async with things.transaction():
+        pass
+
+    assert things.stats.requests == requests
+    with pytest.raises(NotSupported, match="closed"):
+        transaction.insert(Thing(name="b"))
+    with pytest.raises(NotSupported, match="used already"):
+        await transaction.__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("entities", "index", "message"),
+    [
+        ([Thing(name="a"), Thing(name="b", group="h")], 1, "one of each"),
+        ([Thing(name="a"), Thing(name="b"), Thing(name="a")], 2, "each row once"),
+        ([Thing(name=f"{i}") for i in range(101)], 100, "101 operations, 100 are allowed"),
+        ([Thing(name=f"{i}", text="x" * 32000, tags=["y" * 30000]) for i in range(90)], 67, "4194304 are allowed"),
+        ([Thing(name="a"), Thing(name="b", text="x" * 40000)], 1, "65536 are allowed"),
+    ],
+)
+async def test_a_transaction_that_cannot_be_is_refused_before_it_is_sent(
+    things: Database, entities: list[Thing], index: int, message: str
+) -> None:
+    """The error names the first operation that does not fit; nothing is written."""
+    requests = things.stats.requests
+
+    with pytest.raises(TransactionFailed, match=message) as caught:
+        async with things.transaction() as tx:
+            for entity in entities:
+                tx.insert(entity)
+    assert caught.value.index == index
+    assert caught.value.entity is entities[index]
+    assert things.stats.requests == requests
+
+
+async def test_concurrent_inserts_of_one_key_have_one_winner(things: Database) -> None:
+    """Of 20 tasks one inserts, the others get EntityExists."""
+    outcomes = await asyncio.gather(
+        *(things.insert(Thing(name="a", number=i)) for i in range(20)), return_exceptions=True
+    )
+
+    assert sum(outcome is None for outcome in outcomes) == 1
+    assert {type(outcome).__name__ for outcome in outcomes} == {"NoneType", "EntityExists"}

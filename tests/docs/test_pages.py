@@ -1,0 +1,27 @@
+"""
+The documentation does what it says: every page runs as a program.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from scripts import docs_pages
+from scripts.docs_pages import ROOT
+
+
+@pytest.mark.parametrize("page", docs_pages.pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every Python block of the page runs, and prints what the page shows."""
+    expected = sum(block.runs for block in docs_pages.blocks(page))
+    monkeypatch.chdir(tmp_path)
+
+    assert docs_pages.run(page) == expected
+
+
+def test_readme_has_a_quickstart() -> None:
+    """There is code to run: the README's quickstart with what it prints."""
+    first, second = docs_pages.blocks(ROOT / "README.md")[1:3]
+
+    assert (first.marker, first.language, first.runs) == ("quickstart", "python", True)
+    assert (second.marker, second.language) == ("output", "text")

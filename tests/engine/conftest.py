@@ -1,0 +1,50 @@
+"""
+Fixtures of the engine's tests: a file, an engine on it, other processes.
+"""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tableorm_local.engine import Engine
+
+Child = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a new database may be made."""
+    return tmp_path / "data.tables"
+
+
+@pytest.fixture
+async def engine(path: Path) -> AsyncIterator[Engine]:
+    """An open engine with the table "Shared"."""
+    engine = Engine(path)
+    await engine.open()
+    await engine.create_table("Shared")
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    """Starts a function of child.py, or another script, in another process; what still runs at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object, script: str = "child.py") -> "subprocess.Popen[str]":
+        command = [sys.executable, str(Path(__file__).with_name(script)), *map(str, arguments)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()

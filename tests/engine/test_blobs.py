@@ -1,0 +1,344 @@
+"""
+Blobs in the engine: uploads that end half-way, readers whose blob goes, giving back, and the event loop meanwhile.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.edm import TICKS_PER_SECOND
+from tableorm.protocol.limits import MAX_APPENDS
+from tableorm.stores import Operation, Verb
+from tableorm_local.engine import Engine, contents, session
+from tableorm_local.engine.session import Session
+from tableorm_local.engine.sqlite import Connection, connect
+
+LARGE = random.Random(0).randbytes(3_000_000)
+DAY = 86_400 * TICKS_PER_SECOND
+
+
+@pytest.fixture
+async def container(engine: Engine) -> str:
+    """A new container."""
+    await engine.blobs.create_container("shared")
+    return "shared"
+
+
+async def rows(engine: Engine, table: str) -> int:
+    sql = f"SELECT count(*) FROM {table}"
+    return int(await engine.read(lambda connection: connection.execute(sql).get))
+
+
+async def given_back(engine: Engine, contents: int) -> None:
+    """Wait until so many contents are left."""
+    async with asyncio.timeout(60):
+        while await rows(engine, "contents") > contents:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert await rows(engine, "contents") == contents
+
+
+async def change(engine: Engine, sql: str) -> None:
+    """Do to the file what nobody should."""
+
+    def work(session: Session) -> None:
+        session.connection.execute(sql)
+        session.dirty = True
+
+    await engine.submit(work)
+
+
+async def refused(engine: Engine, name: str = "x") -> Fault:
+    with pytest.raises(Fault) as caught:
+        await engine.blobs.read("shared", name)
+    return caught.value
+
+
+async def test_replaced_and_deleted_are_given_back(engine: Engine, container: str) -> None:
+    """Only the bytes of blobs that are there stay in the file."""
+    for data in (LARGE, b"small", LARGE[::-1], LARGE):
+        await engine.blobs.put(container, "x", data)
+    await engine.blobs.put(container, "y", LARGE)
+    await engine.blobs.append(container, "log", b"x")
+    await engine.blobs.delete(container, "y")
+    await engine.blobs.delete(container, "log")
+    await given_back(engine, 1)
+
+    assert await engine.blobs.read(container, "x") == LARGE
+    chunk = "SELECT sum(length(data)) FROM chunks"
+    assert await engine.read(lambda connection: connection.execute(chunk).get) == len(LARGE)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_deleted_container_is_given_back(engine: Engine, container: str, *, restart: bool) -> None:
+    """A deleted container's name is free at once; its blobs go in the background, at the latest after the next open."""
+    await asyncio.gather(*(engine.blobs.put(container, str(number), b"x" * 5000) for number in range(400)))
+    await engine.blobs.delete_container(container)
+    await engine.blobs.create_container(container)
+    await engine.blobs.put(container, "new", b"new")
+    if restart:
+        await engine.close()
+        await engine.open()
+    await given_back(engine, 1)
+
+    assert await rows(engine, "blobs") == await rows(engine, "chunks") == await rows(engine, "containers") == 1
+    assert await engine.blobs.read(container, "new") == b"new"
+
+
+async def test_failed_upload_is_given_back(engine: Engine, container: str) -> None:
+    """What an upload had sent before it failed does not stay, whether its data or its condition failed."""
+    await engine.blobs.put(container, "x", b"there")
+
+    async def fail() -> AsyncIterator[bytes]:
+        yield LARGE
+        raise ValueError("mine")
+
+    async def too_late() -> AsyncIterator[bytes]:
+        yield LARGE
+        await engine.blobs.put(container, "y", b"first")
+
+    with pytest.raises(ValueError, match="mine"):
+        await engine.blobs.put(container, "x", fail())
+    with pytest.raises(Fault) as caught:
+        await engine.blobs.put(container, "y", too_late(), if_none_match=True)
+
+    assert caught.value.code == Code.BLOB_EXISTS
+    await given_back(engine, 2)
+    assert await engine.blobs.read(container, "x") == b"there"
+    assert await engine.blobs.read(container, "y") == b"first"
+
+
+async def test_refused_before_anything_is_sent(engine: Engine, container: str) -> None:
+    """A condition that does not hold is found before the data is asked for."""
+    await engine.blobs.put(container, "x", b"there")
+
+    asked = 0
+
+    async def never() -> AsyncIterator[bytes]:
+        nonlocal asked
+        asked += 1
+        yield b""
+
+    for absent_only, tag in ((True, None), (False, '"other"')):
+        with pytest.raises(Fault):
+            await engine.blobs.put(container, "x", never(), if_none_match=absent_only, if_match=tag)
+    with pytest.raises(Fault, match="does not exist"):
+        await engine.blobs.put("absent", "x", never())
+    assert asked == 0
+
+
+async def test_cancelled_upload_is_given_back(engine: Engine, container: str) -> None:
+    """A put that is cancelled while it waits for data leaves nothing."""
+    waiting = asyncio.Event()
+
+    async def wait() -> AsyncIterator[bytes]:
+        yield LARGE
+        waiting.set()
+        await asyncio.Event().wait()
+
+    put = asyncio.create_task(engine.blobs.put(container, "x", wait()))
+    await waiting.wait()
+    assert await rows(engine, "contents") == 1
+    put.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await put
+
+    await given_back(engine, 0)
+    assert (await engine.blobs.list_blobs(container)).blobs == []
+
+
+@pytest.mark.parametrize("reclaimed", [0, 1, 1000])
+async def test_upload_that_pauses_for_long(
+    engine: Engine, container: str, monkeypatch: pytest.MonkeyPatch, reclaimed: int
+) -> None:
+    """An upload may pause for more than a day, unless chunks of it were given back meanwhile: then it is refused."""
+    await engine.blobs.put(container, "x", b"old")
+
+    def give_back(session: Session) -> None:
+        contents.reclaim(session.connection, reclaimed)
+        session.dirty = True
+
+    async def pause() -> AsyncIterator[bytes]:
+        yield LARGE
+        later = session.now() + 2 * DAY
+        for module in ("session", "contents"):
+            monkeypatch.setattr(f"tableorm_local.engine.{module}.now", lambda: later)
+        if reclaimed:
+            await engine.submit(give_back)
+        yield LARGE
+
+    if reclaimed:
+        with pytest.raises(Fault, match="paused for more than") as caught:
+            await engine.blobs.put(container, "x", pause())
+        assert caught.value.code == Code.SERVER_BUSY
+    else:
+        await engine.blobs.put(container, "x", pause())
+
+    assert await engine.blobs.read(container, "x") == (b"old" if reclaimed else LARGE + LARGE)
+    await given_back(engine, 1)
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("replace", Code.CONDITION_NOT_MET),
+        ("delete", Code.BLOB_NOT_FOUND),
+        ("drop", Code.CONTAINER_NOT_FOUND),
+    ],
+)
+async def test_reader_whose_blob_is_given_back(engine: Engine, container: str, end: str, code: Code) -> None:
+    """A reader that finds the rest gone is told why."""
+    await engine.blobs.put(container, "x", LARGE)
+    with pytest.raises(Fault) as caught:
+        async with engine.blobs.get(container, "x") as stream:
+            async for _ in stream.chunks:
+                if end == "replace":
+                    await engine.blobs.put(container, "x", b"new")
+                elif end == "delete":
+                    await engine.blobs.delete(container, "x")
+                else:
+                    await engine.blobs.delete_container(container)
+                await given_back(engine, 1 if end == "replace" else 0)
+
+    assert caught.value.code == code
+
+
+async def test_small_blob_that_is_replaced_between_two_looks(
+    engine: Engine, container: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading begins at one moment: that another process replaces the blob, and gives it back, is not seen."""
+    await engine.blobs.put(container, "x", b"old")
+    original = contents.bytes_at
+
+    def replaced_meanwhile(connection: Connection, content: int, position: int, end: int) -> bytes | None:
+        other = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
+        other.execute("UPDATE blobs SET content = 0; DELETE FROM chunks")
+        other.close()
+        return original(connection, content, position, end)
+
+    monkeypatch.setattr(contents, "bytes_at", replaced_meanwhile)
+    assert await engine.blobs.read(container, "x") == b"old"
+
+
+@pytest.mark.parametrize("place", [0, 524288])
+async def test_damage_is_told(engine: Engine, container: str, place: int) -> None:
+    """A blob whose bytes are missing says so, naming the blob and the place."""
+    await engine.blobs.put(container, "x", LARGE)
+    await change(engine, f"DELETE FROM chunks WHERE start = {place}")
+
+    fault = await refused(engine)
+    assert fault.code == Code.INTERNAL_ERROR
+    assert f"'x' is damaged at byte {place}" in fault.message
+
+
+async def test_too_many_appends(engine: Engine, container: str) -> None:
+    """As many appends as the service allows, and not one more."""
+    await engine.blobs.append(container, "log", b"x")
+    await change(engine, f"UPDATE blobs SET appends = {MAX_APPENDS - 1}")
+    await engine.blobs.append(container, "log", b"y")
+    with pytest.raises(Fault) as caught:
+        await engine.blobs.append(container, "log", b"z")
+
+    assert caught.value.code == Code.BLOCK_COUNT_EXCEEDED
+    assert await engine.blobs.read(container, "log") == b"xy"
+
+
+async def test_names_in_order_of_code_points(engine: Engine, container: str) -> None:
+    """Names are listed by code point, also beyond the first plane; a prefix is taken literally."""
+    names = ["A", "a", "a%", "a%b", "a_", "ab", "é", "\ue000", "\U0001f600"]
+    for name in reversed(names):
+        await engine.blobs.put(container, name, b"")
+
+    assert [each.name for each in (await engine.blobs.list_blobs(container)).blobs] == names
+    assert [each.name for each in (await engine.blobs.list_blobs(container, "a%")).blobs] == ["a%", "a%b"]
+
+
+@pytest.mark.parametrize("arguments", [("\ud800", None), ("", "\ud800")])
+async def test_text_that_cannot_be(engine: Engine, container: str, arguments: tuple[str, str | None]) -> None:
+    """A prefix or continuation that no name can have is refused by name."""
+    with pytest.raises(Fault, match="lone surrogate") as caught:
+        await engine.blobs.list_blobs(container, *arguments)
+
+    assert caught.value.code == Code.INVALID_INPUT
+
+
+class Turns:
+    """Counts how often the event loop turns."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.count += 1
+
+    async def stop(self) -> int:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        return self.count
+
+
+async def test_loop_turns_while_blobs_are_written_and_read(engine: Engine, container: str) -> None:
+    """A large blob is written and read in slices, between which others run."""
+    data = LARGE * 5
+    counts: list[int] = []
+    for call in (engine.blobs.put(container, "x", data), engine.blobs.read(container, "x")):
+        turns = Turns()
+        await call
+        counts.append(await turns.stop())
+
+    # 15 transactions, 58 chunks.
+    assert counts[0] >= 15
+    assert counts[1] >= 50
+
+
+async def test_loop_turns_while_crumbs_are_gathered(engine: Engine, container: str) -> None:
+    """Data that comes at once, but in very many pieces, is gathered with pauses."""
+    turns, seen = Turns(), 0
+
+    async def crumbs() -> AsyncIterator[bytes]:
+        nonlocal seen
+        for _ in range(300_000):
+            yield b"x"
+        seen = turns.count
+
+    await engine.blobs.put(container, "x", crumbs())
+    await turns.stop()
+
+    assert seen >= 3
+
+
+async def test_loop_turns_while_blobs_are_listed(engine: Engine, container: str) -> None:
+    """A page of many blobs is read in slices."""
+    await asyncio.gather(*(engine.blobs.put(container, f"{number:04d}", b"") for number in range(2000)))
+    turns = Turns()
+    page = await engine.blobs.list_blobs(container)
+
+    assert await turns.stop() >= 5
+    assert len(page.blobs) == 2000
+
+
+async def test_others_write_while_a_blob_is_written(engine: Engine, container: str, path: Path) -> None:
+    """Between the slices of a large blob rows are written, by this engine and by another."""
+    other = Engine(path)
+    await other.open()
+    put = asyncio.create_task(engine.blobs.put(container, "x", LARGE * 10))
+    counts = {engine: 0, other: 0}
+
+    async def write(by: Engine) -> None:
+        while not put.done():
+            row = {"PartitionKey": str(id(by)), "RowKey": str(counts[by])}
+            await by.write("Shared", Operation(Verb.INSERT, row))
+            counts[by] += 1
+
+    await asyncio.gather(write(engine), write(other))
+    await put
+    await other.close()
+    # 30 slices.
+    assert min(counts.values()) >= 5

@@ -1,0 +1,75 @@
+"""
+What a killed process leaves behind: every acknowledged write, whole transactions, a sound file.
+"""
+# ruff: noqa: ASYNC240 - a test may look at its files
+
+import asyncio
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tableorm.stores import Bounds, Row, RowQuery
+from tableorm_local.engine import Engine
+from tableorm_local.engine.sqlite import connect
+
+Child = Callable[..., "subprocess.Popen[str]"]
+
+
+async def all_rows(engine: Engine, query: RowQuery | None = None) -> list[Row]:
+    rows: list[Row] = []
+    page = await engine.query("Shared", query or RowQuery())
+    while True:
+        rows += page.rows
+        if page.continuation is None:
+            return rows
+        page = await engine.query("Shared", query or RowQuery(), continuation=page.continuation)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_killed_writers_lose_nothing_acknowledged(path: Path, child: Child, seed: int) -> None:
+    """After SIGKILL at random moments each acknowledged write is there with its ETag, and each transaction is whole."""
+    engine = Engine(path)
+    await engine.open()
+    await engine.create_table("Shared")
+    await engine.close()
+    chance = random.Random(seed)
+    acknowledged: dict[tuple[str, str], str] = {}
+    for run in range(3):
+        process = child("write_for_ever", path, run)
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(chance.randrange(1, 400))]
+        await asyncio.sleep(chance.random() * 0.02)
+        process.kill()
+        lines += process.stdout.readlines()
+        for line in lines:
+            words = line.split()
+            if len(words) == 3 and line.endswith("\n"):
+                key = ("single", words[1]) if words[0] == "single" else (words[1], "4")
+                acknowledged[key] = words[2]
+        await engine.open()
+        stored = {(each["PartitionKey"], each["RowKey"]): each["odata.etag"] for each in await all_rows(engine)}
+        await engine.close()
+
+        assert {key: stored.get(key) for key in acknowledged} == acknowledged
+        partitions = {first for first, _ in stored if first != "single"}
+        assert {(first, str(number)) for first in partitions for number in range(5)} <= set(stored)
+    assert len(acknowledged) >= 3
+    assert connect(str(path), apsw.SQLITE_OPEN_READWRITE).execute("PRAGMA integrity_check").get == "ok"
+
+
+async def test_first_open_after_a_kill_at_creation(path: Path) -> None:
+    """A process may die right after it made the file: an empty file is as good as none."""
+    path.touch()
+    engine = Engine(path)
+    await engine.open()
+    await engine.create_table("Shared")
+    await engine.close()
+
+    await engine.open()
+    assert await engine.list_tables() == ["Shared"]
+    assert (await engine.query("Shared", RowQuery(Bounds.only("x")))).rows == []
+    await engine.close()

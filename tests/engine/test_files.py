@@ -1,0 +1,340 @@
+"""
+Which files the engine opens, which it leaves alone, and what happens when the disk does not play along.
+"""
+# ruff: noqa: ASYNC240 - a test may look at its files
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import Operation, Row, RowQuery, Verb
+from tableorm_local.engine import Engine, OpenError, Reason
+from tableorm_local.engine.sqlite import Connection, connect
+
+Child = Callable[..., "subprocess.Popen[str]"]
+
+
+def row(row_key: str, **properties: object) -> Row:
+    return {"PartitionKey": "p", "RowKey": row_key, **properties}
+
+
+async def refused(path: Path) -> OpenError:
+    """The error of opening a file, which must leave it and its folder as they were."""
+    before = {each: each.read_bytes() for each in path.parent.iterdir() if each.is_file()}
+    with pytest.raises(OpenError) as caught:
+        await Engine(path).open()
+    assert {each: each.read_bytes() for each in path.parent.iterdir() if each.is_file()} == before
+    return caught.value
+
+
+async def test_new_file_is_private(engine: Engine, path: Path) -> None:
+    """The file and those beside it can be read and written by their owner only, whatever the umask."""
+    await engine.write("Shared", Operation(Verb.INSERT, row("r")))
+
+    modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    assert modes == dict.fromkeys([path.name, path.name + "-wal", path.name + "-shm", path.name + "-lock"], 0o600)
+
+
+async def test_closing_leaves_one_file_and_its_lock(engine: Engine, path: Path) -> None:
+    """After the last close everything is in the file itself."""
+    await engine.write("Shared", Operation(Verb.INSERT, row("r")))
+    await engine.close()
+
+    assert {each.name for each in path.parent.iterdir()} == {path.name, path.name + "-lock"}
+
+
+@pytest.mark.parametrize("content", [b"x", b"hello, world\n" * 100, b"SQLite format 3\0", bytes(8192)])
+async def test_no_database(path: Path, content: bytes) -> None:
+    """A file that is no database is refused, and not touched."""
+    path.write_bytes(content)
+
+    error = await refused(path)
+    assert error.reason is Reason.UNSUPPORTED
+    assert str(path) in error.message
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+async def test_database_of_another_program(path: Path, mode: str) -> None:
+    """An SQLite database of another program is refused, and not touched; its log is left alone too."""
+    other = sqlite3.connect(path)
+    other.execute(f"PRAGMA journal_mode = {mode}")
+    other.execute("CREATE TABLE mine (x)")
+    other.commit()
+
+    error = await refused(path)
+    assert error.reason is Reason.UNSUPPORTED
+    assert "another program" in error.message
+    other.close()
+    assert (await refused(path)).reason is Reason.UNSUPPORTED
+
+
+@pytest.mark.parametrize("checkpointed", [True, False])
+async def test_newer_format(engine: Engine, path: Path, *, checkpointed: bool) -> None:
+    """A file of a newer format is refused by both numbers, also if that is only in its log yet."""
+    await engine.close()
+    newer = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
+    newer.execute("PRAGMA user_version = 99")
+    if checkpointed:
+        newer.close()
+    with pytest.raises(OpenError, match="format 99, made by a newer tableorm") as caught:
+        await engine.open()
+
+    assert caught.value.reason is Reason.UNSUPPORTED
+    newer.close()
+
+
+async def test_folder_and_special_file(tmp_path: Path) -> None:
+    """A folder or a pipe is refused; the pipe is not waited for."""
+    os.mkfifo(tmp_path / "pipe")
+
+    assert "is a folder" in (await refused(tmp_path)).message
+    with pytest.raises(OpenError, match="no regular file"):
+        await Engine(tmp_path / "pipe").open()
+
+
+async def test_missing_folder(tmp_path: Path) -> None:
+    """The folder is not made; the error names it."""
+    with pytest.raises(OpenError, match=r"no folder .*none'; create that first") as caught:
+        await Engine(tmp_path / "none" / "data").open()
+
+    assert caught.value.reason is Reason.UNAVAILABLE
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_damaged_file(engine: Engine, path: Path) -> None:
+    """A file whose pages are damaged is reported as such, whenever that shows."""
+    for number in range(300):
+        await engine.write("Shared", Operation(Verb.INSERT, row(str(number), Body="x" * 1000)))
+    await engine.close()
+    content = bytearray(path.read_bytes())
+    content[8192:] = b"\xa5" * (len(content) - 8192)
+    path.write_bytes(content)
+
+    async def use() -> None:
+        await engine.open()
+        await engine.query("Shared", RowQuery())
+
+    with pytest.raises((OpenError, Fault), match="damaged"):
+        await use()
+
+
+@pytest.mark.parametrize("name", ["100%.tables", "%41", "a b#?c", "ü😀", "file:x", "-x"])
+async def test_odd_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A path is taken literally."""
+    monkeypatch.chdir(tmp_path)
+    engine = Engine(name)
+    await engine.open()
+    await engine.close()
+
+    assert (tmp_path / name).exists()
+
+
+async def test_relative_path_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path means the working directory at construction, also after that changes."""
+    monkeypatch.chdir(tmp_path)
+    engine = Engine("data")
+    monkeypatch.chdir("/")
+    await engine.open()
+    await engine.close()
+
+    assert (tmp_path / "data").exists()
+
+
+async def test_two_engines_on_one_file(engine: Engine, path: Path, tmp_path: Path) -> None:
+    """Engines of one process share a file, also through a link; each sees what the other wrote, at once."""
+    (tmp_path / "link").symlink_to(path)
+    other = Engine(tmp_path / "link")
+    await other.open()
+    await other.write("Shared", Operation(Verb.INSERT, row("1", A=1)))
+
+    assert (await engine.get("Shared", "p", "1"))["A"] == 1
+    await engine.delete_table("Shared")
+    with pytest.raises(Fault, match="TableNotFound"):
+        await other.get("Shared", "p", "1")
+    await engine.create_table("SHARED")
+    assert (await other.query("Shared", RowQuery())).rows == []
+    await other.write("Shared", Operation(Verb.INSERT, row("2")))
+    await other.close()
+    assert len((await engine.query("Shared", RowQuery())).rows) == 1
+
+
+async def test_memory_is_ones_own() -> None:
+    """Each engine in memory has tables of its own."""
+    first, second = Engine(None), Engine(None)
+    await first.open()
+    await second.open()
+    await first.create_table("Mine")
+
+    assert (await first.list_tables(), await second.list_tables()) == (["Mine"], [])
+    await first.close()
+    await second.close()
+
+
+@pytest.fixture
+def connections() -> Iterator[list[Connection]]:
+    """Connections made in the test, so that it can limit the pages of their file: a disk that is full."""
+    connections: list[Connection] = []
+    apsw.connection_hooks.append(connections.append)
+    yield connections
+    apsw.connection_hooks.remove(connections.append)
+
+
+async def test_every_commit_is_synced(path: Path, connections: list[Connection]) -> None:
+    """No test can cut the power, so this asks SQLite: the log is synced at every commit, and so are checkpoints."""
+    engine = Engine(path)
+    await engine.open()
+    (writer,) = [each for each in connections if not each.readonly("main")]
+
+    assert writer.execute("PRAGMA synchronous").get == 2
+    assert writer.execute("PRAGMA fullfsync").get == 1
+    assert writer.execute("PRAGMA journal_mode").get == "wal"
+    await engine.close()
+
+
+async def test_full_disk(path: Path, connections: list[Connection]) -> None:
+    """On a full disk writes are refused with a clear fault and reads go on; when there is room so do writes."""
+    engine = Engine(path)
+    await engine.open()
+    await engine.create_table("Shared")
+    writer = next(each for each in connections if not each.readonly("main"))
+    pages = writer.execute("PRAGMA page_count").get
+    writer.execute(f"PRAGMA max_page_count = {pages + 20}")
+    written: list[str] = []
+
+    async def fill() -> None:
+        for number in range(1000):
+            await engine.write("Shared", Operation(Verb.INSERT, row(f"{number:04d}", Body="x" * 8000)))
+            written.append(f"{number:04d}")
+
+    with pytest.raises(Fault, match="the disk is full") as caught:
+        await fill()
+
+    assert caught.value.code == Code.SERVER_BUSY
+    assert [each["RowKey"] for each in (await engine.query("Shared", RowQuery())).rows] == written
+    with pytest.raises(Fault, match="the disk is full"):
+        await engine.transact("Shared", [Operation(Verb.INSERT, row(f"t{n}", Body="x" * 8000)) for n in range(30)])
+    await engine.write("Shared", Operation(Verb.DELETE, row(written[0]), "*"))
+    await engine.write("Shared", Operation(Verb.INSERT, row("small")))
+    writer.execute("PRAGMA max_page_count = 1000000")
+    await engine.write("Shared", Operation(Verb.INSERT, row("large", Body="x" * 30_000)))
+    keys = [each["RowKey"] for each in (await engine.query("Shared", RowQuery())).rows]
+    assert keys == [*written[1:], "large", "small"]
+    await engine.close()
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that other users reach, unlike pytest's."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o555], ids=["writable folder", "read-only folder"])
+async def test_read_only_file(public_folder: Path, child: Child, mode: int) -> None:
+    """Who may only read opens for reading, and gets a clear fault for a write."""
+    path = public_folder / "data"
+    engine = Engine(path)
+    await engine.open()
+    await engine.create_table("Shared")
+    await engine.write("Shared", Operation(Verb.INSERT, row("r", A=1)))
+    await engine.close()
+    path.chmod(0o444)
+    public_folder.chmod(mode)
+    out, _ = child("read_only", path).communicate()
+    public_folder.chmod(0o755)
+
+    lines = out.splitlines()
+    assert lines[0] == "read 1"
+    assert lines[1].startswith("refused AuthorizationFailure")
+    assert "opened for reading only" in lines[1]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_forbidden_file(public_folder: Path, child: Child, *, exists: bool) -> None:
+    """Who may not read the file, or not make it, is told so."""
+    path = public_folder / "data"
+    if exists:
+        engine = Engine(path)
+        await engine.open()
+        await engine.close()
+        path.chmod(0o000)
+    public_folder.chmod(0o555)
+    out, _ = child("read_only", path).communicate()
+    public_folder.chmod(0o755)
+
+    assert out.startswith("DENIED")
+    assert "permission denied" in out
+    assert str(path) in out
+
+
+async def test_old_sqlite(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An SQLite with the bug that damages logs is refused, and told what to install."""
+    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.46.1")
+
+    with pytest.raises(OpenError, match=r"SQLite 3\.46\.1 can damage .* install apsw>=3\.51\.3\.0"):
+        await Engine(path).open()
+    assert not path.exists()
+
+
+def test_forked_child(tmp_path: Path) -> None:
+    """In a forked child the parent's engine and its file are refused; the parent goes on undisturbed."""
+    script = """
+import asyncio, os, sys
+from tableorm.protocol.codes import Fault
+from tableorm.stores import Operation, Verb
+from tableorm_local.engine import Engine, OpenError
+
+async def main():
+    engine = Engine(sys.argv[1])
+    await engine.open()
+    await engine.create_table("Shared")
+    await engine.write("Shared", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": "before"}))
+    return engine
+
+async def in_child(engine):
+    try:
+        await engine.get("Shared", "p", "before")
+    except Fault as fault:
+        print(fault.message)
+    try:
+        await Engine(sys.argv[1]).open()
+    except OpenError as error:
+        print(error.message)
+    await engine.close()
+
+async def after(engine):
+    await engine.write("Shared", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": "after"}))
+    print("rows", len((await engine.query("Shared", __import__("tableorm.stores").stores.RowQuery())).rows))
+    await engine.close()
+
+with asyncio.Runner() as runner:
+    engine = runner.run(main())
+    pid = os.fork()
+    if pid == 0:
+        asyncio.set_event_loop(None)
+        asyncio.events._set_running_loop(None)
+        asyncio.run(in_child(engine))
+        sys.stdout.flush()
+        os._exit(0)  # as multiprocessing does: tidying up the loop would disturb the parent's
+    os.waitpid(pid, 0)
+    runner.run(after(engine))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "data")], capture_output=True, text=True, check=True
+    )
+
+    lines = done.stdout.splitlines()
+    assert "was opened before this process was forked" in lines[0]
+    assert "was open when this process was forked" in lines[1]
+    assert lines[2] == "rows 2"
+    assert done.stderr == ""

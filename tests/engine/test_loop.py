@@ -1,0 +1,346 @@
+"""
+The engine and its event loop: nothing blocks it, cancelling and closing leave nothing behind.
+"""
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.filters import And, Compare, Filter, Op, Or, constant
+from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb
+from tableorm_local.engine import Engine
+
+
+def row(row_key: str, **properties: object) -> Row:
+    return {"PartitionKey": "p", "RowKey": row_key, **properties}
+
+
+class Turns:
+    """Counts how often the event loop turns."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.count += 1
+
+    async def stop(self) -> int:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        return self.count
+
+
+async def threads_end() -> None:
+    """Wait until no engine's thread runs."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("tableorm"):
+            await asyncio.to_thread(thread.join, 30)
+            assert not thread.is_alive()
+
+
+async def fill(engine: Engine, count: int, **properties: object) -> None:
+    for start in range(0, count, 100):
+        numbers = range(start, min(start + 100, count))
+        await engine.transact("Shared", [Operation(Verb.INSERT, row(f"{n:06d}", N=n, **properties)) for n in numbers])
+
+
+async def test_loop_turns_during_a_scan(engine: Engine) -> None:
+    """A filter that matches nothing in 20,000 rows is looked for in slices, between which others run."""
+    await fill(engine, 20_000, Text="x" * 200)
+    turns = Turns()
+    page = await engine.query("Shared", RowQuery(where=Compare("N", Op.LT, constant(0))))
+    count = await turns.stop()
+
+    assert page.rows == []
+    assert count >= 5
+
+
+async def test_loop_turns_between_reads(engine: Engine) -> None:
+    """A task that reads row after row, or page after page, lets others run, though no read by itself has to wait."""
+    await fill(engine, 2000)
+    turns = Turns()
+    for number in range(2000):
+        await engine.get("Shared", "p", f"{number:06d}")
+    points = turns.count
+    for _ in range(100):
+        await engine.query("Shared", RowQuery(), limit=500)
+
+    assert points >= 5
+    assert await turns.stop() >= points + 5
+
+
+async def test_loop_turns_during_a_skipping_scan(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row bounds in many partitions are looked for in slices too."""
+    monkeypatch.setattr("tableorm_local.engine.engine._SLICE_SECONDS", 0.0002)
+    for first in range(100):
+        rows = [{"PartitionKey": f"{first:03d}", "RowKey": f"{second:02d}"} for second in range(100)]
+        await engine.transact("Shared", [Operation(Verb.INSERT, each) for each in rows])
+    query = RowQuery(row=Bounds("50", "51"))
+    turns = Turns()
+    page = await engine.query("Shared", query)
+
+    assert len(page.rows) == 200
+    assert await turns.stop() >= 3
+
+
+async def test_large_transaction_lets_others_run(engine: Engine) -> None:
+    """Merging into large rows, a hundred in one transaction, is not done in one go on the event loop."""
+    large = {f"P{number}": "x" * 3000 for number in range(10)}
+    await fill(engine, 100, **large)
+    turns = Turns()
+    merges = [Operation(Verb.MERGE, row(f"{n:06d}", **large), "*") for n in range(100)]
+    await engine.transact("Shared", merges)
+
+    assert await turns.stop() >= 3
+
+
+async def test_page_ends_after_enough_bytes(engine: Engine) -> None:
+    """A page of large rows ends before a thousand of them, and goes on without loss."""
+    await fill(engine, 300, Text="x" * 30_000)
+    first = await engine.query("Shared", RowQuery())
+    rest = await engine.query("Shared", RowQuery(), continuation=first.continuation)
+
+    assert 100 < len(first.rows) < 300
+    keys: list[str] = [each["RowKey"] for each in first.rows]
+    while True:
+        keys += [each["RowKey"] for each in rest.rows]
+        if rest.continuation is None:
+            break
+        rest = await engine.query("Shared", RowQuery(), continuation=rest.continuation)
+    assert keys == [f"{n:06d}" for n in range(300)]
+
+
+async def test_page_ends_after_enough_work(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan that finds nothing for long ends its page, empty and with a continuation; the pages together find all."""
+    monkeypatch.setattr("tableorm_local.engine.engine._PAGE_SECONDS", 0.0)
+    monkeypatch.setattr("tableorm_local.engine.engine._SLICE_SECONDS", 0.001)
+    await fill(engine, 10_000, Text="x" * 100)
+    query = RowQuery(where=Compare("N", Op.GE, constant(9_990)))
+    page = await engine.query("Shared", query)
+    pages, found = 1, [each["N"] for each in page.rows]
+    while page.continuation is not None:
+        page = await engine.query("Shared", query, continuation=page.continuation)
+        pages += 1
+        found += [each["N"] for each in page.rows]
+
+    assert pages > 1
+    assert found == list(range(9_990, 10_000))
+
+
+async def test_continuation_of_another_table(engine: Engine) -> None:
+    """A continuation leads nowhere but in its own table; the spelling of that does not matter."""
+    await engine.create_table("Other")
+    await fill(engine, 10)
+    page = await engine.query("Shared", RowQuery(), limit=5)
+
+    assert len((await engine.query("SHARED", RowQuery(), continuation=page.continuation)).rows) == 5
+    with pytest.raises(Fault, match="of another table") as caught:
+        await engine.query("Other", RowQuery(), continuation=page.continuation)
+    assert caught.value.code == Code.INVALID_INPUT
+
+
+async def test_continuation_does_not_widen_a_query(engine: Engine) -> None:
+    """With the continuation of another query, nothing outside of this one's bounds is returned."""
+    await fill(engine, 20)
+    page = await engine.query("Shared", RowQuery(), limit=2)
+
+    narrow = RowQuery(Bounds.only("p"), Bounds("000010", "000012"))
+    rows = (await engine.query("Shared", narrow, continuation=page.continuation)).rows
+    assert [each["RowKey"] for each in rows] == ["000010", "000011", "000012"]
+
+
+@pytest.mark.parametrize("depth", [250, 2000])
+async def test_filter_that_nests_too_deeply(engine: Engine, depth: int) -> None:
+    """A filter without reasonable end is refused as the caller's mistake."""
+    where: Filter = Compare("N", Op.EQ, constant(1))
+    for _ in range(depth):
+        where = And((Or((where, Compare("N", Op.EQ, constant(2)))), Compare("N", Op.EQ, constant(3))))
+
+    with pytest.raises(Fault, match="nests too deeply") as caught:
+        await engine.query("Shared", RowQuery(where=where))
+    assert caught.value.code == Code.INVALID_INPUT
+
+
+async def test_bounds_with_the_forbidden_nul(engine: Engine) -> None:
+    """A bound may hold U+0000, as in "just after this key", though no key does."""
+    await fill(engine, 4)
+    after = RowQuery(Bounds("p\0", None))
+    until = RowQuery(Bounds(None, "p\0", upper_open=True), Bounds("000001\0", "000002\0"))
+    never = RowQuery(Bounds.only("p\0"))
+
+    assert (await engine.query("Shared", after)).rows == []
+    assert [each["N"] for each in (await engine.query("Shared", until)).rows] == [2]
+    assert (await engine.query("Shared", never)).rows == []
+
+
+async def test_cancelled_single_writes(engine: Engine) -> None:
+    """A cancelled write happens or not; those in the same transaction are not harmed."""
+    tasks = [asyncio.create_task(engine.write("Shared", Operation(Verb.INSERT, row(str(n))))) for n in range(200)]
+    for number, task in enumerate(tasks):
+        if number % 20 == 0:
+            await asyncio.sleep(0)
+        if number % 2:
+            task.cancel()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+
+    stored = {each["RowKey"] for each in (await engine.query("Shared", RowQuery())).rows}
+    acknowledged = {str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, str)}
+    assert acknowledged <= stored
+    assert len(acknowledged) >= 100
+
+
+async def test_close_during_writes(engine: Engine) -> None:
+    """Closing finishes what was asked for; what is asked for later gets a clear fault."""
+    writes = [asyncio.create_task(engine.write("Shared", Operation(Verb.INSERT, row(str(n))))) for n in range(50)]
+    await asyncio.sleep(0)
+    await asyncio.gather(engine.close(), engine.close())
+    assert all([isinstance(await write, str) for write in writes])
+
+    for call in (engine.get("Shared", "p", "1"), engine.list_tables(), engine.query("Shared", RowQuery())):
+        with pytest.raises(Fault, match="is closed"):
+            await call
+    with pytest.raises(Fault, match="is closed"):
+        await engine.write("Shared", Operation(Verb.INSERT, row("x")))
+    await engine.open()
+    assert len((await engine.query("Shared", RowQuery())).rows) == 50
+
+
+async def test_close_during_a_query(engine: Engine) -> None:
+    """A page under way when the engine is closed ends with a clear fault."""
+    await fill(engine, 20_000, Text="x" * 200)
+    query = RowQuery(where=Compare("N", Op.LT, constant(0)))
+    pages = asyncio.create_task(engine.query("Shared", query))
+    await asyncio.sleep(0)
+    await engine.close()
+
+    with pytest.raises(Fault, match="is closed"):
+        await pages
+
+
+async def test_close_during_reclaim(engine: Engine) -> None:
+    """Closing does not wait until a large deleted table is given back; nothing is left running."""
+    await fill(engine, 2000, Text="x" * 1000)
+    await engine.delete_table("Shared")
+    await asyncio.sleep(0)
+    await engine.close()
+
+    await threads_end()
+
+
+async def test_not_open(path: Path) -> None:
+    """Before open() every call says what is missing; opening twice is opening once."""
+    engine = Engine(path)
+    with pytest.raises(Fault, match=r"call open\(\) first"):
+        await engine.list_tables()
+    await asyncio.gather(engine.open(), engine.open())
+    await engine.open()
+
+    assert await engine.list_tables() == []
+    await engine.close()
+    await engine.close()
+
+
+async def test_other_event_loop(engine: Engine) -> None:
+    """A call from another loop is refused, saying so."""
+
+    def elsewhere() -> str:
+        with pytest.raises(Fault) as caught:
+            asyncio.run(engine.get("Shared", "p", "r"))
+        return caught.value.message
+
+    assert "belongs to another event loop" in await asyncio.to_thread(elsewhere)
+
+
+async def test_cancelled_open(path: Path) -> None:
+    """Cancelling open() at any moment leaves nothing open, and the file usable."""
+    for turns in range(6):
+        engine = Engine(path)
+        opening = asyncio.create_task(engine.open())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([opening])
+        await engine.close()
+    engine = Engine(path)
+    await engine.open()
+    await engine.create_table("Fine")
+    await engine.close()
+
+    await threads_end()
+    assert {each.name for each in path.parent.iterdir()} == {path.name, path.name + "-lock"}
+
+
+def test_loop_that_ends_under_writes(path: Path) -> None:
+    """If the loop ends with writes under way and nobody closes, nothing is printed, stays locked or is half done."""
+    script = """
+import asyncio, sys
+from tableorm.stores import Operation, Verb
+from tableorm_local.engine import Engine
+
+async def main():
+    engine = Engine(sys.argv[1])
+    await engine.open()
+    await engine.create_table("Shared")
+    for group in range(20):
+        inserts = [Operation(Verb.INSERT, {"PartitionKey": str(group), "RowKey": str(n)}) for n in range(50)]
+        asyncio.create_task(engine.transact("Shared", inserts))
+    await asyncio.sleep(0.001 * int(sys.argv[2]))
+    return engine
+
+engine = asyncio.run(main())
+if len(sys.argv) > 3:
+    raise SystemExit  # with the engine alive to the end
+
+async def again():
+    from tableorm.stores import RowQuery
+    other = Engine(sys.argv[1], timeout=5)
+    await other.open()
+    await other.create_table("After")
+    rows, token = [], None
+    while True:
+        page = await other.query("Shared", RowQuery(), continuation=token)
+        rows += [row["PartitionKey"] for row in page.rows]
+        token = page.continuation
+        if token is None:
+            break
+    print(all(rows.count(key) == 50 for key in set(rows)))
+    await other.close()
+
+asyncio.run(again())
+"""
+    for delay in range(4):
+        file = path.with_name(f"data{delay}")
+        done = subprocess.run(
+            [sys.executable, "-X", "dev", "-c", script, str(file), str(delay)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+async def test_forgotten_engine(path: Path) -> None:
+    """An engine that nobody closes or keeps ends its thread."""
+    engine = Engine(path)
+    await engine.open()
+    await engine.create_table("Shared")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        del engine
+        gc.collect()
+        await threads_end()
+    again = Engine(path)
+    await again.open()
+
+    assert await again.list_tables() == ["Shared"]
+    await again.close()

@@ -1,0 +1,182 @@
+"""
+Several processes on one file: all arrive, in turn; a table may vanish under a reader; a lock may be held too long.
+"""
+
+import asyncio
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import Operation, Row, RowQuery, Verb
+from tableorm_local.engine import Engine
+from tableorm_local.engine.sqlite import connect
+
+Child = Callable[..., "subprocess.Popen[str]"]
+
+
+def row(row_key: str, **properties: object) -> Row:
+    return {"PartitionKey": "p", "RowKey": row_key, **properties}
+
+
+def told(process: "subprocess.Popen[str]", line: str) -> None:
+    """Send a line."""
+    assert process.stdin is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+
+
+def heard(process: "subprocess.Popen[str]") -> str:
+    """Wait for a line."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+async def everything(engine: Engine) -> list[Row]:
+    rows: list[Row] = []
+    continuation: str | None = None
+    while True:
+        page = await engine.query("Shared", RowQuery(), continuation=continuation)
+        rows += page.rows
+        continuation = page.continuation
+        if continuation is None:
+            return rows
+
+
+async def test_four_writers(engine: Engine, path: Path, child: Child) -> None:
+    """Four processes write at once: every row arrives once, no ETag occurs twice, none waits for the others' end."""
+    count = 300
+    children = [child("write_rows", path, run, count) for run in "abcd"]
+    for process in children:
+        assert heard(process) == "ready"
+    for process in children:
+        told(process, "go")
+    await asyncio.gather(*(asyncio.to_thread(process.wait) for process in children))
+    tags = [line.split()[2] for process in children if process.stdout is not None for line in process.stdout]
+
+    rows = await everything(engine)
+    assert len(rows) == 4 * count
+    assert sorted(tags) == sorted(each["odata.etag"] for each in rows)
+    assert len(set(tags)) == 4 * count
+    # Each finishes its first half before any other has written twice as much as that.
+    order = [each["PartitionKey"] for each in sorted(rows, key=lambda each: str(each["Timestamp"]))]
+    for run in "abcd":
+        half = [place for place, each in enumerate(order) if each == run][count // 2]
+        others = [order[:half].count(other) for other in "abcd" if other != run]
+        assert max(others) <= count
+
+
+async def test_drop_while_another_process_reads(engine: Engine, path: Path, child: Child) -> None:
+    """A table that another process deletes is not found from then on, by prepared statements neither."""
+    await engine.write("Shared", Operation(Verb.INSERT, row("r")))
+    await engine.get("Shared", "p", "r")
+    assert heard(child("drop", path)) == "dropped"
+
+    calls = (
+        engine.get("Shared", "p", "r"),
+        engine.query("Shared", RowQuery()),
+        engine.write("Shared", Operation(Verb.INSERT, row("s"))),
+    )
+    for call in calls:
+        with pytest.raises(Fault) as caught:
+            await call
+        assert caught.value.code == Code.TABLE_NOT_FOUND
+    assert await engine.list_tables() == []
+
+
+async def test_recreated_by_another_engine(engine: Engine, path: Path) -> None:
+    """A table that was deleted and made again elsewhere is the new one, for reads and writes."""
+    await engine.write("Shared", Operation(Verb.INSERT, row("old")))
+    other = Engine(path)
+    await other.open()
+    await other.delete_table("shared")
+    await other.create_table("shared")
+    await engine.write("Shared", Operation(Verb.INSERT, row("new")))
+
+    assert [each["RowKey"] for each in await everything(engine)] == ["new"]
+    await other.close()
+
+
+async def test_pages_are_given_back_after_a_restart(engine: Engine, path: Path, child: Child) -> None:
+    """The pages of a deleted table come free in the background, also if the process that deleted it has ended."""
+    for group in range(20):
+        rows = [row(f"{group}-{number}", Body="x" * 3000) for number in range(100)]
+        await engine.transact("Shared", [Operation(Verb.INSERT, each) for each in rows])
+    await engine.close()
+    assert heard(child("drop", path)) == "dropped"
+    await engine.open()
+    watcher = connect(str(path), apsw.SQLITE_OPEN_READONLY)
+    while watcher.execute("SELECT count(*) FROM sqlite_schema WHERE name GLOB 'gone_*'").get:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+    assert watcher.execute("PRAGMA freelist_count").get > 500
+    assert watcher.execute("PRAGMA integrity_check").get == "ok"
+    watcher.close()
+    await engine.create_table("Shared")
+
+
+async def test_name_is_free_while_pages_are_given_back(engine: Engine) -> None:
+    """Tables of one name may be made and deleted faster than their pages come free."""
+    for generation in range(30):
+        operations = [Operation(Verb.INSERT, row(f"{number}", G=generation, Body="x" * 2000)) for number in range(50)]
+        await engine.transact("Shared", operations)
+        assert len(await everything(engine)) == 50
+        await engine.delete_table("Shared")
+        await engine.create_table("Shared")
+
+    assert await everything(engine) == []
+
+
+async def test_held_lock(engine: Engine, path: Path, child: Child) -> None:
+    """While another process holds the lock, reads go on and writes wait; they go on when it is given back."""
+    holder = child("hold", path)
+    assert heard(holder) == "held"
+    writes = [asyncio.ensure_future(engine.write("Shared", Operation(Verb.INSERT, row(str(n))))) for n in range(20)]
+    await asyncio.sleep(0.05)
+
+    assert not any(write.done() for write in writes)
+    assert await everything(engine) == []
+    writes[3].cancel()
+    told(holder, "go")
+    outcomes = await asyncio.gather(*writes, return_exceptions=True)
+    assert isinstance(outcomes[3], asyncio.CancelledError)
+    assert len(await everything(engine)) == 19
+
+
+async def test_lock_held_too_long(path: Path, child: Child) -> None:
+    """A write that waited its time-out is refused, naming file and cause; it does not happen later."""
+    engine = Engine(path, timeout=0.1)
+    await engine.open()
+    await engine.create_table("Shared")
+    holder = child("hold", path)
+    assert heard(holder) == "held"
+    with pytest.raises(Fault) as caught:
+        await engine.write("Shared", Operation(Verb.INSERT, row("late")))
+
+    assert caught.value.code == Code.SERVER_BUSY
+    assert str(path) in caught.value.message
+    assert "another process holds the write lock" in caught.value.message
+    told(holder, "go")
+    holder.wait()
+    await engine.write("Shared", Operation(Verb.INSERT, row("after")))
+    assert [each["RowKey"] for each in await everything(engine)] == ["after"]
+    await engine.close()
+
+
+async def test_close_while_another_process_holds_the_lock(path: Path, child: Child) -> None:
+    """Closing waits for queued writes no longer than their time-out, and then ends."""
+    engine = Engine(path, timeout=0.1)
+    await engine.open()
+    await engine.create_table("Shared")
+    holder = child("hold", path)
+    assert heard(holder) == "held"
+    write = asyncio.ensure_future(engine.write("Shared", Operation(Verb.INSERT, row("late"))))
+    await asyncio.sleep(0)
+    await engine.close()
+
+    with pytest.raises(Fault, match="another process"):
+        await write
+    told(holder, "go")

@@ -1,0 +1,212 @@
+"""
+Queues in the engine: what the contract leaves open, time set by hand, and giving back what was deleted.
+"""
+
+import asyncio
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.edm import TICKS_PER_SECOND
+from tableorm.stores import Message
+from tableorm_local.engine import Engine, session
+
+Child = Callable[..., "subprocess.Popen[str]"]
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ticks = session.now()
+        for module in ("session", "queues"):
+            monkeypatch.setattr(f"tableorm_local.engine.{module}.now", lambda: self.ticks)
+
+    def go_on(self, seconds: float) -> None:
+        self.ticks += int(seconds * TICKS_PER_SECOND)
+
+
+@pytest.fixture
+async def queue(engine: Engine) -> str:
+    """A new queue."""
+    await engine.queues.create_queue("shared")
+    return "shared"
+
+
+async def rows(engine: Engine, table: str) -> int:
+    sql = f"SELECT count(*) FROM {table}"
+    return int(await engine.read(lambda connection: connection.execute(sql).get))
+
+
+async def bodies(engine: Engine, queue: str) -> list[bytes]:
+    return [message.body for message in await engine.queues.take(queue, 32)]
+
+
+async def test_longest_visible_first(engine: Engine, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages come in the order in which they became visible."""
+    clock = Clock(monkeypatch)
+    for body, delay in ((b"4", 40), (b"2", 20), (b"3", 30), (b"1", 0)):
+        await engine.queues.put(queue, body, delay_seconds=delay)
+    clock.go_on(35)
+
+    assert await bodies(engine, queue) == [b"1", b"2", b"3"]
+    clock.go_on(10)
+    assert await bodies(engine, queue) == [b"4"]
+
+
+async def test_receipt_outlives_its_time(engine: Engine, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message whose time is over is still its holder's, until another takes it."""
+    clock = Clock(monkeypatch)
+    await engine.queues.put(queue, b"x")
+    (mine,) = await engine.queues.take(queue, visibility_seconds=10)
+    clock.go_on(11)
+    mine = await engine.queues.renew(queue, mine, 10)
+    assert await bodies(engine, queue) == []
+    clock.go_on(11)
+    assert await bodies(engine, queue) == [b"x"]
+
+    with pytest.raises(Fault) as caught:
+        await engine.queues.delete(queue, mine)
+    assert caught.value.code == Code.POP_RECEIPT_MISMATCH
+
+
+async def test_expired_in_the_hands_of_its_holder(engine: Engine, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that expires while it is held can be neither renewed nor deleted, and does not come back."""
+    clock = Clock(monkeypatch)
+    await engine.queues.put(queue, b"x", ttl_seconds=60)
+    (message,) = await engine.queues.take(queue, visibility_seconds=600)
+    clock.go_on(59.9)
+    message = await engine.queues.renew(queue, message, 600)
+    clock.go_on(0.1)
+
+    for call in (engine.queues.renew(queue, message, 0), engine.queues.delete(queue, message)):
+        with pytest.raises(Fault) as caught:
+            await call
+        assert caught.value.code == Code.MESSAGE_NOT_FOUND
+    clock.go_on(600)
+    assert await bodies(engine, queue) == []
+
+
+async def test_many_expired_do_not_hide_the_living(engine: Engine, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A take removes all expired messages, and returns those behind them; the length follows."""
+    clock = Clock(monkeypatch)
+    await asyncio.gather(*(engine.queues.put(queue, b"old", ttl_seconds=1) for _ in range(230)))
+    await engine.queues.put(queue, b"new")
+    clock.go_on(2)
+    assert await engine.queues.length(queue) == 231
+    assert [message.body for message in await engine.queues.peek(queue, 32)] == [b"new"]
+
+    assert await bodies(engine, queue) == [b"new"]
+    assert await engine.queues.length(queue) == 1
+    assert await rows(engine, "messages") == 1
+
+
+async def test_time_to_live_beyond_all_time(engine: Engine, queue: str) -> None:
+    """A time to live of any length is good."""
+    await engine.queues.put(queue, b"x", ttl_seconds=10**30)
+
+    assert await bodies(engine, queue) == [b"x"]
+
+
+async def test_length_is_exact(engine: Engine, queue: str) -> None:
+    """The length counts what is there, hidden or not."""
+    for number in range(5):
+        await engine.queues.put(queue, b"x", delay_seconds=number % 2)
+    first, second = await engine.queues.take(queue, 2)
+    await engine.queues.delete(queue, first)
+    await engine.queues.renew(queue, second, 0)
+
+    assert await engine.queues.length(queue) == 4
+    await engine.queues.clear(queue)
+    assert await engine.queues.length(queue) == 0
+
+
+@pytest.mark.parametrize("number", ["x", "", "0", "-1", "٣x", "9" * 19, "9" * 40])
+async def test_odd_message_id(engine: Engine, queue: str, number: str) -> None:
+    """An id that is no number of a message names none."""
+    message = Message(number, b"", "1", 1, session.moment(0))
+    with pytest.raises(Fault) as caught:
+        await engine.queues.delete(queue, message)
+    assert caught.value.code == Code.MESSAGE_NOT_FOUND
+
+
+async def test_deleted_queue_of_the_same_name(engine: Engine, queue: str) -> None:
+    """A name is free at once; the new queue is empty, its ids are new, and old receipts are good for nothing."""
+    old = await engine.queues.put(queue, b"old")
+    (held,) = await engine.queues.take(queue)
+    await engine.queues.delete_queue(queue)
+    await engine.queues.create_queue(queue)
+    new = await engine.queues.put(queue, b"new")
+
+    assert new != old
+    assert await bodies(engine, queue) == [b"new"]
+    with pytest.raises(Fault) as caught:
+        await engine.queues.delete(queue, held)
+    assert caught.value.code == Code.MESSAGE_NOT_FOUND
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_messages_are_given_back(engine: Engine, queue: str, *, restart: bool) -> None:
+    """The rows of cleared and deleted queues go in the background, at the latest after the next open; others stay."""
+    await engine.queues.create_queue("other")
+    await engine.queues.put("other", b"stays")
+    for _ in range(3):
+        await asyncio.gather(*(engine.queues.put(queue, b"x" * 1000) for _ in range(300)))
+        await engine.queues.clear(queue)
+    await engine.queues.delete_queue(queue)
+    if restart:
+        await engine.close()
+        await engine.open()
+    async with asyncio.timeout(60):
+        while await rows(engine, "messages") > 1 or await rows(engine, "queues") > 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    assert await engine.queues.list_queues() == ["other"]
+    assert await bodies(engine, "other") == [b"stays"]
+
+
+async def test_who_finds_nothing_lets_others_work(engine: Engine, queue: str) -> None:
+    """Asking an empty queue again and again, without a pause, does not keep the event loop from others."""
+
+    async def ask() -> list[bytes]:
+        while not (found := await bodies(engine, queue)):
+            pass
+        return found
+
+    asked = asyncio.create_task(ask())
+    await asyncio.sleep(0)
+    await engine.queues.put(queue, b"x")
+
+    assert await asked == [b"x"]
+
+
+async def test_who_finds_nothing_holds_up_nobody(engine: Engine, queue: str, path: Path, child: Child) -> None:
+    """Taking from an empty queue needs no turn among the writers: it goes on while another process holds the lock."""
+    holder = child("hold", path)
+    assert holder.stdout is not None
+    assert holder.stdout.readline().strip() == "held"
+
+    assert await engine.queues.take(queue) == []
+    assert await engine.queues.peek(queue) == []
+
+
+async def test_wrong_type_disturbs_nobody(engine: Engine, queue: str) -> None:
+    """A message that is no bytes is refused alone; those put at the same time arrive."""
+    wrong: bytes = "text"  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    calls = [engine.queues.put(queue, body) for body in (b"a", wrong, b"b")]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert isinstance(outcomes[1], Fault)
+    assert outcomes[1].code == Code.INVALID_INPUT
+    assert sorted(await bodies(engine, queue)) == [b"a", b"b"]
+
+
+async def test_closed_engine_refuses(path: Path) -> None:
+    """Queues and blobs of an engine that is not open say so."""
+    engine = Engine(path)
+    for call in (engine.queues.list_queues(), engine.queues.create_queue("abc"), engine.blobs.create_container("abc")):
+        with pytest.raises(Fault, match="is not open"):
+            await call

@@ -1,0 +1,176 @@
+"""
+Random programs on a queue, with a clock set by hand, compared with a model of a few lines.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import attrs
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.edm import TICKS_PER_SECOND
+from tableorm.stores import Message
+from tableorm_local.engine import Engine, session
+
+QUEUE = "queue"
+SECONDS = st.sampled_from([0, 1, 2, 5, 30])
+
+
+@attrs.define
+class Known:
+    """What the model knows of a message."""
+
+    body: bytes
+    visible: int
+    expires: float
+    receipt: str | None = None
+    count: int = 0
+
+
+class Programs(RuleBasedStateMachine):
+    taken: Bundle[Message] = Bundle("taken")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory()
+        self.engine = Engine(Path(self.folder.name) / "data")
+        self.now = session.now()
+        self.patch = pytest.MonkeyPatch()
+        for module in ("session", "queues"):
+            self.patch.setattr(f"tableorm_local.engine.{module}.now", lambda: self.now)
+        self.model: dict[str, Known] = {}
+        self.ids: set[str] = set()
+
+    def teardown(self) -> None:
+        self.run(self.engine.close())
+        self.patch.undo()
+        self.runner.close()
+        self.folder.cleanup()
+
+    def run(self, call: Coroutine[Any, Any, Any]) -> Any:
+        """The result of a call, or the code of its fault."""
+
+        async def outcome() -> Any:
+            try:
+                return await call
+            except Fault as fault:
+                return fault.code
+
+        return self.runner.run(outcome())
+
+    def after(self, seconds: int) -> int:
+        return self.now + seconds * TICKS_PER_SECOND
+
+    def living(self) -> dict[str, Known]:
+        return {number: known for number, known in self.model.items() if known.expires > self.now}
+
+    def visible(self) -> dict[str, Known]:
+        return {number: known for number, known in self.living().items() if known.visible <= self.now}
+
+    @initialize()
+    def start(self) -> None:
+        self.run(self.engine.open())
+        self.run(self.engine.queues.create_queue(QUEUE))
+
+    @rule(body=st.binary(max_size=5), delay=SECONDS, more=st.none() | SECONDS)
+    def put(self, body: bytes, delay: int, more: int | None) -> None:
+        """Add a message that lives longer than it is hidden, or not."""
+        ttl = None if more is None else delay + more
+        number = self.run(self.engine.queues.put(QUEUE, body, delay_seconds=delay, ttl_seconds=ttl))
+        if more == 0:
+            assert number == Code.PARAMETER_OUT_OF_RANGE
+            return
+        assert number not in self.ids
+        self.ids.add(number)
+        self.model[number] = Known(body, self.after(delay), float("inf") if ttl is None else self.after(ttl))
+
+    @rule(target=taken, count=st.sampled_from([1, 2, 32]), seconds=st.sampled_from([1, 5, 30]))
+    def take(self, count: int, seconds: int) -> Any:
+        """Take visible messages: as many as there are, the longest visible first."""
+        visible = self.visible()
+        messages = self.run(self.engine.queues.take(QUEUE, count, seconds))
+        assert len(messages) == min(count, len(visible))
+        times = [visible[message.id].visible for message in messages]
+        assert times == sorted(times)
+        assert not messages or max(times) <= min(
+            (known.visible for number, known in visible.items() if number not in {each.id for each in messages}),
+            default=max(times),
+        )
+        for message in messages:
+            known = self.model[message.id]
+            known.visible, known.receipt, known.count = self.after(seconds), message.receipt, known.count + 1
+            assert (message.body, message.dequeue_count) == (known.body, known.count)
+        return multiple(*messages)
+
+    def expected(self, message: Message) -> str | None:
+        """The code with which the receipt is refused."""
+        known = self.living().get(message.id)
+        if known is None:
+            return Code.MESSAGE_NOT_FOUND
+        return None if known.receipt == message.receipt else Code.POP_RECEIPT_MISMATCH
+
+    @rule(target=taken, message=taken, seconds=SECONDS)
+    def renew(self, message: Message, seconds: int) -> Message:
+        """Renew a message under a receipt that may be stale."""
+        expected = self.expected(message)
+        renewed = self.run(self.engine.queues.renew(QUEUE, message, seconds))
+        if expected is not None:
+            assert renewed == expected
+            return message
+        assert isinstance(renewed, Message)
+        assert renewed.receipt != message.receipt
+        known = self.model[message.id]
+        known.visible, known.receipt = self.after(seconds), renewed.receipt
+        return renewed
+
+    @rule(message=taken)
+    def delete(self, message: Message) -> None:
+        """Delete a message under a receipt that may be stale."""
+        expected = self.expected(message)
+        assert self.run(self.engine.queues.delete(QUEUE, message)) == expected
+        if expected is None:
+            del self.model[message.id]
+
+    @rule(count=st.sampled_from([1, 32]))
+    def peek(self, count: int) -> None:
+        """Look at visible messages, and at the length."""
+        visible = self.visible()
+        messages = self.run(self.engine.queues.peek(QUEUE, count))
+        assert len(messages) == min(count, len(visible))
+        for message in messages:
+            known = visible[message.id]
+            assert (message.body, message.dequeue_count, message.receipt) == (known.body, known.count, None)
+        assert len(self.living()) <= self.run(self.engine.queues.length(QUEUE)) <= len(self.model)
+
+    @rule(seconds=st.sampled_from([1, 2, 10]))
+    def wait(self, seconds: int) -> None:
+        """Time passes."""
+        self.now = self.after(seconds)
+
+    @rule(anew=st.booleans())
+    def clear(self, *, anew: bool) -> None:
+        """Remove all messages; or the queue, and make it again."""
+        if anew:
+            self.run(self.engine.queues.delete_queue(QUEUE))
+            self.run(self.engine.queues.create_queue(QUEUE))
+        else:
+            self.run(self.engine.queues.clear(QUEUE))
+        self.model.clear()
+
+    @rule()
+    def reopen(self) -> None:
+        """A restart changes nothing."""
+        self.run(self.engine.close())
+        self.run(self.engine.open())
+
+
+TestPrograms = Programs.TestCase
+TestPrograms.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)

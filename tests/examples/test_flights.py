@@ -1,0 +1,428 @@
+"""
+The flights example: its data is what it says, it loads in full, and each answer is what plain Python finds in the CSV.
+"""
+
+import asyncio
+import datetime as dt
+import io
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from examples.flights import source as source_module
+from examples.flights.load import LoadError, load
+from examples.flights.make_data import cut, pack
+from examples.flights.models import Airline, Airport, Flight, Load, Origin, Outcome, Plane, Weather
+from examples.flights.progress import Progress
+from examples.flights.questions import (
+    EST,
+    best_airlines,
+    departures,
+    destinations,
+    foggy_morning,
+    one_flight,
+    upgrade_old_rows,
+    where_it_flew,
+)
+from examples.flights.records import BATCH, Batches
+from examples.flights.source import (
+    JANUARY,
+    JANUARY_SHA256,
+    SDIST_SHA256,
+    Source,
+    SourceError,
+    fetch_year,
+    january,
+    year,
+)
+from tableorm import Database, ScanRefused, connect
+
+DEMO = Path(source_module.__file__).with_name("demo.py")
+Line = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def month() -> Source:
+    return january()
+
+
+@pytest.fixture(scope="module")
+def flights(month: Source) -> list[Line]:
+    return list(month.rows("flights.csv"))
+
+
+@pytest.fixture(scope="module")
+def url(month: Source, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database that holds the month; no test changes what it says."""
+    url = f"local:{tmp_path_factory.mktemp('flights') / 'flights.tables'}"
+
+    async def fill() -> None:
+        async with connect(url) as db:
+            await load(db, month, progress_to=io.StringIO())
+
+    asyncio.run(fill())
+    return url
+
+
+@pytest.fixture
+async def db(url: str) -> AsyncIterator[Database]:
+    async with connect(url) as db:
+        yield db
+
+
+@pytest.fixture
+async def empty(tmp_path: Path) -> AsyncIterator[Database]:
+    async with connect(f"local:{tmp_path / 'empty.tables'}") as db:
+        yield db
+
+
+def scheduled(line: Line) -> dt.datetime:
+    """From the clock times of New York, which the loader does not use."""
+    hour, minute = divmod(int(line["sched_dep_time"]), 100)
+    return dt.datetime(int(line["year"]), int(line["month"]), int(line["day"]), hour, minute, tzinfo=EST)
+
+
+def of_day(lines: list[Line], origin: str, day: int) -> list[Line]:
+    return [line for line in lines if line["origin"] == origin and int(line["day"]) == day]
+
+
+# The data
+
+
+def test_archive_is_the_published_one() -> None:
+    """The archive has the SHA-256 that source.py and the README state, and is smaller than 1 MiB."""
+    content = JANUARY.read_bytes()
+    readme = JANUARY.with_name("README.md").read_text(encoding="utf-8")
+
+    assert sha256(content).hexdigest() == JANUARY_SHA256
+    assert JANUARY_SHA256 in readme
+    assert SDIST_SHA256 in readme
+    assert f"{len(content):,} bytes" in readme
+    assert len(content) < 2**20
+
+
+def test_archive_is_reproducible(month: Source) -> None:
+    """Cutting January and packing it gives the archive of the tree, bit for bit."""
+    content = pack(cut(month))
+
+    assert content == JANUARY.read_bytes()
+
+
+def test_cut_keeps_january_and_changes_no_line(month: Source) -> None:
+    """Only lines of other months go, wherever they stand."""
+    header, first, *rest = month.texts["flights.csv"].splitlines(keepends=True)
+    other = first.replace("2013,1,1,", "2013,11,1,", 1)
+    mixed = "".join([header, other, first, other, *rest, other])
+    whole = Source("2013", "", {**month.texts, "flights.csv": mixed})
+
+    assert cut(whole) == dict(month.texts)
+
+
+def test_archive_holds_the_month(month: Source) -> None:
+    """The files have the rows that the README counts, all of January 2013."""
+    months = {(line["year"], line["month"]) for file in ("flights.csv", "weather.csv") for line in month.rows(file)}
+
+    assert {file: month.count(file) for file in month.texts} == {
+        "airlines.csv": 16,
+        "airports.csv": 1458,
+        "flights.csv": 27004,
+        "planes.csv": 3322,
+        "weather.csv": 2226,
+    }
+    assert {file: len(list(month.rows(file))) for file in month.texts} == {f: month.count(f) for f in month.texts}
+    assert months == {("2013", "1")}
+
+
+def test_damaged_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is not the published one is named, with both checksums, and not read."""
+    damaged = tmp_path / "january.zip"
+    damaged.write_bytes(JANUARY.read_bytes()[:-1] + b"x")
+    monkeypatch.setattr(source_module, "JANUARY", damaged)
+
+    with pytest.raises(SourceError, match=rf"{damaged.name} has the SHA-256 [0-9a-f]{{64}}, not {JANUARY_SHA256}"):
+        january()
+
+
+def test_missing_year_is_refused(tmp_path: Path) -> None:
+    """A package that is not there is named."""
+    with pytest.raises(SourceError, match=r"year\.tar\.gz cannot be read"):
+        year(tmp_path / "year.tar.gz")
+
+
+def test_odd_cache_folder_is_refused(tmp_path: Path) -> None:
+    """A folder that cannot be made is named before anything is fetched."""
+    file = tmp_path / "file"
+    file.touch()
+
+    with pytest.raises(SourceError, match=r"folder cannot be made .* name another folder with --cache"):
+        fetch_year(file / "folder")
+
+
+# From lines to entities
+
+
+def test_batches_are_transactions(month: Source) -> None:
+    """Each batch fits one entity group transaction: at most 100 entities, one table, one partition, distinct keys."""
+    batches = [[entity.key for entity in batch] for batch in Batches(month)]
+
+    assert all(1 <= len(batch) <= BATCH for batch in batches)
+    assert all(len({(key.table, key.partition_key) for key in batch}) == 1 for batch in batches)
+    keys = {(key.table, key.partition_key, key.row_key) for batch in batches for key in batch}
+    assert len(keys) == sum(map(len, batches)) == Batches(month).total
+
+
+def test_moments_agree_with_the_clocks(month: Source, flights: list[Line]) -> None:
+    """
+    For every flight: `at` is its scheduled clock time in New York, and `departed` shows the clock time of its
+    departure, where 2400 is midnight; both are missing together.
+    """
+    loaded = {
+        (entity.origin, entity.at, entity.carrier, entity.number): entity
+        for batch in Batches(month)
+        for entity in batch
+        if isinstance(entity, Flight)
+    }
+
+    assert len(loaded) == len(flights)
+    for line in flights:
+        flight = loaded[Origin(line["origin"]), scheduled(line), line["carrier"], int(line["flight"])]
+        clock = None if flight.departed is None else f"{flight.departed.astimezone(EST):%H%M}"
+        assert clock == (None if line["dep_time"] == "NA" else f"{int(line['dep_time']) % 2400:04d}")
+
+
+async def test_every_row_is_loaded(db: Database, month: Source) -> None:
+    """The tables hold as many entities of each kind as the CSV files have lines."""
+    counts: Counter[str] = Counter()
+    for day in range(1, 32):
+        for origin in Origin:
+            query = db.select(Flight, Weather).where(Flight.origin == origin, Flight.day == dt.date(2013, 1, day))
+            counts.update([type(entity).__name__ async for entity in query])
+    for model in (Airline, Airport, Plane):
+        counts[model.__name__] = len(await db.select(model).all())
+
+    assert counts == {
+        "Flight": month.count("flights.csv"),
+        "Weather": month.count("weather.csv"),
+        "Airline": month.count("airlines.csv"),
+        "Airport": month.count("airports.csv"),
+        "Plane": month.count("planes.csv"),
+    }
+
+
+async def test_a_day_comes_back_as_it_was(db: Database, month: Source) -> None:
+    """A partition, read back, equals the entities that were made of its lines: every type, every missing value."""
+    made = {
+        entity.key: entity
+        for batch in Batches(month)
+        for entity in batch
+        if isinstance(entity, (Flight, Weather)) and (entity.origin, entity.day.day) == (Origin.EWR, 31)
+    }
+
+    read = await db.select(Flight, Weather).where(Flight.origin == Origin.EWR, Flight.day == dt.date(2013, 1, 31)).all()
+
+    assert {entity.key: entity for entity in read} == made
+    assert [entity.at for entity in read] == sorted(entity.at for entity in read)
+
+
+async def test_reference_data_comes_back_as_it_was(db: Database, month: Source) -> None:
+    """Airlines, airports and planes, read back, equal the entities that were made of their lines."""
+    made = {e.key: e for batch in Batches(month) for e in batch if isinstance(e, (Airline, Airport, Plane))}
+
+    read = [*await db.select(Airline).all(), *await db.select(Airport).all(), *await db.select(Plane).all()]
+
+    assert {entity.key: entity for entity in read} == made
+
+
+async def test_values_are_those_of_the_file(db: Database) -> None:
+    """The first line of weather.csv and an airport without a known summer time, field by field."""
+    observed = await db.get(
+        Weather, origin=Origin.EWR, day=dt.date(2013, 1, 1), at=dt.datetime(2013, 1, 1, 6, tzinfo=dt.UTC)
+    )
+    airport = await db.get(Airport, code="ADK")
+
+    assert (observed.temperature, observed.dew_point, observed.humidity) == (39.02, 26.06, 59.37)
+    assert (observed.wind_direction, observed.wind_speed, observed.wind_gust) == (270, 10.357019999999999, None)
+    assert (str(observed.rain), observed.pressure, observed.visibility) == ("0", 1012.0, 10.0)
+    assert (airport.name, airport.altitude, airport.utc_offset) == ("Adak Airport", 18, -9)
+    assert (airport.summer_time, airport.time_zone) == (True, "America/Anchorage")
+
+
+# Loading again
+
+
+async def test_second_load_writes_nothing(db: Database, month: Source) -> None:
+    """A period that was loaded is not loaded again; its size is still told."""
+    note = await db.get(Load, period="2013-01")
+
+    again = await load(db, month, progress_to=io.StringIO())
+
+    assert again.seconds is None
+    assert again.rows == note.rows == Batches(month).total
+    assert (await db.get(Load, period="2013-01")).etag == note.etag
+
+
+async def test_interrupted_load_is_told(empty: Database, month: Source) -> None:
+    """A load that did not end is not taken for a whole one, and says what to do."""
+    await empty.create_tables(Load)
+    await empty.insert(Load(period="2013-01", source_sha256=month.sha256, started=dt.datetime.now(dt.UTC)))
+
+    with pytest.raises(LoadError, match="did not end; delete that database"):
+        await load(empty, month)
+
+
+async def test_other_period_is_not_mixed_in(empty: Database, month: Source) -> None:
+    """The year is not loaded on top of the month."""
+    await empty.create_tables(Load)
+    await empty.insert(Load(period="2013", source_sha256=SDIST_SHA256, started=dt.datetime.now(dt.UTC)))
+
+    with pytest.raises(LoadError, match="name a database that is empty"):
+        await load(empty, month)
+
+
+def test_progress_tells_rows_written() -> None:
+    """Off a terminal: a line per quarter, the last with the total, none that is ahead of the rows."""
+    out = io.StringIO()
+    with Progress(1000, out) as progress:
+        for _ in range(10):
+            progress.advance(100)
+
+    shown = [line.split("]")[1].split("rows")[0].split() for line in out.getvalue().splitlines()]
+    assert shown == [["300", "of", "1,000"], ["500", "of", "1,000"], ["800", "of", "1,000"], ["1,000", "of", "1,000"]]
+
+
+# The questions
+
+
+async def test_one_flight(db: Database, flights: list[Line]) -> None:
+    """The point query finds the line of United 1545."""
+    line = next(li for li in of_day(flights, "EWR", 1) if (li["carrier"], li["flight"]) == ("UA", "1545"))
+
+    flight = await one_flight(db)
+
+    assert (flight.destination, flight.tail, flight.distance) == (line["dest"], line["tailnum"], int(line["distance"]))
+    assert (flight.departure_delay, flight.arrival_delay) == (int(line["dep_delay"]), int(line["arr_delay"]))
+    assert (flight.air_time, flight.outcome) == (int(line["air_time"]), Outcome.FLOWN)
+
+
+async def test_departures(db: Database, flights: list[Line]) -> None:
+    """The range query finds the half hour's flights, in order of time, with their destinations' names."""
+    lines = [li for li in of_day(flights, "JFK", 8) if 700 <= int(li["sched_dep_time"]) <= 729]
+    expected = sorted((scheduled(li), li["carrier"], int(li["flight"]), li["dest"]) for li in lines)
+
+    board = await departures(db)
+
+    assert [(f.at, f.carrier, f.number, f.destination) for f in board] == expected
+    assert len(expected) > 1
+
+
+async def test_destinations(db: Database, month: Source) -> None:
+    """All airports by code."""
+    assert await destinations(db) == {line["faa"]: line["name"] for line in month.rows("airports.csv")}
+
+
+async def test_foggy_morning(db: Database, month: Source, flights: list[Line]) -> None:
+    """Seven hours, each with its own weather and flights; the figures are the CSV's. It takes one request."""
+    weather = {int(w["hour"]): w for w in month.rows("weather.csv") if (w["origin"], w["day"]) == ("EWR", "30")}
+    hourly: defaultdict[int, list[Line]] = defaultdict(list)
+    for line in of_day(flights, "EWR", 30):
+        hourly[int(line["hour"])].append(line)
+    before = db.stats.snapshot()
+
+    hours = await foggy_morning(db)
+
+    assert db.stats.snapshot().requests - before.requests == 1
+    assert [hour.at.hour for hour in hours] == list(range(6, 13))
+    for hour in hours:
+        lines, observed = hourly[hour.at.hour], weather[hour.at.hour]
+        assert (hour.visibility, hour.wind) == (float(observed["visib"]), float(observed["wind_speed"]))
+        assert (hour.flights, hour.cancelled) == (len(lines), sum(li["dep_time"] == "NA" for li in lines))
+        assert hour.mean_delay == fmean(int(li["dep_delay"]) for li in lines if li["dep_delay"] != "NA")
+
+
+async def test_old_rows_are_upgraded(db: Database) -> None:
+    """A row of version 1 reads as it was loaded, whatever became of the flight; saved, it is stored as version 2."""
+    done = await upgrade_old_rows(db)
+
+    assert [one.read.outcome for one in done] == list(Outcome)
+    for one in done:
+        assert one.read == one.loaded
+        assert (one.stored_before, one.stored_after) == ("Flight", "Flight:2")
+        assert await db.get(one.loaded.key) == one.loaded
+
+
+async def test_best_airlines(db: Database, month: Source, flights: list[Line]) -> None:
+    """The join over the whole month equals the one over the CSV files."""
+    names = {line["carrier"]: line["name"] for line in month.rows("airlines.csv")}
+    built = {line["tailnum"]: int(line["year"]) for line in month.rows("planes.csv") if line["year"] != "NA"}
+    by_carrier: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in flights:
+        by_carrier[line["carrier"]].append(line)
+
+    airlines = await best_airlines(db)
+
+    assert {airline.name for airline in airlines} == {names[carrier] for carrier in by_carrier}
+    assert [a.mean_delay for a in airlines] == sorted(a.mean_delay for a in airlines)
+    assert [a.name for a in airlines if a.mean_age is None] == ["Envoy Air", "American Airlines Inc."]
+    found = {airline.name: airline for airline in airlines}
+    for carrier, lines in by_carrier.items():
+        airline = found[names[carrier]]
+        ages = [2013 - built[line["tailnum"]] for line in lines if line["tailnum"] in built]
+        assert airline.flights == len(lines)
+        assert airline.cancelled == sum(line["dep_time"] == "NA" for line in lines) / len(lines)
+        assert airline.mean_delay == fmean(int(line["dep_delay"]) for line in lines if line["dep_delay"] != "NA")
+        assert airline.mean_age == (fmean(ages) if len(ages) >= len(lines) / 2 else None)
+
+
+async def test_where_it_flew(db: Database, flights: list[Line]) -> None:
+    """Asking by tail number is refused as a scan; asked for, it finds every flight of the aircraft."""
+    expected = {(li["origin"], scheduled(li), li["dest"]) for li in flights if li["tailnum"] == "N14228"}
+
+    with pytest.raises(ScanRefused, match="allow_scan"):
+        await where_it_flew(db, "N14228", scan=False)
+    found = await where_it_flew(db, "N14228", scan=True)
+    assert {(f.origin.value, f.at, f.destination) for f in found} == expected
+    assert len(found) == len(expected) > 0
+
+
+# The demo, as a user starts it
+
+
+def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "default", str(DEMO), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_demo_loads_and_answers() -> None:
+    """Without arguments it loads the month into a temporary file and answers; stderr has the progress alone."""
+    done = run_demo()
+
+    assert done.returncode == 0, done.stderr
+    assert "loaded 34,026 rows of 2013-01" in done.stdout
+    assert "UA1545 to IAH: flown, left at 05:17, 2 min late" in done.stdout
+    assert "NOT as loaded" not in done.stdout
+    assert [line[:2] for line in done.stdout.splitlines() if line[:1].isdigit()] == ["1.", "2.", "3.", "4.", "5.", "6."]
+    assert all(line.startswith("  [") and line.endswith("rows/s") for line in done.stderr.splitlines())
+
+
+def test_demo_on_a_loaded_database(url: str) -> None:
+    """On a database that has the month it loads nothing and answers."""
+    done = run_demo(url)
+
+    assert done.returncode == 0, done.stderr
+    assert "34,026 rows of 2013-01 were there already" in done.stdout
+    assert done.stderr == ""
+
+
+def test_demo_tells_what_is_wrong(tmp_path: Path) -> None:
+    """A database that cannot be opened is one line on stderr, not a traceback."""
+    done = run_demo(f"local:{tmp_path / 'missing' / 'flights.tables'}")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("demo: ")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,308 @@
+"""
+Key formats: the text of each value, its order, and what is refused.
+"""
+
+import datetime as dt
+import enum
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import Int32
+from tableorm.formats import ESCAPE, Format, Order, escape, make_format, unescape
+from tableorm.protocol.edm import INT64_MAX, INT64_MIN, MAX_TICKS, utf16_key
+from tableorm.protocol.limits import FORBIDDEN_IN_KEYS
+
+UTC = dt.UTC
+NOON = dt.datetime(2024, 2, 29, 12, 34, 56, 789_123, tzinfo=UTC)
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "dark/blue"
+
+
+class Level(enum.Enum):
+    LOW = 1
+    HIGH = 12
+
+
+def form_of(annotation: Any, spec: str = "") -> Format:
+    form = make_format(annotation, spec)
+    assert isinstance(form, Format), form
+    return form
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+moments = st.datetimes(
+    dt.datetime(1601, 1, 2),  # noqa: DTZ001
+    dt.datetime(9999, 12, 30),  # noqa: DTZ001
+    timezones=st.integers(-14, 14).map(lambda hours: dt.timezone(dt.timedelta(hours=hours))),
+)
+# Annotation, format, values: those whose text holds the value in full.
+FULL: list[tuple[Any, str, st.SearchStrategy[Any]]] = [
+    (str, "", texts),
+    (bool, "", st.booleans()),
+    (int, "", st.integers(INT64_MIN, INT64_MAX)),
+    (Int32, "", st.integers(-(2**31), 2**31 - 1)),
+    (int, "04d", st.integers(0, 9999)),
+    (int, "019d", st.integers(0, INT64_MAX)),
+    (int, "030d", st.integers(0, INT64_MAX)),
+    (UUID, "", st.uuids()),
+    (dt.date, "", st.dates()),
+    (dt.date, "%Y%m%d", st.dates()),
+    (dt.date, "%d.%m.%Y", st.dates()),
+    (dt.date, "%Y1%m2%d", st.dates()),
+    (dt.datetime, "ticks", moments),
+    (dt.datetime, "ticks_desc", moments),
+    (Color, "", st.sampled_from(Color)),
+    (Level, "", st.sampled_from(Level)),
+    (Level, "03d", st.sampled_from(Level)),
+]
+# Those whose text holds a part of the value.
+PARTIAL: list[tuple[Any, str, st.SearchStrategy[Any]]] = [
+    (str, "lower", texts),
+    (str, "spread(16)", texts),
+    (int, "spread(10)", st.integers(INT64_MIN, INT64_MAX)),
+    (dt.date, "%Y-%m", st.dates()),
+    (dt.date, "%m", st.dates()),
+    (dt.datetime, "%Y%m%d", moments),
+    (dt.datetime, "%Y-%m-%d %H:%M:%S.%f", moments),
+    (dt.datetime, "%H", moments),
+    (Color, "lower", st.sampled_from(Color)),
+]
+
+
+@pytest.mark.parametrize(("annotation", "spec", "values"), FULL)
+def test_full_formats_read_back(annotation: Any, spec: str, values: st.SearchStrategy[Any]) -> None:
+    """A format that holds a value in full gives it back, and no two values the same text."""
+    form = form_of(annotation, spec)
+    assert form.full
+
+    @given(values, values)
+    def check(first: Any, second: Any) -> None:
+        text = form.to_text(first)
+
+        assert form.from_text(text) == first
+        assert (text == form.to_text(second)) is (first == second)
+
+    check()
+
+
+@pytest.mark.parametrize(("annotation", "spec", "values"), FULL + PARTIAL)
+def test_text_is_as_the_format_says(annotation: Any, spec: str, values: st.SearchStrategy[Any]) -> None:
+    """Width, characters and order of the texts are those that the format states."""
+    form = form_of(annotation, spec)
+
+    @given(values, values)
+    def check(first: Any, second: Any) -> None:
+        text, other = form.to_text(first), form.to_text(second)
+
+        if form.atoms is not None:
+            assert len(text) == len(form.atoms)
+            assert all(char in atom for char, atom in zip(text, form.atoms, strict=True))
+        if form.alphabet is not None:
+            assert set(text) <= form.alphabet
+        if form.order is not Order.NONE and not isinstance(first, (str, enum.Enum)) and first < second:
+            low, high = (text, other) if form.order is Order.SAME else (other, text)
+            assert utf16_key(low) < utf16_key(high) or (low == high and not form.full)
+
+    check()
+
+
+@pytest.mark.parametrize(("annotation", "spec", "values"), PARTIAL)
+def test_partial_formats_say_so(annotation: Any, spec: str, values: st.SearchStrategy[Any]) -> None:
+    """A format that loses something is not full, so its field is stored as well."""
+    assert not form_of(annotation, spec).full
+    assert values is not None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "spec", "order"),
+    [
+        (str, "", Order.SAME),
+        (str, "lower", Order.NONE),
+        (str, "spread(16)", Order.NONE),
+        (int, "", Order.NONE),
+        (int, "06d", Order.SAME),
+        (bool, "", Order.NONE),
+        (UUID, "", Order.SAME),
+        (dt.date, "", Order.SAME),
+        (dt.date, "%Y", Order.SAME),
+        (dt.date, "%d%m%Y", Order.NONE),
+        (dt.date, "%Y%d", Order.NONE),
+        (dt.datetime, "ticks", Order.SAME),
+        (dt.datetime, "ticks_desc", Order.REVERSED),
+        (dt.datetime, "%Y%m%d%H", Order.SAME),
+        (dt.datetime, "%H%M", Order.NONE),
+    ],
+)
+def test_stated_order(annotation: Any, spec: str, order: Order) -> None:
+    """An unpadded integer and a date that does not begin with the year keep no order."""
+    assert form_of(annotation, spec).order is order
+
+
+@pytest.mark.parametrize(
+    ("annotation", "spec", "value", "text"),
+    [
+        (int, "06d", 10, "000010"),
+        (int, "", -5, "-5"),
+        (bool, "", False, "false"),
+        (str, "lower", "JunC@Contoso.com", "junc@contoso.com"),
+        (UUID, "", UUID(int=0xABC), "00000000-0000-0000-0000-000000000abc"),
+        (dt.date, "", dt.date(24, 2, 9), "0024-02-09"),
+        (dt.date, "%Y%m%d", dt.date(2024, 2, 29), "20240229"),
+        (dt.datetime, "ticks", NOON, "0638448068967891230"),
+        (dt.datetime, "ticks_desc", NOON, f"{MAX_TICKS - 638448068967891230:019d}"),
+        (dt.datetime, "%Y%m%dT%H%M%S.%f", NOON, "20240229T123456.789123"),
+        (dt.datetime, "%Y-%m-%d", dt.datetime(2024, 3, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))), "2024-02-29"),
+        (Color, "", Color.BLUE, "dark/blue"),
+        (Level, "04d", Level.HIGH, "0012"),
+    ],
+)
+def test_known_texts(annotation: Any, spec: str, value: Any, text: str) -> None:
+    """Text of each format; moments are written in UTC."""
+    assert form_of(annotation, spec).to_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("annotation", "spec", "value", "text"),
+    [
+        (str, "spread(16)", "", "04"),
+        (str, "spread(16)", "jun", "13"),
+        (str, "spread(16)", "Ünïcode\U0001f600", "09"),
+        (int, "spread(100)", 7, "90"),
+        (UUID, "spread(1)", UUID(int=1), "0"),
+        (dt.datetime, "spread(1000)", dt.datetime(2024, 2, 29, 12, tzinfo=UTC), "127"),
+        (dt.date, "spread(9999)", dt.date(2024, 2, 29), "2282"),
+    ],
+)
+def test_the_hash_never_changes(annotation: Any, spec: str, value: Any, text: str) -> None:
+    """Stored keys hold the bucket, so it is the same for ever, in every process."""
+    assert form_of(annotation, spec).to_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("annotation", "spec", "value", "words"),
+    [
+        (int, "03d", 1000, ["1000", "3 digits", "0 to 999"]),
+        (int, "03d", -1, ["-1", "3 digits"]),
+        (int, "03d", True, ["an int", "bool"]),
+        (int, "", 2**63, ["9223372036854775808"]),
+        (int, "", "5", ["an int", "'5'", "str"]),
+        (int, "", 5.0, ["an int", "float"]),
+        (Int32, "", 2**31, ["2147483648", "2147483647"]),
+        (Int32, "012d", 2**31, ["2147483648", "2147483647"]),
+        (str, "", 5, ["a str", "5", "int"]),
+        (str, "", "a\ud800", ["lone surrogate U+D800 at position 1"]),
+        (str, "lower", "\udfff", ["lone surrogate"]),
+        (str, "spread(4)", "\udfff", ["lone surrogate"]),
+        (bool, "", 1, ["a bool", "int"]),
+        (UUID, "", "x", ["a UUID", "str"]),
+        (dt.date, "", NOON, ["a date", "datetime"]),
+        (dt.date, "%Y", "2024", ["a date", "str"]),
+        (dt.datetime, "ticks", dt.date(2024, 1, 1), ["a datetime", "date"]),
+        (dt.datetime, "ticks", NOON.replace(tzinfo=None), ["aware", "naive"]),
+        (dt.datetime, "%Y", NOON.replace(tzinfo=None), ["aware", "naive"]),
+        (dt.datetime, "ticks", dt.datetime(1600, 12, 31, tzinfo=UTC), ["1601"]),
+        (
+            dt.datetime,
+            "ticks_desc",
+            dt.datetime(9999, 12, 31, 23, tzinfo=dt.timezone(-dt.timedelta(hours=2))),
+            ["9999"],
+        ),
+        (dt.datetime, "%Y", dt.datetime(9999, 12, 31, 23, tzinfo=dt.timezone(-dt.timedelta(hours=2))), ["9999"]),
+        (dt.datetime, "%Y", dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))), ["1601"]),
+        (Color, "", "red", ["Color", "'red'"]),
+        (Level, "", Color.RED, ["Level", "Color.RED"]),
+    ],
+)
+def test_values_that_do_not_fit(annotation: Any, spec: str, value: Any, words: list[str]) -> None:
+    """A value too wide, negative, of another type, or outside DateTime is refused, saying what it was and what fits."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the words are asserted below
+        form_of(annotation, spec).to_text(value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "spec", "words"),
+    [
+        (str, "upper", ["'upper'", "'lower'"]),
+        (str, "06d", ["'06d'", "'lower'"]),
+        (int, "6d", ["'6d'", "06d"]),
+        (int, "x", ["'x'", "06d"]),
+        (int, "00d", ["'00d'"]),
+        (int, "0100d", ["'0100d'"]),
+        (bool, "06d", ["'06d'"]),
+        (UUID, "hex", ["'hex'"]),
+        (dt.date, "ticks", ["'ticks'"]),
+        (dt.date, "%H", ["%H", "%Y"]),
+        (dt.date, "%Y%Y", ["twice", "'%Y%Y'"]),
+        (dt.date, "%Y/%m", ["'%Y/%m'", "forbid"]),
+        (dt.date, "%Y%", ["ends in '%'"]),
+        (dt.date, "%Y%%", ["%%"]),
+        (dt.datetime, "", ["ticks", "%Y%m%d"]),
+        (dt.datetime, "%j", ["%j"]),
+        (str, "spread", ["spread(16)"]),
+        (str, "spread(0)", ["spread(16)"]),
+        (str, "spread(10000)", ["9999"]),
+        (float, "", ["float", "str, int"]),
+        (bytes, "", ["bytes"]),
+        (Decimal, "", ["Decimal"]),
+        (dict[str, int], "", ["dict"]),
+        (enum.Enum("Mixed", {"A": 1, "B": "b"}), "", ["Mixed", "all be int"]),
+        (enum.Enum("Floats", {"A": 1.5}), "", ["Floats"]),
+        (float, "spread(16)", ["float"]),
+    ],
+)
+def test_unknown_formats(annotation: Any, spec: str, words: list[str]) -> None:
+    """A format that a type has not is refused, naming it and what there is."""
+    problem = make_format(annotation, spec)
+
+    assert isinstance(problem, str)
+    for word in words:
+        assert word in problem
+
+
+@given(texts, texts, st.sampled_from(["", "_", "-", ".", "é", "\U0001f600", "x", "]", "~"]))
+def test_escapes(text: str, rest: str, also: str) -> None:
+    """An escaped text holds nothing forbidden and no separator, comes back, and keeps its prefixes."""
+    stored = escape(text, also)
+
+    assert unescape(stored) == text
+    assert not FORBIDDEN_IN_KEYS.search(stored)
+    assert not also or also not in stored
+    assert escape(text + rest, also).startswith(stored)
+    assert (stored == escape(rest, also)) is (text == rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "also", "stored"),
+    [
+        ("Sales & Marketing", "", "Sales & Marketing"),
+        ("a/b", "", "a^2Fb"),
+        ("100%", "", "100%"),
+        ("a^b", "", "a^5Eb"),
+        ("a_b", "_", "a^5Fb"),
+        ("a_b", "-", "a_b"),
+        ("\x00\x9f", "", "^00^9F"),
+        ("\u2013", "\u2013", "^u2013"),
+        ("\U0001f600", "\U0001f600", "^U01F600"),
+        ("é", "", "é"),
+    ],
+)
+def test_known_escapes(text: str, also: str, stored: str) -> None:
+    """What needs no escaping stands verbatim; the escape character is not the percent sign."""
+    assert escape(text, also) == stored
+    assert ESCAPE != "%"
+
+
+@pytest.mark.parametrize("stored", ["^", "a^", "^2", "^zz", "^u12", "^uD800", "^U110000", "^^"])
+def test_a_caret_of_another_program(stored: str) -> None:
+    """A caret that starts no escape is read as it stands."""
+    assert unescape(stored) == stored

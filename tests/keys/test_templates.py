@@ -1,0 +1,336 @@
+"""
+Key templates: what parses, what is refused, and that every key reads back into what made it.
+"""
+
+import datetime as dt
+import enum
+import re
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from tableorm import Int32, TemplateError
+from tableorm.protocol.limits import FORBIDDEN_IN_KEYS
+from tableorm.template_syntax import may_meet, parse_template
+from tableorm.templates import Template
+
+UTC = dt.UTC
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "dark_blue"
+
+
+TYPES: dict[str, Any] = {
+    "t": str,
+    "u": str,
+    "v": str,
+    "n": int,
+    "m": int,
+    "i": Int32,
+    "b": bool,
+    "d": dt.date,
+    "at": dt.datetime,
+    "id": UUID,
+    "c": Color,
+}
+FORMATS: dict[str, list[str]] = {
+    "t": ["", "", "lower", "spread(16)"],
+    "u": [""],
+    "v": [""],
+    "n": ["", "03d", "06d"],
+    "m": ["", "02d"],
+    "i": [""],
+    "b": [""],
+    "d": ["", "%Y%m%d", "%d.%m.%Y", "%Y"],
+    "at": ["ticks", "ticks_desc", "%Y%m%d"],
+    "id": [""],
+    "c": [""],
+}
+LITERALS = ["_", "-", ".", "x", "x_", "_x", "é", "~", "]", "\U0001f600", "\ue000", "a-b", "1", "^"]
+
+fields = st.sampled_from(sorted(TYPES)).flatmap(
+    lambda name: st.sampled_from(FORMATS[name]).map(lambda spec: f"{{{name}:{spec}}}" if spec else f"{{{name}}}")
+)
+template_texts = st.lists(st.one_of(fields, st.sampled_from(LITERALS)), min_size=1, max_size=6).map("".join)
+# Separators and escapes, the ends of the ranges around the surrogates, and anything at all.
+texts = st.one_of(
+    st.text("ab_-x.^1~é]/\x00\ud7ff\ue000\uffff\U0001f600\U0010ffff", max_size=6),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+)
+values = st.fixed_dictionaries(
+    {
+        "t": texts,
+        "u": texts,
+        "v": texts,
+        "n": st.integers(0, 999),
+        "m": st.integers(0, 99),
+        "i": st.integers(-(2**31), 2**31 - 1),
+        "b": st.booleans(),
+        "d": st.dates(),
+        "at": st.datetimes(dt.datetime(1601, 1, 2), dt.datetime(9999, 12, 30), timezones=st.just(UTC)),  # noqa: DTZ001
+        "id": st.uuids(),
+        "c": st.sampled_from(Color),
+    }
+)
+
+
+def parse(text: str, kind: str | None = None) -> Template:
+    return parse_template(text, "Order", "row_key", TYPES, kind)
+
+
+def parse_or_skip(text: str) -> Template:
+    try:
+        return parse(text)
+    except TemplateError:
+        assume(False)
+        raise
+
+
+def held(template: Template, given_values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: given_values[name] for name in template.full_fields}
+
+
+@settings(max_examples=400)
+@given(template_texts, values)
+@example("{t}{n:03d}-{u}", {"t": "a-", "n": 5, "u": "-"})
+@example("{i}-{m}", {"i": -5, "m": 3})
+@example("{i}{d}-{t}", {"i": -12, "d": dt.date(2024, 1, 2), "t": "x"})
+@example("{t:lower}\u0307{u}", {"t": "\u0130", "u": "\u0307"})
+def test_keys_read_back(text: str, given_values: dict[str, Any]) -> None:
+    """Whatever the values, a key gives back the fields that it holds in full, and holds nothing forbidden."""
+    template = parse_or_skip(text)
+
+    key = template.format(given_values)
+
+    assert template.parse(key) == held(template, given_values)
+    assert template.leads(key)
+    assert not FORBIDDEN_IN_KEYS.search(key)
+    assert key.startswith(template.head)
+    for name in template.full_fields:
+        assert template.stored_text(key, name) == template.value_text(name, given_values[name])
+
+
+@settings(max_examples=300)
+@given(template_texts, values, values, st.sets(st.sampled_from(sorted(TYPES))))
+def test_no_two_values_share_a_key(
+    text: str, first: dict[str, Any], second: dict[str, Any], same: frozenset[str]
+) -> None:
+    """Two entities with different key fields have different keys."""
+    template = parse_or_skip(text)
+    second = second | {name: first[name] for name in same}
+
+    if held(template, first) != held(template, second):
+        assert template.format(first) != template.format(second)
+
+
+@settings(max_examples=600)
+@given(template_texts, template_texts, values)
+@example("a{n:03d}", "ab{t}", {"n": 1, "t": "b"})
+@example("x_{t}", "x{n:03d}", {"n": 1, "t": "b"})
+@example("{d}", "{at:%Y%m%d}", {"d": dt.date(2024, 1, 2), "at": dt.datetime(2024, 1, 2, tzinfo=UTC)})
+def test_what_cannot_meet_never_does(text: str, other_text: str, given_values: dict[str, Any]) -> None:
+    """Where two templates cannot meet, no key of one is of the other, nor even begins as it does."""
+    template, other = parse_or_skip(text), parse_or_skip(other_text)
+    if may_meet(template, other):
+        return
+
+    key = template.format(given_values)
+
+    assert not other.leads(key)
+    with pytest.raises(ValueError, match="is not of the template"):
+        other.parse(key)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "meet"),
+    [
+        ("empid_{n:06d}", "email_{t}", False),
+        ("empid_{n:06d}", "empid_{t}", True),
+        ("empid_{n:06d}", "empid_x{t}", False),
+        ("a_{t}", "a_b_{t}", True),
+        ("{n:03d}", "{m:02d}", False),
+        ("{n:03d}", "{t}", True),
+        ("{n:03d}", "123", True),
+        ("{n:03d}", "12x", False),
+        ("{n:03d}", "1234{t}", False),
+        ("{n:03d}", "12{t}", True),
+        ("department", "department", True),
+        ("department", "departments", False),
+        ("{id}", "x{t}", False),
+        ("{id}", "f{t}", True),
+        ("{t}a", "{t}b", True),  # not provable from the left: in doubt they may
+    ],
+)
+def test_heads_that_meet(first: str, second: str, meet: bool) -> None:
+    """Templates are told apart by what stands at fixed places from the left; in doubt they may meet."""
+    assert may_meet(parse(first), parse(second)) is meet
+    assert may_meet(parse(second), parse(first)) is meet
+
+
+@pytest.mark.parametrize(
+    ("text", "given_values", "key"),
+    [
+        ("{t}", {"t": "Sales"}, "Sales"),
+        ("empid_{n:06d}", {"n": 10}, "empid_000010"),
+        ("{t}_{u}", {"t": "a_b", "u": "c_d"}, "a^5Fb_c_d"),
+        ("{t}_{u}", {"t": "", "u": ""}, "_"),
+        ("{t}{n:03d}_{u}", {"t": "a_1", "n": 7, "u": "x"}, "a^5F1007_x"),
+        ("{n:06d}_{m:04d}", {"n": 1, "m": 2024}, "000001_2024"),
+        ("{t}_end", {"t": "a_end"}, "a_end_end"),
+        ("department", {}, "department"),
+        ("{{{t}}}", {"t": "x"}, "{x}"),
+        ("{at:%H:%M}", {"at": dt.datetime(2024, 1, 1, 13, 5, tzinfo=UTC)}, "13:05"),
+        ("{t:lower}|{t}", {"t": "Jun|C"}, "jun^7Cc|Jun|C"),
+        ("{t}_{t}", {"t": "a_b"}, "a^5Fb_a_b"),
+        ("{c}:{b}", {"c": Color.BLUE, "b": True}, "dark_blue:true"),
+        ("", {}, ""),
+    ],
+)
+def test_known_keys(text: str, given_values: dict[str, Any], key: str) -> None:
+    """Keys look like the template; only a separator inside a value, or a forbidden character, is escaped."""
+    template = parse(text)
+
+    assert template.format(given_values) == key
+    assert template.parse(key) == held(template, given_values)
+
+
+def test_kind_in_a_template() -> None:
+    """`{kind}` stands for the kind, as literal text."""
+    assert parse("{kind}_{t}", "CUSTOMER").format({"t": "1"}) == "CUSTOMER_1"
+    assert parse("{kind}_{t}", "CUSTOMER").head == "CUSTOMER_"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{t}{u}", ["nothing separates 't' and 'u'", "put a literal"]),
+        ("{t}{n}", ["nothing separates 't' and 'n'"]),
+        ("{t}{n:03d}{u}", ["nothing separates 't' and 'u'"]),
+        ("{n}{m}", ["nothing separates"]),
+        ("{n}1{m}", ["'1'", "also be part"]),
+        ("{b}a{t}", ["'a'", "also be part"]),
+        ("{t}{n:03d}7{u}", ["'7'", "also be part"]),
+        ("{t}A{u}", ["'A'", "escape", "another character"]),
+        ("{t}^{u}", ["'^'", "escape"]),
+        ("{t}1{u}", ["'1'", "escape"]),
+        ("{x}", ["'x'", "no field", "t, u, v"]),
+        ("{}", ["''", "no field"]),
+        ("{t.u}", ["'t.u'", "no field"]),
+        ("{t!r}", ["'t!r'", "no field"]),
+        ("{t:upper}", ["'upper'", "field 't'"]),
+        ("{n:6}", ["'6'", "06d", "field 'n'"]),
+        ("{at}", ["ticks", "field 'at'"]),
+        ("a{t", ["unmatched '{'", "position 1", "twice"]),
+        ("a}t", ["unmatched '}'", "position 1"]),
+        ("{t:{u}}", ["unmatched"]),
+        ("a/{t}", ["'a/'", "forbid"]),
+        ("a\t{t}", ["forbid"]),
+        ("{kind}_{t}", ["{kind}", "no kind"]),
+        ("x" * 513, ["512"]),
+        ("\U0001f600" * 257, ["512"]),
+        ("\ud800{t}", ["surrogate"]),
+    ],
+)
+def test_what_cannot_parse_is_refused(text: str, words: list[str]) -> None:
+    """A template that could not be read back, or never makes a key, is refused: model, key, template and fault."""
+    with pytest.raises(TemplateError) as caught:
+        parse(text)
+    message = str(caught.value)
+    for word in ["Order.row_key", repr(text), *words]:
+        assert word in message
+    assert caught.value.template == text
+
+
+@pytest.mark.parametrize(
+    ("text", "given_values", "words"),
+    [
+        ("{t}_{n:03d}", {"n": 1}, ["'t'", "None"]),
+        ("{t}_{n:03d}", {"t": None, "n": 1}, ["'t'", "None"]),
+        ("{t}_{n:03d}", {"t": "x", "n": 1000}, ["1000", "3 digits", "'n'"]),
+        ("{t}", {"t": 5}, ["a str", "5", "'t'"]),
+        ("{t}", {"t": "\ud800"}, ["surrogate", "'t'"]),
+        ("{t}", {"t": "x" * 513}, ["513", "512", "shorten t"]),
+        ("{t}", {"t": "\U0001f600" * 257}, ["514", "512"]),
+        ("{t}", {"t": "/" * 171}, ["513", "512"]),
+        ("a{t}_{u}", {"t": "x" * 256, "u": "y" * 256}, ["514", "shorten t, u"]),
+    ],
+)
+def test_keys_that_cannot_be_made(text: str, given_values: dict[str, Any], words: list[str]) -> None:
+    """A missing value, one that does not fit, and a key that is too long are refused, showing template and fault."""
+    with pytest.raises(TemplateError) as caught:
+        parse(text).format(given_values)
+    for word in ["Order.row_key", repr(text), *words]:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["x" * 512, "\U0001f600" * 256, "/" * 170 + "xx"])
+def test_the_longest_keys(text: str) -> None:
+    """A key of exactly 512 UTF-16 units is made; an escape counts as written."""
+    assert parse("{t}").parse(parse("{t}").format({"t": text})) == {"t": text}
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("empid_{n:06d}", "empid_10"),
+        ("empid_{n:06d}", "empid_0000010"),
+        ("empid_{n:06d}", "empid_00001\u0660"),
+        ("empid_{n:06d}", "empid_000010\n"),
+        ("empid_{n:06d}", "Empid_000010"),
+        ("{n}", ""),
+        ("{n}", "+5"),
+        ("{n}", "--5"),
+        ("{d}", "2024-02-30"),
+        ("{d}", "2024-2-29"),
+        ("{at:ticks}", "9999999999999999999"),
+        ("{at:ticks_desc}", "9999999999999999999"),
+        ("{b}", "True"),
+        ("{c}", "green"),
+        ("{id}", "00000000000000000000000000000001"),
+        ("{t}_{u}", "ab"),
+        ("department", "Department"),
+    ],
+)
+def test_keys_of_another_template(text: str, key: str) -> None:
+    """A key that is not of the template is refused with ValueError, showing the key."""
+    with pytest.raises(ValueError, match=re.escape(repr(key))):
+        parse(text).parse(key)
+
+
+def test_foreign_spellings_are_read() -> None:
+    """Keys of other programs are read where they are plain: digits to spare, lower-case escapes, capital UUIDs."""
+    assert parse("{n}").parse("007") == {"n": 7}
+    assert parse("{t}").parse("a^2fb") == {"t": "a/b"}
+    assert parse("{t}").parse("a^b") == {"t": "a^b"}
+    assert parse("{id}").parse("ABCDEF00-0000-0000-0000-000000000001") == {
+        "id": UUID("abcdef00-0000-0000-0000-000000000001")
+    }
+    # 100 ns that a datetime cannot hold are cut, not rounded.
+    assert parse("{at:ticks}").parse("0638448068967891239") == {
+        "at": dt.datetime(2024, 2, 29, 12, 34, 56, 789_123, tzinfo=UTC)
+    }
+
+
+def test_fields_in_order() -> None:
+    """A template knows its fields in order of appearance, each once, and which it holds in full."""
+    template = parse("{n:03d}_{t:lower}_{at:%Y}_{n}_{u}")
+
+    assert template.fields == ("n", "t", "at", "u")
+    assert template.full_fields == {"n", "u"}
+
+
+def test_text_for_conditions_comes_from_the_full_copy() -> None:
+    """A field that a key holds twice is compared with the copy that is full, with its escapes."""
+    template = parse("{t:lower}_{t}")
+    key = template.format({"t": "A_b"})
+
+    assert key == "a^5Fb_A_b"
+    assert template.stored_text(key, "t") == template.value_text("t", "A_b") == "A_b"
+    assert template.prefix_text("t", "A_") == "A_"
+    assert template.stored_text("no such key", "t") is None

@@ -1,0 +1,129 @@
+"""
+The backend `local:` as `connect` sees it: URLs, options, and errors of the one tree.
+"""
+# ruff: noqa: ASYNC240 - a test may look at its files
+
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from tableorm.errors import AccessDenied, NotSupported, Unavailable
+from tableorm.stores import Backend, TableStore
+from tableorm_local import LocalBackend
+from tableorm_local.engine import OpenError, Reason
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("local:./hr.tables", True),
+        ("local::memory:", True),
+        ("local:C:\\data\\hr.tables", True),
+        ("http://127.0.0.1:10002/devstoreaccount1", False),
+        ("hr.tables", False),
+        ("LOCAL:x", False),
+    ],
+)
+def test_handles(url: str, *, expected: bool) -> None:
+    """It opens what starts with `local:`, nothing else."""
+    assert LocalBackend.handles(url) is expected
+
+
+async def test_it_is_a_backend(tmp_path: Path) -> None:
+    """It has what the contract of backends asks for."""
+    backend: Backend = LocalBackend.from_url(f"local:{tmp_path / 'data'}", timeout=1.0, options={})
+    await backend.open()
+    tables: TableStore = backend.tables
+    await tables.create_table("Some")
+
+    assert await tables.list_tables() == ["Some"]
+    await backend.close()
+    await backend.close()
+
+
+def test_it_is_found() -> None:
+    """The distribution announces it."""
+    found = {entry.name: entry.value for entry in entry_points(group="tableorm.backends")}
+
+    assert found["local"] == "tableorm_local:LocalBackend"
+
+
+@pytest.mark.parametrize("name", ["hr.tables", "100%25.tables", "a b", "sub/../data", "file:x?mode=ro"])
+async def test_path_is_literal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The rest of the URL is a path as the operating system spells it; nothing in it is decoded."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    async with LocalBackend.from_url(f"local:{name}", timeout=1.0, options={}):
+        assert Path(name).is_file()
+
+
+async def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`local::memory:` makes no file, and is another database each time."""
+    monkeypatch.chdir(tmp_path)
+    async with LocalBackend.from_url("local::memory:", timeout=1.0, options={}) as first:
+        await first.tables.create_table("Mine")
+        async with LocalBackend.from_url("local::memory:", timeout=1.0, options={}) as second:
+            assert await second.tables.list_tables() == []
+        assert not first.tables.capabilities.durable
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_options() -> None:
+    """Each unknown one is named, and those that there are."""
+    with pytest.raises(TypeError, match=r"does not know .key., .kye.; .* has the options timeout and create"):
+        LocalBackend.from_url("local:x", timeout=1.0, options={"kye": 1, "key": 2})
+
+
+async def test_open_without_creating(tmp_path: Path) -> None:
+    """With create=False a path without a file is refused and nothing is made; an existing file is opened."""
+    path = tmp_path / "typo.tables"
+    backend = LocalBackend.from_url(f"local:{path}", timeout=1.0, options={"create": False})
+    with pytest.raises(Unavailable, match=r"there is no database .*typo\.tables"):
+        await backend.open()
+    assert list(tmp_path.iterdir()) == []
+
+    async with LocalBackend(path):
+        pass
+    await backend.open()
+    await backend.close()
+
+
+@pytest.mark.parametrize("url", ["local:", "local:a\0b"])
+def test_no_path(url: str) -> None:
+    """A URL without a path is refused, showing the forms."""
+    with pytest.raises(NotSupported, match="give local:PATH or local::memory:"):
+        LocalBackend.from_url(url, timeout=1.0, options={})
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"),
+    [(Reason.UNSUPPORTED, NotSupported), (Reason.DENIED, AccessDenied), (Reason.UNAVAILABLE, Unavailable)],
+)
+async def test_errors_of_open(
+    monkeypatch: pytest.MonkeyPatch, reason: Reason, error: type[Exception], tmp_path: Path
+) -> None:
+    """Each reason of the engine not to open is an error of the tree, with the same words."""
+
+    async def fail(_: object) -> None:
+        raise OpenError(reason, "words")
+
+    monkeypatch.setattr("tableorm_local.engine.Engine.open", fail)
+    with pytest.raises(error, match="words"):
+        await LocalBackend(tmp_path / "data").open()
+
+
+async def test_file_of_another_program(tmp_path: Path) -> None:
+    """What is not ours is not supported, and stays as it is."""
+    path = tmp_path / "notes.txt"
+    path.write_text("hello")
+    with pytest.raises(NotSupported, match="is not a database"):
+        await LocalBackend(path).open()
+
+    assert path.read_text() == "hello"
+
+
+async def test_missing_folder(tmp_path: Path) -> None:
+    """The folder must exist."""
+    with pytest.raises(Unavailable, match="create that first"):
+        await LocalBackend(tmp_path / "no" / "data").open()

@@ -1,0 +1,235 @@
+"""
+Property bags: a row without a model, each property with its type.
+"""
+
+import copy
+import datetime as dt
+import enum
+import math
+import pickle
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import Edm, EncodeError, PropertyBag
+from tableorm.protocol.edm import INT64_MAX, INT64_MIN
+from tableorm.protocol.limits import check_row
+
+NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+names = st.text("abcXYZ_", min_size=1, max_size=4)
+values: st.SearchStrategy[Any] = st.one_of(
+    texts,
+    st.booleans(),
+    st.integers(INT64_MIN, INT64_MAX),
+    st.floats(allow_nan=False),
+    st.uuids(),
+    st.binary(max_size=10),
+    st.datetimes(dt.datetime(1601, 1, 2), dt.datetime(9999, 12, 30), timezones=st.just(dt.UTC)),  # noqa: DTZ001
+)
+
+
+class Color(str, enum.Enum):  # noqa: UP042  # whose str() is its name
+    RED = "red"
+
+
+def bag(**properties: Any) -> PropertyBag:
+    return PropertyBag("Directory", "p", "r", properties)
+
+
+@given(st.dictionaries(names, values))
+def test_a_bag_is_a_mapping(content: dict[str, Any]) -> None:
+    """What is put in comes out, equal and of its type; the row is one that the service takes."""
+    found = bag(**content)
+
+    assert dict(found) == content
+    assert {name: type(value) for name, value in found.items()} == {n: type(v) for n, v in content.items()}
+    assert len(found) == len(content)
+    assert set(found) == set(content)
+    check_row(found.row)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("x", Edm.STRING),
+        (True, Edm.BOOLEAN),
+        (5, Edm.INT64),
+        (5.0, Edm.DOUBLE),
+        (math.inf, Edm.DOUBLE),
+        (NOON, Edm.DATETIME),
+        (UUID(int=1), Edm.GUID),
+        (b"x", Edm.BINARY),
+        (Color.RED, Edm.STRING),
+    ],
+)
+def test_types_of_new_properties(value: Any, kind: Edm) -> None:
+    """A new property has its value's natural type; a new int is Int64."""
+    found = bag(a=value)
+
+    assert found.type_of("a") is kind
+    assert found["a"] == (value.value if isinstance(value, Color) else value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "after"),
+    [
+        (Edm.INT32, 5, 6, Edm.INT32),
+        (Edm.INT64, 5, 6, Edm.INT64),
+        (Edm.DOUBLE, 5.5, 6, Edm.DOUBLE),
+        (Edm.INT32, 5, 6.5, Edm.DOUBLE),
+        (Edm.INT32, 5, "x", Edm.STRING),
+        (Edm.INT32, 5, True, Edm.BOOLEAN),
+        (Edm.STRING, "x", 5, Edm.INT64),
+        (Edm.BOOLEAN, True, 5, Edm.INT64),
+        (Edm.DATETIME, NOON, "x", Edm.STRING),
+    ],
+)
+def test_types_of_changed_properties(kind: Edm, old: Any, new: Any, after: Edm) -> None:
+    """A number put where a number was keeps the type, if it can be held; anything else takes its own."""
+    found = bag()
+    found.set("a", old, kind)
+
+    found["a"] = new
+
+    assert found.type_of("a") is after
+    assert found["a"] == new
+    check_row(found.row)
+
+
+def test_setting_a_type() -> None:
+    """`set` chooses the type; an annotation that is no longer true goes."""
+    found = bag(a=5)
+    assert found.row == {"PartitionKey": "p", "RowKey": "r", "a": "5", "a@odata.type": "Edm.Int64"}
+
+    found.set("a", 5, Edm.INT32)
+    assert found.row == {"PartitionKey": "p", "RowKey": "r", "a": 5}
+
+    found.set("a", 5, Edm.DOUBLE)
+    assert found.row["a"] == 5.0
+    assert type(found.row["a"]) is float
+
+
+def test_removing() -> None:
+    """None, `del` and `pop` remove a property and its annotation; None for an absent one does nothing."""
+    found = bag(a=5, b=6, c=7)
+
+    found["a"] = None
+    del found["b"]
+    assert found.pop("c") == 7
+    found["d"] = None
+
+    assert found.row == {"PartitionKey": "p", "RowKey": "r"}
+    assert bag(a=None) == bag()
+
+
+def test_a_datetime_keeps_its_last_digit() -> None:
+    """A DateTime that is not set keeps its 100 ns; reading it cuts them."""
+    found = PropertyBag.of_row(
+        "T", {"PartitionKey": "p", "RowKey": "r", "at": "2024-02-29T12:00:00.0000007Z", "at@odata.type": "Edm.DateTime"}
+    )
+
+    found["other"] = 1
+
+    assert found["at"] == NOON
+    assert found.row["at"] == "2024-02-29T12:00:00.0000007Z"
+
+
+@pytest.mark.parametrize("name", ["PartitionKey", "RowKey", "Timestamp", "odata.etag", "a@odata.type", "missing"])
+def test_what_is_no_property(name: str) -> None:
+    """The service's own members and annotations are not among the properties."""
+    found = bag(a=5)
+    found.row["Timestamp"] = "2024-02-29T12:00:00.0000000Z"
+    found.row["odata.etag"] = "W/x"
+
+    assert name not in found
+    assert list(found) == ["a"]
+    for read in (found.__getitem__, found.__delitem__, found.type_of):
+        with pytest.raises(KeyError, match=name):
+            read(name)
+    assert found.get(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("PartitionKey", "x", ["belongs to the service"]),
+        ("a@odata.type", "x", ["belongs to the service"]),
+        ("a b", "x", ["invalid"]),
+        ("", "x", ["invalid"]),
+        ("x" * 256, "x", ["255"]),
+        ("a", "\ud800", ["surrogate"]),
+        ("a", 2**63, ["range"]),
+        ("a", [1], ["list"]),
+        ("a", dt.date(2024, 1, 1), ["date"]),
+        ("a", dt.datetime(2024, 1, 1), ["naive"]),  # noqa: DTZ001
+        ("small", 2**31, ["range", "Edm.Int32"]),
+        ("real", 2**53 + 1, ["exact"]),
+        ("real", 10**400, ["exact"]),
+    ],
+)
+def test_what_cannot_be_set(name: str, value: Any, words: list[str]) -> None:
+    """A bad name or a value that does not fit is refused, naming the row and the property; the bag is unchanged."""
+    found = bag(real=1.5)
+    found.set("small", 5, Edm.INT32)
+    before = dict(found.row)
+
+    with pytest.raises(EncodeError) as caught:
+        found[name] = value
+    for word in ["PropertyBag('Directory', 'p', 'r')", name[:20], *words]:
+        assert word in str(caught.value)
+    assert found.row == before
+
+
+def test_keys_and_state() -> None:
+    """A bag has its table, keys, ETag and timestamp; it shows its keys and properties."""
+    found = PropertyBag.of_row(
+        "T", {"PartitionKey": "p", "RowKey": "r", "Timestamp": "2024-02-29T12:00:00.0000000Z", "odata.etag": "W/x"}
+    )
+
+    assert (found.table, found.partition_key, found.row_key) == ("T", "p", "r")
+    assert (found.etag, found.timestamp) == ("W/x", NOON)
+    assert (bag().etag, bag().timestamp) == (None, None)
+    assert repr(bag(a=5)) == "PropertyBag('Directory', 'p', 'r', {'a': 5})"
+
+
+def test_equality() -> None:
+    """Bags are equal if table, keys, values and types are; ETag and timestamp do not matter. No bag is hashable."""
+    read = PropertyBag.of_row("Directory", {**bag(a=5).row, "odata.etag": "W/x", "Timestamp": "x"})
+    small = bag()
+    small.set("a", 5, Edm.INT32)
+
+    assert read == bag(a=5)
+    assert bag(a=5) != small
+    assert bag(a=1) != bag(a=True)
+    assert bag(a=1) != bag(a=1.0)
+    assert bag() != PropertyBag("Other", "p", "r")
+    assert bag() != PropertyBag("Directory", "p", "x")
+    assert bag(a=5) != {"a": 5}
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(bag())
+
+
+def test_copies_and_pickles() -> None:
+    """Copies and pickles are equal, and share nothing; a bag does not share the row it was made of."""
+    row = bag(a=5, at=NOON).row
+    original = PropertyBag.of_row("Directory", row)
+
+    for other in (
+        original.copy(),
+        copy.copy(original),
+        copy.deepcopy(original),
+        pickle.loads(pickle.dumps(original)),
+        PropertyBag.of_row("Directory", row),
+    ):
+        assert other == original
+        assert type(other) is PropertyBag
+        other["a"] = 6
+        assert original["a"] == row_value(row, "a") == 5
+
+
+def row_value(row: dict[str, Any], name: str) -> Any:
+    return PropertyBag.of_row("Directory", row)[name]

@@ -1,0 +1,302 @@
+"""
+Classes and their keywords: bases, mixins, what is inherited, and what a class statement is refused with.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import attrs
+import pytest
+
+from tableorm import Entity, Int32, Mapped, ModelError, PropertyBag, TemplateError, field
+from tableorm.declare import concrete
+from tableorm.protocol.edm import Edm
+
+T = TypeVar("T")
+
+
+class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}", version=2):
+    department: Mapped[str]
+    id: Mapped[int]
+    first_name: Mapped[str]
+    age: Mapped[int | None] = field(default=None)
+
+
+def refused(declare: Callable[[], object], *words: str) -> None:
+    """The declaration raises a ModelError with these words."""
+    with pytest.raises(ModelError) as caught:
+        declare()
+    for word in words:
+        assert word in str(caught.value), f"{word!r} is not in: {caught.value}"
+
+
+def test_plain_mixins() -> None:
+    """Fields on a class that is no entity are refused by name; a plain class without fields may be mixed in."""
+
+    class Marked:
+        note: Mapped[str]
+
+    class Declared:
+        note = field(default="")
+
+    @attrs.define
+    class Attrs:
+        note: str = ""
+
+    @dataclass
+    class Data:
+        note: str = ""
+
+    class Shouting:
+        volume = 11
+
+        def shout(self) -> str:
+            return "hey"
+
+    def declare(base: type) -> Callable[[], object]:
+        return lambda: type(
+            "Odd", (base, Entity), {"__module__": __name__}, table="Odd", partition_key="p", row_key="r"
+        )
+
+    for base in (Marked, Declared, Attrs, Data):
+        refused(declare(base), "Odd", "'note'", base.__name__, f"class {base.__name__}(Entity, abstract=True)")
+
+    class Loud(Shouting, Entity, table="Loud", partition_key="p", row_key="r"): ...
+
+    assert (Loud().shout(), Loud().volume) == ("hey", 11)
+
+
+def test_generic_models() -> None:
+    """A generic model is refused: a row has known types."""
+
+    def declare() -> object:
+        class Odd(Entity, Generic[T], table="Odd", partition_key="p", row_key="r"):
+            a: Mapped[T]
+
+        return Odd
+
+    refused(declare, "Odd", "generic")
+
+
+def test_abstract_bases() -> None:
+    """An abstract base gives fields, keys, table and naming, and makes no entities."""
+
+    class Stamped(Entity, abstract=True):
+        created: Mapped[int] = field(default=0)
+
+    class Base(Stamped, table="Things", partition_key="{owner}", row_key="{kind}_{n:03d}", abstract=True):
+        owner: Mapped[str]
+        n: Mapped[int]
+
+    class Box(Base, kind="BOX"):
+        size: Mapped[int] = field(default=1)
+
+    assert Box(owner="jun", n=5).key.row_key == "BOX_005"
+    assert list(Box.__schema__.fields) == ["created", "owner", "n", "size"]
+    assert Box.__schema__.table == "Things"
+    make: Any = Base
+    with pytest.raises(ModelError, match=r"Base is abstract.*concrete"):
+        make(owner="jun", n=5)
+
+
+def test_multiple_inheritance() -> None:
+    """Fields come from every base; where bases meet, the nearest declaration wins, as Python resolves it."""
+
+    class Root(Entity, abstract=True, naming="pascal"):
+        the_note: Mapped[str] = field(default="root")
+
+    class Left(Root, abstract=True):
+        left_side: Mapped[int] = field(default=1)
+
+    class Right(Root, abstract=True):
+        the_note: Mapped[str] = field(default="right", name="RightNote")
+        right_side: Mapped[int] = field(default=2)
+
+    class Both(Left, Right, table="Both", partition_key="p", row_key="{the_note}_{n}"):
+        n: Mapped[int]
+
+    class Stored(Both, row_key="{n}"): ...
+
+    both = Both(n=3)
+    assert (both.the_note, both.left_side, both.right_side, both.n) == ("right", 1, 2, 3)
+    assert both.key.row_key == "right_3"
+    assert set(Stored.__schema__.by_property) == {"RightNote", "LeftSide", "RightSide"}
+
+
+def test_redeclared_fields() -> None:
+    """A subclass may declare a field anew: its type, default and name are the subclass's."""
+
+    class Narrow(Employee, table="Narrow"):
+        age: Mapped[Int32] = field(default=7, name="Age")  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    assert Narrow.__schema__.by_property["Age"].type.edm is Edm.INT32
+    assert Narrow(department="x", id=1, first_name="y").age == 7
+    assert Employee.__schema__.by_property["age"].type.edm is Edm.INT64
+
+
+def test_kind_and_version_are_not_inherited() -> None:
+    """A subclass is a kind of its own, from version 1; table and keys are inherited."""
+
+    class Manager(Employee):
+        bonus: Mapped[int] = field(default=0)
+
+    schema = Manager.__schema__
+    assert (schema.kind, schema.version, schema.table) == ("Manager", 1, "Directory")
+    assert Manager.key(department="Sales", id=1).row_key == "empid_000001"
+
+
+# Class keywords
+
+
+def test_missing_keywords() -> None:
+    """A concrete model needs a table and both keys; the message says which are missing, and how to write them."""
+
+    def nothing() -> object:
+        class Odd(Entity): ...
+
+        return Odd
+
+    def no_row_key() -> object:
+        class Odd(Entity, table="Odd", partition_key="p"): ...
+
+        return Odd
+
+    refused(nothing, "Odd", "table, partition_key, row_key", "abstract=True")
+    refused(no_row_key, "Odd", "needs row_key")
+
+
+def test_unknown_keywords() -> None:
+    """A misspelt class keyword is refused by name."""
+    with pytest.raises(TypeError, match=r"Odd.*'tabel'|'tabel'"):
+
+        class Odd(Entity, tabel="Odd", partition_key="p", row_key="r"):  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue, reportGeneralTypeIssues]
+            ...
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"table": "no"}, ["table='no'", "3 to 63"]),
+        ({"table": ""}, ["table=''", "invalid"]),
+        ({"table": "no_no"}, ["table='no_no'", "letters and digits"]),
+        ({"table": 5}, ["table=5", "give a str"]),
+        ({"partition_key": 5}, ["partition_key=5", "give a str"]),
+        ({"row_key": b"r"}, ["row_key=b'r'", "give a str"]),
+        ({"kind": ""}, ["kind=''", "not empty"]),
+        ({"kind": "a:b"}, ["kind='a:b'", "':'"]),
+        ({"kind": "a#b"}, ["kind='a#b'", "'#'"]),
+        ({"kind": "\ud800"}, ["kind="]),
+        ({"kind": 5}, ["kind=5", "give a str"]),
+        ({"version": 0}, ["version=0", "count from 1"]),
+        ({"version": "2"}, ["version='2'", "count from 1"]),
+        ({"version": True}, ["version=True"]),
+        ({"naming": "camel"}, ["naming='camel'", "'pascal'"]),
+        ({"discriminator": "key"}, ["discriminator='key'", "'row_key'"]),
+        ({"discriminator": 5}, ["discriminator=5"]),
+    ],
+)
+def test_keywords_that_make_no_sense(keywords: dict[str, Any], words: list[str]) -> None:
+    """A class keyword with a value that it cannot have is refused: class, keyword, value and what may stand there."""
+    chosen = {"table": "Odd", "partition_key": "p", "row_key": "r"} | keywords
+
+    refused(lambda: type("Odd", (Entity,), {"__module__": __name__}, **chosen), "Odd", *words)
+
+
+def test_templates_are_checked_with_the_class() -> None:
+    """A template that cannot work is refused when the class is made, naming model, key and template."""
+
+    def declare() -> object:
+        class Odd(Entity, table="Odd", partition_key="{a}{b}", row_key="r"):
+            a: Mapped[str]
+            b: Mapped[str]
+
+        return Odd
+
+    def unknown() -> object:
+        class Odd(Entity, table="Odd", partition_key="{c}", row_key="r"):
+            a: Mapped[str]
+
+        return Odd
+
+    def kindless() -> object:
+        class Odd(Entity, table="Odd", partition_key="p", row_key="{kind}_x", kind=None): ...
+
+        return Odd
+
+    with pytest.raises(TemplateError, match=r"Odd\.partition_key.*\{a\}\{b\}"):
+        declare()
+    refused(unknown, "Odd.partition_key", "'c'", "its fields: a")
+    refused(kindless, "Odd.row_key", "no kind")
+
+
+# Kinds told by a key
+
+
+def test_heads_that_can_meet() -> None:
+    """Kinds of a family that a key tells apart must begin differently; the message shows both templates."""
+
+    class Person(
+        Entity, table="People", partition_key="p", row_key="{kind}_{n}", abstract=True, discriminator="row_key"
+    ):
+        n: Mapped[str]
+
+    class Customer(Person, kind="C"): ...
+
+    class Staff(Person, kind="S"): ...
+
+    def same() -> object:
+        class Crook(Person, kind="C_x"): ...
+
+        return Crook
+
+    def headless() -> object:
+        class Anything(Person, row_key="{n}"): ...
+
+        return Anything
+
+    refused(same, "Crook", "Customer", "'C_x_'", "'C_'", "row_key")
+    refused(headless, "Anything", "literal text", "{kind}_")
+    assert [schema.model for schema in concrete(Person.__schema__)] == [Customer, Staff]
+
+
+def test_heads_below_a_concrete_base() -> None:
+    """Siblings are compared with each other too where their base has entities of its own."""
+
+    class Person(Entity, table="People", partition_key="p", row_key="{kind}_{n}", discriminator="row_key"):
+        n: Mapped[str]
+
+    class Staff(Person, kind="S"): ...
+
+    def sibling() -> object:
+        class Crew(Person, kind="S_x"): ...
+
+        return Crew
+
+    refused(sibling, "Crew", "Staff")
+    assert Staff.kind == "S"
+
+
+def test_a_partition_key_tells_kinds_too() -> None:
+    """The same holds for `discriminator="partition_key"`; a function as discriminator needs no heads."""
+
+    class Base(
+        Entity, table="People", partition_key="{kind}-{n}", row_key="r", abstract=True, discriminator="partition_key"
+    ):
+        n: Mapped[str]
+
+    class One(Base): ...
+
+    def meet() -> object:
+        class Two(Base, kind="One-1"): ...
+
+        return Two
+
+    def choose(bag: PropertyBag) -> type[Entity]:
+        return Free if "free" in bag else One
+
+    class Free(Entity, table="People", partition_key="{n}", row_key="r", discriminator=choose):
+        n: Mapped[str]
+
+    refused(meet, "Two", "One", "partition_key")
+    assert Free.__schema__.discriminator is choose

@@ -1,0 +1,495 @@
+"""
+Codecs: fields to a stored row and back, for every type a field can have.
+"""
+
+import dataclasses
+import datetime as dt
+import enum
+import functools
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import DecodeError, EncodeError, Entity, Int32, Mapped, ModelError, TemplateError, field
+from tableorm.protocol.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from tableorm.protocol.limits import check_row
+from tableorm.stores import Row
+
+
+class Color(enum.Enum):
+    RED = "red"
+    SMILE = "\U0001f600"
+
+
+class Level(enum.IntEnum):
+    LOW = -(2**63)
+    HIGH = 2**63 - 1
+
+
+class Ratio(enum.Enum):
+    HALF = 0.5
+    ENDLESS = math.inf
+
+
+class Flag(enum.Flag):
+    A = 1
+    B = 2
+
+
+@attrs.frozen
+class Address:
+    street: str
+    numbers: tuple[int, ...] = ()
+    since: dt.date | None = None
+
+
+@dataclasses.dataclass
+class Size:
+    width: float
+    names: dict[str, Address] = dataclasses.field(default_factory=dict[str, Address])
+
+
+class Everything(Entity, table="Everything", partition_key="p", row_key="r"):
+    text: Mapped[str | None] = field(default=None)
+    flag: Mapped[bool | None] = field(default=None)
+    small: Mapped[Int32 | None] = field(default=None)
+    big: Mapped[int | None] = field(default=None)
+    real: Mapped[float | None] = field(default=None)
+    moment: Mapped[dt.datetime | None] = field(default=None)
+    guid: Mapped[UUID | None] = field(default=None)
+    data: Mapped[bytes | None] = field(default=None)
+    day: Mapped[dt.date | None] = field(default=None)
+    price: Mapped[Decimal | None] = field(default=None)
+    color: Mapped[Color | None] = field(default=None)
+    level: Mapped[Level | None] = field(default=None)
+    ratio: Mapped[Ratio | None] = field(default=None)
+    mask: Mapped[Flag | None] = field(default=None)
+    free: Mapped[dict[str, Any] | None] = field(default=None)
+    bare: Mapped[list[Any] | None] = field(default=None)
+    counts: Mapped[dict[int, list[int]] | None] = field(default=None)
+    days: Mapped[list[dt.date] | None] = field(default=None)
+    home: Mapped[Address | None] = field(default=None)
+    size: Mapped[Size | None] = field(default=None)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+json_values = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(INT64_MIN, INT64_MAX),
+        st.floats(allow_nan=False, allow_infinity=False),
+        texts,
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+addresses = st.builds(
+    Address, texts, st.lists(st.integers(0, 9), max_size=2).map(tuple), st.one_of(st.none(), st.dates())
+)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "text": st.one_of(texts, st.just("")),
+    "flag": st.booleans(),
+    "small": st.one_of(st.integers(INT32_MIN, INT32_MAX), st.sampled_from([INT32_MIN, INT32_MAX])),
+    "big": st.one_of(st.integers(INT64_MIN, INT64_MAX), st.sampled_from([INT64_MIN, 0, INT64_MAX])),
+    "real": st.floats(),
+    "moment": st.datetimes(
+        dt.datetime(1601, 1, 2),  # noqa: DTZ001
+        dt.datetime(9999, 12, 30),  # noqa: DTZ001
+        timezones=st.integers(-14, 14).map(lambda hours: dt.timezone(dt.timedelta(hours=hours))),
+    ),
+    "guid": st.uuids(),
+    "data": st.binary(max_size=20),
+    "day": st.dates(),
+    "price": st.decimals(allow_nan=False),
+    "color": st.sampled_from(Color),
+    "level": st.sampled_from(Level),
+    "ratio": st.sampled_from(Ratio),
+    "mask": st.sampled_from(Flag),
+    "free": st.dictionaries(texts, json_values, max_size=3),
+    "bare": st.lists(json_values, max_size=3),
+    "counts": st.dictionaries(st.integers(-9, 9), st.lists(st.integers(-9, 9), max_size=2), max_size=3),
+    "days": st.lists(st.dates(), max_size=3),
+    "home": addresses,
+    "size": st.builds(
+        Size, st.floats(allow_nan=False, allow_infinity=False), st.dictionaries(texts, addresses, max_size=2)
+    ),
+}
+
+
+def row_of(entity: Entity) -> Row:
+    return type(entity).__schema__.encode(entity.__dict__, "p", "r")[0]
+
+
+def read(row: Row) -> Everything:
+    entity: Everything = Everything.__schema__.decode(row)
+    return entity
+
+
+@given(st.fixed_dictionaries({}, optional=VALUES))
+def test_values_come_back(values: dict[str, Any]) -> None:
+    """What is written reads back equal and of the same type; None and what was not given leave no property."""
+    row = row_of(Everything(**values))
+    back = read(row)
+
+    check_row(row)  # it is a row that the service takes
+    assert {name for name in row if "@" not in name} == {"PartitionKey", "RowKey", "EntityType", *values}
+    for name in VALUES:
+        value = getattr(back, name)
+        if name not in values:
+            assert value is None
+        elif name == "real":
+            assert math.copysign(1, value) == math.copysign(1, values[name]) or math.isnan(value)
+            assert str(value) == str(values[name])
+        else:
+            assert value == values[name]
+            assert type(value) is type(values[name])
+    assert row_of(back) == row
+
+
+def test_the_weight_bounds_the_size() -> None:
+    """The weight that comes with a row counts every character of what varies in size."""
+    values: dict[str, Any] = {
+        "text": "x" * 10,
+        "data": b"12345",
+        "free": {"a": "b"},
+        "day": dt.date(2024, 1, 1),
+        "price": Decimal("1.5"),
+    }
+
+    _, weight = Everything.__schema__.encode(Everything(**values).__dict__, "p", "r")
+
+    assert weight == 10 + 8 + len('{"a":"b"}') + 10 + 3
+
+
+@pytest.mark.parametrize(
+    ("values", "members"),
+    [
+        ({"text": ""}, {"text": ""}),
+        ({"real": 3}, {"real": 3.0}),
+        ({"real": -0.0}, {"real": -0.0}),
+        ({"real": math.nan}, {"real": "NaN", "real@odata.type": "Edm.Double"}),
+        ({"small": 5}, {"small": 5}),
+        ({"big": 5}, {"big": "5", "big@odata.type": "Edm.Int64"}),
+        ({"level": Level.HIGH}, {"level": "9223372036854775807", "level@odata.type": "Edm.Int64"}),
+        ({"ratio": Ratio.HALF}, {"ratio": 0.5}),
+        ({"ratio": Ratio.ENDLESS}, {"ratio": "Infinity", "ratio@odata.type": "Edm.Double"}),
+        ({"color": Color.RED}, {"color": "red"}),
+        ({"day": dt.date(24, 2, 9)}, {"day": "0024-02-09"}),
+        ({"price": Decimal("1.10")}, {"price": "1.10"}),
+        ({"price": Decimal("NaN")}, {"price": "NaN"}),
+        ({"free": {"n": 2**70}}, {"free": '{"n":1180591620717411303424}'}),
+        ({"free": {"a": [1, 2.0, None, True]}}, {"free": '{"a":[1,2.0,null,true]}'}),
+        ({"counts": {1: [2]}}, {"counts": '{"1":[2]}'}),
+        ({"days": [dt.date(2024, 1, 1)]}, {"days": '["2024-01-01"]'}),
+        ({"size": Size(1.0)}, {"size": '{"width":1.0,"names":{}}'}),
+        (
+            {"moment": dt.datetime(2024, 2, 29, 12, tzinfo=dt.timezone(dt.timedelta(hours=2)))},
+            {"moment": "2024-02-29T10:00:00.0000000Z", "moment@odata.type": "Edm.DateTime"},
+        ),
+    ],
+)
+def test_stored_form(values: dict[str, Any], members: Row) -> None:
+    """Each type has its stored form: typed by the declaration, never by the value at hand."""
+    row = row_of(Everything(**values))
+
+    # As text, which tells 3 from 3.0, and -0.0 from 0.0.
+    expected = {"PartitionKey": "p", "RowKey": "r", "EntityType": "Everything", **members}
+    assert str(sorted(row.items())) == str(sorted(expected.items()))
+
+
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
+DEEP: list[Any] = list(functools.reduce(lambda inner, _: [inner], range(5_000), list[Any]()))
+
+
+class _NoOffset(dt.tzinfo):
+    def utcoffset(self, moment: dt.datetime | None) -> None:
+        return None
+
+    def dst(self, moment: dt.datetime | None) -> None:
+        return None
+
+    def tzname(self, moment: dt.datetime | None) -> str:
+        return "nowhere"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("text", 5, ["int", "not a str", "str"]),
+        ("text", b"x", ["bytes"]),
+        ("text", "a\ud800b", ["lone surrogate U+D800 at position 1"]),
+        ("text", Color.RED, ["Color"]),
+        ("flag", 1, ["int", "not a bool"]),
+        ("small", INT32_MAX + 1, ["range", "Edm.Int32", "2147483647"]),
+        ("small", INT32_MIN - 1, ["range"]),
+        ("small", True, ["bool", "Int32"]),
+        ("big", INT64_MAX + 1, ["range", "Edm.Int64"]),
+        ("big", INT64_MIN - 1, ["range"]),
+        ("big", True, ["bool", "not an int"]),
+        ("big", 5.0, ["float"]),
+        ("big", Level.HIGH, ["Level"]),
+        ("real", "1.0", ["str", "not a float"]),
+        ("real", True, ["bool"]),
+        ("real", 2**53 + 1, ["exact"]),
+        ("real", 10**400, ["exact"]),
+        ("moment", dt.datetime(2024, 1, 1), ["naive", "time zone"]),  # noqa: DTZ001
+        ("moment", dt.datetime(2024, 1, 1, tzinfo=_NoOffset()), ["naive"]),
+        ("moment", dt.datetime(1600, 12, 31, tzinfo=dt.UTC), ["1601"]),
+        ("moment", dt.datetime(9999, 12, 31, 23, tzinfo=dt.timezone(dt.timedelta(hours=-2))), ["9999"]),
+        ("moment", dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))), ["1601"]),
+        ("moment", dt.date(2024, 1, 1), ["date", "not a datetime"]),
+        ("guid", str(UUID(int=1)), ["str", "not a UUID"]),
+        ("data", "x", ["str", "not bytes"]),
+        ("data", bytearray(b"x"), ["bytearray"]),
+        ("day", dt.datetime(2024, 1, 1, tzinfo=dt.UTC), ["datetime", "not a date"]),
+        ("price", 1.5, ["float", "not a Decimal"]),
+        ("color", "red", ["str", "Color"]),
+        ("level", 5, ["int", "Level"]),
+        ("free", [1], ["list", "not a dict"]),
+        ("free", {"a": math.nan}, ["JSON"]),
+        ("free", {"a": (1, 2)}, ["JSON", "tuple"]),
+        ("free", {"a": {1: 2}}, ["JSON"]),
+        ("free", {"a": b"x"}, ["JSON"]),
+        ("free", {"a": dt.date(2024, 1, 1)}, ["JSON"]),
+        ("free", {"a": "\ud800"}, ["JSON"]),
+        ("free", {"a": object()}, ["JSON"]),
+        ("bare", ENDLESS, ["JSON"]),
+        ("bare", DEEP, ["JSON", "list"]),
+        ("counts", {"1": [2]}, ["JSON"]),
+        ("counts", {1: [2.5]}, ["JSON"]),
+        ("days", ["2024-01-01"], ["JSON"]),
+        ("home", {"street": "x"}, ["dict", "Address"]),
+        ("home", Address(5), ["JSON"]),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        ("size", Size(math.nan), ["JSON"]),
+    ],
+)
+def test_values_that_do_not_fit(name: str, value: Any, words: list[str]) -> None:
+    """What does not come back as it is, is refused before anything is written: model, field, value, and why."""
+    entity = Everything()
+    setattr(entity, name, value)
+
+    with pytest.raises(EncodeError) as caught:
+        row_of(entity)
+    error = caught.value
+    for word in [f"Everything.{name}", *words]:
+        assert word in str(error)
+    assert value is DEEP or repr(value)[:15] in str(error)
+    assert (error.model, error.field) == ("Everything", name)
+    assert error.value is value
+
+
+class Strict(Entity, table="Strict", partition_key="{owner}", row_key="{n:03d}", kind=None):
+    owner: Mapped[str]
+    n: Mapped[int]
+    text: Mapped[str]
+    guid: Mapped[UUID]
+    color: Mapped[Color] = field(default=Color.RED)
+    tags: Mapped[list[str]] = field(factory=list)
+
+
+STRICT: Row = {
+    "PartitionKey": "jun",
+    "RowKey": "005",
+    "text": "x",
+    "guid": "00000000-0000-0000-0000-000000000001",
+    "guid@odata.type": "Edm.Guid",
+}
+
+
+def test_required_fields() -> None:
+    """None in a field that is not optional is refused when written, naming the field."""
+    entity = Strict(owner="jun", n=5, text="x", guid=UUID(int=1))
+    entity.text = None  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+
+    with pytest.raises(EncodeError, match=r"Strict\.text.*missing"):
+        row_of(entity)
+
+
+def test_defaults_of_absent_properties() -> None:
+    """A property that the row has not is its field's default, from the factory each time, or None."""
+    first, second = (Strict.__schema__.decode(dict(STRICT)) for _ in range(2))
+
+    assert (first.owner, first.n, first.color, first.tags) == ("jun", 5, Color.RED, [])
+    assert first.tags is not second.tags
+    assert read({"PartitionKey": "p", "RowKey": "r", "text": None}).text is None
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"text": None}, ["Strict.text", "no property 'text'", "default"]),
+        ({"text": 5}, ["Strict.text", "5", "Edm.Int32", "Edm.String"]),
+        ({"text": "x", "text@odata.type": "Edm.Guid"}, ["Strict.text", "Edm.Guid"]),
+        ({"guid": "x"}, ["Strict.guid"]),
+        ({"guid": 5}, ["Strict.guid"]),
+        ({"guid@odata.type": "Edm.Binary"}, ["Strict.guid", "Edm.Binary", "Edm.Guid"]),
+        ({"color": "green"}, ["Strict.color", "'green'", "'red'"]),
+        ({"color": 5}, ["Strict.color", "Edm.Int32"]),
+        ({"tags": "[1]"}, ["Strict.tags", "list"]),
+        ({"tags": "{"}, ["Strict.tags", "JSON"]),
+        ({"tags": "[" * 50_000}, ["Strict.tags"]),
+        ({"RowKey": "5"}, ["Strict", "row_key '5'", "{n:03d}"]),
+    ],
+)
+def test_rows_that_do_not_fit(members: Row, words: list[str]) -> None:
+    """A stored row that does not fit is refused, naming model, keys, field, and what was found."""
+    row = STRICT | members
+    row = {name: value for name, value in row.items() if value is not None}
+
+    with pytest.raises(DecodeError) as caught:
+        Strict.__schema__.decode(row)
+    for word in ["'jun'", *words]:
+        assert word in str(caught.value)
+    assert caught.value.key == (row["PartitionKey"], row["RowKey"])
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "annotation"),
+    [
+        ("text", 5, None),
+        ("text", True, None),
+        ("flag", "true", None),
+        ("flag", 1, None),
+        ("small", "5", "Edm.Int64"),
+        ("small", 5.0, None),
+        ("small", True, None),
+        ("big", "5", None),
+        ("big", 5.0, None),
+        ("big", True, None),
+        ("big", "x", "Edm.Int64"),
+        ("real", "5", None),
+        ("real", "inf", "Edm.Double"),
+        ("real", True, None),
+        ("moment", "2024-01-01T00:00:00Z", None),
+        ("moment", "yesterday", "Edm.DateTime"),
+        ("moment", 5, "Edm.DateTime"),
+        ("data", "x", None),
+        ("data", "???", "Edm.Binary"),
+        ("day", "2024-02-30", None),
+        ("day", 20240229, None),
+        ("price", "x", None),
+        ("level", "5", "Edm.Int64"),
+        ("ratio", 0.25, None),
+        ("home", "{}", None),
+        ("home", "[]", None),
+    ],
+)
+def test_properties_of_another_type(member: str, value: object, annotation: str | None) -> None:
+    """Types come from the declaration: a property of another type is refused, not converted."""
+    row: Row = {"PartitionKey": "p", "RowKey": "r", member: value}
+    if annotation is not None:
+        row[f"{member}@odata.type"] = annotation
+
+    with pytest.raises(DecodeError, match=rf"Everything\.{member}"):
+        read(row)
+
+
+def test_numbers_of_other_programs() -> None:
+    """An Int32 is read where an int or a float is declared, and keeps its value."""
+    back = read({"PartitionKey": "p", "RowKey": "r", "big": 5, "real": 3})
+
+    assert (back.big, back.real) == (5, 3.0)
+    assert type(back.real) is float
+
+
+def test_moments_of_other_programs() -> None:
+    """A DateTime with 100 ns digits, none, or an offset is read in UTC; what a datetime cannot hold is cut."""
+
+    def moment(text: str) -> dt.datetime | None:
+        return read({"PartitionKey": "p", "RowKey": "r", "moment": text, "moment@odata.type": "Edm.DateTime"}).moment
+
+    for text in ("2024-02-29T12:00:00.1234567Z", "2024-02-29T14:00:00.1234569+02:00"):
+        assert moment(text) == dt.datetime(2024, 2, 29, 12, 0, 0, 123_456, tzinfo=dt.UTC)
+    found = moment("2024-02-29T12:00:00")
+    assert found == dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+    assert found is not None
+    assert found.tzinfo is dt.UTC
+
+
+def test_key_fields_are_read_from_the_keys() -> None:
+    """A field that a key holds is read from it, whatever a property of that name says."""
+    entity = Strict.__schema__.decode({**STRICT, "owner": "ann", "PartitionKey": "a^2Fb"})
+
+    assert entity.owner == "a/b"
+    assert dict(entity.extra) == {"owner": "ann"}
+
+
+def test_stored_key_fields_are_read_from_the_property() -> None:
+    """A field that is stored beside the key is read from its property, which holds it in full."""
+
+    class Visit(Entity, table="Visits", partition_key="{user:lower}", row_key="{at:%Y%m%d}"):
+        user: Mapped[str]
+        at: Mapped[dt.datetime]
+
+    visit = Visit(user="Jun", at=dt.datetime(2024, 2, 29, 12, 30, tzinfo=dt.UTC))
+    schema = Visit.__schema__
+    row, _ = schema.encode(visit.__dict__, *schema.make_keys(visit.__dict__))
+
+    assert (row["PartitionKey"], row["RowKey"]) == ("jun", "20240229")
+    assert schema.decode(row) == visit
+
+
+@pytest.mark.parametrize(
+    ("template", "key", "value"),
+    [
+        ("{n}", "-5", -5),
+        ("x_{n}", "x_12", 12),
+        ("{n:03d}", "007", 7),
+        ("x_{n:03d}", "x_007", 7),
+        ("x_{n:03d}_y", "x_007_y", 7),
+    ],
+)
+def test_integers_in_row_keys(template: str, key: str, value: int) -> None:
+    """An integer is read from its key, in the digits of the template and no others."""
+
+    class Odd(Entity, table="Odd", partition_key="p", row_key=template):
+        n: Mapped[int]
+
+    schema = Odd.__schema__
+    assert schema.decode({"PartitionKey": "p", "RowKey": key}).n == value
+    for bad in (key + "x", "y" + key, key.replace(key.strip("-x_y"), "\u0661\u0662\u0663"), "", key[:-1] + "\n"):
+        with pytest.raises(DecodeError, match=r"Odd.*row_key"):
+            schema.decode({"PartitionKey": "p", "RowKey": bad})
+
+
+def test_partial_entities_are_not_written_in_full() -> None:
+    """An entity of which not all was loaded cannot be written in full; the message names what is missing."""
+    entity = Strict.__schema__.decode(dict(STRICT))
+    del entity.__dict__["text"]
+
+    with pytest.raises(EncodeError, match=r"Strict\.text.*not loaded"):
+        row_of(entity)
+
+
+def test_abstract_bases_have_no_rows() -> None:
+    """An abstract base makes no keys, naming itself."""
+
+    class Base(Entity, table="Base", partition_key="{a}", abstract=True):
+        a: Mapped[str]
+
+    make: list[Callable[[], object]] = [
+        lambda: Base.__schema__.make_keys({"a": "x"}),
+        lambda: Base.__schema__.parse_keys("p", "r"),
+    ]
+    for call in make:
+        with pytest.raises(ModelError, match="Base is abstract"):
+            call()
+
+
+def test_errors_of_keys_name_the_template() -> None:
+    """A key field that does not fit is refused by the template, before a row is made."""
+    entity = Strict(owner="jun", n=1000, text="x", guid=UUID(int=1))
+
+    with pytest.raises(TemplateError, match=r"Strict\.row_key.*\{n:03d\}.*1000"):
+        Strict.__schema__.make_keys(entity.__dict__)

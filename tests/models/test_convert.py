@@ -1,0 +1,203 @@
+"""
+Entities to plain dictionaries and back.
+"""
+
+import datetime as dt
+import enum
+import json
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Literal, cast
+from uuid import UUID
+
+import attrs
+import pytest
+
+from tableorm import EncodeError, Entity, Int32, Mapped, ModelError, field, from_dict, to_dict
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Ratio(enum.Enum):
+    HALF = 0.5
+
+
+class Day(enum.Enum):
+    FIRST = UUID(int=1)
+
+
+@attrs.frozen
+class Address:
+    street: str
+    since: dt.date | None = None
+
+
+class Thing(Entity, table="Things", partition_key="{owner}", row_key="{n:03d}"):
+    owner: Mapped[str]
+    n: Mapped[int]
+    small: Mapped[Int32 | None] = field(default=None)
+    real: Mapped[float | None] = field(default=None)
+    flag: Mapped[bool | None] = field(default=None)
+    at: Mapped[dt.datetime | None] = field(default=None, name="At")
+    day: Mapped[dt.date | None] = field(default=None)
+    price: Mapped[Decimal | None] = field(default=None)
+    guid: Mapped[UUID | None] = field(default=None)
+    data: Mapped[bytes | None] = field(default=None)
+    color: Mapped[Color | None] = field(default=None)
+    ratio: Mapped[Ratio | None] = field(default=None)
+    odd: Mapped[Day | None] = field(default=None)
+    free: Mapped[dict[str, Any] | None] = field(default=None)
+    counts: Mapped[dict[int, int] | None] = field(default=None)
+    homes: Mapped[list[Address] | None] = field(default=None)
+
+
+FULL: dict[str, Any] = {
+    "owner": "jun",
+    "n": 5,
+    "small": 3,
+    "real": 3.0,
+    "flag": True,
+    "at": dt.datetime(2024, 2, 29, 12, 0, 0, 123_456, tzinfo=dt.UTC),
+    "day": dt.date(2024, 2, 29),
+    "price": Decimal("1.10"),
+    "guid": UUID(int=1),
+    "data": b"\x00\xff",
+    "color": Color.RED,
+    "ratio": Ratio.HALF,
+    "odd": Day.FIRST,
+    "free": {"a": [1, {"b": None}]},
+    "counts": {1: 2},
+    "homes": [Address("x", dt.date(2024, 1, 1)), Address("y")],
+}
+
+
+def make(data: dict[str, Any]) -> Thing:
+    return from_dict(Thing, data)
+
+
+def test_python_values() -> None:
+    """In mode "python" the values are what the fields hold, and give the entity back."""
+    thing = Thing(**FULL)
+
+    assert to_dict(thing) == FULL
+    assert make(to_dict(thing)) == thing
+
+
+def test_json_values() -> None:
+    """In mode "json" they are what JSON has, by field name."""
+    assert to_dict(Thing(**FULL), mode="json") == {
+        "owner": "jun",
+        "n": 5,
+        "small": 3,
+        "real": 3.0,
+        "flag": True,
+        "at": "2024-02-29T12:00:00.123456+00:00",
+        "day": "2024-02-29",
+        "price": "1.10",
+        "guid": "00000000-0000-0000-0000-000000000001",
+        "data": "AP8=",
+        "color": "red",
+        "ratio": 0.5,
+        "odd": "00000000-0000-0000-0000-000000000001",
+        "free": {"a": [1, {"b": None}]},
+        "counts": {1: 2},
+        "homes": [{"street": "x", "since": "2024-01-01"}, {"street": "y", "since": None}],
+    }
+
+
+def test_through_json_text() -> None:
+    """Through JSON text an entity comes back equal, each value of its field's type."""
+    thing = Thing(**FULL)
+
+    back = make(json.loads(json.dumps(to_dict(thing, mode="json"))))
+
+    assert back == thing
+    assert {name: type(value) for name, value in to_dict(back).items()} == {n: type(v) for n, v in FULL.items()}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0])
+def test_odd_floats_through_json(value: float) -> None:
+    """NaN and the infinities, which JSON has not, are spelt out; minus zero stays."""
+    data = to_dict(Thing(owner="x", n=1, real=value), mode="json")
+    back = make(json.loads(json.dumps(data, allow_nan=False))).real
+
+    assert str(back) == str(value)
+
+
+def test_numbers_without_a_point() -> None:
+    """A client without a float type writes 3.0 as 3; it becomes a float again."""
+    back = make({"owner": "x", "n": 1, "real": 3}).real
+
+    assert (back, type(back)) == (3.0, float)
+
+
+def test_missing_fields() -> None:
+    """Fields with a default may be missing; others, and None where it may not be, are refused as in a call."""
+    assert make({"owner": "x", "n": 1}) == Thing(owner="x", n=1)
+    with pytest.raises(TypeError, match="owner"):
+        make({"n": 1})
+
+
+def test_what_was_not_loaded() -> None:
+    """Fields that were not loaded are left out, and unknown properties too."""
+    thing = Thing(owner="x", n=1, real=1.5)
+    thing.extra["More"] = 1
+    del thing.__dict__["real"]
+
+    assert set(to_dict(thing)) == set(FULL) - {"real"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("nn", 1, ["Thing.nn", "no field", "owner, n"]),
+        ("n", "5", ["Thing.n", "'5'", "int"]),
+        ("n", True, ["Thing.n", "True"]),
+        ("n", 5.5, ["Thing.n", "5.5"]),
+        ("owner", 5, ["Thing.owner", "5"]),
+        ("owner", "\ud800", ["Thing.owner"]),
+        ("real", [1], ["Thing.real", "[1]"]),
+        ("real", "nan", ["Thing.real", "'nan'"]),
+        ("real", 10**400, ["Thing.real"]),
+        ("small", 2**31, ["Thing.small", "2147483648"]),
+        ("at", "yesterday", ["Thing.at", "'yesterday'"]),
+        ("at", "2024-01-01T00:00:00", ["Thing.at"]),
+        ("at", dt.datetime(2024, 1, 1), ["Thing.at"]),  # noqa: DTZ001
+        ("day", dt.datetime(2024, 1, 1, tzinfo=dt.UTC), ["Thing.day"]),
+        ("guid", "x", ["Thing.guid", "'x'"]),
+        ("data", "?", ["Thing.data", "'?'"]),
+        ("price", "x", ["Thing.price", "'x'"]),
+        ("color", "green", ["Thing.color", "'green'"]),
+        ("ratio", 0.25, ["Thing.ratio", "0.25"]),
+        ("odd", "x", ["Thing.odd", "'x'"]),
+        ("odd", [], ["Thing.odd", "[]"]),
+        ("free", [], ["Thing.free", "[]"]),
+        ("free", {"a": math.nan}, ["Thing.free", "nan"]),
+        ("homes", [{"stret": "x"}], ["Thing.homes", "street"]),
+    ],
+)
+def test_values_that_do_not_fit(name: str, value: Any, words: list[str]) -> None:
+    """An unknown name or a value that is not the field's in either mode is refused, naming model, field and value."""
+    with pytest.raises(EncodeError) as caught:
+        make({"owner": "x", "n": 1, name: value})
+    for word in words:
+        assert word in str(caught.value)
+    assert caught.value.field == name
+
+
+def test_modes_and_models_that_do_not_exist() -> None:
+    """An unknown mode, a class that is no model, and an abstract base are refused by name."""
+
+    class Base(Entity, abstract=True): ...
+
+    calls: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: to_dict(Thing(owner="x", n=1), mode=cast(Literal["json"], "yaml")), ValueError, "'yaml'"),
+        (lambda: from_dict(cast(Any, int), {}), ModelError, "int"),
+        (lambda: from_dict(Base, {}), ModelError, "Base is abstract"),
+    ]
+    for call, error, word in calls:
+        with pytest.raises(error, match=word):
+            call()

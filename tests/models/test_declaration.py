@@ -1,0 +1,439 @@
+"""
+Declaring models: what a class may say, and what it is refused with.
+"""
+
+import datetime as dt
+import enum
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar, cast
+from uuid import UUID, uuid4
+
+import attrs
+import pytest
+
+from tableorm import Entity, Int32, Mapped, ModelError, TableOrmError, field
+from tableorm.protocol.edm import Edm
+
+T = TypeVar("T")
+
+
+class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}", version=2):
+    """A model as a user writes it."""
+
+    COMPANY: ClassVar[str] = "Contoso"
+
+    department: Mapped[str]
+    id: Mapped[int]
+    first_name: Mapped[str]
+    age: Mapped[int | None] = field(default=None)
+    count: Mapped[int] = field(default=0, name="EmployeeCount")
+    tags: Mapped[list[str]] = field(factory=list)
+    token: Mapped[UUID] = field(factory=uuid4)
+
+    @property
+    def shout(self) -> str:
+        return self.first_name.upper()
+
+
+def refused(declare: Callable[[], object], *words: str) -> None:
+    """The declaration raises a ModelError with these words."""
+    with pytest.raises(ModelError) as caught:
+        declare()
+    assert isinstance(caught.value, TableOrmError)
+    for word in words:
+        assert word in str(caught.value), f"{word!r} is not in: {caught.value}"
+
+
+def test_a_model() -> None:
+    """Fields become attributes with defaults and factories; what else the class has stays."""
+    first, second = (Employee(department="Sales", id=number, first_name="Jun") for number in (1, 2))
+
+    assert (first.department, first.id, first.age, first.count, first.tags) == ("Sales", 1, None, 0, [])
+    assert first.tags is not second.tags
+    assert first.token != second.token
+    assert (first.shout, first.COMPANY, Employee.kind, first.kind) == ("JUN", "Contoso", "Employee", "Employee")
+    assert (first.etag, first.timestamp, dict(first.extra)) == (None, None, {})
+
+
+def test_the_schema_of_a_model() -> None:
+    """What a key holds in full is no property; the rest is, under its stored name and type."""
+    schema = Employee.__schema__
+
+    assert {name: info.stored for name, info in schema.fields.items()} == {
+        "department": False,
+        "id": False,
+        "first_name": True,
+        "age": True,
+        "count": True,
+        "tags": True,
+        "token": True,
+    }
+    assert {p: info.type.edm for p, info in schema.by_property.items()} == {
+        "first_name": Edm.STRING,
+        "age": Edm.INT64,
+        "EmployeeCount": Edm.INT64,
+        "tags": Edm.STRING,
+        "token": Edm.GUID,
+    }
+    assert schema.key_fields == ("department", "id")
+
+
+def test_stored_and_partial_key_fields() -> None:
+    """A field in a key is stored too if the key holds it in part, or if it says so."""
+
+    class Visit(Entity, table="Visits", partition_key="{user:lower}_{day}", row_key="{at:%Y%m%d}_{n:03d}"):
+        user: Mapped[str]
+        day: Mapped[dt.date] = field(stored=True)
+        at: Mapped[dt.datetime]
+        n: Mapped[int]
+
+    assert set(Visit.__schema__.by_property) == {"user", "day", "at"}
+
+
+def test_keyword_only() -> None:
+    """Fields are given by keyword, all that have no default, and no others."""
+    make: Any = Employee
+
+    with pytest.raises(TypeError, match="positional"):
+        make("Sales", 1, "Jun")
+    with pytest.raises(TypeError, match="first_name"):
+        make(department="Sales", id=1)
+    with pytest.raises(TypeError, match="nmae"):
+        make(department="Sales", id=1, first_name="Jun", nmae=1)
+
+
+def test_validators_and_converters() -> None:
+    """Both run when an entity is made, when a field is set, and in a copy; a converter makes the default too."""
+
+    class Account(Entity, table="Accounts", partition_key="p", row_key="{name}"):
+        name: Mapped[str] = field(converter=str.strip)
+        age: Mapped[int] = field(default=18, validator=attrs.validators.ge(0))
+        level: Mapped[int] = field(default="5", converter=int)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+    account = Account(name=" jun ")
+    assert (account.name, account.level) == ("jun", 5)
+    account.name = " ann "
+    assert account.name == "ann"
+    assert Account.__schema__.decode({"PartitionKey": "p", "RowKey": "jun"}).level == 5
+    with pytest.raises(ValueError, match="age"):
+        Account(name="x", age=-1)
+    with pytest.raises(ValueError, match="age"):
+        account.age = -1
+    with pytest.raises(ValueError, match="age"):
+        account.evolve(age=-1)
+
+
+def test_validators_are_inherited() -> None:
+    """A subclass without validators of its own keeps those of its base."""
+
+    class Aged(Entity, abstract=True):
+        age: Mapped[int] = field(validator=attrs.validators.ge(0))
+
+    class Person(Aged, table="People", partition_key="p", row_key="r"):
+        name: Mapped[str] = field(default="")
+
+    person = Person(age=1)
+    with pytest.raises(ValueError, match="age"):
+        person.age = -1
+
+
+def test_post_init() -> None:
+    """`__attrs_post_init__` runs, as in every attrs class."""
+
+    class Person(Entity, table="People", partition_key="p", row_key="{name}"):
+        name: Mapped[str]
+        length: Mapped[int] = field(default=0)
+
+        def __attrs_post_init__(self) -> None:
+            self.length = len(self.name)
+
+    assert Person(name="jun").length == 3
+
+
+def test_pascal_names() -> None:
+    """`naming="pascal"` stores `first_name` as `FirstName`; a name given by field() stands as it is."""
+
+    class Person(Entity, table="People", partition_key="p", row_key="{key_name}", naming="pascal"):
+        key_name: Mapped[str]
+        first_name: Mapped[str]
+        age: Mapped[int]
+        odd_one: Mapped[int] = field(name="odd_one")
+
+    class Child(Person):
+        school_year: Mapped[int]
+
+    class Plain(Person, naming="as_written"):
+        school_year: Mapped[int]
+
+    assert set(Person.__schema__.by_property) == {"FirstName", "Age", "odd_one"}
+    assert set(Child.__schema__.by_property) == {"FirstName", "Age", "odd_one", "SchoolYear"}
+    assert set(Plain.__schema__.by_property) == {"FirstName", "Age", "odd_one", "school_year"}
+
+
+def test_naming_by_a_function() -> None:
+    """A function names properties as it likes, within the service's rules."""
+
+    class Person(Entity, table="People", partition_key="p", row_key="r", naming=lambda name: "x_" + name):
+        age: Mapped[int]
+
+    def bad() -> object:
+        class Odd(Entity, table="People", partition_key="p", row_key="r", naming=lambda name: name + "-x"):
+            age: Mapped[int]
+
+        return Odd
+
+    assert set(Person.__schema__.by_property) == {"x_age"}
+    refused(bad, "Odd.age", "age-x")
+
+
+def test_kind_of_a_model() -> None:
+    """The kind is the class name, what `kind` says, or none; later versions stand behind a colon."""
+
+    class Named(Entity, table="T1x", partition_key="p", row_key="r"): ...
+
+    class Chosen(Entity, table="T1x", partition_key="p", row_key="r", kind="chosen", version=3): ...
+
+    class Nothing(Entity, table="T1x", partition_key="p", row_key="r", kind=None, version=3): ...
+
+    assert Named.__schema__.kind_properties == {"EntityType": "Named"}
+    assert Chosen.__schema__.kind_properties == {"EntityType": "chosen:3"}
+    assert Nothing.__schema__.kind_properties == {}
+    assert (Named.kind, Chosen.kind, Nothing.kind) == ("Named", "chosen", None)
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", ["etag", "timestamp", "extra", "key", "key_of", "kind", "evolve"])
+def test_names_of_every_entity(name: str) -> None:
+    """A field cannot be named as something that every entity has; the message shows the way out."""
+
+    def declare() -> None:
+        type("Odd", (Entity,), {"__annotations__": {name: Mapped[str]}, "__module__": __name__}, abstract=True)
+
+    refused(declare, f"Odd.{name}", "belongs to every entity", f"field(name={name!r})")
+
+
+@pytest.mark.parametrize("name", ["_private", "__odd", "self", "class", "None"])
+def test_names_that_are_not_public_identifiers(name: str) -> None:
+    """Nor can it be private, a keyword, or `self`."""
+
+    def declare() -> None:
+        type("Odd", (Entity,), {"__annotations__": {name: Mapped[str]}, "__module__": __name__}, abstract=True)
+
+    refused(declare, f"Odd.{name}", "field(name=...)")
+
+
+@pytest.mark.parametrize(
+    "name", ["PartitionKey", "RowKey", "Timestamp", "EntityType", "EntityVersion", "_w", "_ix", "_p01"]
+)
+def test_reserved_properties(name: str) -> None:
+    """Names of the service and of tableorm itself are not free for properties."""
+
+    def declare() -> object:
+        class Odd(Entity, abstract=True):
+            a: Mapped[str] = field(name=name)
+
+        return Odd
+
+    refused(declare, "Odd.a", repr(name), "reserved", "field(name=...)")
+
+
+@pytest.mark.parametrize("name", ["a b", "1a", "a-b", "x" * 256, "a@odata.type"])
+def test_properties_that_the_service_refuses(name: str) -> None:
+    """A property name outside the service's rules is refused where it is declared."""
+
+    def declare() -> object:
+        class Odd(Entity, abstract=True):
+            a: Mapped[str] = field(name=name)
+
+        return Odd
+
+    refused(declare, "Odd.a", name[:20])
+
+
+def test_two_fields_of_one_property() -> None:
+    """Two fields cannot be stored under one name; both are named."""
+
+    def declare() -> object:
+        class Odd(Entity, abstract=True, naming="pascal"):
+            first_name: Mapped[str]
+            other: Mapped[str] = field(name="FirstName")
+
+        return Odd
+
+    refused(declare, "Odd", "'first_name'", "'other'", "'FirstName'")
+
+
+# Fields
+
+
+def test_annotations_that_are_no_fields() -> None:
+    """Everything annotated is Mapped or ClassVar."""
+
+    def bare() -> object:
+        class Odd(Entity, abstract=True):
+            age: int
+
+        return Odd
+
+    def open_ended() -> object:
+        class Odd(Entity, abstract=True):
+            age: Mapped  # type: ignore[type-arg]  # pyright: ignore[reportMissingTypeArgument]
+
+        return Odd
+
+    def declared() -> object:
+        class Odd(Entity, abstract=True):
+            age = cast(Any, field(default=3))
+
+        return Odd
+
+    refused(bare, "Odd.age", "int", "Mapped[...]", "ClassVar[...]")
+    refused(open_ended, "Odd.age", "Mapped[...]")
+    refused(declared, "Odd.age", "no type", "Mapped[...]")
+
+
+class _Mixed(enum.Enum):
+    A = 1
+    B = "b"
+
+
+class _Other(Entity, table="Others", partition_key="p", row_key="{a}"):
+    a: Mapped[str]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (Any, ["Any", "no stored type", "str, int"]),
+        (object, ["object"]),
+        (set[str], ["set[str]"]),
+        (tuple[int, ...], ["tuple[int, ...]"]),
+        (complex, ["complex"]),
+        (dt.timedelta, ["timedelta"]),
+        (int | str, ["int | str"]),
+        (type(None), ["None"]),
+        (_Mixed, ["_Mixed", "one stored type"]),
+        (_Other, ["_Other", "a model", "key"]),
+        (list[_Other], ["_Other", "a model", "key"]),
+        (dict[str, list[_Other]], ["_Other", "a model", "key"]),
+    ],
+)
+def test_types_that_cannot_be_stored(annotation: Any, words: list[str]) -> None:
+    """A type without a stored form is refused, naming the field, the type, and what there is."""
+
+    def declare() -> None:
+        type("Odd", (Entity,), {"__annotations__": {"a": Mapped[annotation]}, "__module__": __name__}, abstract=True)
+
+    refused(declare, "Odd.a", *words)
+
+
+@attrs.define
+class Address:
+    street: str = ""
+
+
+@pytest.mark.parametrize(
+    ("default", "words"),
+    [([], ["factory=list"]), ({}, ["factory=dict"]), (set[int](), ["factory=set"]), (Address(), ["factory=Address"])],
+)
+def test_mutable_defaults(default: Any, words: list[str]) -> None:
+    """A default that all entities would share and could change is refused, showing the factory."""
+
+    def declare() -> object:
+        class Odd(Entity, abstract=True):
+            a: Mapped[dict[str, str]] = field(default=default)
+
+        return Odd
+
+    refused(declare, "Odd.a", repr(default), *words)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "words"),
+    [
+        (int, None, ["None", "Mapped[int | None]"]),
+        (int, "5", ["'5'", "str", "int"]),
+        (int, 2**63, ["range"]),
+        (Int32, 2**31, ["range", "Int32"]),
+        (str | None, 5, ["5", "str"]),
+        (dt.datetime, dt.datetime(2024, 1, 1), ["naive"]),  # noqa: DTZ001
+        (_Mixed | None, "b", ["_Mixed"]),
+    ],
+)
+def test_defaults_that_do_not_fit(annotation: Any, default: Any, words: list[str]) -> None:
+    """A default that could never be written is refused, not stored for later."""
+
+    def declare() -> None:
+        space = {"__annotations__": {"a": Mapped[annotation]}, "a": field(default=default), "__module__": __name__}
+        type("Odd", (Entity,), space, abstract=True)
+
+    refused(declare, "Odd.a", *words)
+
+
+def test_a_default_without_field() -> None:
+    """A default is given by field()."""
+
+    def declare() -> object:
+        class Odd(Entity, abstract=True):
+            a: Mapped[int] = 5  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+
+        return Odd
+
+    refused(declare, "Odd.a", "field(default=5)")
+
+
+def test_what_field_does_not_do() -> None:
+    """Every field can be given to the model; factories and converters do not see the entity."""
+
+    def factory() -> object:
+        class Odd(Entity, abstract=True):
+            a: Mapped[int] = field(default=attrs.Factory(lambda _: 1, takes_self=True))
+
+        return Odd
+
+    def converter() -> object:
+        class Odd(Entity, abstract=True):
+            a: Mapped[int] = field(default=1, converter=cast(Any, attrs.Converter(int)))
+
+        return Odd
+
+    with pytest.raises(TypeError, match="init=False"):
+        field(init=False)
+    refused(factory, "Odd.a", "factory")
+    refused(converter, "Odd.a", "Converter")
+
+
+def test_hiding_an_inherited_field() -> None:
+    """An attribute or method named as an inherited field would never be seen, so it is refused."""
+
+    def attribute() -> object:
+        class Odd(Employee):
+            age = cast(Any, 5)
+
+        return Odd
+
+    def method() -> object:
+        class Odd(Employee):
+            def age(self) -> int:  # type: ignore[misc, override]  # pyright: ignore[reportIncompatibleVariableOverride]
+                return 5
+
+        return Odd
+
+    refused(attribute, "Odd.age", "5", "hides an inherited field")
+    refused(method, "Odd.age", "hides an inherited field")
+
+
+def test_too_many_fields() -> None:
+    """A row holds 252 properties, of which the kind is one."""
+
+    def declare(count: int, **keywords: Any) -> Any:
+        annotations = {f"f{number}": Mapped[int] for number in range(count)}
+        space = {"__annotations__": annotations, "__module__": __name__}
+        return type("Wide", (Entity,), space, table="Wide", partition_key="p", row_key="r", **keywords)
+
+    declare(251)
+    declare(252, kind=None)
+    refused(lambda: declare(252), "Wide", "252")
+    refused(lambda: declare(253, kind=None), "Wide", "252")

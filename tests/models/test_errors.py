@@ -1,0 +1,120 @@
+"""
+Errors: one tree, clear to read, and the same after a trip to another process.
+"""
+
+import pickle
+from typing import Any
+
+import pytest
+
+import tableorm
+from tableorm import errors
+from tableorm.errors import (
+    DecodeError,
+    EncodeError,
+    EntityExists,
+    EntityNotFound,
+    LimitExceeded,
+    ModelError,
+    NotLoaded,
+    PreconditionFailed,
+    TableNotFound,
+    TableOrmError,
+    TemplateError,
+    TransactionFailed,
+    WrongKind,
+    shown,
+)
+from tableorm.protocol.codes import Code, Fault
+
+EXAMPLES: list[TableOrmError] = [
+    TableOrmError("failed", "InternalError"),
+    ModelError("Odd: wrong"),
+    TemplateError("needs 'id' (got None)", "Order", "row_key", "order-{id}"),
+    EncodeError("is a str, not an int", "Order", "count", "5"),
+    DecodeError("has no property 'x'", "Order", ("p", "r"), "x"),
+    EntityNotFound("there is none", "ResourceNotFound", ("p", "r")),
+    TableNotFound("no table", "TableNotFound", "Orders"),
+    WrongKind("another kind", ("p", "r"), "Other"),
+    NotLoaded("Order.x was not loaded"),
+    EntityExists("exists", "EntityAlreadyExists", {"a": 1}),
+    PreconditionFailed("changed", "UpdateConditionNotSatisfied", {"a": 1}),
+    TransactionFailed("operation 3 failed", "EntityAlreadyExists", 3, "insert", {"a": 1}),
+    LimitExceeded("too large", "EntityTooLarge"),
+]
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_errors_survive_pickling(error: TableOrmError) -> None:
+    """Type, message, code and every attribute come back, and what was noted on it."""
+    error.add_note("while testing")
+
+    back = pickle.loads(pickle.dumps(error))
+
+    assert type(back) is type(error)
+    assert str(back) == str(error)
+    assert vars(back) == vars(error)
+    assert back.args == error.args
+
+
+def test_faults_survive_pickling() -> None:
+    """So does a store's own error."""
+    back = pickle.loads(pickle.dumps(Fault(Code.ENTITY_EXISTS, "exists", 3, "a")))
+
+    assert (back.code, back.message, back.index, back.property) == ("EntityAlreadyExists", "exists", 3, "a")
+    assert str(back) == "3:EntityAlreadyExists: exists"
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_one_tree(name: str) -> None:
+    """Every error is a TableOrmError, and public."""
+    found = getattr(errors, name)
+
+    if isinstance(found, type):
+        assert issubclass(found, TableOrmError)
+        assert getattr(tableorm, name) is found
+    else:
+        assert found is shown
+
+
+def test_messages_name_what_is_wrong() -> None:
+    """A template error shows the template, a value's error the value, a row's error its keys."""
+    texts = [str(error) for error in EXAMPLES[2:5]]
+
+    assert texts == [
+        "Order.row_key: template 'order-{id}' needs 'id' (got None)",
+        "Order.count: '5' is a str, not an int",
+        "Order.x: row ('p', 'r') has no property 'x'",
+    ]
+
+
+class _Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("x", "'x'"),
+        (5, "5"),
+        ("x" * 200, "'" + "x" * 76 + "..."),
+        (_Unshowable(), "<_Unshowable whose repr() raises RuntimeError>"),
+    ],
+)
+def test_values_in_messages(value: Any, text: str) -> None:
+    """A long value is cut; one that cannot show itself does not hide the error."""
+    assert shown(value) == text
+
+
+def test_python_kinds_of_errors() -> None:
+    """Errors are also what Python would raise: LookupError for what is not there, ValueError for a bad value."""
+    for error, kind in (
+        (EntityNotFound, LookupError),
+        (TemplateError, ValueError),
+        (EncodeError, ValueError),
+        (DecodeError, ValueError),
+        (NotLoaded, AttributeError),
+        (LimitExceeded, ValueError),
+    ):
+        assert issubclass(error, kind)

@@ -1,0 +1,166 @@
+"""
+Expressions: conditions made of fields, and how they combine.
+"""
+
+import functools
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tableorm import EncodeError, Entity, Expression, Mapped, ModelError, TableOrmError, field
+from tableorm.expressions import AllOf, AnyOf, Comparison, NoneOf, conjuncts
+from tableorm.kinds import Kinds
+from tableorm.planner import plan_query
+from tableorm.protocol.filters import Op
+
+
+class Employee(Entity, table="Directory", partition_key="{department}", row_key="{id:06d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[int | None] = field(default=None)
+    name: Mapped[str] = field(default="")
+
+
+# The checkers know more of these than the tests want: see tests/typing.
+AGE: Any = Employee.age
+NAME: Any = Employee.name
+
+
+@pytest.mark.parametrize(
+    ("condition", "op", "text"),
+    [
+        (AGE == 30, Op.EQ, "Employee.age == 30"),
+        (AGE != 30, Op.NE, "Employee.age != 30"),
+        (AGE < 30, Op.LT, "Employee.age < 30"),
+        (AGE <= 30, Op.LE, "Employee.age <= 30"),
+        (AGE > 30, Op.GT, "Employee.age > 30"),
+        (AGE >= 30, Op.GE, "Employee.age >= 30"),
+        (NAME.startswith("J"), None, "Employee.name.startswith('J')"),
+    ],
+)
+def test_comparisons(condition: Expression, op: Op | None, text: str) -> None:
+    """Each operator makes a condition on its field; startswith is one as well."""
+    assert isinstance(condition, Comparison)
+    assert condition.op is op
+    assert str(condition) == repr(condition) == text
+
+
+def test_the_constant_may_stand_first() -> None:
+    """`30 < Employee.age` is the same as `Employee.age > 30`."""
+    condition: Any = 30 < AGE  # noqa: SIM300
+
+    assert str(condition) == "Employee.age > 30"
+
+
+def test_combinations() -> None:
+    """& | and ~ combine; both ends of between are inside."""
+    old, jun = AGE > 60, NAME == "Jun"
+
+    assert str(old & jun) == "(Employee.age > 60) & (Employee.name == 'Jun')"
+    assert str(old | jun) == "(Employee.age > 60) | (Employee.name == 'Jun')"
+    assert str(~old) == "~(Employee.age > 60)"
+    assert str(AGE.between(1, 2)) == "(Employee.age >= 1) & (Employee.age <= 2)"
+    assert str((old | jun) & ~jun) == ("((Employee.age > 60) | (Employee.name == 'Jun')) & (~(Employee.name == 'Jun'))")
+    assert isinstance(old & jun, AllOf)
+    assert isinstance(old | jun, AnyOf)
+    assert isinstance(~old, NoneOf)
+
+
+def test_conjuncts() -> None:
+    """The terms that must all hold are found through nested conjunctions, and not through others."""
+    a, b, c = AGE > 1, AGE > 2, AGE > 3
+
+    assert list(conjuncts(a & (b & c))) == [a, b, c]
+    assert list(conjuncts(AllOf((AllOf((a,)), AllOf((b, c)))))) == [a, b, c]
+    either = a | b
+    assert next(conjuncts(either & ~c)) is either
+
+
+def test_thousands_of_terms() -> None:
+    """A condition made of thousands of others, one by one, is planned as any other."""
+    terms: list[Expression] = [NAME.startswith(str(number)) for number in range(3_000)]
+    either = functools.reduce(lambda left, right: left | right, terms)
+    every = functools.reduce(lambda left, right: left & right, terms)
+
+    plan = plan_query(Kinds.of([Employee]), [either, every], allow_scan=True)
+
+    assert plan.query.where is not None
+    assert len(list(conjuncts(every))) == 3_000
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: bool(AGE == 1),
+        lambda: (AGE > 1) and (AGE < 2),
+        lambda: not (AGE > 1),
+        lambda: 1 < AGE < 2,
+        lambda: "x" if AGE == 1 else "y",
+        lambda: [AGE == 1].count(AGE == 1) or bool(AGE == 1),
+    ],
+)
+def test_conditions_have_no_truth_value(use: Callable[[], object]) -> None:
+    """and, or, not and chained comparisons are refused, with what to write instead."""
+    with pytest.raises(TypeError, match=r"no truth value.*& \| ~"):
+        use()
+
+
+@pytest.mark.parametrize("other", [True, None, "x", 1])
+def test_conditions_combine_with_conditions(other: Any) -> None:
+    """`a == 1 & b == 2` without parentheses, and other things that are no condition, are refused."""
+    with pytest.raises(TypeError, match="not a condition; put parentheses"):
+        _ = (AGE == 1) & other
+    with pytest.raises(TypeError, match="not a condition; put parentheses"):
+        _ = (AGE == 1) | other
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (lambda: AGE == None, ["Employee.age", "None", "absent"]),  # noqa: E711
+        (lambda: AGE != None, ["Employee.age", "None"]),  # noqa: E711
+        (lambda: Employee.department == NAME, ["Employee.department", "Employee.name", "constant"]),
+        (lambda: NAME.startswith(5), ["Employee.name", "a str", "5"]),
+        (lambda: AGE.between(None, 5), ["Employee.age", "None"]),
+    ],
+)
+def test_comparisons_that_make_no_sense(use: Callable[[], object], words: list[str]) -> None:
+    """None, another field, and a prefix that is no text are refused, naming the field."""
+    with pytest.raises(ModelError) as caught:
+        use()
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_prefix_without_utf8_form() -> None:
+    """No stored text starts with half a character, so the prefix is refused, also of a field in a key."""
+    for expression in (NAME, Employee.department):
+        with pytest.raises(EncodeError, match="lone surrogate"):
+            expression.startswith("\ud83d")
+
+
+def test_conditions_are_no_values() -> None:
+    """Conditions are compared and hashed by identity, so they go into sets and lists; fields are hashable too."""
+    first, second = AGE == 1, AGE == 1
+
+    assert first != second
+    assert first in [second, first]
+    assert len({first, second, AGE == []}) == 3
+    assert {AGE: 1, NAME: 2}[AGE] == 1
+
+
+def test_pickling() -> None:
+    """A condition comes back from another process with the same field."""
+    back = pickle.loads(pickle.dumps((AGE > 30) & ~NAME.startswith("J")))
+
+    assert str(back) == "(Employee.age > 30) & (~(Employee.name.startswith('J')))"
+    assert back.terms[0].field is AGE
+
+
+def test_errors_are_of_one_tree() -> None:
+    """What a condition is refused with is an error of tableorm, and a TypeError."""
+    with pytest.raises(TableOrmError) as caught:
+        _ = AGE == NAME
+    assert isinstance(caught.value, TypeError)

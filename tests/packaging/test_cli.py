@@ -1,0 +1,239 @@
+"""
+The `tableorm` command, as a process of its own.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tableorm import Entity, Mapped, __version__, connect
+
+COMMAND = str(Path(sys.executable).with_name("tableorm"))
+EMPLOYEES = 2500  # more than two pages
+
+
+class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str]
+    level: Mapped[int]
+
+
+def tableorm(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command; `path` is a folder with further distributions."""
+    environment = {**os.environ, "PYTHONPATH": str(path or "")}
+    return subprocess.run([COMMAND, *arguments], env=environment, capture_output=True, encoding="utf-8", check=False)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database with a partition of many rows, and one with a single row."""
+    url = f"local:{tmp_path_factory.mktemp('cli') / 'hr.tables'}"
+
+    async def fill() -> None:
+        async with connect(url) as db:
+            await db.create_tables(Employee)
+            for start in range(0, EMPLOYEES, 100):
+                async with db.transaction() as tx:
+                    for number in range(start, start + 100):
+                        tx.insert(Employee(department="Sales", id=number, name=f"Jürgen {number}", level=3))
+            await db.insert(Employee(department="HR", id=1, name="Ann", level=1))
+
+    asyncio.run(fill())
+    return url
+
+
+def plugin(folder: Path, name: str, entry_points: str, code: str) -> Path:
+    """Install a distribution into a folder, by hand: its metadata and one module."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[tableorm.commands]\n{entry_points}\n", encoding="utf-8")
+    (folder / f"{name}.py").write_text(code, encoding="utf-8")
+    return folder
+
+
+HELLO = """
+class Hello:
+    help = "say hello"
+    def configure(self, parser):
+        parser.add_argument("name")
+        parser.add_argument("--status", type=int, default=0)
+    def run(self, args):
+        print("hello", args.name)
+        return args.status
+HELLO = Hello()
+"""
+
+
+def test_version() -> None:
+    """`--version` prints the version of the package."""
+    done = tableorm("--version")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"tableorm {__version__}\n", "")
+
+
+def test_help_lists_the_commands() -> None:
+    """`--help` lists the built-in commands with a line each."""
+    done = tableorm("--help")
+
+    assert done.returncode == 0
+    assert "show " in done.stdout
+    assert "list the tables" in done.stdout
+
+
+def test_no_command() -> None:
+    """Without a command it fails with the usage."""
+    done = tableorm()
+
+    assert done.returncode == 2
+    assert "COMMAND" in done.stderr
+
+
+def test_tables(url: str) -> None:
+    """`tables` prints the name of each table on a line."""
+    done = tableorm("tables", url)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Directory\n", "")
+
+
+def test_show_everything(url: str) -> None:
+    """`show` prints every row, over all pages, in key order, as JSON."""
+    done = tableorm("show", url, "Directory")
+
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    keys = [(row["PartitionKey"], row["RowKey"]) for row in rows]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert keys == [("HR", "empid_000001"), *(("Sales", f"empid_{number:06d}") for number in range(EMPLOYEES))]
+    assert (rows[8]["name"], rows[8]["level"], rows[8]["level@odata.type"]) == ("Jürgen 7", "3", "Edm.Int64")
+    assert {"Timestamp", "odata.etag"} < rows[8].keys()
+
+
+@pytest.mark.parametrize(("limit", "count"), [("1", 1), ("1500", 1500), ("9999", EMPLOYEES)])
+def test_show_some(url: str, limit: str, count: int) -> None:
+    """`--partition` and `--limit` restrict it; a limit may be more than a page, or than there is."""
+    done = tableorm("show", url, "directory", "--partition", "Sales", "--limit", limit)
+
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["RowKey"] for row in rows] == [f"empid_{number:06d}" for number in range(count)]
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "ten", "1.5", ""])
+def test_limit_is_a_count(url: str, limit: str) -> None:
+    """A limit that is no positive whole number is refused as wrong usage, with the value."""
+    done = tableorm("show", url, "Directory", f"--limit={limit}")
+
+    assert done.returncode == 2
+    assert f"argument --limit: {limit!r} is not a whole number from 1 up" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("tables", "ftp://example.org"), "no installed backend opens"),
+        (("show", "URL", "Nothing"), "there is no table 'Nothing'"),
+        (("tables", "local:/no/such/folder/hr.tables"), "/no/such/folder"),
+    ],
+)
+def test_errors_are_one_line(url: str, arguments: tuple[str, ...], problem: str) -> None:
+    """An error of tableorm is one line on stderr and status 1; `--traceback`, before or after, shows where it arose."""
+    arguments = tuple(argument.replace("URL", url) for argument in arguments)
+
+    done = tableorm(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("tableorm: ")
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
+
+    for traced in (("--traceback", *arguments), (*arguments, "--traceback")):
+        done = tableorm(*traced)
+        assert done.returncode == 1
+        assert "Traceback (most recent call last)" in done.stderr
+        assert problem in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no broken pipes")
+def test_reader_that_stops(url: str) -> None:
+    """When the reader of its output goes away, it stops without a word."""
+    command = [COMMAND, "show", url, "Directory"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        complaint = process.stderr.read()
+
+    assert (process.returncode, complaint) == (1, b"")
+
+
+def test_command_of_another_distribution(tmp_path: Path) -> None:
+    """A command of another distribution is found, gets its arguments, and decides on the status."""
+    path = plugin(tmp_path, "hello", "hello = hello:HELLO", HELLO)
+
+    done = tableorm("hello", "you", "--status", "7", path=path)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "hello you\n", "")
+    assert "say hello" in tableorm("--help", path=path).stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("", "AttributeError: module 'broken' has no attribute 'HELLO'"),
+        ("HELLO = 42", "TypeError: broken:HELLO lacks a member of tableorm.cli.Command: help, configure or run"),
+        (HELLO.replace('"name"', '"name", type="no type"'), "'no type' is not callable"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_broken_command(tmp_path: Path, url: str, code: str, problem: str) -> None:
+    """A command that cannot be loaded is reported on stderr and left out; the others work."""
+    path = plugin(tmp_path, "broken", "broken = broken:HELLO", code)
+
+    done = tableorm("tables", url, path=path)
+    assert (done.returncode, done.stdout) == (0, "Directory\n")
+    assert done.stderr.startswith("tableorm: command 'broken' of broken is left out, it cannot be loaded: ")
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert tableorm("broken", path=path).returncode == 2
+
+
+def test_built_in_names_are_taken(tmp_path: Path, url: str) -> None:
+    """A command of another distribution does not replace a built-in one, and that is reported."""
+    path = plugin(tmp_path, "aaa", "tables = aaa:HELLO", HELLO)
+
+    done = tableorm("tables", url, path=path)
+    assert (done.returncode, done.stdout) == (0, "Directory\n")
+    assert done.stderr == "tableorm: command 'tables' of aaa is left out, another has that name\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows signals a whole console")
+def test_interrupt(tmp_path: Path) -> None:
+    """Ctrl-C ends it with status 130 and without a traceback."""
+    code = HELLO.replace('print("hello", args.name)', 'print("hello", flush=True); import time; time.sleep(60)')
+    path = plugin(tmp_path, "hello", "hello = hello:HELLO", code)
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    with subprocess.Popen(
+        [COMMAND, "hello", "you"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        complaint = process.stderr.read()
+
+    assert (process.returncode, complaint) == (130, b"")
+
+
+def test_a_mistyped_path_is_not_created(tmp_path: Path) -> None:
+    """Looking into a database that is not there says so, and leaves nothing behind."""
+    result = tableorm("tables", f"local:{tmp_path}/typo.tables")
+
+    assert result.returncode == 1
+    assert "there is no database" in result.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,128 @@
+"""
+Habits that are kept by tests: the public names, the version, and what CI does with skipped tests.
+"""
+
+import ast
+import importlib.metadata
+import inspect
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import tableorm
+from scripts.docs_pages import ROOT, pages
+
+SOURCES = [ROOT / "tableorm", *sorted((ROOT / "backends").iterdir()), *sorted((ROOT / "migrations").glob("*"))]
+PACKAGES = [source for source in SOURCES if (source / "__init__.py").exists()]
+MODULES = [module for package in PACKAGES for module in sorted(package.rglob("*.py"))]
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def names_of(module: Path) -> tuple[set[str], list[str]]:
+    """The public classes and functions that a module defines, and its `__all__`."""
+    defined: set[str] = set()
+    exported: list[str] = []
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.ClassDef(name) | ast.FunctionDef(name) | ast.AsyncFunctionDef(name):
+                defined |= {name} if not name.startswith("_") else set()
+            case ast.Assign(targets=[ast.Name("__all__")], value=value):
+                exported = ast.literal_eval(value)
+            case _:
+                pass
+    return defined, exported
+
+
+@pytest.mark.parametrize("module", MODULES, ids=relative)
+def test_public_names_are_in_all(module: Path) -> None:
+    """What a module defines without an underscore is in its `__all__`."""
+    defined, exported = names_of(module)
+
+    assert defined - set(exported) == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=relative)
+def test_module_says_what_it_is_for(module: Path) -> None:
+    """A module opens with a docstring, and is about 500 lines at most."""
+    text = module.read_text(encoding="utf-8")
+
+    assert ast.get_docstring(ast.parse(text))
+    assert len(text.splitlines()) <= 550
+
+
+def test_public_names_are_documented() -> None:
+    """Every name that `tableorm` exports exists, has a docstring if it can, and stands in the reference."""
+    values = {name: getattr(tableorm, name) for name in tableorm.__all__}
+    reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    entries = set(re.findall(r"^::: tableorm\.(\w+)$", reference, re.MULTILINE))
+
+    bare = [name for name, value in values.items() if inspect.isroutine(value) or inspect.isclass(value)]
+    assert [name for name in bare if not inspect.getdoc(values[name])] == []
+    assert entries == set(tableorm.__all__)
+
+
+def test_commands_are_documented() -> None:
+    """Every built-in command stands in the documentation."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    commands = list(project["entry-points"]["tableorm.commands"])
+    assert commands
+    assert [name for name in commands if f"tableorm {name}" not in text] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=relative)
+def test_package_is_typed(package: Path) -> None:
+    """Type checkers look into a package only if it has a py.typed."""
+    assert (package / "py.typed").is_file()
+
+
+def test_every_package_is_in_the_wheel() -> None:
+    """The wheel's packages are those of the source tree."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [
+        relative(package) for package in PACKAGES
+    ]
+
+
+def test_version_stands_once() -> None:
+    """The version stands in tableorm/__init__.py; the metadata has it from there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+    assert "version" not in project["project"]
+    assert importlib.metadata.version("tableorm") == tableorm.__version__
+
+
+@pytest.mark.parametrize(
+    ("code", "ci", "passes"),
+    [
+        ("def test(): pytest.skip('no reason')", "true", False),
+        ("def test(): pytest.skip('no reason')", "", True),
+        ("def test(): pytest.skip('the backend lacks the capability durable')", "true", True),
+        ("def test(): pytest.xfail('known')", "true", True),
+        ("pytest.skip('no reason', allow_module_level=True)", "true", False),
+        ("pytest.skip('no reason', allow_module_level=True)", "", True),
+        ("pytest.importorskip('no_such_module')", "true", False),
+    ],
+)
+def test_skips_in_ci(tmp_path: Path, code: str, ci: str, passes: bool) -> None:
+    """A test or module that is skipped fails in CI, unless a backend lacks the capability; elsewhere it is skipped."""
+    (tmp_path / "conftest.py").write_bytes((ROOT / "tests" / "conftest.py").read_bytes())
+    (tmp_path / "test_one.py").write_text(f"import pytest\n{code}\n", encoding="utf-8")
+    (tmp_path / "test_other.py").write_text("def test(): pass\n", encoding="utf-8")
+
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "CI": ci}, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == (0 if passes else 1 if "def" in code else 2), done.stdout

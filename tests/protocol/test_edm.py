@@ -1,0 +1,310 @@
+"""
+EDM types: values to JSON and back, ticks and text of moments, and the order of text.
+"""
+
+import datetime as dt
+import enum
+import math
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm.protocol.edm import (
+    INT32_MAX,
+    INT32_MIN,
+    INT64_MAX,
+    INT64_MIN,
+    MAX_TICKS,
+    MIN_TICKS,
+    Edm,
+    check_text,
+    datetime_from_text,
+    decode,
+    encode,
+    etag_from_ticks,
+    natural_type,
+    text_from_datetime,
+    text_from_ticks,
+    ticks_from_datetime,
+    ticks_from_text,
+    timestamp_of_etag,
+    type_of,
+    utf16_key,
+    utf16_length,
+)
+
+FIRST = dt.datetime(1601, 1, 1, tzinfo=dt.UTC)
+LAST = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+zones = st.integers(-23 * 60, 23 * 60).map(lambda minutes: dt.timezone(dt.timedelta(minutes=minutes)))
+moments = st.datetimes(dt.datetime(1601, 1, 2), dt.datetime(9999, 12, 30), timezones=zones)  # noqa: DTZ001
+values: st.SearchStrategy[tuple[Any, Edm]] = st.one_of(
+    st.tuples(texts, st.just(Edm.STRING)),
+    st.tuples(st.booleans(), st.just(Edm.BOOLEAN)),
+    st.tuples(st.integers(INT32_MIN, INT32_MAX), st.just(Edm.INT32)),
+    st.tuples(st.integers(INT64_MIN, INT64_MAX), st.just(Edm.INT64)),
+    st.tuples(st.floats(allow_nan=False), st.just(Edm.DOUBLE)),
+    st.tuples(moments, st.just(Edm.DATETIME)),
+    st.tuples(st.uuids(), st.just(Edm.GUID)),
+    st.tuples(st.binary(max_size=20), st.just(Edm.BINARY)),
+)
+
+
+@given(values)
+def test_every_value_comes_back_as_it_was(pair: tuple[Any, Edm]) -> None:
+    """Encoding and decoding a value of any type gives the same value, of the same Python type."""
+    value, kind = pair
+
+    json, annotation = encode(value, kind)
+    back = decode(json, annotation)
+
+    assert back == value
+    assert type(back) is type(value)
+    if isinstance(value, float):
+        assert math.copysign(1, value) == math.copysign(1, float(str(back)))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "json", "annotation"),
+    [
+        ("", Edm.STRING, "", None),
+        ("\U0001f600", Edm.STRING, "\U0001f600", None),
+        (True, Edm.BOOLEAN, True, None),
+        (INT32_MIN, Edm.INT32, -2147483648, None),
+        (INT64_MAX, Edm.INT64, "9223372036854775807", "Edm.Int64"),
+        (INT64_MIN, Edm.INT64, "-9223372036854775808", "Edm.Int64"),
+        (3.0, Edm.DOUBLE, 3.0, None),
+        (3, Edm.DOUBLE, 3.0, None),
+        (-0.0, Edm.DOUBLE, -0.0, None),
+        (math.inf, Edm.DOUBLE, "Infinity", "Edm.Double"),
+        (-math.inf, Edm.DOUBLE, "-Infinity", "Edm.Double"),
+        (math.nan, Edm.DOUBLE, "NaN", "Edm.Double"),
+        (FIRST, Edm.DATETIME, "1601-01-01T00:00:00.0000000Z", "Edm.DateTime"),
+        (LAST, Edm.DATETIME, "9999-12-31T23:59:59.9999990Z", "Edm.DateTime"),
+        (UUID(int=1), Edm.GUID, "00000000-0000-0000-0000-000000000001", "Edm.Guid"),
+        (b"", Edm.BINARY, "", "Edm.Binary"),
+        (b"\x00\xff", Edm.BINARY, "AP8=", "Edm.Binary"),
+    ],
+)
+def test_wire_form(value: Any, kind: Edm, json: object, annotation: str | None) -> None:
+    """Each type is spelt in JSON as the service spells it; an integral Double stays a float."""
+    found = encode(value, kind)
+
+    assert found == (json, annotation)
+    assert type(found[0]) is type(json)
+    assert str(found[0]) == str(json)  # tells -0.0 from 0.0
+
+
+def test_nan_comes_back() -> None:
+    """NaN is spelt out and read back as NaN."""
+    assert math.isnan(float(str(decode("NaN", "Edm.Double"))))
+
+
+class _Color(str, enum.Enum):  # noqa: UP042  # whose str() is its name
+    RED = "red"
+
+
+def test_subclasses_are_stored_by_value() -> None:
+    """A str enum's member is stored by its value, which is not what str() of it gives; likewise an int enum's."""
+    level = enum.IntEnum("level", {"HIGH": 3})
+
+    assert encode(_Color.RED, Edm.STRING) == ("red", None)
+    assert type(encode(_Color.RED, Edm.STRING)[0]) is str
+    assert encode(level(3), Edm.INT64) == ("3", "Edm.Int64")
+
+
+class _NoOffset(dt.tzinfo):
+    """A time zone that does not say how far it is from UTC; Python takes such a datetime for naive."""
+
+    def utcoffset(self, moment: dt.datetime | None) -> None:
+        return None
+
+    def dst(self, moment: dt.datetime | None) -> None:
+        return None
+
+    def tzname(self, moment: dt.datetime | None) -> str:
+        return "nowhere"
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "words"),
+    [
+        (INT32_MAX + 1, Edm.INT32, "range"),
+        (INT32_MIN - 1, Edm.INT32, "range"),
+        (INT64_MAX + 1, Edm.INT64, "range"),
+        (INT64_MIN - 1, Edm.INT64, "range"),
+        (2**53 + 1, Edm.DOUBLE, "exact"),
+        (10**400, Edm.DOUBLE, "exact"),
+        (True, Edm.INT32, "not an Edm.Int32"),
+        (True, Edm.DOUBLE, "not an Edm.Double"),
+        (1, Edm.BOOLEAN, "not an Edm.Boolean"),
+        (1.0, Edm.INT64, "not an Edm.Int64"),
+        ("1", Edm.INT64, "not an Edm.Int64"),
+        ("a\ud800b", Edm.STRING, "lone surrogate U+D800 at position 1"),
+        (dt.datetime(2024, 1, 1), Edm.DATETIME, "naive"),  # noqa: DTZ001
+        (dt.datetime(2024, 1, 1, tzinfo=_NoOffset()), Edm.DATETIME, "naive"),
+        (dt.datetime(1600, 12, 31, 23, 59, 59, tzinfo=dt.UTC), Edm.DATETIME, "1601"),
+        (dt.datetime(1601, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1))), Edm.DATETIME, "1601"),
+        (dt.datetime(9999, 12, 31, 23, tzinfo=dt.timezone(dt.timedelta(hours=-2))), Edm.DATETIME, "9999"),
+        (dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))), Edm.DATETIME, "1601"),
+        (dt.date(2024, 1, 1), Edm.DATETIME, "not an Edm.DateTime"),
+        ("x", Edm.GUID, "not an Edm.Guid"),
+        ("x", Edm.BINARY, "not an Edm.Binary"),
+    ],
+)
+def test_what_does_not_fit_is_refused(value: Any, kind: Edm, words: str) -> None:
+    """A value outside its type is refused with what is wrong; none is rounded, wrapped or replaced."""
+    with pytest.raises(ValueError, match=words.replace("+", r"\+")):
+        encode(value, kind)
+
+
+@pytest.mark.parametrize(
+    ("json", "annotation"),
+    [
+        ("9223372036854775808", "Edm.Int64"),
+        ("1_000", "Edm.Int64"),
+        (" 1", "Edm.Int64"),
+        ("01", "Edm.Int64"),
+        (5, "Edm.Int64"),
+        (2147483648, None),
+        (True, "Edm.Int32"),
+        ("inf", "Edm.Double"),
+        (math.inf, None),
+        ("2024-02-30T00:00:00Z", "Edm.DateTime"),
+        ("2024-02-29", "Edm.DateTime"),
+        ("1600-12-31T23:59:59.9999999Z", "Edm.DateTime"),
+        ("2024-02-29T00:00:00.12345678Z", "Edm.DateTime"),
+        ("{00000000-0000-0000-0000-000000000001}", "Edm.Guid"),
+        ("zz", "Edm.Guid"),
+        ("A", "Edm.Binary"),
+        ("A===", "Edm.Binary"),
+        ("x", "Edm.Time"),
+        (None, None),
+        ([1], None),
+    ],
+)
+def test_what_is_no_wire_form_is_refused(json: object, annotation: str | None) -> None:
+    """JSON that no client of the service may send is refused, not guessed at."""
+    with pytest.raises(ValueError):  # noqa: PT011  # each says something else
+        decode(json, annotation)
+
+
+@given(st.integers(MIN_TICKS, MAX_TICKS))
+def test_ticks_and_text(ticks: int) -> None:
+    """Text of ticks keeps all seven digits, and sorts as the ticks do."""
+    text = text_from_ticks(ticks)
+
+    assert ticks_from_text(text) == ticks
+    assert (text < text_from_ticks(MAX_TICKS)) is (ticks < MAX_TICKS)
+    assert ticks_from_datetime(datetime_from_text(text)) == ticks - ticks % 10
+
+
+@given(moments)
+def test_text_of_a_moment(moment: dt.datetime) -> None:
+    """A datetime of any zone is written in UTC, and comes back as the same moment."""
+    text = text_from_datetime(moment)
+
+    assert datetime_from_text(text) == moment
+    assert datetime_from_text(text).tzinfo is dt.UTC
+    assert ticks_from_text(text) == ticks_from_datetime(moment)
+    since_first = (moment - FIRST) // dt.timedelta(microseconds=1)
+    assert ticks_from_datetime(moment) == MIN_TICKS + 10 * since_first
+
+
+@pytest.mark.parametrize(
+    ("text", "ticks"),
+    [
+        ("1601-01-01T00:00:00.0000000Z", MIN_TICKS),
+        ("9999-12-31T23:59:59.9999999Z", MAX_TICKS),
+        ("1601-01-01T00:00:00Z", MIN_TICKS),
+        ("1601-01-01T00:00Z", MIN_TICKS),
+        ("1601-01-01T00:00:00", MIN_TICKS),
+        ("1601-01-01T00:00:00.1Z", MIN_TICKS + 1_000_000),
+        ("1601-01-01T00:00:00.0000001Z", MIN_TICKS + 1),
+        ("1601-01-01T02:00:00+02:00", MIN_TICKS),
+        ("1600-12-31T22:30:00-01:30", MIN_TICKS),
+    ],
+)
+def test_spellings_of_a_moment(text: str, ticks: int) -> None:
+    """Fewer digits, no seconds, no zone and an offset are read; no zone means UTC."""
+    assert ticks_from_text(text) == ticks
+
+
+def test_naive_has_no_ticks() -> None:
+    """A naive datetime has no ticks."""
+    with pytest.raises(ValueError, match="naive"):
+        ticks_from_datetime(dt.datetime(2024, 1, 1))  # noqa: DTZ001
+
+
+@given(st.integers(MIN_TICKS, MAX_TICKS))
+def test_etag_holds_the_timestamp(ticks: int) -> None:
+    """An ETag is made from the Timestamp, and gives it back; another kind of ETag gives None."""
+    assert timestamp_of_etag(etag_from_ticks(ticks)) == text_from_ticks(ticks)
+    assert timestamp_of_etag('"' + str(ticks) + '"') is None
+
+
+@given(st.text(max_size=6), st.text(max_size=6))
+def test_utf16_order(first: str, second: str) -> None:
+    """`utf16_key` orders text by its UTF-16 units, and `utf16_length` counts them."""
+    if check_text(first) or check_text(second):
+        return
+    units, other = first.encode("utf-16-be"), second.encode("utf-16-be")
+
+    assert (utf16_key(first) < utf16_key(second)) is (units < other)
+    assert (utf16_key(first) == utf16_key(second)) is (first == second)
+    assert utf16_length(first) == len(units) // 2
+
+
+def test_astral_sorts_below_private_use() -> None:
+    """U+1F600 is two surrogates, so it sorts before U+E000 and U+FFFF, though its number is greater."""
+    ordered = ["", "a", "\ud7ff", "\U00010000", "\U0001f600", "\U0010ffff", "\ue000", "\uffff"]
+
+    assert sorted(set(ordered), key=utf16_key) == ordered
+
+
+@given(st.text(max_size=8))
+def test_check_text(text: str) -> None:
+    """`check_text` finds exactly what has no UTF-8 form."""
+    has_form = all(not 0xD800 <= ord(char) <= 0xDFFF for char in text)
+
+    assert (check_text(text) is None) is has_form
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("x", Edm.STRING),
+        (True, Edm.BOOLEAN),
+        (1, Edm.INT64),
+        (1.0, Edm.DOUBLE),
+        (FIRST, Edm.DATETIME),
+        (UUID(int=0), Edm.GUID),
+        (b"", Edm.BINARY),
+    ],
+)
+def test_natural_type(value: Any, kind: Edm) -> None:
+    """Without a declaration a Python value has one type; a bool is no number, an int is Int64."""
+    json, annotation = encode(value, kind)
+    row = {"x": json} if annotation is None else {"x": json, "x@odata.type": annotation}
+
+    assert natural_type(value) is kind
+    assert type_of(row, "x") is kind
+
+
+@pytest.mark.parametrize("value", [None, dt.date(2024, 1, 1), [1], object(), 1j])
+def test_no_natural_type(value: object) -> None:
+    """A value that no type holds is refused, naming it."""
+    with pytest.raises(ValueError, match=type(value).__name__):
+        natural_type(value)
+
+
+def test_type_of_no_value() -> None:
+    """What a row cannot hold has no type."""
+    with pytest.raises(ValueError, match="not a value"):
+        type_of({"x": None}, "x")
+    with pytest.raises(ValueError, match=r"Edm\.Time"):
+        type_of({"x": "1", "x@odata.type": "Edm.Time"}, "x")

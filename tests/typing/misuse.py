@@ -1,0 +1,164 @@
+# mypy: ignore-errors
+# type: ignore  # noqa: PGH003
+"""
+What the checkers refuse: each line marked `# E` is an error of both, and no other line is.
+
+The two lines above keep this file out of other checks; `test_typing.py` checks a copy without them.
+"""
+
+import uuid
+from typing import Any
+
+from tableorm import (
+    Database,
+    Entity,
+    Expression,
+    Int32,
+    Key,
+    Mapped,
+    PropertyBag,
+    Select,
+    field,
+    from_dict,
+    to_dict,
+    upgrade,
+)
+
+
+class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[int | None] = field(default=None)
+    level: Mapped[Int32] = field(default=0)
+
+
+class Team(Entity, table="Directory", partition_key="p", row_key="team_{name}"):
+    name: Mapped[str]
+
+
+def use(*values: object) -> None:
+    """Makes the checkers see that a value is used."""
+    assert values
+
+
+# Class keywords
+
+
+class Misspelt(Entity, tabel="Directory", partition_key="p", row_key="r"):  # E
+    name: Mapped[str]
+
+
+class WrongKeyword(Entity, table="Directory", partition_key="p", row_key="r", version="2"):  # E
+    name: Mapped[str]
+
+
+class WrongNaming(Entity, table="Directory", partition_key="p", row_key="r", naming="camel"):  # E
+    name: Mapped[str]
+
+
+class WrongDiscriminator(Entity, table="Directory", partition_key="p", row_key="r", discriminator="rowkey"):  # E
+    name: Mapped[str]
+
+
+# Fields
+
+
+class Defaults(Entity, table="Directory", partition_key="p", row_key="r"):
+    count: Mapped[int] = field(default="0")  # E
+    name: Mapped[str] = field(default=None)  # E
+    tags: Mapped[list[str]] = field(factory=dict)  # E
+    token: Mapped[uuid.UUID] = field(factory=lambda: "x")  # E
+    bare: Mapped[int] = 5  # E
+    other: Mapped[int] = field(default=1, nmae="Other")  # E
+    late: Mapped[int] = field(default=1, validators=[])  # E
+
+
+# Entities
+
+
+def entities() -> None:
+    Employee(department="Sales")  # E
+    Employee(department="Sales", id="5")  # E
+    Employee(department="Sales", id=5, agee=5)  # E
+    Employee("Sales", 5)  # E
+    Employee(department=None, id=5)  # E
+    Employee(department="Sales", id=5, level="x")  # E
+    jun = Employee(department="Sales", id=5)
+    jun.age = "48"  # E
+    jun.id = None  # E
+    jun.etag = "x"  # E
+    jun.extra = {}  # E
+    use(jun.agee)  # E
+    text: str = jun.id  # E
+    number: int = jun.age  # E
+    use(text, number)
+
+
+# Conditions
+
+
+def where(*conditions: Expression) -> None:
+    use(conditions)
+
+
+def conditions() -> None:
+    where(Employee.id == "5")  # E
+    where(Employee.age >= "30")  # E
+    where(Employee.department < 5)  # E
+    where(Employee.id == Employee.age)  # E
+    where(Employee.id.between(1, "2"))  # E
+    where(Employee.department.startswith(5))  # E
+    where((Employee.id == 5) & True)  # E
+    where(Employee.agee == 5)  # E
+
+
+# Keys and dictionaries
+
+
+def keys() -> None:
+    of_team: Key[Team] = Employee.key(department="Sales", id=5)  # E
+    of_employee: Key[Employee] = PropertyBag.key("Directory", "p", "r")  # E
+    Employee.key_of("Sales")  # E
+    Employee.key_of("Sales", "r").row_key = "x"  # E
+    use(of_team, of_employee)
+    team: Team = from_dict(Employee, {})  # E
+    use(to_dict(team, mode="yaml"))  # E
+
+
+# Databases
+
+
+async def reading(db: Database) -> None:
+    team: Team = await db.get(Employee, department="Sales", id=5)  # E
+    other: Team = await db.get(Employee.key(department="Sales", id=5))  # E
+    sure: Team = await db.get_or_none(Team, name="x")  # E
+    await db.get("Employee", department="Sales", id=5)  # E
+    query: Select[Team] = db.select(Employee, Team)  # E
+    teams: list[Team] = await db.select(Employee).all()  # E
+    db.select(int)  # E
+    db.select(Team).where(Team.name)  # E
+    db.select(Team).where(True)  # E
+    db.select(Team).limit("5")  # E
+    await db.insert("x")  # E
+    await db.delete(Team)  # E
+    use(team, other, sure, query, teams)
+
+
+# Upgrades
+
+
+@upgrade(Team, from_version="1")  # E
+def upgraded(bag: PropertyBag) -> PropertyBag:
+    return bag
+
+
+@upgrade(Team, from_version=1)  # E
+def returns_nothing(bag: PropertyBag) -> None:
+    bag["x"] = 1
+
+
+@upgrade(Team, from_version=2)
+def fine(bag: PropertyBag) -> PropertyBag:
+    value: Any = bag["x"]
+    bag["y"] = value
+    return bag

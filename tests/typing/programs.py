@@ -1,0 +1,190 @@
+"""
+What the checkers know of a program that uses models as it should: `assert_type` says it, line by line.
+
+Checked by `test_typing.py`, which also runs it.
+"""
+
+import datetime as dt
+import enum
+import uuid
+from decimal import Decimal
+from typing import Any, ClassVar, assert_type
+
+from attrs import validators
+
+from tableorm import (
+    Database,
+    Entity,
+    Expression,
+    Field,
+    Int32,
+    Key,
+    Mapped,
+    PropertyBag,
+    Select,
+    connect,
+    field,
+    from_dict,
+    to_dict,
+    upgrade,
+)
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Stamped(Entity, abstract=True):
+    created: Mapped[dt.datetime | None] = field(default=None)
+
+
+class Department(Entity, table="Directory", partition_key="{name}", row_key="department"):
+    name: Mapped[str]
+    employee_count: Mapped[int] = field(default=0, name="EmployeeCount")
+
+
+class Employee(Stamped, table="Directory", partition_key="{department}", row_key="empid_{id:06d}", version=2):
+    COMPANY: ClassVar[str] = "Contoso"
+
+    department: Mapped[str]
+    id: Mapped[int]
+    first_name: Mapped[str] = field(validator=validators.min_len(1))
+    age: Mapped[int | None] = field(default=None)
+    level: Mapped[Int32] = field(default=0)
+    pay: Mapped[Decimal] = field(default=Decimal(0), converter=Decimal)
+    tags: Mapped[list[str]] = field(factory=list)
+    token: Mapped[uuid.UUID] = field(factory=uuid.uuid4)
+    color: Mapped[Color] = field(default=Color.RED)
+    day: Mapped[dt.date | None] = field(default=None, stored=True)
+
+
+class Manager(Employee, kind="manager", naming="pascal", discriminator="property"):
+    bonus: Mapped[float] = field(default=0.0)
+
+
+class Team(Entity, table="Directory", partition_key="{department}", row_key="team_{name}", kind=None):
+    department: Mapped[str]
+    name: Mapped[str]
+
+
+@upgrade(Employee, from_version=1)
+def years_to_age(bag: PropertyBag) -> PropertyBag:
+    bag["age"] = bag.pop("years", None)
+    return bag
+
+
+def instances() -> None:
+    """A field of an instance is a value of its type; those with a default need not be given."""
+    jun = Employee(department="Sales", id=223, first_name="Jun")
+    assert_type(jun, Employee)
+    assert_type(jun.department, str)
+    assert_type(jun.id, int)
+    assert_type(jun.age, int | None)
+    assert_type(jun.level, int)
+    assert_type(jun.pay, Decimal)
+    assert_type(jun.tags, list[str])
+    assert_type(jun.token, uuid.UUID)
+    assert_type(jun.color, Color)
+    assert_type(jun.day, dt.date | None)
+    assert_type(jun.created, dt.datetime | None)
+    assert_type(jun.COMPANY, str)
+    assert_type(jun.etag, str | None)
+    assert_type(jun.timestamp, dt.datetime | None)
+    assert_type(jun.kind, str | None)
+    jun.age = 48
+    jun.age = None
+    jun.tags.append("new")
+    jun.extra["Phone"] = "555"
+    assert_type(jun.evolve(age=49), Employee)
+    boss = Manager(department="Sales", id=1, first_name="Ann", bonus=1.5, created=None)
+    assert_type(boss.first_name, str)
+    assert_type(boss.evolve(bonus=2.0), Manager)
+
+
+def fields_of_the_class() -> None:
+    """On the class a field is an expression, and a comparison a condition."""
+    assert_type(Employee.department, Field[str])
+    assert_type(Employee.age, Field[int | None])
+    assert_type(Employee.level, Field[int])
+    assert_type(Manager.bonus, Field[float])
+    assert_type(Employee.age >= 30, Expression)
+    assert_type(Employee.age == 30, Expression)
+    assert_type(Employee.department != "Sales", Expression)
+    assert_type(Employee.first_name.startswith("J"), Expression)
+    assert_type(Employee.id.between(100, 199), Expression)
+    assert_type((Employee.age > 30) & ~(Employee.id == 5) | (Employee.color == Color.RED), Expression)
+
+
+def keys() -> None:
+    """A key knows its model."""
+    jun = Employee(department="Sales", id=223, first_name="Jun")
+    assert_type(Employee.key(department="Sales", id=223), Key[Employee])
+    assert_type(Employee.key_of("Sales", "empid_000223"), Key[Employee])
+    assert_type(Manager.key_of("Sales", "empid_000223"), Key[Manager])
+    assert_type(jun.key, Key[Employee])
+    assert_type(PropertyBag.key("Directory", "Sales", "department"), Key[PropertyBag])
+    assert_type(jun.key.partition_key, str)
+    wide: Key[Employee] = Manager.key_of("Sales", "empid_000001")
+    hash(wide)
+
+
+def dictionaries() -> None:
+    """A dictionary becomes the model that is asked for."""
+    department = from_dict(Department, {"name": "Sales"})
+    assert_type(department, Department)
+    assert_type(to_dict(department, mode="json"), dict[str, Any])
+
+
+def bags() -> None:
+    """A bag is a mapping of any values."""
+    bag = PropertyBag("Directory", "Sales", "x", {"Age": 5})
+    bag["Age"] += 1
+    assert_type(bag["Age"], Any)
+    assert_type(list(bag), list[str])
+
+
+async def reading(db: Database) -> None:
+    """What is read is of the model that was asked for, and of each of several."""
+    jun = await db.get(Employee, department="Sales", id=223)
+    assert_type(jun, Employee)
+    assert_type(await db.get(Employee.key(department="Sales", id=223)), Employee)
+    assert_type(await db.get(PropertyBag.key("Directory", "Sales", "empid_000223")), PropertyBag)
+    assert_type(await db.get_or_none(Employee, department="Sales", id=1), Employee | None)
+    assert_type(await db.get_or_none(jun.key), Employee | None)
+
+    query = db.select(Employee)
+    assert_type(query, Select[Employee])
+    assert_type(query.where(Employee.department == "Sales", Employee.age > 30).limit(5), Select[Employee])
+    assert_type(await query.allow_scan().all(), list[Employee])
+    async for employee in query.allow_scan():
+        assert_type(employee, Employee)
+    assert_type(db.select(Department, Employee), Select[Department | Employee])
+    assert_type(db.select(Department, Employee, Team), Select[Department | Employee | Team])
+    assert_type(db.select(Department, Employee, Team, PropertyBag), Select[Department | Employee | Team | PropertyBag])
+    assert_type(await db.select(Department, Team).allow_scan().all(), list[Department | Team])
+    assert_type(db.select(Stamped), Select[Stamped])
+
+
+async def writing(db: Database) -> None:
+    """Entities, bags and keys go where they are written and deleted."""
+    team = Team(department="Sales", name="A")
+    await db.insert(team)
+    await db.save(team)
+    await db.insert(PropertyBag("Directory", "Sales", "bag", {"x": 1}))
+    async with db.transaction() as tx:
+        tx.insert(Team(department="Sales", name="B"))
+        tx.delete(team)
+    await db.delete(Team.key(department="Sales", name="B"), if_match="*", missing_ok=True)
+
+
+async def main() -> None:
+    instances()
+    fields_of_the_class()
+    keys()
+    dictionaries()
+    bags()
+    async with connect("local::memory:") as db:
+        assert_type(db, Database)
+        await db.create_tables(Department, Employee, Team)
+        await db.insert(Employee(department="Sales", id=223, first_name="Jun"))
+        await writing(db)
