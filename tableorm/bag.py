@@ -55,10 +55,10 @@ class PropertyBag(MutableMapping[str, Any]):
 
     @classmethod
     def of_row(cls, table: str, row: Row) -> "PropertyBag":
-        """A bag that holds a copy of a stored row."""
+        """A bag that holds a copy of a stored row; what a projection found absent is absent."""
         bag = cls.__new__(cls)
         bag.table = table
-        bag._row = dict(row)
+        bag._row = {name: value for name, value in row.items() if value is not None}
         return bag
 
     def copy(self) -> "PropertyBag":

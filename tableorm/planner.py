@@ -22,7 +22,7 @@ from .protocol.edm import ANNOTATION, Edm, utf16_key
 from .protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compile_filter, constant
 from .schema import FieldInfo, Schema
 from .stores import Bounds, Row, RowQuery
-from .templates import Condition, KeyBounds, Template, successor
+from .templates import Condition, KeyBounds, Template, outside, successor
 
 __all__ = ["Access", "QueryPlan", "plan_query"]
 
@@ -363,15 +363,28 @@ def _key_test(term: Comparison, holders: Sequence[tuple[Template, str]]) -> Test
         return test_start
     compare = _TESTS[term.op]
     try:
-        wanted = [(t, m, utf16_key(t.value_text(field, value)) if form.free else value) for t, m in holders]
+        if form.free:
+            wanted = [(t, m, utf16_key(t.value_text(field, value))) for t, m in holders]
+        else:
+            if not outside(form, value):
+                form.to_text(value)  # only to refuse what is of another type
+            wanted = [(t, m, _plain(value)) for t, m in holders]
     except ValueError as error:
         raise _misfit(term, str(error)) from None
 
     def test_value(row: Row) -> bool | None:
         for template, member, bound in wanted:
             text = template.stored_text(row[member], field)
-            if text is not None:
-                return compare(utf16_key(text) if form.free else form.from_text(text), bound)
+            if text is None:
+                continue
+            try:
+                return compare(utf16_key(text) if form.free else _plain(form.from_text(text)), bound)
+            except (ValueError, OverflowError):
+                return None  # a key of another program that only looks like one of ours
         return None
 
     return test_value
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, enum.Enum) else value

@@ -19,7 +19,7 @@ from .protocol.filters import Op
 from .protocol.limits import MAX_KEY_UNITS, key_fault
 from .stores import Bounds
 
-__all__ = ["EMPTY", "Condition", "KeyBounds", "Part", "Template", "successor"]
+__all__ = ["EMPTY", "Condition", "KeyBounds", "Part", "Template", "outside", "successor"]
 
 
 @attrs.frozen
@@ -256,7 +256,7 @@ class Template:
         try:
             return _writer(part)(value)
         except ValueError as error:
-            if _outside(part.format, value):
+            if outside(part.format, value):
                 return None
             raise self._error(f"{error} (condition on field {part.field!r})") from None
 
@@ -283,9 +283,9 @@ class Template:
                 continue
             if op is Op.NE or form.order is Order.NONE:
                 continue
-            outside = _outside(form, condition.value)
-            if outside:
-                below = outside < 0
+            side = outside(form, condition.value)
+            if side:
+                below = side < 0
                 if below is (op in (Op.LT, Op.LE)):
                     return EMPTY  # say, id < 0 where the format starts at 0
                 exact.add(index)  # every value that the format can hold satisfies it
@@ -382,7 +382,7 @@ def _upper_bound(form: Format, head: str, text: str, op: Op, after: str) -> tupl
     return None if end is None else (end, True)
 
 
-def _outside(form: Format, value: Any) -> int:
+def outside(form: Format, value: Any) -> int:
     """-1 or 1 if the value is of the right type but below or above all that the format holds, otherwise 0."""
     if form.low is None or type(value) is not type(form.low):
         return 0

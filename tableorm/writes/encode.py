@@ -39,6 +39,8 @@ def encode(change: Change, index: int) -> PlannedWrite | None:
     extra = _extra(change.subject, change.schema, before)
     if before is not None:
         _keep_spelling(change.schema, row, before)
+        if not change.subject.__dict__.get("_upgraded", False):
+            _keep_kind(row, before)
     if extra:
         row |= extra
     if change.verb == "insert":
@@ -51,8 +53,6 @@ def _encode_save(change: Change, index: int, row: Row, before: Row, weight: int 
     schema, own = change.schema, change.subject.__dict__
     assert schema is not None
     upgraded = own.get("_upgraded", False)
-    if not upgraded:
-        _keep_kind(row, before)
     removed = [name for name in before if name not in row and name not in SYSTEM_MEMBERS and ANNOTATION not in name]
     if upgraded or removed:
         # A merge cannot remove a property; the row holds all that the model does not know as well.

@@ -213,3 +213,40 @@ def test_a_wrong_condition_is_refused(make: Callable[[], object], error: type[Ex
     """Naming the field, the condition and the value."""
     with pytest.raises(error, match=message):
         make()
+
+
+class Level(Enum):
+    LOW = 1
+    HIGH = 2
+
+
+class Alarm(Entity, table="Alarms", partition_key="{site}", row_key="{level:02d}_{day:%Y%m%d}"):
+    site: Mapped[str]
+    level: Mapped[Level]
+    day: Mapped[dt.date]
+    text: Mapped[str] = field(default="")
+
+
+LEVEL: Any = Alarm.level
+
+
+def test_an_enum_in_a_key_compares_by_its_value() -> None:
+    """Also where the condition is evaluated here; a row whose key only looks like one of ours is unknown."""
+    found = plan(Alarm.site == "a", (LEVEL > Level.LOW) | (Alarm.text == "x"), model=Alarm)
+    (test,) = found.residual
+
+    assert test({"PartitionKey": "a", "RowKey": "02_20240101"}) is True
+    assert test({"PartitionKey": "a", "RowKey": "01_20240101"}) is None
+    assert test({"PartitionKey": "a", "RowKey": "01_20240101", "text": "y"}) is False
+    assert test({"PartitionKey": "a", "RowKey": "99_20240101", "text": "x"}) is True
+    day = plan(Alarm.site == "a", Alarm.day != dt.date(2024, 1, 1), model=Alarm).residual[0]
+    assert day({"PartitionKey": "a", "RowKey": "01_20249999"}) is None
+
+
+def test_a_value_of_another_type_is_refused_for_every_operator() -> None:
+    """`!=` included, which no bound looks at."""
+    with pytest.raises(EncodeError, match=r"Employee\.id.*needs an int, got '5'"):
+        plan(SALES, ID != "5")
+    with pytest.raises(EncodeError, match=r"Alarm\.level.*needs a Level"):
+        plan(Alarm.site == "a", LEVEL != 2, model=Alarm)
+    assert len(plan(SALES, Employee.id != 10**9).residual) == 1
