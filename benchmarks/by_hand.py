@@ -1,8 +1,9 @@
 """
 What a careful programmer writes without the library: the yardstick of the benchmarks.
 
-The same durability (WAL, synchronous=FULL), the same JSON per row, one clustered tree; nothing is checked, there are no
-models, no conditions and no time stamps.
+The same durability (WAL, synchronous=FULL), one clustered tree, JSON per row; nothing is checked, there are no models,
+no conditions, and what is written has no time stamps. What is read are the same rows as the engine's, and once more
+rows that hold nothing but values.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from typing import Any
 import apsw
 import attrs
 import orjson
+
+_START = dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)
 
 
 @attrs.define(slots=False, kw_only=True)
@@ -55,6 +58,27 @@ def connect(path: Path) -> Any:
 def key(origin: str, number: int) -> bytes:
     """The key of a flight."""
     return f"{origin}\0{number:07d}".encode()
+
+
+def row_of(origin: str, number: int) -> dict[str, Any]:
+    """The flight of that number as a row, straight from its values; the same as `model.flight` makes."""
+    scheduled = _START + dt.timedelta(minutes=number % 500_000)
+    return {
+        "PartitionKey": origin,
+        "RowKey": f"{number:07d}",
+        "carrier": ("UA", "AA", "B6", "DL")[number % 4],
+        "destination": ("IAH", "MIA", "BQN", "ATL", "ORD")[number % 5],
+        "tail": f"N{10_000 + number % 4000}",
+        "scheduled@odata.type": "Edm.DateTime",
+        "scheduled": scheduled.isoformat(),
+        "departed@odata.type": "Edm.DateTime",
+        "departed": (scheduled + dt.timedelta(minutes=number % 60 - 5)).isoformat(),
+        "delay": number % 60 - 5,
+        "distance": float(200 + number % 2400),
+        "seats@odata.type": "Edm.Int64",
+        "seats": str(100 + number % 200),
+        "cancelled": number % 100 == 0,
+    }
 
 
 def get(connection: Any, origin: str, number: int) -> dict[str, Any]:

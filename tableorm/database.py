@@ -24,7 +24,9 @@ from .transaction import Transaction
 from .translate import translate
 from .writes import plan_writes
 from .writes.change import Change, delete_change, insert_change, save_change
+from .writes.encode import encode
 from .writes.execute import execute
+from .writes.plan import PlannedWrite
 
 __all__ = ["Database", "Stats"]
 
@@ -391,10 +393,11 @@ class Database:
 
     async def _write(self, change: Change) -> None:
         store = self._usable()
-        plan = plan_writes((change,))
-        if plan is not None:
+        write = encode(change, 0)
+        if write is not None:
+            plan = plan_writes((write,))
             self.stats.requests += 1
-            self.stats.operations += len(plan.writes)
+            self.stats.operations += 1
             await execute(store, plan, transaction=False)
 
     def transaction(self) -> Transaction:
@@ -409,14 +412,13 @@ class Database:
         """
         return Transaction(self)
 
-    async def run_changes(self, changes: list[Change]) -> None:
-        """Send changes as one transaction."""
+    async def run_writes(self, writes: list[PlannedWrite]) -> None:
+        """Send encoded changes as one transaction."""
         store = self._usable()
-        plan = plan_writes(changes, transaction=True)
-        if plan is not None:
-            self.stats.requests += 1
-            self.stats.operations += len(plan.writes)
-            await execute(store, plan, transaction=True)
+        plan = plan_writes(writes, transaction=True)
+        self.stats.requests += 1
+        self.stats.operations += len(plan.writes)
+        await execute(store, plan, transaction=True)
 
 
 def _given(store: S | None, argument: str) -> S:

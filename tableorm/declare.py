@@ -308,6 +308,8 @@ def _check_kind(name: str, kind: str | None, version: int) -> None:
     _check_texts(name, kind=kind)
     if kind is not None and (not kind or ":" in kind or "#" in kind or check_text(kind)):
         raise ModelError(f"{name}: kind={kind!r} is refused: it must be text that is not empty and holds no ':' or '#'")
+    if kind is None and version != 1:
+        raise ModelError(f"{name}: version={version!r} is refused with kind=None, which stores no version")
     if type(version) is not int or version < 1:
         raise ModelError(f"{name}: version={version!r} is refused: versions count from 1")
 
@@ -408,7 +410,7 @@ def _check_heads(schema: Schema, parents: list[Schema]) -> None:
     family = [s for root in roots for s in [*concrete(root), *_descendants(root.model)]]
     for other in dict.fromkeys(family):
         template: Template | None = getattr(other, which)
-        if other is not schema and template is not None and may_meet(own, template):
+        if not _same_class(other, schema) and template is not None and may_meet(own, template):
             raise ModelError(
                 f"{schema.name} and {other.name} cannot be told apart by {schema.discriminator}: a key can be of "
                 f"{own.text!r} with head {own.head!r} and of {template.text!r} with head {template.head!r}"
@@ -417,7 +419,15 @@ def _check_heads(schema: Schema, parents: list[Schema]) -> None:
 
 def concrete(schema: Schema) -> list[Schema]:
     """The schemas of the concrete classes of a model: itself, or of an abstract base all that derive from it."""
-    return list(dict.fromkeys(_descendants(schema.model))) if schema.abstract else [schema]
+    if not schema.abstract:
+        return [schema]
+    # A class that was declared again, in a notebook or by a reload, replaces the one before.
+    found = {(s.model.__module__, s.model.__qualname__): s for s in _descendants(schema.model)}
+    return list(found.values())
+
+
+def _same_class(one: Schema, two: Schema) -> bool:
+    return (one.model.__module__, one.model.__qualname__) == (two.model.__module__, two.model.__qualname__)
 
 
 def _descendants(model: type[Any]) -> Iterator[Schema]:

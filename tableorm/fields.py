@@ -97,7 +97,8 @@ def field(*, name: str | None = None, stored: bool = False, init: bool = True, *
     Declare more of a field than its type.
 
     Args:
-        default: Value when none is given, also when a stored row has no such property.
+        default: Value when none is given, also when a stored row has no such property; an absent property of a field
+            declared `| None` is None.
         factory: Makes that value, for example `uuid.uuid4` or `dict`.
         name: Name of the stored property; the default is the Python name under the model's `naming`.
         stored: Store the field as a property although a key holds it in full.

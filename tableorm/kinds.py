@@ -3,6 +3,7 @@ Kinds and versions: which model a stored row is of, and how an old one becomes c
 """
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
@@ -15,6 +16,7 @@ from .protocol.filters import And, Compare, Constant, Filter, Op, Or
 from .reserved import ENTITY_TYPE, ENTITY_VERSION
 from .schema import MISFITS, Schema, Upgrade
 from .stores import Row
+from .template_syntax import may_meet
 
 if TYPE_CHECKING:
     from .entity import Entity
@@ -76,6 +78,7 @@ class Kinds:
         if len(tables) != 1:
             names = ", ".join(f"{s.name} in {s.table}" for s in schemas)
             raise ModelError(f"one query reads one table, these are in {len(tables)}: {names}")
+        _refuse_overlaps(schemas)
         kinds = [s.kind for s in schemas]
         same = next((kind for kind in kinds if kinds.count(kind) > 1), 0)
         if same != 0 and any(s.kind == same and s.discriminator == "property" for s in schemas):
@@ -128,6 +131,14 @@ class Kinds:
             return cast("Entity", schema.decode(row))
         return cast("Entity", _upgraded(schema, version, self.table, row))
 
+    def schema_of_row(self, row: Row) -> Schema | None:
+        """The model of a row; None if it is of another kind."""
+        found = self._current.get(row.get(ENTITY_TYPE, ""))
+        if found is None:
+            resolved = self._resolve(row)
+            found = None if resolved is None else resolved[0]
+        return found
+
     def _resolve(self, row: Row) -> tuple[Schema, int] | None:
         stored = row.get(ENTITY_TYPE)
         if isinstance(stored, str) and self._by_kind:
@@ -139,7 +150,12 @@ class Kinds:
             if schema.kind is None or schema.discriminator == "property":
                 continue
             if callable(schema.discriminator):
-                if schema.discriminator(PropertyBag.of_row(self.table, row)) is not schema.model:
+                try:
+                    found = schema.discriminator(PropertyBag.of_row(self.table, row))
+                except Exception as error:
+                    error.add_note(f"while {schema.name} told the kind of {row['PartitionKey'], row['RowKey']}")
+                    raise
+                if found is not schema.model:
                     continue
             else:
                 template, member = (
@@ -150,6 +166,19 @@ class Kinds:
             return schema, _version(schema, row, row.get(ENTITY_VERSION, 1))
         anything = next((schema for schema in self.schemas if schema.kind is None), None)
         return None if anything is None else (anything, anything.version)
+
+
+def _refuse_overlaps(schemas: Sequence[Schema]) -> None:
+    """Where keys tell kinds, no key may be of two of the models that are asked for together."""
+    for which in ("row", "partition"):
+        told = [s for s in schemas if s.discriminator == f"{which}_key" and s.kind is not None]
+        for one, two in combinations(told, 2):
+            mine, theirs = getattr(one, which), getattr(two, which)
+            if mine is not None and theirs is not None and may_meet(mine, theirs):
+                raise ModelError(
+                    f"{one.name} and {two.name} cannot be told apart by {which}_key: a key can be of {mine.text!r} and "
+                    f"of {theirs.text!r}; query them one by one, or give them other heads"
+                )
 
 
 def _kind_filter(kind: str) -> Filter:

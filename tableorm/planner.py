@@ -70,6 +70,8 @@ def plan_query(kinds: Kinds, where: Sequence[Expression], *, allow_scan: bool = 
         EncodeError: A value does not fit the field that it is compared with.
     """
     terms = [term for expression in where for term in conjuncts(expression)]
+    for term in terms:
+        _refuse_other_tables(kinds, term)
     partition, row, exact = _key_bounds(kinds, terms)
     if partition is None or row is None:
         return QueryPlan(kinds, None, RowQuery(), ())
@@ -81,11 +83,11 @@ def plan_query(kinds: Kinds, where: Sequence[Expression], *, allow_scan: bool = 
     for index, term in enumerate(terms):
         if index in exact:
             continue
-        node = _to_filter(term)
+        node = _to_filter(kinds, term)
         if node is not None:
             filters.append(node)
         else:
-            residual.append(_to_test(term))
+            residual.append(_to_test(kinds, term))
     where_filter = None if not filters else filters[0] if len(filters) == 1 else And(tuple(filters))
     return QueryPlan(kinds, access, RowQuery(partition, row, where_filter), tuple(residual))
 
@@ -98,45 +100,31 @@ def _access(partition: Bounds, row: Bounds) -> Access:
     return Access.PARTITION_SCAN if row == Bounds() else Access.RANGE
 
 
-def _key_bounds(kinds: Kinds, terms: Sequence[Expression]) -> tuple[Bounds | None, Bounds | None, set[int]]:
+def _key_bounds(kinds: Kinds, terms: Sequence[Expression]) -> tuple[Bounds | None, Bounds | None, frozenset[int]]:
     """The hull of the keys of all kinds, and which terms hold for every key inside."""
     schemas: list[Schema | None] = list(kinds.schemas)
     if kinds.bags:
         schemas.append(None)  # rows of any kind: only the conditions themselves bound them
-    exact: set[int] | None = None
-    partitions: list[Bounds] = []
-    rows: list[Bounds] = []
-    for schema in schemas:
-        found = _bounds_of(schema, terms)
-        if found is None:
-            continue  # no row of this kind can satisfy the conditions
-        partition, row, held = found
-        partitions.append(partition)
-        rows.append(row)
-        exact = held if exact is None else exact & held
-    if exact is None:
-        return None, None, set()
-    partition_hull, row_hull = _hull(partitions), _hull(rows)
-    if len(rows) > 1 and (len(set(partitions)) > 1 or len(set(rows)) > 1):
-        # Between the intervals of the kinds lie other keys: whatever bounded only one kind is checked again.
-        exact = {i for i in exact if _holds_for_all(terms[i], partitions, rows, partition_hull, row_hull)}
-    return partition_hull, row_hull, exact
+    found = [bounds for schema in schemas if (bounds := _bounds_of(schema, terms)) is not None]
+    if not found:
+        return None, None, frozenset()  # no row of any kind can satisfy the conditions
+    exact: frozenset[int] = frozenset()
+    hulls: list[Bounds] = []
+    for intervals in zip(*found, strict=True):
+        hull = _hull([bounds for bounds, _ in intervals])
+        # Where the kinds differ, other keys lie between their intervals, so that no term is known to hold for all.
+        if all(bounds == hull for bounds, _ in intervals):
+            exact |= {index for index in intervals[0][1] if all(index in held for _, held in intervals)}
+        hulls.append(hull)
+    return hulls[0], hulls[1], exact
 
 
-def _holds_for_all(
-    term: Expression, partitions: list[Bounds], rows: list[Bounds], partition_hull: Bounds, row_hull: Bounds
-) -> bool:
-    # A term on the partition alone stays exact while all kinds agree on the partition.
-    assert isinstance(term, Comparison)
-    schema = schema_of(term.field.model)
-    in_partition = schema.partition is not None and term.field.name in schema.partition.full_fields
-    if in_partition:
-        return all(bounds == partition_hull for bounds in partitions)
-    return all(bounds == row_hull for bounds in rows)
+_Interval = tuple[Bounds, frozenset[int]]
+"""Bounds of a key, and the terms that hold for every key inside."""
 
 
-def _bounds_of(schema: Schema | None, terms: Sequence[Expression]) -> tuple[Bounds, Bounds, set[int]] | None:
-    """Bounds that the terms put on the keys of one kind (None: of any), and which terms they hold in full."""
+def _bounds_of(schema: Schema | None, terms: Sequence[Expression]) -> tuple[_Interval, _Interval] | None:
+    """What the terms say of PartitionKey and RowKey of one kind (None: of any); None if no key satisfies them."""
     groups: dict[int, tuple[Schema, list[tuple[int, Condition]]]] = {}
     if schema is not None:
         groups[id(schema)] = (schema, [])
@@ -147,28 +135,24 @@ def _bounds_of(schema: Schema | None, terms: Sequence[Expression]) -> tuple[Boun
                 owner = schema
             condition = Condition(term.field.name, term.op, term.value)
             groups.setdefault(id(owner), (owner, []))[1].append((index, condition))
-    exact: set[int] = set()
-    partition, row = Bounds(), Bounds()
+    intervals: list[_Interval] = [(Bounds(), frozenset()), (Bounds(), frozenset())]
     for owner, conditions in groups.values():
         if owner.partition is None or owner.row is None or (owner.abstract and owner is not schema):
             continue  # an abstract base writes no keys; its conditions are evaluated row by row
         foreign = owner is not schema
-        for template, is_row in ((owner.partition, False), (owner.row, True)):
+        for which, template in enumerate((owner.partition, owner.row)):
             given = [condition for _, condition in conditions]
             if foreign and not any(condition.field in template.fields for condition in given):
                 continue  # nothing said about this key of the other model: its literal head says nothing either
             found: KeyBounds = template.bounds(given)
             if found.bounds is None:
                 return None
-            exact |= {conditions[position][0] for position in found.exact}
-            merged = _meet(row if is_row else partition, found.bounds)
+            bounds, held = intervals[which]
+            merged = _meet(bounds, found.bounds)
             if merged is None:
                 return None
-            if is_row:
-                row = merged
-            else:
-                partition = merged
-    return partition, row, exact
+            intervals[which] = merged, held | {conditions[position][0] for position in found.exact}
+    return intervals[0], intervals[1]
 
 
 def _low(bounds: Bounds) -> tuple[bytes, bool]:
@@ -218,20 +202,69 @@ def _scan_message(kinds: Kinds, terms: Sequence[Expression]) -> str:
     )
 
 
+def _refuse_other_tables(kinds: Kinds, term: Expression) -> None:
+    """A condition on a model of another table says nothing of the rows of this one."""
+    if isinstance(term, Comparison):
+        table = schema_of(term.field.model).table
+        if table is not None and table.lower() != kinds.table.lower():
+            raise _misfit(term, f"the model is of table {table}, the query reads {kinds.table}")
+    elif isinstance(term, NoneOf):
+        _refuse_other_tables(kinds, term.term)
+    elif isinstance(term, (AllOf, AnyOf)):
+        for inner in term.terms:
+            _refuse_other_tables(kinds, inner)
+
+
 # Conditions on properties
 
 
-def _to_filter(term: Expression) -> Filter | None:
+def _owners(kinds: Kinds, term: Comparison) -> dict[Schema | None, list[Schema]]:
+    """
+    For each kind of row (None: any other) the models whose declaration says where the field of a condition is.
+
+    A kind that has the field says so itself: classes of one base may hold it in a key, or under other names. For rows
+    of other kinds it is the model that the condition names.
+    """
+    named = concrete(schema_of(term.field.model))
+    owners: dict[Schema | None, list[Schema]] = {
+        schema: [schema] if issubclass(schema.model, term.field.model) else named for schema in kinds.schemas
+    }
+    if kinds.bags or not owners:
+        owners[None] = named
+    return owners
+
+
+def _holder(schema: Schema, field: str) -> tuple[Template, str] | None:
+    """The template of a model that holds the field in full, and the member of rows that it makes."""
+    for template, member in ((schema.partition, "PartitionKey"), (schema.row, "RowKey")):
+        if template is not None and field in template.full_fields:
+            return template, member
+    return None
+
+
+def _one_property(kinds: Kinds, term: Comparison) -> FieldInfo | None:
+    """The field as all kinds store it, or None if a key holds it or they differ."""
+    field = term.field.name
+    infos: list[FieldInfo] = []
+    for owners in _owners(kinds, term).values():
+        for schema in owners:
+            if _holder(schema, field) is not None:
+                return None
+            infos.append(schema.fields[field])
+    same = bool(infos) and all((i.property, i.type) == (infos[0].property, infos[0].type) for i in infos)
+    return infos[0] if same else None
+
+
+def _to_filter(kinds: Kinds, term: Expression) -> Filter | None:
     """The filter of a term, or None if the service cannot express it."""
     if isinstance(term, Comparison):
-        if _holders(term):
-            return None
-        return _property_filter(term, schema_of(term.field.model).fields[term.field.name])
+        info = _one_property(kinds, term)
+        return None if info is None else _property_filter(term, info)
     if isinstance(term, NoneOf):
-        inner = _to_filter(term.term)
+        inner = _to_filter(kinds, term.term)
         return None if inner is None else Not(inner)
     assert isinstance(term, (AllOf, AnyOf))
-    inners = [_to_filter(inner) for inner in term.terms]
+    inners = [_to_filter(kinds, inner) for inner in term.terms]
     known = tuple(inner for inner in inners if inner is not None)
     if len(known) < len(inners):
         return None
@@ -270,12 +303,12 @@ def _constant(term: Comparison, info: FieldInfo) -> Constant:
         raise _misfit(term, f"the value {error}; the field is {info.type.name}") from None
 
 
-def _to_test(term: Expression) -> Test:
+def _to_test(kinds: Kinds, term: Expression) -> Test:
     """A function that evaluates a term on a row, with the service's three-valued logic."""
     if isinstance(term, Comparison):
-        return _comparison_test(term)
+        return _comparison_test(kinds, term)
     if isinstance(term, NoneOf):
-        inner = _to_test(term.term)
+        inner = _to_test(kinds, term.term)
 
         def negate(row: Row) -> bool | None:
             known = inner(row)
@@ -283,7 +316,7 @@ def _to_test(term: Expression) -> Test:
 
         return negate
     assert isinstance(term, (AllOf, AnyOf))
-    tests = [_to_test(inner) for inner in term.terms]
+    tests = [_to_test(kinds, inner) for inner in term.terms]
     decides = isinstance(term, AnyOf)
 
     def combine(row: Row) -> bool | None:
@@ -305,22 +338,38 @@ _TESTS: dict[Op, Callable[[Any, Any], bool]] = {
 }
 
 
-def _holders(term: Comparison) -> list[tuple[Template, str]]:
-    """The templates that hold the field in full, and the members of rows that they make."""
-    found: list[tuple[Template, str]] = []
-    for schema in concrete(schema_of(term.field.model)):
-        for template, member in ((schema.partition, "PartitionKey"), (schema.row, "RowKey")):
-            if template is not None and term.field.name in template.full_fields:
-                found.append((template, member))
-                break
-    return found
+def _comparison_test(kinds: Kinds, term: Comparison) -> Test:
+    info = _one_property(kinds, term)
+    if info is not None:
+        return _property_test(term, info)
+    owners = _owners(kinds, term)
+    tests = {schema: _first_known([_model_test(term, owner) for owner in found]) for schema, found in owners.items()}
+    if len(tests) == 1:
+        return next(iter(tests.values()))
+
+    def test_by_kind(row: Row) -> bool | None:
+        test = tests.get(kinds.schema_of_row(row))
+        return None if test is None else test(row)
+
+    return test_by_kind
 
 
-def _comparison_test(term: Comparison) -> Test:
-    holders = _holders(term)
-    if holders:
-        return _key_test(term, holders)
-    info = schema_of(term.field.model).fields[term.field.name]
+def _first_known(tests: Sequence[Test]) -> Test:
+    if len(tests) == 1:
+        return tests[0]
+
+    def test_each(row: Row) -> bool | None:
+        return next((known for test in tests if (known := test(row)) is not None), None)
+
+    return test_each
+
+
+def _model_test(term: Comparison, schema: Schema) -> Test:
+    holder = _holder(schema, term.field.name)
+    return _property_test(term, schema.fields[term.field.name]) if holder is None else _key_test(term, *holder)
+
+
+def _property_test(term: Comparison, info: FieldInfo) -> Test:
     node = _property_filter(term, info)
     if node is not None:
         return compile_filter(node)
@@ -331,7 +380,10 @@ def _comparison_test(term: Comparison) -> Test:
         value = row.get(info.property)
         if value is None:
             return None
-        return compare(info.type.decode(value, row.get(info.property + ANNOTATION)), term.value)
+        try:
+            return compare(info.type.decode(value, row.get(info.property + ANNOTATION)), term.value)
+        except (ValueError, ArithmeticError):
+            return None  # what is stored is no such value, or one that has no order, as the decimal NaN
 
     return test_decoded
 
@@ -343,45 +395,40 @@ def _constant_fits(term: Comparison, info: FieldInfo) -> None:
         raise _misfit(term, f"the value {error}; the field is {info.type.name}") from None
 
 
-def _key_test(term: Comparison, holders: Sequence[tuple[Template, str]]) -> Test:
+def _key_test(term: Comparison, template: Template, member: str) -> Test:
     """A field that a key holds compares as the key does: text by its stored form, in UTF-16 order."""
     field, value = term.field.name, term.value
-    form = holders[0][0].full_format(field)
+    form = template.full_format(field)
     assert form is not None
     if term.op is None:
         if not form.free:
             raise _misfit(term, "startswith() is for text")
-        starts = [(template, member, template.prefix_text(field, value)) for template, member in holders]
+        start = template.prefix_text(field, value)
 
         def test_start(row: Row) -> bool | None:
-            for template, member, start in starts:
-                text = template.stored_text(row[member], field)
-                if text is not None:
-                    return text.startswith(start)
-            return None
+            text = template.stored_text(row[member], field)
+            return None if text is None else text.startswith(start)
 
         return test_start
     compare = _TESTS[term.op]
     try:
         if form.free:
-            wanted = [(t, m, utf16_key(t.value_text(field, value))) for t, m in holders]
+            bound: Any = utf16_key(template.value_text(field, value))
         else:
             if not outside(form, value):
                 form.to_text(value)  # only to refuse what is of another type
-            wanted = [(t, m, _plain(value)) for t, m in holders]
+            bound = _plain(value)
     except ValueError as error:
         raise _misfit(term, str(error)) from None
 
     def test_value(row: Row) -> bool | None:
-        for template, member, bound in wanted:
-            text = template.stored_text(row[member], field)
-            if text is None:
-                continue
-            try:
-                return compare(utf16_key(text) if form.free else _plain(form.from_text(text)), bound)
-            except (ValueError, OverflowError):
-                return None  # a key of another program that only looks like one of ours
-        return None
+        text = template.stored_text(row[member], field)
+        if text is None:
+            return None
+        try:
+            return compare(utf16_key(text) if form.free else _plain(form.from_text(text)), bound)
+        except (ValueError, OverflowError):
+            return None  # a key of another program that only looks like one of ours
 
     return test_value
 

@@ -115,7 +115,7 @@ def _encode_str(value: Any) -> str:
     fault = check_text(value)
     if fault:
         raise ValueError(f"{fault}, which cannot be stored")
-    return str(value)
+    return str.__str__(value)  # the text itself, whatever a subclass makes of str()
 
 
 def _decode_str(value: Any, annotation: str | None) -> str:

@@ -4,6 +4,8 @@ Queries: an immutable description of what to read, and the stages of reading it.
     plan -> pages of rows -> kind -> upgrade -> decode -> residual conditions
 """
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -24,6 +26,8 @@ __all__ = ["TURN", "Select"]
 
 E = TypeVar("E")
 
+_FIRST_PART = 4
+_PART_SECONDS = 0.002  # longer than this no part shall keep the event loop
 TURN = 250  # entities read before other tasks get a turn: a millisecond or two
 
 
@@ -91,6 +95,7 @@ class Select(Generic[E]):
             return
         store, stats, table = db.store, db.stats, self._kinds.table
         continuation: str | None = None
+        size_of_part = _FIRST_PART
         while True:
             # Rows can be dropped here, so a small limit does not ask for as few rows when conditions are left over.
             size = MAX_PAGE if left is None or plan.residual else min(left, MAX_PAGE)
@@ -100,13 +105,20 @@ class Select(Generic[E]):
             except Fault as fault:
                 raise translate(fault, f"query of {self._names()}", table) from fault
             stats.rows += len(page.rows)
-            rows = page.rows
-            for test in plan.residual:
-                rows = [row for row in rows if test(row)]
-            for start in range(0, len(rows), TURN):
-                part = rows[start : start + TURN]
+            rows, start = page.rows, 0
+            while start < len(rows):
+                part = rows[start : start + size_of_part]
+                start += len(part)
                 await db.take_turn(len(part))
+                begun = time.perf_counter()
+                for test in plan.residual:
+                    part = [row for row in part if test(row)]
                 entities: list[Any] = load(part)
+                # Rows differ: of some a thousand, of others a few keep the event loop for as long.
+                quick = time.perf_counter() - begun < _PART_SECONDS
+                size_of_part = min(size_of_part * 2, TURN) if quick else max(size_of_part // 2, 1)
+                if not quick:
+                    await asyncio.sleep(0)
                 if left is not None:
                     entities = entities[:left]
                     left -= len(entities)

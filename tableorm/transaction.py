@@ -10,6 +10,8 @@ from .entity import Entity
 from .errors import NotSupported
 from .keys import Key
 from .writes.change import Change, delete_change, insert_change, save_change
+from .writes.encode import encode
+from .writes.plan import PlannedWrite
 
 if TYPE_CHECKING:
     from .database import Database
@@ -24,15 +26,16 @@ class Transaction:
 
     def __init__(self, db: "Database") -> None:
         self._db = db
-        self._changes: list[Change] = []
+        self._count = 0
+        self._writes: list[PlannedWrite] = []
         self._state = "new"
 
     def insert(self, entity: Entity | PropertyBag) -> None:
-        """Insert a new entity when the block ends, as it is then. Raises now if it has no key."""
+        """Insert a new entity, as it is now, when the block ends. Raises what `db.insert` raises of its values."""
         self._add(insert_change(entity))
 
     def save(self, entity: Entity) -> None:
-        """Write what changed since the entity was read, when the block ends. Raises as `db.save`."""
+        """Write what has changed since the entity was read, as it is now, when the block ends. Raises as `db.save`."""
         self._add(save_change(entity))
 
     def delete(self, target: Entity | PropertyBag | Key[Any], *, if_match: str | None = None) -> None:
@@ -42,7 +45,11 @@ class Transaction:
     def _add(self, change: Change) -> None:
         if self._state != "open":
             raise NotSupported(f"the transaction is {self._state}; use it inside `async with db.transaction() as tx:`")
-        self._changes.append(change)
+        # Now: what is changed later in the block belongs to another write.
+        write = encode(change, self._count)
+        self._count += 1
+        if write is not None:
+            self._writes.append(write)
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
@@ -54,5 +61,5 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._state = "closed"
-        if kind is None and self._changes:
-            await self._db.run_changes(self._changes)
+        if kind is None and self._writes:
+            await self._db.run_writes(self._writes)

@@ -12,33 +12,19 @@ Each is one function in one module; they do not call each other, and only `execu
 
 from collections.abc import Sequence
 
-from ..errors import TableOrmError
-from .change import Change
 from .check import check
-from .encode import encode
 from .place import place
-from .plan import PlannedWrite, WritePlan, in_transaction
+from .plan import PlannedWrite, WritePlan
 
 __all__ = ["plan_writes"]
 
 
-def plan_writes(changes: Sequence[Change], *, transaction: bool = False) -> WritePlan | None:
+def plan_writes(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> WritePlan:
     """
-    Take changes through the stages up to a plan; None if nothing is to be sent.
+    Take encoded changes through the remaining stages.
 
     Raises:
-        EncodeError: A value does not fit its field.
         LimitExceeded: A limit of the service would be passed.
         TransactionFailed: The like in a transaction, or its changes do not fit together; `index` counts the changes.
     """
-    writes: list[PlannedWrite] = []
-    for index, change in enumerate(changes):
-        try:
-            write = encode(change, index)
-        except TableOrmError as error:
-            if transaction:
-                raise in_transaction(change, index, error) from error
-            raise
-        if write is not None:
-            writes.append(write)
-    return check(place(writes), transaction=transaction) if writes else None
+    return check(place(writes), transaction=transaction)

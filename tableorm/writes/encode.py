@@ -101,7 +101,12 @@ def _keep_spelling(schema: Schema, row: Row, before: Row) -> None:
             value, read = info.type.decode(new, annotation), info.type.decode(old, before_annotation)
         except (ValueError, TypeError):
             continue  # what was stored does not fit the field: the new value replaces it
-        if value == read and type(value) is type(read) and str(value) == str(read):
+        if info.type.json_text:
+            # By what would be written: equality may leave out a part of the value.
+            same = info.type.encode(read) == new
+        else:
+            same = value == read and type(value) is type(read) and str(value) == str(read)
+        if same:
             row[name] = old
             if before_annotation is None:
                 row.pop(name + ANNOTATION, None)
@@ -111,6 +116,8 @@ def _keep_spelling(schema: Schema, row: Row, before: Row) -> None:
 
 def _keep_kind(row: Row, before: Row) -> None:
     """A row that a newer program wrote keeps its version: what this one does not know must not look older."""
-    for name in (ENTITY_TYPE, ENTITY_VERSION):
-        if name in before and stored_version(before) > stored_version(row):
-            row[name] = before[name]
+    if stored_version(before) > stored_version(row):
+        for name in (ENTITY_TYPE, ENTITY_VERSION):
+            for member in (name, name + ANNOTATION):
+                if member in before:
+                    row[member] = before[member]

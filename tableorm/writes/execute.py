@@ -56,8 +56,8 @@ def _applied(write: PlannedWrite, etag: str | None) -> None:
     if isinstance(subject, Entity):
         own = subject.__dict__
         own.pop("_upgraded", None)
-        own.pop("_extra", None)
         if write.after is None or etag is None:
+            _ = subject.extra  # what the model does not know stays with the entity, should it be inserted again
             own.pop("_row", None)
             return
         row = write.after

@@ -12,6 +12,7 @@ import attrs
 import pytest
 
 from tableorm import Entity, Int32, Mapped, ModelError, TableOrmError, field
+from tableorm.declare import concrete
 from tableorm.protocol.edm import Edm
 
 T = TypeVar("T")
@@ -193,12 +194,30 @@ def test_kind_of_a_model() -> None:
 
     class Chosen(Entity, table="T1x", partition_key="p", row_key="r", kind="chosen", version=3): ...
 
-    class Nothing(Entity, table="T1x", partition_key="p", row_key="r", kind=None, version=3): ...
+    class Nothing(Entity, table="T1x", partition_key="p", row_key="r", kind=None): ...
 
     assert Named.__schema__.kind_properties == {"EntityType": "Named"}
     assert Chosen.__schema__.kind_properties == {"EntityType": "chosen:3"}
     assert Nothing.__schema__.kind_properties == {}
     assert (Named.kind, Chosen.kind, Nothing.kind) == ("Named", "chosen", None)
+    with pytest.raises(ModelError, match="version=2 is refused with kind=None"):
+        type("Old", (Entity,), {}, table="T1x", partition_key="p", row_key="r", kind=None, version=2)
+
+
+def test_a_class_declared_again_replaces_the_one_before() -> None:
+    """As in a notebook: the family has the newer one only, also where keys tell kinds."""
+
+    def declare() -> type[Entity]:
+        class Again(Family, kind="AGAIN"): ...
+
+        return Again
+
+    class Family(Entity, table="T1x", partition_key="p", row_key="{kind}_{x}", abstract=True, discriminator="row_key"):
+        x: Mapped[str]
+
+    kept = [declare(), declare()]
+
+    assert [schema.model for schema in concrete(Family.__schema__)] == kept[1:]
 
 
 # Names

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import apsw
+import msgspec
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_key, check_table_name
@@ -22,7 +23,7 @@ from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery
 from . import catalog, writes
 from .blobs import Blobs
 from .catalog import Catalog, Table, key_of
-from .faults import OpenError, busy, fault_from, is_missing_table, read_only, table_not_found
+from .faults import OpenError, busy, damaged_row, fault_from, is_missing_table, read_only, table_not_found
 from .files import Files, after_fork, open_file, open_memory
 from .pump import Pump
 from .queues import Queues
@@ -177,7 +178,10 @@ class Engine:
             check_key("PartitionKey", partition_key)
             check_key("RowKey", row_key)
             raise Fault(*_NOT_FOUND)
-        row = writes.decode(body)
+        try:
+            row = writes.decode(body)
+        except msgspec.DecodeError as error:
+            raise damaged_row(self._name, error) from error
         await self._let_others_run(_ROW_SECONDS)
         return row if select is None else project(row, select)
 
@@ -255,6 +259,9 @@ class Engine:
         state, self._open = self._open, None
         if state is not None:
             self._why_not = "was opened before this process was forked; open a database of its own in the child"
+            if state.files.turnstile is not None:
+                # Not a lock of SQLite's: held open here, it would stay locked when the parent dies inside.
+                state.files.turnstile.close()
             # One reference too many: SQLite shall not close, and thereby tidy up, the parent's file at the child's end.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(state.files))
 
@@ -306,6 +313,8 @@ class Engine:
                 return read(self._state())
             except apsw.Error as again:
                 error = again
+            except msgspec.DecodeError as damage:
+                raise damaged_row(self._name, damage) from damage
 
 
 _TABLE_EXISTS = Code.TABLE_EXISTS, "The table specified already exists."

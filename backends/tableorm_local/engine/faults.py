@@ -13,6 +13,7 @@ __all__ = [
     "OpenError",
     "Reason",
     "busy",
+    "damaged_row",
     "fault_from",
     "is_missing_table",
     "open_error_from",
@@ -92,6 +93,11 @@ def busy(name: str) -> Fault:
         f"{name}: another process holds the write lock and did not give it back in time; try again, or open with a "
         "longer `timeout`.",
     )
+
+
+def damaged_row(name: str, error: Exception) -> Fault:
+    """A stored row is not what was written."""
+    return Fault(Code.INTERNAL_ERROR, f"{name} is damaged: a stored row cannot be read ({error}); restore a backup.")
 
 
 def read_only(name: str) -> Fault:
