@@ -89,7 +89,7 @@ def _from_json(model: str, info: FieldInfo, value: Any) -> Any:
     # What is stored as it is, is a value of the field already; in a list[date] each date can still be text.
     converted: Any = value
     problem = _misfit(info, value)
-    if problem is not None:
+    if problem is not None and not (annotation is float and type(value) is int):  # no float holds it
         try:
             converted = msgspec.convert(value, info.type.annotation, str_keys=True)
             problem = _misfit(info, converted)
