@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -45,8 +46,8 @@ async def test_a_damaged_row_is_named_as_damage(tmp_path: Path) -> None:
     for name in ("a", "b"):
         await engine.write("Things", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": name}))
     await engine.close()
-    with apsw.Connection(str(path)) as connection:
-        connection.execute("UPDATE t1 SET body = x'7b22' WHERE key = x'700061'")
+    connection: Any = apsw.Connection(str(path))
+    connection.execute("UPDATE t1 SET body = x'7b22' WHERE key = x'700061'")
     connection.close()
 
     await engine.open()
