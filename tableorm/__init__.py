@@ -13,8 +13,9 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
 """
 
 from .bag import PropertyBag
+from .connection import Stats
 from .convert import from_dict, to_dict
-from .database import Database, Stats
+from .database import Database
 from .entity import Entity
 from .errors import (
     AccessDenied,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
+from .connection import TURN
 from .errors import ModelError
 from .expressions import Expression
 from .kinds import Kinds
@@ -20,15 +21,14 @@ from .protocol.limits import MAX_PAGE
 from .translate import translate
 
 if TYPE_CHECKING:
-    from .database import Database
+    from .connection import Connection
 
-__all__ = ["TURN", "Select"]
+__all__ = ["Select"]
 
 E = TypeVar("E")
 
 _FIRST_PART = 4
 _PART_SECONDS = 0.002  # longer than this no part shall keep the event loop
-TURN = 250  # entities read before other tasks get a turn: a millisecond or two
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -39,7 +39,7 @@ class Select(Generic[E]):
     Made by `db.select(Model)`.
     """
 
-    _db: "Database"
+    _db: "Connection"
     _kinds: Kinds
     _where: tuple[Expression, ...] = ()
     _limit: int | None = None
@@ -90,10 +90,10 @@ class Select(Generic[E]):
 
     async def _run(self, plan: QueryPlan) -> AsyncIterator[E]:
         db, load, left = self._db, self._kinds.load_all, self._limit
-        db.check_usable()
+        store = db.usable()
         if plan.access is None or left == 0:
             return
-        store, stats, table = db.store, db.stats, self._kinds.table
+        stats, table = db.stats, self._kinds.table
         continuation: str | None = None
         size_of_part = _FIRST_PART
         while True:

@@ -218,6 +218,8 @@ def test_interrupt(tmp_path: Path) -> None:
     code = HELLO.replace('print("hello", args.name)', 'print("hello", flush=True); import time; time.sleep(60)')
     path = plugin(tmp_path, "hello", "hello = hello:HELLO", code)
     environment = {**os.environ, "PYTHONPATH": str(path)}
+    # A shell's background job ignores the signal, and so would its children; what has a handler here has none there.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         [COMMAND, "hello", "you"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

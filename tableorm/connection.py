@@ -1,0 +1,217 @@
+"""
+The life of a database: its stores, opened once and in one event loop, and its tables.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self, TypeVar
+
+import attrs
+
+from .declare import concrete
+from .entity import Entity, schema_of
+from .errors import NotSupported, TableNotFound
+from .protocol.codes import Code, Fault
+from .protocol.limits import check_table_name
+from .stores import Backend, BlobStore, QueueStore, TableStore
+from .translate import translate
+
+__all__ = ["TURN", "Connection", "Stats"]
+
+S = TypeVar("S", QueueStore, BlobStore)
+
+TURN = 250  # entities read before other tasks get a turn: a millisecond or two
+
+
+@attrs.define
+class Stats:
+    """
+    What a database has sent and received since it was opened.
+
+    Args:
+        requests: Requests to the store; a transaction is one.
+        rows: Rows read.
+        operations: Rows written or deleted.
+    """
+
+    requests: int = 0
+    rows: int = 0
+    operations: int = 0
+
+    def snapshot(self) -> "Stats":
+        """A copy that stays as it is."""
+        return attrs.evolve(self)
+
+
+class Connection:
+    """
+    The stores of a database, and what it sends: what reading and writing are built on.
+    """
+
+    def __init__(self, backend: Backend, *, queues: Backend | None = None, blobs: Backend | None = None) -> None:
+        self.backend = backend
+        self._queues, self._blobs = queues or backend, blobs or backend
+        self.stats = Stats()
+        self._store: TableStore | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._since_turn = 0
+
+    # Life
+
+    async def open(self) -> Self:
+        """
+        Open the database.
+
+        Raises:
+            NotSupported: The file is another program's, or newer than this version.
+            AccessDenied: It may not be read.
+            Unavailable: It cannot be reached.
+        """
+        if self._store is not None:
+            raise NotSupported("the database is open already; open it once and share it")
+        async with AsyncExitStack() as opened:
+            for backend in self._backends():
+                await backend.open()
+                opened.push_async_callback(backend.close)
+            opened.pop_all()
+        self._store, self._loop = self.backend.tables, asyncio.get_running_loop()
+        return self
+
+    async def close(self) -> None:
+        """Finish what was begun and release everything. Idempotent; a closed database refuses every other call."""
+        if self._store is not None:
+            self._store = None
+            async with AsyncExitStack() as closing:
+                for backend in self._backends():
+                    closing.push_async_callback(backend.close)
+
+    def _backends(self) -> list[Backend]:
+        return list({id(each): each for each in (self.backend, self._queues, self._blobs)}.values())
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def store(self) -> TableStore:
+        """The tables themselves, below the mapper."""
+        if self._store is None:
+            raise NotSupported("the database is not open; use `async with connect(url) as db`")
+        return self._store
+
+    @property
+    def queues(self) -> QueueStore:
+        """
+        The queues.
+
+        Raises:
+            NotSupported: There are none; the message names the argument of `connect` that says where they are.
+        """
+        _ = self.store
+        return _given(self._queues.queues, "queues")
+
+    @property
+    def blobs(self) -> BlobStore:
+        """
+        The blobs.
+
+        Raises:
+            NotSupported: There are none; the message names the argument of `connect` that says where they are.
+        """
+        _ = self.store
+        return _given(self._blobs.blobs, "blobs")
+
+    def usable(self) -> TableStore:
+        """
+        The tables, for use now.
+
+        Raises:
+            NotSupported: The database is not open, or was opened in another event loop.
+        """
+        if asyncio.get_running_loop() is not self._loop and self._loop is not None:
+            raise NotSupported("the database was opened in another event loop; open one in each loop that uses it")
+        return self.store
+
+    async def take_turn(self, entities: int) -> None:
+        """
+        Let other tasks run now and then: an embedded store answers without waiting, so that a task that reads in a loop
+        would otherwise keep the event loop to itself.
+        """
+        self._since_turn += entities
+        if self._since_turn >= TURN:
+            self._since_turn = 0
+            await asyncio.sleep(0)
+
+    async def ping(self) -> None:
+        """
+        Ask the store for something small.
+
+        Raises:
+            Unavailable: It does not answer.
+        """
+        await self.tables()
+
+    # Tables
+
+    async def create_tables(self, *models: type[Entity]) -> None:
+        """
+        Create the tables of these models, where they do not exist yet.
+
+        Raises:
+            AccessDenied: Not permitted.
+        """
+        store = self.usable()
+        names = dict.fromkeys(s.table_name() for m in models for s in (concrete(schema_of(m)) or [schema_of(m)]))
+        for name in names:
+            self.stats.requests += 1
+            try:
+                await store.create_table(name)
+            except Fault as fault:
+                if fault.code != Code.TABLE_EXISTS:
+                    raise translate(fault, f"creation of table {name}", name) from fault
+
+    async def tables(self) -> list[str]:
+        """Names of all tables, in order."""
+        self.stats.requests += 1
+        store = self.usable()
+        try:
+            return await store.list_tables()
+        except Fault as fault:
+            raise translate(fault, "list of tables", "") from fault
+
+    async def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
+        """
+        Delete a table and all of its rows.
+
+        Args:
+            name: Name of the table.
+            missing_ok: Say nothing if there is none.
+
+        Raises:
+            TableNotFound: There is none.
+        """
+        store = self.usable()
+        self.stats.requests += 1
+        try:
+            check_table_name(name)
+            await store.delete_table(name)
+        except Fault as fault:
+            if fault.code == Code.RESOURCE_NOT_FOUND:
+                if missing_ok:
+                    return
+                raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from fault
+            raise translate(fault, f"deletion of table {name!r}", name) from fault
+
+
+def _given(store: S | None, argument: str) -> S:
+    if store is None:
+        raise NotSupported(
+            f"this database has no {argument}; say where they are: connect(url, {argument}=...), for example "
+            f'{argument}="local:./{argument}.tables"'
+        )
+    return store

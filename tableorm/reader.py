@@ -1,0 +1,154 @@
+"""
+Reading: points by key, and queries.
+"""
+
+import asyncio
+from typing import Any, TypeVar, overload
+
+from .bag import PropertyBag
+from .connection import TURN, Connection
+from .entity import Entity, schema_of
+from .errors import EntityNotFound, ModelError, WrongKind
+from .keys import Key
+from .kinds import Kinds, describe_kind
+from .protocol.codes import Code, Fault
+from .query import Select
+from .schema import Schema
+from .stores import Backend
+from .translate import translate
+
+__all__ = ["Reader"]
+
+E = TypeVar("E", bound=Entity)
+M = TypeVar("M", bound=Entity | PropertyBag)
+A = TypeVar("A", bound=Entity | PropertyBag)
+B = TypeVar("B", bound=Entity | PropertyBag)
+C = TypeVar("C", bound=Entity | PropertyBag)
+D = TypeVar("D", bound=Entity | PropertyBag)
+
+
+class Reader(Connection):
+    """
+    What of a database reads.
+    """
+
+    def __init__(self, backend: Backend, *, queues: Backend | None = None, blobs: Backend | None = None) -> None:
+        super().__init__(backend, queues=queues, blobs=blobs)
+        self._kinds: dict[type[Any], Kinds] = {}
+
+    @overload
+    async def get(self, target: type[E], /, **fields: Any) -> E: ...
+    @overload
+    async def get(self, target: Key[M], /) -> M: ...
+    async def get(self, target: Any, /, **fields: Any) -> Any:
+        """
+        Read one entity by its key: a point query.
+
+        Args:
+            target: A model, with its key fields; or a `Key`.
+            fields: The key fields.
+
+        Raises:
+            EntityNotFound: There is none.
+            WrongKind: The row is of another kind.
+            TemplateError: A key field is missing, unknown, or does not fit.
+            DecodeError: The row does not fit the model.
+
+        Source: Table service REST, "Query Entities", addressed by PartitionKey and RowKey.
+        """
+        entity = await self._point(target, fields)
+        if entity is None:
+            raise self._not_found(target, fields)
+        return entity
+
+    @overload
+    async def get_or_none(self, target: type[E], /, **fields: Any) -> E | None: ...
+    @overload
+    async def get_or_none(self, target: Key[M], /) -> M | None: ...
+    async def get_or_none(self, target: Any, /, **fields: Any) -> Any:
+        """As `get`, but None if there is no such row."""
+        return await self._point(target, fields)
+
+    async def _point(self, target: Any, fields: dict[str, Any]) -> Any:
+        store = self.usable()
+        model: Any
+        if isinstance(target, Key):
+            if fields:
+                raise ModelError(f"{target!r} is a key already; give it without fields")
+            key = _any_key(target)
+            table, partition_key, row_key, model = key.table, key.partition_key, key.row_key, key.model
+        else:
+            schema: Schema = getattr(target, "__schema__", None) or schema_of(target)
+            if fields.keys() != schema.key_names or schema.abstract:
+                self._refuse_fields(schema, fields)
+            partition_key, row_key = schema.make_keys(fields)
+            table, model = schema.table_name(), target
+        self.stats.requests += 1
+        try:
+            row = await store.get(table, partition_key, row_key)
+        except Fault as fault:
+            if fault.code == Code.RESOURCE_NOT_FOUND:
+                return None
+            raise translate(fault, f"get of {model.__name__} ({partition_key!r}, {row_key!r})", table) from fault
+        self.stats.rows += 1
+        self._since_turn += 1
+        if self._since_turn >= TURN:  # as take_turn, without a call
+            self._since_turn = 0
+            await asyncio.sleep(0)
+        if model is PropertyBag:
+            return PropertyBag.of_row(table, row)
+        entity = self._kinds_of(model).load(row)
+        if entity is None:
+            raise WrongKind(
+                f"the row ({partition_key!r}, {row_key!r}) in table {table} is no {model.__name__}: it has "
+                f"{describe_kind(row)}; read it with PropertyBag.key({table!r}, {partition_key!r}, {row_key!r})",
+                (partition_key, row_key),
+                row.get("EntityType"),
+            )
+        return entity
+
+    @staticmethod
+    def _not_found(target: Any, fields: dict[str, Any]) -> EntityNotFound:
+        key = _any_key(target) if isinstance(target, Key) else schema_of(target).key(fields)
+        return EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
+
+    @staticmethod
+    def _refuse_fields(schema: Schema, fields: dict[str, Any]) -> None:
+        if schema.abstract:
+            raise ModelError(f"{schema.name} is abstract: get one of its concrete classes, or give a Key")
+        schema.key(fields)  # raises, and says which field is missing or unknown
+
+    def _kinds_of(self, model: type[Any]) -> Kinds:
+        kinds = self._kinds.get(model)
+        if kinds is None:
+            kinds = Kinds.of([model])
+            if not schema_of(model).abstract:  # an abstract base can still get more kinds
+                self._kinds[model] = kinds
+        return kinds
+
+    @overload
+    def select(self, model: type[A], /) -> Select[A]: ...
+    @overload
+    def select(self, model: type[A], model2: type[B], /) -> Select[A | B]: ...
+    @overload
+    def select(self, model: type[A], model2: type[B], model3: type[C], /) -> Select[A | B | C]: ...
+    @overload
+    def select(self, model: type[A], model2: type[B], model3: type[C], model4: type[D], /) -> Select[A | B | C | D]: ...
+    def select(self, *models: Any) -> Select[Any]:
+        """
+        A query for entities of these models, which share a table.
+
+        Args:
+            models: One to four classes. An abstract base brings all of its kinds; `PropertyBag` among them brings rows
+                of every other kind as bags.
+
+        Raises:
+            ModelError: They live in different tables.
+        """
+        kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else Kinds.of(models)
+        return Select(self, kinds)
+
+
+def _any_key(key: Any) -> Key[Any]:
+    found: Key[Any] = key
+    return found
