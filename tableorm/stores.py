@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 import attrs
 
-from .protocol.filters import Filter
+from .protocol.edm import Edm
+from .protocol.filters import And, Compare, Constant, Filter, Op
 
 __all__ = [
     "Backend",
@@ -89,6 +90,17 @@ class Bounds:
         """Whether the interval holds one key."""
         return self.lower is not None and self.lower == self.upper and not (self.lower_open or self.upper_open)
 
+    def conditions(self, key: str) -> list[Filter]:
+        """The interval as conditions on `PartitionKey` or `RowKey`; none if it holds every key."""
+        if self.point and self.lower is not None:
+            return [Compare(key, Op.EQ, Constant(Edm.STRING, self.lower))]
+        found: list[Filter] = []
+        if self.lower is not None:
+            found.append(Compare(key, Op.GT if self.lower_open else Op.GE, Constant(Edm.STRING, self.lower)))
+        if self.upper is not None:
+            found.append(Compare(key, Op.LT if self.upper_open else Op.LE, Constant(Edm.STRING, self.upper)))
+        return found
+
 
 @attrs.frozen
 class RowQuery:
@@ -106,6 +118,14 @@ class RowQuery:
     row: Bounds = Bounds()
     where: Filter | None = None
     select: tuple[str, ...] | None = None
+
+    @property
+    def filter(self) -> Filter | None:
+        """All of it as one condition, which is how a service gets it; None if every row satisfies it."""
+        terms = [*self.partition.conditions("PartitionKey"), *self.row.conditions("RowKey")]
+        if self.where is not None:
+            terms += self.where.terms if isinstance(self.where, And) else [self.where]
+        return None if not terms else terms[0] if len(terms) == 1 else And(tuple(terms))
 
 
 @attrs.frozen

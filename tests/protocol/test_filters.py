@@ -25,6 +25,7 @@ from tableorm.protocol.filters import (
     matcher,
     to_odata,
 )
+from tableorm.stores import Bounds, RowQuery
 
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 RANKS = {Edm.BOOLEAN: 0, Edm.DATETIME: 2, Edm.GUID: 3, Edm.BINARY: 4, Edm.STRING: 5}  # numbers: 1
@@ -207,3 +208,18 @@ def test_constants_that_no_type_has(value: Any) -> None:
     """A value without an EDM type, or a naive datetime, makes no literal."""
     with pytest.raises(ValueError):  # noqa: PT011  # each says something else
         constant(value)
+
+
+def test_a_query_as_one_filter() -> None:
+    """Bounds of the keys come first, each as the service spells it; a query of everything has none."""
+    where = Compare("age", Op.GT, constant(30))
+    narrow = RowQuery(Bounds.only("O'Neil"), Bounds("a", "b", lower_open=True), And((where, where)))
+
+    assert RowQuery().filter is None
+    assert RowQuery(where=where).filter == where
+    assert narrow.filter is not None
+    assert to_odata(narrow.filter) == (
+        "PartitionKey eq 'O''Neil' and RowKey gt 'a' and RowKey le 'b' and age gt 30 and age gt 30"
+    )
+    open_end = RowQuery(partition=Bounds(None, "b", upper_open=True)).filter
+    assert open_end is not None and to_odata(open_end) == "PartitionKey lt 'b'"
