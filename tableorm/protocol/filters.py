@@ -28,6 +28,7 @@ from .edm import (
 )
 
 __all__ = [
+    "MAX_DEPTH",
     "And",
     "Compare",
     "Constant",
@@ -35,6 +36,7 @@ __all__ = [
     "Not",
     "Op",
     "Or",
+    "check_depth",
     "compile_filter",
     "constant",
     "matcher",
@@ -43,6 +45,15 @@ __all__ = [
 
 Row = dict[str, Any]
 Test = Callable[[Row], bool | None]
+
+
+MAX_DEPTH = 64
+"""
+Levels of And, Or and Not above a comparison, at most.
+
+The functions here call themselves once per level, and `matcher` makes Python text with as many brackets, of which
+Python reads 200. What people and programs write nests a few levels; And in And is one level once it is parsed.
+"""
 
 
 class Op(StrEnum):
@@ -119,8 +130,41 @@ def constant(value: Value, kind: Edm | None = None) -> Constant:
     return Constant(kind, value)
 
 
+def check_depth(tree: Filter) -> None:
+    """
+    Refuse a tree that nests too deep to be written or compiled; level by level, so that any depth is answered.
+
+    Raises:
+        ValueError: And, Or, Not are nested deeper than `MAX_DEPTH` levels.
+    """
+    level: list[Filter] = [tree]
+    for _ in range(MAX_DEPTH + 1):
+        level = [term for node in level for term in _terms(node)]
+        if not level:
+            return
+    raise ValueError(
+        f"the filter nests And, Or, Not deeper than {MAX_DEPTH} levels; put And in And, or Or in Or, as one"
+    )
+
+
+def _terms(node: Filter) -> tuple[Filter, ...]:
+    match node:
+        case Compare():
+            return ()
+        case Not(term):
+            return (term,)
+        case And(terms) | Or(terms):
+            return terms
+
+
 def to_odata(node: Filter) -> str:
-    """The `$filter` text of a tree."""
+    """
+    The `$filter` text of a tree.
+
+    Raises:
+        ValueError: The tree is too deep, as `check_depth` says.
+    """
+    check_depth(node)
     return _to_odata(node, 0)
 
 
@@ -161,14 +205,23 @@ def _literal(const: Constant) -> str:
             return f"X'{value.hex()}'"
 
 
-@lru_cache(maxsize=256)
 def matcher(node: Filter) -> Callable[[Row], bool]:
     """
     A function that tells whether a row satisfies the tree; unknown is no.
 
     Generated as one expression, so that a row costs a few dictionary look-ups. `not` moves down to the comparisons,
     where unknown makes both a comparison and its negation not hold; above them two values are enough.
+
+    Raises:
+        ValueError: The tree is too deep, as `check_depth` says.
     """
+    # Before the look-up, which hashes the tree level by level.
+    check_depth(node)
+    return _matcher(node)
+
+
+@lru_cache(maxsize=256)
+def _matcher(node: Filter) -> Callable[[Row], bool]:
     names: dict[str, Any] = {}
     text = _expression(node, names, negated=False)
     # Names and values of the filter are variables of the generated text, never part of it.
@@ -201,18 +254,26 @@ def compile_filter(node: Filter) -> Test:
     A function that tells whether a row satisfies the tree: True, False, or None for unknown.
 
     Rows that answer True are the result of a query.
+
+    Raises:
+        ValueError: The tree is too deep, as `check_depth` says.
     """
+    check_depth(node)
+    return _compile(node)
+
+
+def _compile(node: Filter) -> Test:
     if isinstance(node, Compare):
         return _compile_compare(node)
     if isinstance(node, Not):
-        inner = compile_filter(node.term)
+        inner = _compile(node.term)
 
         def negate(row: Row) -> bool | None:
             known = inner(row)
             return None if known is None else not known
 
         return negate
-    terms = tuple(compile_filter(term) for term in node.terms)
+    terms = tuple(_compile(term) for term in node.terms)
     # Three-valued logic: a deciding term wins over an unknown one.
     decides = isinstance(node, Or)
 

@@ -4,6 +4,7 @@ Filters: their OData text, and which rows satisfy them, against an evaluator tha
 
 import datetime as dt
 import math
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from tableorm.protocol.edm import Edm, Value, encode, ticks_from_datetime
 from tableorm.protocol.filters import (
+    MAX_DEPTH,
     And,
     Compare,
     Constant,
@@ -20,6 +22,7 @@ from tableorm.protocol.filters import (
     Not,
     Op,
     Or,
+    check_depth,
     compile_filter,
     constant,
     matcher,
@@ -201,6 +204,34 @@ def test_many_terms() -> None:
     assert matcher(node)(row_of({}, "999"))
     assert compile_filter(node)(row_of({}, "1000")) is False
     assert to_odata(node).count(" or ") == 999
+
+
+def nested(levels: int) -> Filter:
+    """A tree of that many levels, each with brackets of its own in every form."""
+    tree: Filter = compare("RowKey", Op.EQ, "r")
+    for level in range(levels):
+        tree = (Not(tree), And((A, tree)), Or((tree, B)))[level % 3]
+    return tree
+
+
+def test_the_deepest_tree() -> None:
+    """A tree of as many levels as are allowed is written and compiled, also with a thousand terms at the bottom."""
+    row = row_of({"a": (1, Edm.INT32)}, "r")
+    wide = Or(tuple(compare("RowKey", Op.EQ, str(number)) for number in range(1000)))
+    tree = And((nested(MAX_DEPTH - 1), Or((wide, A))))
+
+    check_depth(tree)
+    assert to_odata(tree).count("not (") == MAX_DEPTH // 3
+    assert matcher(tree)(row) is (compile_filter(tree)(row) is True)
+    assert compile_filter(tree)(row) is evaluate(tree, {"a": (1, Edm.INT32), "RowKey": ("r", Edm.STRING)})
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 100_000])
+@pytest.mark.parametrize("use", [check_depth, to_odata, matcher, compile_filter])
+def test_a_tree_that_is_too_deep(levels: int, use: Callable[[Filter], object]) -> None:
+    """One level more is refused with the limit, and so is any number of them."""
+    with pytest.raises(ValueError, match=f"deeper than {MAX_DEPTH} levels"):
+        use(And((A, nested(levels - 1))))
 
 
 @pytest.mark.parametrize("value", [None, [1], dt.date(2024, 1, 1), dt.datetime(2024, 1, 1)])  # noqa: DTZ001
