@@ -1,0 +1,211 @@
+"""
+The words, literals and parentheses of `$filter` text, each with its position.
+
+Source: REST, "Querying tables and entities"; OData 2.0, "URI conventions", for the forms of literals.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from uuid import UUID
+
+import attrs
+
+from .edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Edm, check_text, ticks_from_text
+from .filters import Constant
+
+__all__ = ["PREFIXES", "FilterSyntaxError", "Kind", "Token", "tokens"]
+
+_SHOWN = 30  # characters of the text that an error shows before and after the place
+
+
+class FilterSyntaxError(ValueError):
+    """
+    Filter text that cannot be read, or whose parameters do not fit.
+
+    Args:
+        text: The filter.
+        position: Where in it: the offset of a character, or the text's length for its end.
+        problem: What is wrong there, and the remedy if there is one.
+        unsupported: Whether it is a function call, which OData has: the service answers NotImplemented to it, and
+            InvalidInput to everything else.
+    """
+
+    def __init__(self, text: str, position: int, problem: str, unsupported: bool = False) -> None:  # noqa: FBT001, FBT002
+        super().__init__(text, position, problem, unsupported)
+        self.text, self.position, self.problem, self.unsupported = text, position, problem, unsupported
+
+    def __str__(self) -> str:
+        start, end = max(self.position - _SHOWN, 0), self.position + _SHOWN
+        before = ("..." if start else "") + self.text[start : self.position]
+        after = self.text[self.position : end] + ("..." if end < len(self.text) else "")
+        return f"filter at position {self.position}: {self.problem}: {_one_line(before)}>>>{_one_line(after)}"
+
+
+def _one_line(text: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+class Kind(StrEnum):
+    """What a token is. `and`, `or`, `not` and the comparisons are names: their place tells."""
+
+    OPEN = "("
+    CLOSE = ")"
+    NAME = "name"
+    LITERAL = "literal"
+    PLACEHOLDER = "{}"
+    END = "end"
+
+
+@attrs.frozen
+class Token:
+    """A token of a text: what is written at `position`; a literal's value."""
+
+    kind: Kind
+    text: str
+    position: int
+    constant: Constant | None = None
+
+
+PREFIXES = ("datetime", "guid", "binary", "X")
+"""What stands before the quote of a literal that is not text."""
+
+# Possessive repetitions (`*+`): a literal without its last quote fails at once instead of being tried at every length.
+_TOKEN = re.compile(
+    rf"""
+    (?P<space>\s*+)
+    (?: (?P<open>\() | (?P<close>\)) | (?P<placeholder>\{{\}})
+      | (?P<prefix>{"|".join(PREFIXES)})'(?P<content>[^']*+)'
+      | '(?P<string>(?:[^']|'')*+)'
+      | (?P<infinity>-INF)(?!\w)
+      | (?P<integer>-?[0-9]++)(?P<fraction>(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+)(?P<suffix>\w*+)
+      | (?P<name>[^\W\d]\w*+)
+      | (?P<end>\Z)
+    )
+    """,
+    re.VERBOSE,
+)
+_SPACE = re.compile(r"\s*+")
+_SOLID = (Kind.NAME, Kind.LITERAL, Kind.PLACEHOLDER)
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """
+    The tokens of `text`, the last of which is its end.
+
+    Raises:
+        FilterSyntaxError: What comes next is no token.
+    """
+    position, before = 0, Kind.OPEN
+    while before is not Kind.END:
+        found = _TOKEN.match(text, position)
+        if found is None:
+            raise _unknown(text, position)
+        token = _token(text, found)
+        # Names and literals stand apart from each other; a parenthesis needs no space.
+        if token.position == position and before in _SOLID and token.kind in _SOLID:
+            raise FilterSyntaxError(text, position, "a space is missing")
+        yield token
+        position, before = found.end(), token.kind
+
+
+def _unknown(text: str, position: int) -> FilterSyntaxError:
+    space = _SPACE.match(text, position)
+    position = space.end() if space else position
+    char = text[position]
+    if char == "'":
+        problem = "text without its closing quote; a quote inside of text is written twice"
+    elif char == '"':
+        problem = "text stands in single quotes"
+    elif char in "=<>!&|":
+        problem = f"{char!r} is no operator; write eq, ne, gt, ge, lt, le, and, or, not"
+    elif char in "{}":
+        problem = "a placeholder is written {}, without a name or a number"
+    else:
+        problem = f"{char!r} has no meaning in a filter; text stands in single quotes"
+    return FilterSyntaxError(text, position, problem)
+
+
+_WORDS = {
+    "true": Constant(Edm.BOOLEAN, value=True),
+    "false": Constant(Edm.BOOLEAN, value=False),
+    "NaN": Constant(Edm.DOUBLE, math.nan),
+    "INF": Constant(Edm.DOUBLE, math.inf),
+}
+
+
+def _token(text: str, found: re.Match[str]) -> Token:
+    position = found.end("space")
+    word = text[position : found.end()]
+    match found.lastgroup:
+        case "open":
+            return Token(Kind.OPEN, word, position)
+        case "close":
+            return Token(Kind.CLOSE, word, position)
+        case "placeholder":
+            return Token(Kind.PLACEHOLDER, word, position)
+        case "end":
+            return Token(Kind.END, word, position)
+        case "name" if word not in _WORDS:
+            return Token(Kind.NAME, word, position)
+        case "name":
+            constant = _WORDS[word]
+        case "infinity":
+            constant = Constant(Edm.DOUBLE, -math.inf)
+        case _:
+            try:
+                constant = _literal(found)
+            except ValueError as error:
+                raise FilterSyntaxError(text, position, str(error)) from None
+    return Token(Kind.LITERAL, word, position, constant)
+
+
+def _literal(found: re.Match[str]) -> Constant:
+    """The value of a literal; ValueError says what is wrong with it."""
+    match found.lastgroup, found["prefix"]:
+        case "string", _:
+            value = found["string"].replace("''", "'")
+            fault = check_text(value)
+            if fault:
+                raise ValueError(f"the text {fault}")
+            return Constant(Edm.STRING, value)
+        case _, "datetime":
+            try:
+                return Constant(Edm.DATETIME, ticks_from_text(found["content"]))
+            except ValueError as error:
+                raise ValueError(f"not a DateTime: {error}") from None
+        case _, "guid":
+            if not _GUID.fullmatch(found["content"]):
+                raise ValueError("not a guid such as guid'c9da6455-213d-42c9-9a79-3e9149a57833'")
+            return Constant(Edm.GUID, UUID(found["content"]))
+        case _, "X" | "binary":
+            if not _HEX.fullmatch(found["content"]):
+                raise ValueError("not pairs of hexadecimal digits such as X'00ff'")
+            return Constant(Edm.BINARY, bytes.fromhex(found["content"]))
+        case _:
+            return _number(found["integer"], found["fraction"], found["suffix"])
+
+
+_GUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2})*+")
+_INT64_DIGITS = 19
+
+
+def _number(integer: str, fraction: str, suffix: str) -> Constant:
+    if suffix in ("d", "D") or (fraction and not suffix):
+        double = float(integer + fraction)
+        if math.isinf(double):
+            raise ValueError("beyond the range of a Double; INF and -INF are infinite")
+        return Constant(Edm.DOUBLE, double)
+    if fraction or suffix not in ("", "l", "L"):
+        raise ValueError(f"not a number: {suffix!r} follows its digits; L makes an Int64 and d a Double")
+    # Python refuses to read thousands of digits, and takes longer than linear for hundreds.
+    digits = integer.lstrip("-").lstrip("0") or "0"
+    value = int(digits) if len(digits) <= _INT64_DIGITS else INT64_MAX + 2
+    value = -value if integer[0] == "-" else value
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError("beyond the range of Int64; write it with a fraction or the suffix d as a Double")
+    # The service wants a suffix beyond Int32, which its own clients leave out: the kinder reading loses nothing.
+    small = INT32_MIN <= value <= INT32_MAX and not suffix
+    return Constant(Edm.INT32 if small else Edm.INT64, value)
