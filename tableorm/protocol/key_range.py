@@ -1,0 +1,124 @@
+"""
+Ranges of rows that a token is for: from one pair of keys to another, as tuples in the service's order.
+
+A query asks for intervals of PartitionKey and of RowKey apart; a range of pairs is up to three of those.
+"""
+
+import attrs
+
+from .edm import Edm, utf16_key
+from .filters import And, Compare, Constant, Filter, Op, Or
+
+__all__ = ["Interval", "KeyInterval", "KeyRange"]
+
+
+@attrs.frozen
+class Interval:
+    """An interval of one key, in UTF-16 order. A bound of None is open; the other bounds belong to it, unless told."""
+
+    lower: str | None = None
+    upper: str | None = None
+    lower_open: bool = False
+    upper_open: bool = False
+
+
+@attrs.frozen
+class KeyInterval:
+    """Rows whose PartitionKey and whose RowKey are each within an interval."""
+
+    partition: Interval = Interval()
+    row: Interval = Interval()
+
+
+@attrs.frozen(kw_only=True)
+class KeyRange:
+    """
+    Rows from `(start_partition, start_row)` to `(end_partition, end_row)`, both included, compared as tuples.
+
+    Args:
+        start_partition: The first PartitionKey, None for no bound.
+        start_row: The first RowKey in it, None for all of its rows. Only together with `start_partition`.
+        end_partition: The last PartitionKey, None for no bound.
+        end_row: The last RowKey in it, None for all of its rows. Only together with `end_partition`.
+
+    Raises:
+        ValueError: A RowKey without its PartitionKey.
+
+    Source: REST, "Create a service SAS", "Restrict access to table entities".
+    """
+
+    start_partition: str | None = None
+    start_row: str | None = None
+    end_partition: str | None = None
+    end_row: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.start_row is not None and self.start_partition is None:
+            raise ValueError(
+                f"a range starts at RowKey {self.start_row!r} of no PartitionKey; give both, or that alone"
+            )
+        if self.end_row is not None and self.end_partition is None:
+            raise ValueError(f"a range ends at RowKey {self.end_row!r} of no PartitionKey; give both, or that alone")
+
+    @property
+    def empty(self) -> bool:
+        """Whether it ends before it starts."""
+        if self.start_partition is None or self.end_partition is None:
+            return False
+        start, end = utf16_key(self.start_partition), utf16_key(self.end_partition)
+        if start != end or self.end_row is None:
+            return start > end
+        return utf16_key(self.start_row or "") > utf16_key(self.end_row)
+
+    def contains(self, partition_key: str, row_key: str) -> bool:
+        """Whether the row is within the range."""
+        partition, row = utf16_key(partition_key), utf16_key(row_key)
+        if self.start_partition is not None:
+            start = utf16_key(self.start_partition)
+            if partition < start or (partition == start and row < utf16_key(self.start_row or "")):
+                return False
+        if self.end_partition is not None:
+            end = utf16_key(self.end_partition)
+            if partition > end or (partition == end and self.end_row is not None and row > utf16_key(self.end_row)):
+                return False
+        return True
+
+    def intervals(self) -> tuple[KeyInterval, ...]:
+        """
+        The range in the order of its keys: the end of its first partition, all of those between, the start of its last.
+
+        None of them if the range is empty; no two have a row in common.
+        """
+        first, last = self.start_partition, self.end_partition
+        start_row, end_row = self.start_row or None, self.end_row
+        if self.empty:
+            return ()
+        if first is not None and first == last:
+            return (KeyInterval(Interval(first, first), Interval(start_row, end_row)),)
+        found: list[KeyInterval] = []
+        if start_row is not None:
+            found.append(KeyInterval(Interval(first, first), Interval(lower=start_row)))
+        found.append(KeyInterval(Interval(first, last, start_row is not None, end_row is not None)))
+        if end_row is not None:
+            found.append(KeyInterval(Interval(last, last), Interval(upper=end_row)))
+        return tuple(found)
+
+    def condition(self) -> Filter | None:
+        """The range as one condition on both keys, None if it holds every row."""
+        found: list[Filter] = []
+        if self.start_partition is not None:
+            found.append(_beyond(Op.GT, Op.GE, self.start_partition, self.start_row))
+        if self.end_partition is not None:
+            found.append(_beyond(Op.LT, Op.LE, self.end_partition, self.end_row))
+        return None if not found else found[0] if len(found) == 1 else And(tuple(found))
+
+
+def _beyond(beyond: Op, at: Op, partition: str, row: str | None) -> Filter:
+    if row is None:
+        return _compare("PartitionKey", at, partition)
+    same = And((_compare("PartitionKey", Op.EQ, partition), _compare("RowKey", at, row)))
+    return Or((_compare("PartitionKey", beyond, partition), same))
+
+
+def _compare(name: str, op: Op, key: str) -> Compare:
+    return Compare(name, op, Constant(Edm.STRING, key))

@@ -1,0 +1,427 @@
+"""
+Shared access signatures: tokens for one table or for an account, how they are signed, and what they allow.
+
+A token is a set of query parameters, which have the same names here. Signing and checking work on the decoded values,
+exactly as they were given: the signature covers the text.
+
+Source: REST, "Create a service SAS", "Create an account SAS".
+"""
+
+import datetime as dt
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from urllib.parse import parse_qsl, quote
+
+import attrs
+
+from .edm import ticks_from_datetime, ticks_from_text
+from .key_range import KeyRange
+from .shared_key import matches, sign
+
+__all__ = [
+    "ACCOUNT_RULES",
+    "TABLE_PERMISSIONS",
+    "Access",
+    "AccessPolicy",
+    "AccountSas",
+    "TableSas",
+    "allows_address",
+    "allows_protocol",
+    "parse_sas",
+    "sign_sas",
+    "time_fault",
+    "under_policy",
+    "verify_sas",
+]
+
+
+class Access(StrEnum):
+    """What a request does, as far as permissions tell requests apart."""
+
+    GET_PROPERTIES = "get service properties"
+    SET_PROPERTIES = "set service properties"
+    GET_STATISTICS = "get service statistics"
+    LIST_TABLES = "list tables"
+    CREATE_TABLE = "create a table"
+    DELETE_TABLE = "delete a table"
+    GET_POLICIES = "get access policies"
+    SET_POLICIES = "set access policies"
+    QUERY = "read entities"
+    INSERT = "insert an entity"
+    UPSERT = "insert or update an entity"
+    UPDATE = "update an entity"
+    DELETE = "delete an entity"
+
+
+TABLE_PERMISSIONS: Mapping[Access, str] = {
+    Access.QUERY: "r",
+    Access.INSERT: "a",
+    Access.UPSERT: "au",
+    Access.UPDATE: "u",
+    Access.DELETE: "d",
+}
+"""
+The letters of `sp` that a table's token needs, all of them; what is not here it never allows.
+
+Source: REST, "Create a service SAS", "Permissions for a table".
+"""
+
+ACCOUNT_RULES: Mapping[Access, tuple[str, tuple[str, ...]]] = {
+    Access.GET_PROPERTIES: ("s", ("r",)),
+    Access.SET_PROPERTIES: ("s", ("w",)),
+    Access.GET_STATISTICS: ("s", ("r",)),
+    Access.LIST_TABLES: ("c", ("l",)),
+    Access.CREATE_TABLE: ("c", ("c", "w")),
+    Access.DELETE_TABLE: ("c", ("d",)),
+    Access.QUERY: ("o", ("r",)),
+    Access.INSERT: ("o", ("a",)),
+    Access.UPSERT: ("o", ("au",)),
+    Access.UPDATE: ("o", ("u",)),
+    Access.DELETE: ("o", ("d",)),
+}
+"""
+The letter of `srt` that an account's token needs, and the letters of `sp`, or others; what is not here it never allows.
+
+Source: REST, "Create an account SAS", "Account SAS permissions by operation".
+"""
+
+# The first version whose table tokens sign their own version. Source: REST, "Versioning for Azure Storage".
+_FIRST_TABLE_VERSION = "2012-02-12"
+_RESOURCE_NAMES_SERVICE = "2015-02-21"
+# Account tokens, `sip` and `spr` came with it.
+_ADDRESS_AND_PROTOCOL = "2015-04-05"
+_ENCRYPTION_SCOPE = "2020-12-06"
+
+# In the order that the service documents.
+_TABLE_LETTERS = "raud"
+_ACCOUNT_LETTERS = "rwdxylacuptfi"
+_SERVICES = "bqtf"
+_RESOURCE_TYPES = "sco"
+_PROTOCOLS = ("https", "https,http")
+
+# Source: REST, "Set Table ACL": 64 characters.
+_MAX_POLICY_ID = 64
+
+_VERSION = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@attrs.frozen(kw_only=True)
+class TableSas:
+    """
+    A token for the rows of one table.
+
+    Args:
+        sv: Version of the service that defines the token, `2019-02-02`.
+        tn: The table's name; its letter case does not count.
+        st: From when it is good, as text: `2024-01-01`, `2024-01-01T00:00Z`, with seconds or up to 7 digits more. None
+            for at once.
+        se: Until when, likewise. Needed unless `si` supplies it.
+        sp: What it allows: letters of `raud`, query, insert (add), update, delete. Needed unless `si` supplies it.
+        si: The table's stored access policy that supplies what the token lacks.
+        sip: The address, or `FIRST-LAST`, that requests come from.
+        spr: `https`, or `https,http` which is the default.
+        spk, srk: The first keys that it gives access to, see `KeyRange`.
+        epk, erk: The last ones.
+
+    Raises:
+        ValueError: A parameter is missing or malformed, or does not go with another; the text names it.
+    """
+
+    sv: str
+    tn: str
+    st: str | None = None
+    se: str | None = None
+    sp: str | None = None
+    si: str | None = None
+    sip: str | None = None
+    spr: str | None = None
+    spk: str | None = None
+    srk: str | None = None
+    epk: str | None = None
+    erk: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        _check(self, _FIRST_TABLE_VERSION)
+        if not self.tn:
+            raise ValueError("tn, the table, is empty")
+        if self.si is None:
+            for name, value in (("sp", self.sp), ("se", self.se)):
+                if value is None:
+                    raise ValueError(f"{name} is missing; give it, or with si the stored access policy that has it")
+        elif len(self.si) > _MAX_POLICY_ID:
+            raise ValueError(f"si {self.si[:20]!r}... has {len(self.si)} characters, {_MAX_POLICY_ID} are allowed")
+        _check_letters("sp", self.sp, _TABLE_LETTERS)
+        if self.sv < _ADDRESS_AND_PROTOCOL and (self.sip is not None or self.spr is not None):
+            raise ValueError(
+                f"sip and spr are not signed in version {self.sv}; they need {_ADDRESS_AND_PROTOCOL} or later"
+            )
+        for row, partition in (("srk", "spk"), ("erk", "epk")):
+            if getattr(self, row) is not None and getattr(self, partition) is None:
+                raise ValueError(f"{row} counts only together with {partition}; give both, or {partition} alone")
+
+    @property
+    def keys(self) -> KeyRange:
+        """The rows that it gives access to."""
+        return KeyRange(start_partition=self.spk, start_row=self.srk, end_partition=self.epk, end_row=self.erk)
+
+    def text(self, account: str) -> str:
+        """The string to sign."""
+        service = "/table" if self.sv >= _RESOURCE_NAMES_SERVICE else ""
+        origin = [self.sip, self.spr] if self.sv >= _ADDRESS_AND_PROTOCOL else []
+        resource = f"{service}/{account}/{self.tn.lower()}"
+        keys = [self.spk, self.srk, self.epk, self.erk]
+        return _lines(self.sp, self.st, self.se, resource, self.si, *origin, self.sv, *keys)
+
+    def allows_table(self, name: str) -> bool:
+        """Whether it is for that table."""
+        return name.lower() == self.tn.lower()
+
+    def allows(self, access: Access) -> bool:
+        """Whether its permissions suffice."""
+        needed = TABLE_PERMISSIONS.get(access)
+        return needed is not None and set(needed) <= set(self.sp or "")
+
+
+@attrs.frozen(kw_only=True)
+class AccountSas:
+    """
+    A token for services of an account.
+
+    Args:
+        sv: Version of the service that defines the token.
+        ss: The services: letters of `bqtf`; `t` is tables.
+        srt: Types of resources: `s` the service, `c` tables, `o` entities.
+        sp: What it allows: letters of `rwdxylacuptfi`, as read, write, delete, list, add, create, update.
+        se: Until when it is good, as for `TableSas`.
+        st: From when, None for at once.
+        sip: The address, or `FIRST-LAST`, that requests come from.
+        spr: `https`, or `https,http` which is the default.
+        ses: An encryption scope, which means nothing to tables and is signed.
+
+    Raises:
+        ValueError: A parameter is missing or malformed; the text names it.
+    """
+
+    sv: str
+    ss: str
+    srt: str
+    sp: str
+    se: str
+    st: str | None = None
+    sip: str | None = None
+    spr: str | None = None
+    ses: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        _check(self, _ADDRESS_AND_PROTOCOL)
+        _check_letters("ss", self.ss, _SERVICES)
+        _check_letters("srt", self.srt, _RESOURCE_TYPES)
+        _check_letters("sp", self.sp, _ACCOUNT_LETTERS)
+        if self.ses is not None and self.sv < _ENCRYPTION_SCOPE:
+            raise ValueError(f"ses is not signed in version {self.sv}; it needs {_ENCRYPTION_SCOPE} or later")
+
+    def text(self, account: str) -> str:
+        """The string to sign, which ends with a line end."""
+        scope = [self.ses] if self.sv >= _ENCRYPTION_SCOPE else []
+        origin = [self.sip, self.spr]
+        return _lines(account, self.sp, self.ss, self.srt, self.st, self.se, *origin, self.sv, *scope, None)
+
+    @property
+    def allows_tables(self) -> bool:
+        """Whether it is for the Table service at all."""
+        return "t" in self.ss
+
+    def allows_type(self, access: Access) -> bool:
+        """Whether it is for the type of resource that the request is about."""
+        return access in ACCOUNT_RULES and ACCOUNT_RULES[access][0] in self.srt
+
+    def allows(self, access: Access) -> bool:
+        """Whether its permissions suffice, resource type apart."""
+        return access in ACCOUNT_RULES and any(set(needed) <= set(self.sp) for needed in ACCOUNT_RULES[access][1])
+
+
+def _lines(*values: str | None) -> str:
+    return "\n".join(value or "" for value in values)
+
+
+def _check(token: TableSas | AccountSas, first_version: str) -> None:
+    for name, value in _values(token).items():
+        # A line end inside of a value could make one string to sign of two different tokens.
+        if found := _CONTROL.search(value):
+            raise ValueError(f"{name} {value!r} has the forbidden character U+{ord(found.group()):04X}")
+    if not _VERSION.fullmatch(token.sv):
+        raise ValueError(f"sv {token.sv!r} is not a version of the service, such as 2019-02-02")
+    if token.sv < first_version:
+        raise ValueError(f"sv {token.sv} is older than {first_version}, the first version of such tokens that is read")
+    for name, moment in (("st", token.st), ("se", token.se)):
+        if moment is not None:
+            _ticks(name, moment)
+    if token.sip is not None:
+        _addresses(token.sip)
+    if token.spr is not None and token.spr not in _PROTOCOLS:
+        raise ValueError(f"spr {token.spr!r} is not one of {' or '.join(map(repr, _PROTOCOLS))}")
+
+
+def _check_letters(name: str, letters: str | None, known: str) -> None:
+    if letters is not None and (not letters or len(set(letters)) < len(letters) or not set(letters) <= set(known)):
+        raise ValueError(f"{name} {letters!r} is not made of the letters {known!r}, each once at most")
+
+
+def _ticks(name: str, text: str) -> int:
+    """The moment that `st` or `se` names; a date alone is its midnight."""
+    try:
+        return ticks_from_text(text if "T" in text else f"{text}T00:00Z")
+    except ValueError:
+        raise ValueError(f"{name} {text!r} is not a moment such as 2024-02-29 or 2024-02-29T12:34:56Z") from None
+
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def _addresses(sip: str) -> tuple[_Address, _Address]:
+    """The first and the last address of `sip`."""
+    first, dash, last = sip.partition("-")
+    try:
+        start = ipaddress.ip_address(first)
+        end = ipaddress.ip_address(last) if dash else start
+    except ValueError:
+        raise ValueError(f"sip {sip!r} is not an address such as 203.0.113.5, or two with a dash between") from None
+    if start.version != end.version or int(start) > int(end):
+        raise ValueError(f"sip {sip!r} does not go from a lower address to a higher one")
+    return start, end
+
+
+def _values(token: TableSas | AccountSas) -> dict[str, str]:
+    """The parameters that a token has."""
+    values: dict[str, str | None] = attrs.asdict(token)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def sign_sas(token: TableSas | AccountSas, account: str, key: bytes) -> str:
+    """
+    The token as a query string, percent-encoded and with its signature, without `?`.
+
+    Raises:
+        ValueError: A token that would be useless or unsafe: it is never good; permissions are not in the service's
+            order; its last key is empty, which the signature does not tell from no limit.
+    """
+    letters = _TABLE_LETTERS if isinstance(token, TableSas) else _ACCOUNT_LETTERS
+    if token.sp is not None and token.sp != "".join(letter for letter in letters if letter in token.sp):
+        raise ValueError(f"sp {token.sp!r} is not in the order {letters!r}, which the service may refuse")
+    if token.st is not None and token.se is not None and _ticks("st", token.st) >= _ticks("se", token.se):
+        raise ValueError(f"the token would expire, se {token.se}, before it is good, st {token.st}")
+    if isinstance(token, TableSas):
+        if token.keys.empty:
+            raise ValueError("the token would be for no row: its last keys, epk and erk, come before spk and srk")
+        if token.erk == "" or (token.epk == "" and token.erk is None):
+            # Whoever holds the token could leave the parameter out.
+            name = "epk" if token.erk is None else "erk"
+            raise ValueError(f"{name} is empty, which a signature does not tell from no limit; end at another key")
+    values = {**_values(token), "sig": sign(key, token.text(account))}
+    return "&".join(f"{name}={quote(value, safe='')}" for name, value in values.items())
+
+
+_TABLE_NAMES = tuple(field.name for field in attrs.fields(TableSas))
+_ACCOUNT_NAMES = tuple(field.name for field in attrs.fields(AccountSas))
+_KEY_NAMES = ("spk", "srk", "epk", "erk")
+
+
+def parse_sas(query: str) -> tuple[TableSas | AccountSas, str]:
+    """
+    The token and its signature in a query string: a token as it is handed out, or the query of a request's URL.
+
+    An empty parameter is an absent one, except for keys, which may be empty. Parameters that belong to no token are
+    left aside.
+
+    Raises:
+        ValueError: A parameter is missing, repeated, malformed, or not one of this type of token. The signature is not
+            in the message.
+    """
+    try:
+        pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise ValueError("the query is not UTF-8 once it is percent-decoded") from None
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in {*_TABLE_NAMES, *_ACCOUNT_NAMES, "sig"}:
+            continue
+        if name in values:
+            raise ValueError(f"{name} is given more than once")
+        values[name] = value
+    values = {name: value for name, value in values.items() if value or name in _KEY_NAMES}
+    signature = values.pop("sig", None)
+    if signature is None:
+        raise ValueError("sig, the signature, is missing")
+    known, needed = (_TABLE_NAMES, ("sv",)) if "tn" in values else (_ACCOUNT_NAMES, ("sv", "ss", "srt", "sp", "se"))
+    kind = "a table's token, which tn makes it" if "tn" in values else "an account's token; one for a table has tn"
+    for name in needed:
+        if name not in values:
+            raise ValueError(f"{name} is missing in {kind}")
+    for name in values:
+        if name not in known:
+            # It is not signed, so that whoever holds the token could leave it out.
+            raise ValueError(f"{name} is no parameter of {kind}")
+    return (TableSas(**values) if "tn" in values else AccountSas(**values)), signature
+
+
+def verify_sas(token: TableSas | AccountSas, signature: str, account: str, keys: Iterable[bytes]) -> bool:
+    """Whether the signature is the token's, made with one of the account's keys; in constant time."""
+    return matches(signature, token.text(account), keys)
+
+
+@attrs.frozen(kw_only=True)
+class AccessPolicy:
+    """A stored access policy of a table: what a token that names it need not have. Empty text is none."""
+
+    start: str | None = None
+    expiry: str | None = None
+    permission: str | None = None
+
+
+def under_policy(token: TableSas, policy: AccessPolicy) -> TableSas:
+    """
+    The token with what its policy supplies, as one that names no policy; verify the signature before.
+
+    Raises:
+        ValueError: Both have the same field, or neither has one that is needed.
+    """
+    given = {"st": token.st, "se": token.se, "sp": token.sp}
+    supplied = {"st": policy.start, "se": policy.expiry, "sp": policy.permission}
+    for name, value in supplied.items():
+        if value and given[name] is not None:
+            raise ValueError(f"{name} stands both in the token and in its stored access policy {token.si!r}")
+    both = {name: given[name] or supplied[name] or None for name in given}
+    return attrs.evolve(token, si=None, st=both["st"], se=both["se"], sp=both["sp"])
+
+
+def time_fault(token: TableSas | AccountSas, now: dt.datetime) -> str | None:
+    """What is wrong with a request that uses the token at `now`, an aware datetime; None within `st` to `se`."""
+    ticks = ticks_from_datetime(now)
+    if token.st is not None and ticks < _ticks("st", token.st):
+        return f"the token is not good before {token.st}"
+    if token.se is not None and ticks >= _ticks("se", token.se):
+        return f"the token expired at {token.se}"
+    return None
+
+
+def allows_protocol(token: TableSas | AccountSas, scheme: str) -> bool:
+    """Whether requests may come by `http` or by `https`."""
+    return scheme in (token.spr or _PROTOCOLS[1]).split(",")
+
+
+def allows_address(token: TableSas | AccountSas, address: str) -> bool:
+    """Whether requests may come from `address`; never from what is no address, if the token names any."""
+    if token.sip is None:
+        return True
+    try:
+        given = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    # A socket for both versions shows the older one in this form.
+    if isinstance(given, ipaddress.IPv6Address) and given.ipv4_mapped:
+        given = given.ipv4_mapped
+    start, end = _addresses(token.sip)
+    return given.version == start.version and int(start) <= int(given) <= int(end)
