@@ -274,7 +274,7 @@ def _tree(text: str, postfix: "list[Compare | Token]") -> Filter:
             if nodes and item.text == nodes[-1].word != "not":
                 nodes[-1].due += 1
             elif len(nodes) == MAX_DEPTH:
-                problem = f"and, or, not are nested deeper than {MAX_DEPTH} levels"
+                problem = f"and, or, not are nested in more than {MAX_DEPTH} levels"
                 raise FilterSyntaxError(text, item.position, problem)
             else:
                 nodes.append(_Node(item.text, 1 if item.text == "not" else 2))

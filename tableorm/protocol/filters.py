@@ -135,7 +135,7 @@ def check_depth(tree: Filter) -> None:
     Refuse a tree that nests too deep to be written or compiled; level by level, so that any depth is answered.
 
     Raises:
-        ValueError: And, Or, Not are nested deeper than `MAX_DEPTH` levels.
+        ValueError: And, Or, Not are nested in more than `MAX_DEPTH` levels.
     """
     level: list[Filter] = [tree]
     for _ in range(MAX_DEPTH + 1):
@@ -143,7 +143,7 @@ def check_depth(tree: Filter) -> None:
         if not level:
             return
     raise ValueError(
-        f"the filter nests And, Or, Not deeper than {MAX_DEPTH} levels; put And in And, or Or in Or, as one"
+        f"The filter nests too deeply: more than {MAX_DEPTH} levels of And, Or, Not; write And in And as one And"
     )
 
 

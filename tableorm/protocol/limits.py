@@ -12,6 +12,7 @@ from typing import Any
 
 from .codes import Code, Fault
 from .edm import ANNOTATION, INT32_MAX, INT32_MIN, SYSTEM_MEMBERS, Edm, check_datetime, check_text, decode, utf16_length
+from .filters import Filter, check_depth
 
 __all__ = [
     "FORBIDDEN_IN_KEYS",
@@ -34,6 +35,7 @@ __all__ = [
     "check_append",
     "check_blob_name",
     "check_container_name",
+    "check_filter",
     "check_key",
     "check_message",
     "check_message_count",
@@ -132,6 +134,19 @@ def check_key(name: str, key: object) -> str:
         shown = key if len(key) <= 60 else key[:60] + "..."
         raise Fault(Code.KEY_OUT_OF_RANGE, f"{name} {shown!r} {fault}.", property=name)
     return key
+
+
+def check_filter(where: Filter) -> None:
+    """
+    Refuse a filter that nests too deeply to be evaluated or sent.
+
+    Raises:
+        Fault: InvalidInput.
+    """
+    try:
+        check_depth(where)
+    except ValueError as error:
+        raise Fault(Code.INVALID_INPUT, f"{error}.") from None
 
 
 def check_property_name(name: str) -> None:

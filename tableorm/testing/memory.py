@@ -23,6 +23,7 @@ from tableorm.protocol.limits import (
     MAX_PAGE,
     MAX_TRANSACTION_BYTES,
     MAX_TRANSACTION_OPERATIONS,
+    check_filter,
     check_key,
     check_row,
     check_table_name,
@@ -87,6 +88,8 @@ class MemoryStore:
         if not 1 <= limit <= MAX_PAGE:
             raise Fault(Code.INVALID_INPUT, f"A page has 1 to {MAX_PAGE} rows (got {limit}).")
         after = None if continuation is None else _position(continuation)
+        if query.where is not None:
+            check_filter(query.where)
         test = compile_filter(query.where) if query.where is not None else None
         found: list[Row] = []
         last: _Key | None = None

@@ -250,6 +250,14 @@ class FilterContract(StoreContract):
 
         assert set(names_of(await everything(store, table, RowQuery(where=where)))) == expected
 
+    async def test_filter_that_nests_too_deeply(self, store: TableStore, table: str) -> None:
+        """A filter of endless depth is refused as a mistake of the caller's, and nothing is exhausted by it."""
+        where = _v(Op.EQ, 7)
+        for _ in range(2000):
+            where = And((Or((where, _v(Op.EQ, 1))), _v(Op.NE, 2)))
+
+        assert (await refusal(store.query(table, RowQuery(where=where)))).code == Code.INVALID_INPUT
+
     async def test_filter_within_bounds(self, store: TableStore, table: str) -> None:
         """Bounds and filter must both hold."""
         await insert(store, table, *(row(str(part), str(each), A=each % 2) for part in range(3) for each in range(6)))

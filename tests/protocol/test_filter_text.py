@@ -314,7 +314,7 @@ def test_depth() -> None:
 
     assert parse_filter(text) == deep
     assert parse_filter(f"({text}) or d") == Or((*deep.terms, D))
-    with pytest.raises(FilterSyntaxError, match=f"deeper than {MAX_DEPTH} levels") as caught:
+    with pytest.raises(FilterSyntaxError, match=f"more than {MAX_DEPTH} levels") as caught:
         parse_filter(f"not ({text})")
     assert caught.value.text[caught.value.position :].startswith(("not", "and", "or"))
 

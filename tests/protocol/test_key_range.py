@@ -78,11 +78,13 @@ def test_intervals() -> None:
     """A range within a partition is one interval; one over several has the ends of the outer ones apart."""
     everything = KeyRange()
     partitions = KeyRange(start_partition="a", end_partition="c")
+    from_the_first_row = KeyRange(start_partition="a", start_row="", end_partition="c")
     within_one = KeyRange(start_partition="a", start_row="1", end_partition="a", end_row="5")
     across = KeyRange(start_partition="a", start_row="1", end_partition="c", end_row="5")
 
     assert everything.intervals() == (KeyInterval(),)
     assert partitions.intervals() == (KeyInterval(Interval("a", "c")),)
+    assert from_the_first_row.intervals() == partitions.intervals()
     assert within_one.intervals() == (KeyInterval(Interval("a", "a"), Interval("1", "5")),)
     assert across.intervals() == (
         KeyInterval(Interval("a", "a"), Interval("1")),

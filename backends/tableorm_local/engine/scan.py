@@ -7,14 +7,13 @@ between slices, no read transaction outlives one, and a page may be continued by
 
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
 from itertools import islice
 from zlib import crc32
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, utf16_key
-from tableorm.protocol.filters import Filter, matcher
-from tableorm.protocol.limits import MAX_PAGE
+from tableorm.protocol.filters import matcher
+from tableorm.protocol.limits import MAX_PAGE, check_filter
 from tableorm.stores import Bounds, Row, RowPage, RowQuery
 
 from .catalog import Table
@@ -103,15 +102,6 @@ def _rows(bounds: Bounds) -> _Interval:
     return low, high
 
 
-def _test_of(where: Filter) -> Callable[[Row], bool]:
-    try:
-        return matcher(where)
-    except (RecursionError, SyntaxError, MemoryError):
-        raise Fault(
-            Code.INVALID_INPUT, "The filter nests too deeply; write `a and b and c` without parentheses."
-        ) from None
-
-
 class PageScan:
     """
     One page under construction.
@@ -123,14 +113,17 @@ class PageScan:
         continuation: Of the page before.
 
     Raises:
-        Fault: InvalidInput: the continuation is malformed or belongs to another table, or a bound is no text.
+        Fault: InvalidInput: the continuation is malformed or belongs to another table, a bound is no text, or the
+            filter nests too deeply.
     """
 
     def __init__(self, query: RowQuery, limit: int, table: str, continuation: str | None) -> None:
         self._limit = limit
         self._table = table
         self._select = query.select
-        self._test = None if query.where is None else _test_of(query.where)
+        if query.where is not None:
+            check_filter(query.where)
+        self._test = None if query.where is None else matcher(query.where)
         self._low, self._high = _partitions(query.partition)
         self._rows: _Interval | None = None
         if query.row != Bounds():
