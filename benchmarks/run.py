@@ -7,14 +7,12 @@ decide.
 
 import asyncio
 import datetime as dt
-import gc
 import importlib
 import random
 import resource
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -25,43 +23,12 @@ import orjson
 
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
+from benchmarks.measure import compare, fill, report, timed
 from benchmarks.model import Flight, flight
+from benchmarks.queries import bench_alternatives, bench_memory, bench_partitions, bench_planning
+from benchmarks.writes import bench_bulk, bench_save
 from tableorm import Database, connect, to_dict
 from tableorm.stores import RowQuery
-
-Run = Callable[[], Awaitable[None]]
-
-
-async def timed(run: Run) -> float:
-    """Seconds of one call."""
-    gc.collect()
-    start = time.perf_counter()
-    await run()
-    return time.perf_counter() - start
-
-
-async def compare(ours: Run, theirs: Run, rounds: int = 5) -> tuple[float, float, float]:
-    """Median seconds of both, and the median of the ratios of neighbouring rounds."""
-    await timed(ours)
-    await timed(theirs)
-    pairs = [(await timed(ours), await timed(theirs)) for _ in range(rounds)]
-    return (
-        statistics.median(pair[0] for pair in pairs),
-        statistics.median(pair[1] for pair in pairs),
-        statistics.median(pair[0] / pair[1] for pair in pairs),
-    )
-
-
-def report(name: str, ratio: float, target: str, detail: str) -> None:
-    print(f"{name:<58} {ratio:>6.2f}x  {target:<18} {detail}", flush=True)
-
-
-async def fill(db: Database, origin: str, count: int) -> None:
-    """Insert flights 0 to count - 1, in transactions."""
-    for start in range(0, count, 100):
-        async with db.transaction() as tx:
-            for number in range(start, min(start + 100, count)):
-                tx.insert(flight(origin, number))
 
 
 def lean(row: dict[str, Any]) -> dict[str, Any]:
@@ -287,6 +254,12 @@ BENCHES = {
     "insert": bench_insert,
     "flat": bench_flat,
     "codec": bench_codec,
+    "bulk": bench_bulk,
+    "save": bench_save,
+    "partitions": bench_partitions,
+    "alternatives": bench_alternatives,
+    "planning": bench_planning,
+    "memory": bench_memory,
 }
 
 

@@ -13,6 +13,7 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
 """
 
 from .bag import PropertyBag
+from .bulk import Bulk, BulkFailure, BulkReport
 from .connection import Stats
 from .convert import from_dict, to_dict
 from .database import Database
@@ -20,38 +21,54 @@ from .entity import Entity
 from .errors import (
     AccessDenied,
     Conflict,
+    CursorError,
     DecodeError,
     EncodeError,
     EntityExists,
     EntityNotFound,
     LimitExceeded,
     ModelError,
+    MultipleEntitiesFound,
     NotLoaded,
     NotSupported,
+    OutcomeUnknown,
     PreconditionFailed,
     ScanRefused,
     TableNotFound,
     TableOrmError,
     TemplateError,
+    Throttled,
     TransactionFailed,
     Unavailable,
     WrongKind,
 )
-from .expressions import Expression, Field
+from .explain import ExplainedRequest, Explanation
+from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, Timestamp
 from .fields import Mapped, field
 from .keys import Key
 from .kinds import upgrade
 from .opening import connect
+from .pages import EntityStream, Page
+from .planner import Access
 from .properties import Int32
 from .protocol.edm import Edm
-from .query import Select
+from .query import Query, Select
+from .raw import RawSelect
+from .retry import RetryPolicy
 from .transaction import Transaction
+from .union import Union
+from .writes.explain import WriteExplanation, WriteStep
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Access",
     "AccessDenied",
+    "Bulk",
+    "BulkFailure",
+    "BulkReport",
     "Conflict",
+    "CursorError",
     "Database",
     "DecodeError",
     "Edm",
@@ -59,6 +76,9 @@ __all__ = [
     "Entity",
     "EntityExists",
     "EntityNotFound",
+    "EntityStream",
+    "ExplainedRequest",
+    "Explanation",
     "Expression",
     "Field",
     "Int32",
@@ -66,19 +86,33 @@ __all__ = [
     "LimitExceeded",
     "Mapped",
     "ModelError",
+    "MultipleEntitiesFound",
     "NotLoaded",
     "NotSupported",
+    "OutcomeUnknown",
+    "Page",
+    "PartitionKey",
     "PreconditionFailed",
     "PropertyBag",
+    "Query",
+    "RawSelect",
+    "RetryPolicy",
+    "RowKey",
     "ScanRefused",
     "Select",
     "Stats",
+    "SystemField",
     "TableNotFound",
     "TableOrmError",
     "TemplateError",
+    "Throttled",
+    "Timestamp",
     "Transaction",
     "TransactionFailed",
     "Unavailable",
+    "Union",
+    "WriteExplanation",
+    "WriteStep",
     "WrongKind",
     "connect",
     "field",

@@ -43,27 +43,40 @@ class PropertyBag(MutableMapping[str, Any]):
         properties: Values to start with.
     """
 
-    __slots__ = ("_row", "table")
+    __slots__ = ("_before", "_partial", "_row", "_selected", "table")
 
     def __init__(
         self, table: str, partition_key: str, row_key: str, properties: Mapping[str, Value | None] | None = None
     ) -> None:
         self.table = table
         self._row: Row = {"PartitionKey": partition_key, "RowKey": row_key}
+        self._before: Row | None = None
+        self._partial = self._selected = False
         for name, value in (properties or {}).items():
             self[name] = value
 
     @classmethod
-    def of_row(cls, table: str, row: Row) -> "PropertyBag":
-        """A bag that holds a copy of a stored row; what a projection found absent is absent."""
+    def of_row(cls, table: str, row: Row, *, partial: bool = False) -> "PropertyBag":
+        """
+        A bag that holds a copy of a stored row; what a projection found absent is absent.
+
+        Args:
+            table: Name of the table.
+            row: The row.
+            partial: Whether it is a projection, so that the stored row may have more.
+        """
         bag = cls.__new__(cls)
         bag.table = table
         bag._row = {name: value for name, value in row.items() if value is not None}
+        bag._before = bag._row.copy() if "odata.etag" in bag._row else None
+        bag._partial = bag._selected = partial
         return bag
 
     def copy(self) -> "PropertyBag":
         """A bag with the same properties, keys and ETag, that can be changed without changing this one."""
-        return PropertyBag.of_row(self.table, self._row)
+        copy = PropertyBag.of_row(self.table, self._row, partial=self._selected)
+        copy._before, copy._partial = self._before, self._partial
+        return copy
 
     def __copy__(self) -> "PropertyBag":
         return self.copy()
@@ -109,6 +122,41 @@ class PropertyBag(MutableMapping[str, Any]):
     def row(self) -> Row:
         """The row itself, as stores know it; changes to it are changes of the bag."""
         return self._row
+
+    @property
+    def before(self) -> Row | None:
+        """The row as it was read or last written, whatever was set since; None if it was neither."""
+        return self._before
+
+    @property
+    def partial(self) -> bool:
+        """Whether the stored row may have properties that were not read."""
+        return self._partial
+
+    @property
+    def selected(self) -> bool:
+        """Whether it is a projection of a row."""
+        return self._selected
+
+    def written_as(self, row: Row | None, *, partial: bool = False) -> None:
+        """
+        Note what a write made of the row: its ETag and Timestamp, and what later changes are compared with.
+
+        Args:
+            row: The row as it is stored now; None if it was deleted.
+            partial: Whether the stored row may have more properties.
+        """
+        for name in ("odata.etag", "Timestamp"):
+            self._row.pop(name, None)
+            if row is not None and name in row:
+                self._row[name] = row[name]
+        self._before, self._partial = row, partial or (self._selected and row is not None)
+
+    def read_as(self, row: Row) -> None:
+        """Become what was read."""
+        self._row = {name: value for name, value in row.items() if value is not None}
+        self._before = self._row.copy()
+        self._partial = self._selected = False
 
     def type_of(self, name: str) -> Edm:
         """The EDM type of a property; KeyError if it is absent."""

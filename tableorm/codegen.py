@@ -19,12 +19,13 @@ from .properties import PropertyType
 from .protocol.edm import ANNOTATION, Edm, check_text, datetime_from_text
 from .templates import Template
 
-__all__ = ["CodedField", "make_decoder", "make_encoder"]
+__all__ = ["ANNOTATED", "CodedField", "make_decoder", "make_encoder"]
 
 Decoder = Callable[[dict[str, Any]], Any]
 Encoder = Callable[[dict[str, Any], dict[str, Any]], int]
 
-_ANNOTATED = frozenset({Edm.INT64, Edm.DATETIME, Edm.GUID, Edm.BINARY})
+ANNOTATED = frozenset({Edm.INT64, Edm.DATETIME, Edm.GUID, Edm.BINARY})
+"""The types that JSON does not tell, so that each value has its annotation beside it."""
 
 
 @attrs.frozen
@@ -70,6 +71,8 @@ def make_decoder(
     model: type[Any],
     fields: Sequence[CodedField],
     keys: Sequence[tuple[str, Template, Sequence[str]]],
+    *,
+    partial: bool = False,
 ) -> Decoder:
     """
     `decode(row) -> entity` for a row of the model's own kind and version.
@@ -80,6 +83,7 @@ def make_decoder(
         model: The class.
         fields: The stored fields.
         keys: For PartitionKey and RowKey: the member's name, its template, and the fields to take from it.
+        partial: The row has no more than these fields, and the entity shall know that.
     """
     source = _Source()
     source.names |= {
@@ -92,6 +96,8 @@ def make_decoder(
     }
     source.add(0, "def decode(row):")
     source.add(1, "entity = new(model)", "own = entity.__dict__", "get = row.get", "own['_row'] = row")
+    if partial:
+        source.add(1, "own['_partial'] = True")
     for number, (member, template, wanted) in enumerate(keys):
         if wanted:
             source.add(1, f"key = row[{member!r}]")
@@ -258,7 +264,7 @@ def _encode_field(number: int, field: CodedField) -> list[str]:
             ]
         case _:
             lines = [f"value = {slow}", put]
-            if edm in _ANNOTATED:
+            if edm in ANNOTATED:
                 lines.append(annotate)
             elif edm is Edm.DOUBLE:  # NaN and the infinities are spelt out
                 lines += ["if type(value) is str:", f"    {annotate}"]

@@ -14,6 +14,7 @@ from .entity import Entity, schema_of
 from .errors import NotSupported, TableNotFound
 from .protocol.codes import Code, Fault
 from .protocol.limits import check_table_name
+from .retry import PatientStore, RetryPolicy
 from .stores import Backend, BlobStore, QueueStore, TableStore
 from .translate import translate
 
@@ -47,10 +48,24 @@ class Stats:
 class Connection:
     """
     The stores of a database, and what it sends: what reading and writing are built on.
+
+    Args:
+        backend: What has the tables.
+        queues: What has the queues, if it is another.
+        blobs: What has the blobs, likewise.
+        retry: How requests are repeated, where the store does not do that itself.
     """
 
-    def __init__(self, backend: Backend, *, queues: Backend | None = None, blobs: Backend | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        queues: Backend | None = None,
+        blobs: Backend | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
         self.backend = backend
+        self.retry = retry or RetryPolicy()
         self._queues, self._blobs = queues or backend, blobs or backend
         self.stats = Stats()
         self._store: TableStore | None = None
@@ -75,8 +90,15 @@ class Connection:
                 await backend.open()
                 opened.push_async_callback(backend.close)
             opened.pop_all()
-        self._store, self._loop = self.backend.tables, asyncio.get_running_loop()
+        self._store, self._loop = self._patient(self.backend.tables), asyncio.get_running_loop()
         return self
+
+    def _patient(self, store: TableStore) -> TableStore:
+        return store if store.capabilities.retries else PatientStore(store, self.retry, self.count_request)
+
+    def count_request(self) -> None:
+        """Count a request that was repeated."""
+        self.stats.requests += 1
 
     async def close(self) -> None:
         """Finish what was begun and release everything. Idempotent; a closed database refuses every other call."""

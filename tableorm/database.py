@@ -2,21 +2,57 @@
 The database: what an application opens once and shares between its tasks.
 """
 
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, TypeVar, overload
 
 from .bag import PropertyBag
-from .entity import Entity
-from .errors import EntityNotFound
+from .bulk import Bulk, BulkReport
+from .entity import Entity, schema_of
+from .errors import (
+    Conflict,
+    EntityExists,
+    EntityNotFound,
+    ModelError,
+    OutcomeUnknown,
+    PreconditionFailed,
+    TransactionFailed,
+    WrongKind,
+)
+from .expressions import Field
 from .keys import Key
+from .kinds import describe_kind
+from .protocol.codes import Code, Fault
 from .reader import Reader
+from .stores import Row
 from .transaction import Transaction
+from .translate import translate
 from .writes import plan_writes
-from .writes.change import Change, delete_change, insert_change, save_change
+from .writes.change import (
+    Change,
+    delete_change,
+    insert_change,
+    key_of,
+    merge_change,
+    replace_change,
+    save_change,
+    upsert_change,
+)
+from .writes.complete import complete, needs_row
 from .writes.encode import encode
 from .writes.execute import execute
+from .writes.explain import WriteExplanation, explain
+from .writes.modify import adopt, applied, check_function, refuse_unsaved
 from .writes.plan import PlannedWrite
 
 __all__ = ["Database"]
+
+E = TypeVar("E", bound=Entity)
+M = TypeVar("M", bound=Entity | PropertyBag)
+T = TypeVar("T")
+
+ATTEMPTS = 50
+"""How often `modify` and `run_transaction` begin anew after a lost race, if they are not told otherwise."""
 
 
 class Database(Reader):
@@ -24,11 +60,20 @@ class Database(Reader):
     A set of tables, opened by `connect`. Safe to share between the tasks of one event loop; another loop gets an error.
 
     Use it as `async with connect(url) as db`, or call `open` and `close`.
+
+    Every write raises `OutcomeUnknown` if its reply was lost and nothing proves what happened, and `Unavailable` if the
+    store could not be reached in time and surely nothing was written. An entity that was written has its new ETag and
+    timestamp; one of which the write failed, or was cancelled, is as it was.
     """
 
-    async def insert(self, entity: Entity | PropertyBag) -> None:
+    async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
         """
         Insert a new entity; it gets its ETag and timestamp.
+
+        Args:
+            entity: An entity or bag.
+            repeat: Whether to insert again after a lost reply, if then there is no such row. Not for rows that others
+                consume by deleting them: what one of them had already taken would be there once more.
 
         Raises:
             EntityExists: There is a row with its key.
@@ -36,9 +81,9 @@ class Database(Reader):
             LimitExceeded: A limit of the service would be passed; nothing was sent.
             TableNotFound: There is no such table.
         """
-        await self._write(insert_change(entity))
+        await self._write(insert_change(entity), repeat=repeat)
 
-    async def save(self, entity: Entity) -> None:
+    async def save(self, entity: Entity | PropertyBag) -> None:
         """
         Write what changed since the entity was read or written, if it is still as it was then.
 
@@ -52,52 +97,376 @@ class Database(Reader):
         """
         await self._write(save_change(entity))
 
+    async def merge(
+        self,
+        entity: Entity | PropertyBag,
+        only: Sequence[Field[Any] | str] | None = None,
+        *,
+        if_match: str | None = None,
+    ) -> None:
+        """
+        Merge fields into the row, whether they changed or not; all others stay as they are there.
+
+        Args:
+            entity: An entity or bag.
+            only: The fields to send: `[Employee.age]`, or names of properties of a bag; None for all that it has. A
+                field that is None cannot be merged, since a merge cannot remove a property; `save` can.
+            if_match: ETag that the row must have, or "*" for any; default is the one it was read with.
+
+        Raises:
+            PreconditionFailed: The row has changed, or there is no ETag.
+            EntityNotFound: There is no such row.
+            EncodeError: A value does not fit its field, is None, or a key field was changed.
+        """
+        await self._write(merge_change(entity, only, if_match))
+
+    async def replace(
+        self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False
+    ) -> None:
+        """
+        Write the whole entity in place of the row.
+
+        Properties that the model does not know are written back as they were read. If nobody has read them, as when an
+        entity that you made yourself replaces whatever is there, the row is read first.
+
+        Args:
+            entity: An entity or bag.
+            if_match: ETag that the row must have, or "*" for any; default is the one it was read with.
+            drop_extra: Leave out what the model does not know.
+
+        Raises:
+            PreconditionFailed: The row has changed, or there is no ETag.
+            EntityNotFound: There is no such row.
+            NotLoaded: The entity was loaded in part; names the missing fields.
+            EncodeError: A value does not fit its field, or a key field was changed.
+        """
+        await self._write(replace_change(entity, if_match, drop_extra=drop_extra))
+
+    async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
+        """
+        Insert the entity, or write it over the row that is there, without looking: the last writer wins.
+
+        Args:
+            entity: An entity or bag.
+            mode: "merge" leaves what the entity does not have; "replace" leaves nothing but what the entity has,
+                unknown properties that it was read with included.
+
+        Raises:
+            EncodeError: A value does not fit its field; or a merge would have to remove a field that was set to None.
+            NotLoaded: The entity was loaded in part; names the missing fields.
+        """
+        await self._write(upsert_change(entity, mode))
+
     async def delete(
-        self, target: Entity | PropertyBag | Key[Any], *, if_match: str | None = None, missing_ok: bool = False
+        self,
+        target: Entity | PropertyBag | Key[Any] | type[Entity],
+        /,
+        *,
+        if_match: str | None = None,
+        missing_ok: bool = False,
+        **fields: Any,
     ) -> None:
         """
         Delete a row.
 
         Args:
-            target: An entity or bag that was read, or a `Key`.
+            target: An entity or bag that was read, a `Key`, or a model with its key fields.
             if_match: ETag that the row must have, or "*" for any; default is the one it was read with.
             missing_ok: Say nothing if there is no such row.
+            fields: The key fields.
 
         Raises:
             PreconditionFailed: The row has changed, or there is no ETag.
             EntityNotFound: There is no such row.
         """
+        subject = target if isinstance(target, (Entity, PropertyBag)) else self.key_from(target, fields)
         try:
-            await self._write(delete_change(target, if_match))
+            await self._write(delete_change(subject, if_match), missing_ok=missing_ok)
         except EntityNotFound:
             if not missing_ok:
                 raise
 
-    async def _write(self, change: Change) -> None:
-        store = self.usable()
-        write = encode(change, 0)
-        if write is not None:
-            plan = plan_writes((write,))
-            self.stats.requests += 1
-            self.stats.operations += 1
-            await execute(store, plan, transaction=False)
+    async def refresh(self, entity: Entity | PropertyBag) -> None:
+        """
+        Read the entity anew, in full, in place. What was changed and not saved is lost.
+
+        Raises:
+            EntityNotFound: There is no such row any more.
+            WrongKind: The row is of another kind now.
+            DecodeError: The row does not fit the model.
+        """
+        adopt(entity, await self._current(key_of(entity)))
+
+    @overload
+    async def modify(
+        self, target: type[E], fn: Callable[[E], E | None], /, *, attempts: int = ATTEMPTS, **fields: Any
+    ) -> E: ...
+    @overload
+    async def modify(self, target: Key[M], fn: Callable[[M], M | None], /, *, attempts: int = ATTEMPTS) -> M: ...
+    @overload
+    async def modify(self, target: M, fn: Callable[[M], M | None], /, *, attempts: int = ATTEMPTS) -> M: ...
+    async def modify(self, target: Any, fn: Callable[[Any], Any], /, *, attempts: int = ATTEMPTS, **fields: Any) -> Any:
+        """
+        Read an entity, apply a function, and save what changed if the row is still as it was read; otherwise again,
+        after a pause.
+
+        Args:
+            target: A model, with its key fields; a `Key`; or an entity or bag, which gets the result.
+            fn: Takes the entity, and changes it or returns a changed copy. It is called once for each attempt, so it
+                must do nothing else; it cannot await.
+            attempts: How often it is tried at most.
+            fields: The key fields.
+
+        Returns:
+            The entity as it was written.
+
+        Raises:
+            Conflict: Every attempt lost its race; `entity` is the entity as it was read last.
+            EntityNotFound: There is no such row.
+            EncodeError: The entity given has changes that were not saved, or a value does not fit its field.
+            ModelError: `fn` is asynchronous, or returns something else than such an entity.
+        """
+        check_function(fn)
+        instance = target if isinstance(target, (Entity, PropertyBag)) else None
+        if instance is not None:
+            refuse_unsaved(instance)
+        key = key_of(instance) if instance is not None else self.key_from(target, fields)
+        for attempt in range(attempts):
+            if attempt:
+                await asyncio.sleep(self._pause(attempt))
+            row = await self._existing(key)
+            result = applied(fn, self.load_row(key.model, key.table, row.copy()))
+            try:
+                await self._write(save_change(result, verb="modify"))
+            except (PreconditionFailed, EntityNotFound):
+                continue  # if it was deleted, reading says so
+            if instance is not None:
+                adopt(instance, result)
+            return result
+        raise Conflict(
+            f"modify of {key}: lost {attempts} races in a row; spread the writers, or give it more attempts",
+            Code.CONDITION_NOT_SATISFIED,
+            await self._current(key),
+        )
+
+    def _pause(self, attempt: int) -> float:
+        """Seconds before a read and a write are tried again: at first about what they take."""
+        return min(1.0, self.retry.pause(attempt) / 5)
+
+    def explain_write(
+        self,
+        verb: Literal["insert", "save", "merge", "replace", "upsert", "delete"],
+        target: Entity | PropertyBag | Key[Any],
+        *,
+        only: Sequence[Field[Any] | str] | None = None,
+        mode: Literal["merge", "replace"] = "merge",
+        if_match: str | None = None,
+        drop_extra: bool = False,
+    ) -> WriteExplanation:
+        """
+        What a write would send: each request, its body, and what it costs. Sends nothing itself.
+
+        Args:
+            verb: The method of the database.
+            target: What it would be given.
+            only: As of `merge`.
+            mode: As of `upsert`.
+            if_match: As of `merge`, `replace` and `delete`.
+            drop_extra: As of `replace`.
+
+        Raises:
+            ModelError: There is no such verb, or it does not take keys.
+            TableOrmError: What the write would raise before anything is sent.
+        """
+        if verb == "delete":
+            return explain(delete_change(target, if_match))
+        if isinstance(target, Key):
+            raise ModelError(f"explain_write({verb!r}): {target!r} is a key; give an entity or a bag")
+        match verb:
+            case "insert":
+                return explain(insert_change(target))
+            case "save":
+                return explain(save_change(target))
+            case "merge":
+                return explain(merge_change(target, only, if_match))
+            case "replace":
+                return explain(replace_change(target, if_match, drop_extra=drop_extra))
+            case "upsert":
+                return explain(upsert_change(target, mode))
+            case _:
+                raise ModelError(
+                    f"explain_write({verb!r}) is unknown; use insert, save, merge, replace, upsert, delete"
+                )
 
     def transaction(self) -> Transaction:
         """
         An entity group transaction: `async with db.transaction() as tx: tx.insert(...)`.
 
         What is collected is sent when the block ends, all or nothing; nothing if the block raises. One table, one
-        partition, at most 100 operations and 4 MiB.
+        partition, at most 100 operations and 4 MiB; changes of one row are one operation.
 
         Raises:
             TransactionFailed: When the block ends: an operation failed, nothing was applied; `index` says which.
         """
         return Transaction(self)
 
-    async def run_writes(self, writes: list[PlannedWrite]) -> None:
+    async def run_transaction(self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = ATTEMPTS) -> T:
+        """
+        Run a function in a transaction, and all of it again, in a new one, if a row has changed meanwhile.
+
+        Args:
+            fn: `async def fn(tx)`: reads by `tx.get` and `tx.modify`, and writes. It may be called several times.
+            attempts: How often it is tried at most.
+
+        Returns:
+            What `fn` returned in the attempt that succeeded.
+
+        Raises:
+            TransactionFailed: An operation failed for another reason, or all attempts lost their races.
+        """
+        existing: int | None = None
+        for attempt in range(attempts):
+            if attempt:
+                await asyncio.sleep(self._pause(attempt))
+            try:
+                async with self.transaction() as tx:
+                    return await fn(tx)
+            except TransactionFailed as error:
+                cause = error.__cause__
+                # Whether a row is there the function may have asked; that it blindly inserts one shows the second time.
+                again = isinstance(cause, (EntityExists, EntityNotFound)) and error.index != existing
+                existing = error.index if again else None
+                if attempt + 1 == attempts or not (again or isinstance(cause, PreconditionFailed)):
+                    raise
+        raise ModelError(f"run_transaction(attempts={attempts!r}) is refused: try at least once")
+
+    def bulk(
+        self,
+        *,
+        concurrency: int = 16,
+        rate: float | None = None,
+        on_progress: Callable[[BulkReport], object] | None = None,
+    ) -> Bulk:
+        """
+        Many writes over any partitions: `async with db.bulk() as bulk: await bulk.upsert(...)`, then `bulk.report`.
+
+        They are sent as entity group transactions, by partition, and are atomic per transaction only. What is fed in
+        faster than it can be written waits at the call, so any number of entities takes bounded memory. If the block
+        raises, what was not sent yet is dropped.
+
+        Args:
+            concurrency: Transactions under way at most, each of another partition; fewer while the store refuses
+                because it is asked for too much.
+            rate: Operations a second at most; None for any number.
+            on_progress: Called with the report so far after each transaction.
+
+        Raises:
+            ModelError: `concurrency` or `rate` is not above 0.
+        """
+        return Bulk(self, concurrency=concurrency, rate=rate, on_progress=on_progress)
+
+    async def run_writes(self, writes: Sequence[PlannedWrite]) -> None:
         """Send encoded changes as one transaction."""
-        store = self.usable()
-        plan = plan_writes(writes, transaction=True)
+        await execute(self, plan_writes(writes, transaction=True), transaction=True)
+
+    async def _write(self, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
+        self.usable()
+        if needs_row(change):
+            await self._write_completed(change)
+            return
+        write = encode(change, 0)
+        if write is not None:
+            await execute(self, plan_writes((write,)), repeat=repeat, missing_ok=missing_ok)
+
+    async def _write_completed(self, change: Change) -> None:
+        """Write what needs the stored row, under the ETag it is read with; again after a lost race, if forced."""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(self._pause(attempt))
+            row = await self.read_row(change.table, change.partition_key, change.row_key)
+            if row is None:
+                raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
+            write = encode(complete(change, row), 0)
+            if write is None:
+                return
+            try:
+                await execute(self, plan_writes((write,)))
+            except (PreconditionFailed, OutcomeUnknown) as error:
+                # Forced: whoever wrote meanwhile is written over, also if that was our own lost request.
+                answered = isinstance(error, PreconditionFailed) or error.found is not None
+                if change.if_match != "*" or not answered:
+                    raise
+                continue
+            return
+        raise Conflict(f"{change}: lost {ATTEMPTS} races in a row; spread the writers", None, change.subject)
+
+    # Rows
+
+    def key_from(self, target: Any, fields: dict[str, Any]) -> Key[Any]:
+        """
+        The key of a `Key`, or of a model and its key fields.
+
+        Raises:
+            ModelError: It is neither, or the model is abstract.
+            TemplateError: A key field is missing, unknown, or does not fit.
+        """
+        if isinstance(target, Key):
+            key = _any_key(target)
+            if fields:
+                raise ModelError(f"{key!r} is a key already; give it without fields")
+            return key
+        schema = schema_of(target)
+        if schema.abstract:
+            raise ModelError(f"{schema.name} is abstract: name one of its concrete classes, or give a Key")
+        return schema.key(fields)
+
+    async def read_row(self, table: str, partition_key: str, row_key: str) -> Row | None:
+        """
+        A row as it is stored; None if there is none.
+
+        Raises:
+            TableNotFound: There is no such table.
+        """
         self.stats.requests += 1
-        self.stats.operations += len(plan.writes)
-        await execute(store, plan, transaction=True)
+        try:
+            row = await self.usable().get(table, partition_key, row_key)
+        except Fault as fault:
+            if fault.code == Code.RESOURCE_NOT_FOUND:
+                return None
+            raise translate(fault, f"get of ({partition_key!r}, {row_key!r})", table) from fault
+        self.stats.rows += 1
+        return row
+
+    def load_row(self, model: type[Any], table: str, row: Row) -> Any:
+        """
+        The entity or bag of a row.
+
+        Raises:
+            WrongKind: It is of another kind.
+            DecodeError: It does not fit the model.
+        """
+        if model is PropertyBag:
+            return PropertyBag.of_row(table, row)
+        entity = self._kinds_of(model).load(row)
+        if entity is None:
+            keys = row["PartitionKey"], row["RowKey"]
+            raise WrongKind(
+                f"the row {keys} in table {table} is no {model.__name__}: it has {describe_kind(row)}",
+                keys,
+                row.get("EntityType"),
+            )
+        return entity
+
+    async def _existing(self, key: Key[Any]) -> Row:
+        row = await self.read_row(key.table, key.partition_key, key.row_key)
+        if row is None:
+            raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
+        return row
+
+    async def _current(self, key: Key[Any]) -> Any:
+        return self.load_row(key.model, key.table, await self._existing(key))
+
+
+def _any_key(key: Any) -> Key[Any]:
+    found: Key[Any] = key
+    return found

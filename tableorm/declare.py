@@ -58,6 +58,7 @@ def declare(
     discriminator: Discriminator | None,
     abstract: bool,
     naming: Naming | None,
+    write_token: bool | None,
     frames: int,
 ) -> Schema:
     """
@@ -73,6 +74,7 @@ def declare(
         discriminator: Class keyword.
         abstract: Class keyword.
         naming: Class keyword.
+        write_token: Class keyword, None if not given; inherited.
         frames: How many frames up the class statement stands, to resolve names local to a function.
 
     Raises:
@@ -137,7 +139,11 @@ def declare(
         partition=templates["partition_key"],
         row=templates["row_key"],
         fields=fields,
+        write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
     )
+    for info in schema.filled:
+        if info.name in schema.key_fields:
+            raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
     if not abstract:
         _check_heads(schema, parents)
     for field in fields:
@@ -329,13 +335,16 @@ def _field_infos(model: type[Any], declared: dict[str, _Declared], full: frozens
         kind = property_type(bare)
         if isinstance(kind, str):
             raise ModelError(f"{name} {kind}")
+        given = each.declaration
         infos[field] = FieldInfo(
             field,
             each.property,
             kind,
             optional,
             _default_maker(name, attribute, kind, optional=optional),
-            stored=field not in full or bool(each.declaration and each.declaration.stored),
+            stored=field not in full or bool(given and given.stored),
+            on_insert=given.on_insert if given else None,
+            on_write=given.on_write if given else None,
         )
     _check_properties(model.__name__, infos)
     return infos

@@ -12,7 +12,7 @@ from .errors import EncodeError, ModelError, NotLoaded
 from .fields import field
 from .keys import Key
 from .protocol.codes import Fault
-from .protocol.edm import datetime_from_text
+from .protocol.edm import datetime_from_text, timestamp_of_etag
 from .protocol.limits import check_key
 from .schema import Discriminator, Schema
 from .stores import Row
@@ -76,6 +76,8 @@ class Entity:
     - discriminator: `"property"`, `"row_key"`, `"partition_key"`, or a function from a bag to a model.
     - abstract: A base without entities of its own.
     - naming: How field names become property names: `"as_written"`, `"pascal"`, or a function.
+    - write_token: Rows carry the tokens of their last three writes, in a property `_w` of about 40 characters. Then a
+      write whose reply was lost can find out what became of it; see "Concurrency" in the documentation.
 
     Subclasses inherit all but `kind`, `version` and `abstract`.
 
@@ -101,6 +103,7 @@ class Entity:
         discriminator: Discriminator | None = None,
         abstract: bool = False,
         naming: Naming | None = None,
+        write_token: bool | None = None,
     ) -> None:
         super().__init_subclass__()
         cls.__schema__ = declare(
@@ -113,6 +116,7 @@ class Entity:
             discriminator=discriminator,
             abstract=abstract,
             naming=naming,
+            write_token=write_token,
             frames=2,
         )
         cls.kind = cls.__schema__.kind
@@ -145,7 +149,10 @@ class Entity:
     def timestamp(self) -> dt.datetime | None:
         """When the store last wrote it; None if it was not stored yet."""
         row = self.__dict__.get("_row")
-        text = None if row is None else row.get("Timestamp")
+        if row is None:
+            return None
+        # The ETag is made of it: of a partly loaded row it is all there is.
+        text = row.get("Timestamp") or ("odata.etag" in row and timestamp_of_etag(row["odata.etag"])) or None
         return None if text is None else datetime_from_text(text)
 
     @property

@@ -15,10 +15,14 @@ Every error that tableorm raises, as one tree.
         EntityExists        an insert met a row
         PreconditionFailed  the row has changed since it was read
       TransactionFailed     one operation failed, nothing was applied
+      OutcomeUnknown        the reply to a write was lost, and nothing proves what happened
       LimitExceeded         a limit of the service, checked before anything is sent
       ScanRefused           the query would scan
+      CursorError           the cursor is of another query, or damaged
+      MultipleEntitiesFound one entity was asked for, and there are several
       AccessDenied          not permitted
       Unavailable           the store cannot be reached, is busy, or is damaged
+        Throttled           the store refuses for now: it is asked for too much, or is busy
 
 Each says which model and key (or field), the value, and what to do; `.code` is the service's error code where there is
 one. They survive pickling.
@@ -29,19 +33,23 @@ from typing import Any
 __all__ = [
     "AccessDenied",
     "Conflict",
+    "CursorError",
     "DecodeError",
     "EncodeError",
     "EntityExists",
     "EntityNotFound",
     "LimitExceeded",
     "ModelError",
+    "MultipleEntitiesFound",
     "NotLoaded",
     "NotSupported",
+    "OutcomeUnknown",
     "PreconditionFailed",
     "ScanRefused",
     "TableNotFound",
     "TableOrmError",
     "TemplateError",
+    "Throttled",
     "TransactionFailed",
     "Unavailable",
     "WrongKind",
@@ -209,6 +217,30 @@ class TransactionFailed(TableOrmError):
         self.index, self.operation, self.entity = index, operation, entity
 
 
+class OutcomeUnknown(TableOrmError):
+    """
+    The reply to a write was lost, and nothing proves whether it happened. No `Conflict`: repeating it is your choice.
+
+    Args:
+        message: What was attempted, and what was found.
+        code: The service's error code of the last attempt.
+        verb: What was attempted: "insert", "save", ...
+        token: The write token that the row would carry; None for models without.
+        found: The row as it was found afterwards, an entity or a bag; None if there is none, or it could not be read.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        code: str | None = None,
+        verb: str = "",
+        token: str | None = None,
+        found: object = None,
+    ) -> None:
+        super().__init__(message, code)
+        self.verb, self.token, self.found = verb, token, found
+
+
 class LimitExceeded(TableOrmError, ValueError):
     """A limit of the service would be passed; nothing was sent. The message gives the limit and the actual size."""
 
@@ -217,9 +249,21 @@ class ScanRefused(TableOrmError):
     """The query would visit every partition; the message says which condition is missing."""
 
 
+class CursorError(TableOrmError, ValueError):
+    """The cursor is damaged, belongs to another query, or names a place outside of it."""
+
+
+class MultipleEntitiesFound(TableOrmError):
+    """The query was to find one entity, and finds several."""
+
+
 class AccessDenied(TableOrmError):
     """The credentials, or the permissions of the file, do not allow it."""
 
 
 class Unavailable(TableOrmError):
     """The store cannot be reached, did not answer in time, is full, or is damaged."""
+
+
+class Throttled(Unavailable):
+    """The store refuses for now: it is asked for too much at once, is busy, or is full. Try again later."""

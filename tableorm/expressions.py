@@ -5,18 +5,39 @@ Expressions: what a field is on the class, and the conditions made of it.
 unknown, neither true nor false, also under `~`.
 """
 
-from collections.abc import Iterator
+import datetime as dt
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, NoReturn, TypeVar
 
 import attrs
 
 from .errors import EncodeError, ModelError
 from .protocol.edm import check_text
-from .protocol.filters import Op
+from .protocol.filters import Compare, Constant, Op, constant, to_odata
+from .templates import successor
 
-__all__ = ["AllOf", "AnyOf", "Comparison", "Expression", "Field", "NoneOf", "conjuncts"]
+__all__ = [
+    "MAX_DEPTH",
+    "AllOf",
+    "AnyOf",
+    "Comparison",
+    "Expression",
+    "Field",
+    "Membership",
+    "NoneOf",
+    "PartitionKey",
+    "Presence",
+    "PropertyComparison",
+    "RowKey",
+    "SystemField",
+    "Timestamp",
+    "conjuncts",
+]
 
 T = TypeVar("T")
+
+# Deeper than any condition that a person writes. The filter that it becomes can be a few levels deeper, and may be 64.
+MAX_DEPTH = 50
 
 
 class Expression:
@@ -25,10 +46,12 @@ class Expression:
     __slots__ = ()
 
     def __and__(self, other: "Expression") -> "Expression":
-        return AllOf(_chain(AllOf, self, _checked(other)))
+        right = _checked(other)
+        return AllOf(_chain(AllOf, self, right), _levels(AllOf, self, right))
 
     def __or__(self, other: "Expression") -> "Expression":
-        return AnyOf(_chain(AnyOf, self, _checked(other)))
+        right = _checked(other)
+        return AnyOf(_chain(AnyOf, self, right), _levels(AnyOf, self, right))
 
     def __invert__(self) -> "Expression":
         return NoneOf(self)
@@ -71,10 +94,57 @@ _SIGNS = {Op.EQ: "==", Op.NE: "!=", Op.GT: ">", Op.GE: ">=", Op.LT: "<", Op.LE: 
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
+class Membership(Expression):
+    """The field is one of `values`, or with `negated` none of them; unknown where it is absent."""
+
+    field: "Field[Any]"
+    values: tuple[Any, ...]
+    negated: bool = False
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(repr, self.values[:5])) + (f", ... {len(self.values)} values" * (len(self.values) > 5))
+        return f"~{self.field}.in_([{shown}])" if self.negated else f"{self.field}.in_([{shown}])"
+
+    __repr__ = __str__
+
+
+@attrs.frozen(eq=False, str=False, repr=False)
+class Presence(Expression):
+    """The field has a value, or with `negated` it has none. Never unknown."""
+
+    field: "Field[Any]"
+    negated: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.field}.is_none()" if self.negated else f"~{self.field}.is_none()"
+
+    __repr__ = __str__
+
+
+@attrs.frozen(eq=False, str=False, repr=False)
+class PropertyComparison(Expression):
+    """`property op constant` of stored rows, whatever their kind: PartitionKey, RowKey and Timestamp among them."""
+
+    property: str
+    op: Op
+    constant: Constant
+
+    def __str__(self) -> str:
+        return to_odata(Compare(self.property, self.op, self.constant))
+
+    __repr__ = __str__
+
+
+@attrs.frozen(eq=False, str=False, repr=False)
 class AllOf(Expression):
     """All hold."""
 
     terms: tuple[Expression, ...]
+    levels: int = attrs.field(default=0)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.levels:
+            object.__setattr__(self, "levels", _deeper(max(map(_levels_of, self.terms), default=0)))
 
     def __str__(self) -> str:
         return " & ".join(f"({term})" for term in self.terms)
@@ -87,6 +157,11 @@ class AnyOf(Expression):
     """Any holds."""
 
     terms: tuple[Expression, ...]
+    levels: int = attrs.field(default=0)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.levels:
+            object.__setattr__(self, "levels", _deeper(max(map(_levels_of, self.terms), default=0)))
 
     def __str__(self) -> str:
         return " | ".join(f"({term})" for term in self.terms)
@@ -99,11 +174,36 @@ class NoneOf(Expression):
     """The term is false; unknown stays unknown."""
 
     term: Expression
+    levels: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "levels", _deeper(_levels_of(self.term)))
+
+    def __invert__(self) -> Expression:
+        return self.term
 
     def __str__(self) -> str:
         return f"~({self.term})"
 
     __repr__ = __str__
+
+
+def _levels_of(term: Expression) -> int:
+    return term.levels if isinstance(term, (AllOf, AnyOf, NoneOf)) else 1
+
+
+def _levels(kind: "type[AllOf | AnyOf]", left: Expression, right: Expression) -> int:
+    """Of a chain of two: that of the longer one, if it is of the kind already."""
+    return max(_levels_of(side) if isinstance(side, kind) else _deeper(_levels_of(side)) for side in (left, right))
+
+
+def _deeper(levels: int) -> int:
+    if levels >= MAX_DEPTH:
+        raise ModelError(
+            f"a condition nests deeper than {MAX_DEPTH}; write a & b & c, or x.in_([...]), instead of conditions in "
+            "conditions"
+        )
+    return levels + 1
 
 
 def conjuncts(expression: Expression) -> Iterator[Expression]:
@@ -163,6 +263,26 @@ class Field(Generic[T]):
         """At least `low` and at most `high`: both ends are inside."""
         return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
 
+    def in_(self, values: Iterable[T]) -> Expression:
+        """
+        One of these values; of a key field each becomes a request of its own. No value at all: nothing is found.
+
+        Raises:
+            ModelError: None is among them, or it is no iterable of values.
+        """
+        if isinstance(values, (str, bytes)):
+            raise ModelError(f"{self}.in_({values!r}) is refused: give a list of values, as in in_([{values!r}])")
+        found: list[Any] = []
+        # A set has another order in each process, in which a cursor would be of another query.
+        for value in sorted(values, key=repr) if isinstance(values, (set, frozenset)) else values:
+            self._refuse_no_constant(value)
+            found.append(value)
+        return Membership(self, tuple(found))
+
+    def is_none(self) -> Expression:
+        """The field has no value: the property is absent. The service cannot say it; `~field.is_none()` it can."""
+        return Presence(self, negated=True)
+
     def startswith(self, prefix: str) -> Expression:
         """Text that starts with `prefix`, to the letter."""
         if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -173,11 +293,96 @@ class Field(Generic[T]):
         return Comparison(self, None, prefix)
 
     def _compare(self, op: Op, other: object) -> Expression:
-        if isinstance(other, Field):
+        self._refuse_no_constant(other)
+        return Comparison(self, op, other)
+
+    def _refuse_no_constant(self, other: object) -> None:
+        if isinstance(other, (Field, SystemField)):
             raise ModelError(
                 f"cannot compare {self} with {other}: the service compares a property with a constant only; "
                 "filter in Python"
             )
         if other is None:
-            raise ModelError(f"cannot compare {self} with None: an absent property satisfies no comparison")
-        return Comparison(self, op, other)
+            raise ModelError(
+                f"cannot compare {self} with None: an absent property satisfies no comparison; use {self}.is_none()"
+            )
+
+
+S = TypeVar("S", str, dt.datetime)
+
+
+class SystemField(Generic[S]):
+    """
+    PartitionKey, RowKey or Timestamp of any row, as stored: compare it to get a condition.
+
+    Attributes:
+        name: Which.
+    """
+
+    __slots__ = ("_kind", "name")
+
+    def __init__(self, name: str, kind: type[S]) -> None:
+        self.name = name
+        self._kind: type[S] = kind
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: S) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._compare(Op.EQ, other)
+
+    def __ne__(self, other: S) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._compare(Op.NE, other)
+
+    def __lt__(self, other: S) -> Expression:
+        return self._compare(Op.LT, other)
+
+    def __le__(self, other: S) -> Expression:
+        return self._compare(Op.LE, other)
+
+    def __gt__(self, other: S) -> Expression:
+        return self._compare(Op.GT, other)
+
+    def __ge__(self, other: S) -> Expression:
+        return self._compare(Op.GE, other)
+
+    def between(self, low: S, high: S) -> Expression:
+        """At least `low` and at most `high`: both ends are inside."""
+        return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
+
+    def in_(self, values: Iterable[S]) -> Expression:
+        """One of these values."""
+        return AnyOf(tuple(self._compare(Op.EQ, value) for value in values))
+
+    def startswith(self, prefix: str) -> Expression:
+        """Keys that start with `prefix`, to the letter."""
+        start = self._compare(Op.GE, prefix)
+        end = successor(prefix)
+        return start if end is None else AllOf((start, self._compare(Op.LT, end)))
+
+    def _compare(self, op: Op, other: object) -> Expression:
+        if not isinstance(other, self._kind):
+            raise ModelError(f"cannot compare {self} with {other!r}: it needs a {self._kind.__name__}")
+        value: Any = other
+        fault = check_text(value) if isinstance(value, str) else None
+        if fault:
+            raise EncodeError(f"{fault}, so no key is equal to it", "", self.name, other)
+        try:
+            literal = constant(other)
+        except ValueError as error:
+            raise ModelError(f"cannot compare {self} with {other!r}: {error}") from None
+        return PropertyComparison(self.name, op, literal)
+
+
+PartitionKey: SystemField[str] = SystemField("PartitionKey", str)
+"""PartitionKey of any row, as stored."""
+RowKey: SystemField[str] = SystemField("RowKey", str)
+"""RowKey of any row, as stored."""
+Timestamp: SystemField[dt.datetime] = SystemField("Timestamp", dt.datetime)
+"""When the store last wrote a row."""

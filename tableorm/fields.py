@@ -57,11 +57,15 @@ class FieldDeclaration:
     Args:
         name: Name of the stored property, None for the default.
         stored: Store the field as a property although a key holds it in full.
+        on_insert: Makes its value at an insert; None if nothing does.
+        on_write: Makes its value at every write.
         arguments: The rest, for `attrs.field`.
     """
 
     name: str | None
     stored: bool
+    on_insert: Callable[[], Any] | None
+    on_write: Callable[[], Any] | None
     arguments: dict[str, Any]
 
 
@@ -73,6 +77,8 @@ def field(
     stored: bool = False,
     validator: Any = None,
     converter: Callable[[Any], T] | None = None,
+    on_insert: Callable[[], T] | None = None,
+    on_write: Callable[[], T] | None = None,
 ) -> Mapped[T]: ...
 @overload
 def field(
@@ -82,6 +88,8 @@ def field(
     stored: bool = False,
     validator: Any = None,
     converter: Callable[[Any], T] | None = None,
+    on_insert: Callable[[], T] | None = None,
+    on_write: Callable[[], T] | None = None,
 ) -> Mapped[T]: ...
 @overload
 def field(
@@ -91,8 +99,18 @@ def field(
     stored: bool = False,
     validator: Any = None,
     converter: Callable[[Any], Any] | None = None,
+    on_insert: Callable[[], Any] | None = None,
+    on_write: Callable[[], Any] | None = None,
 ) -> Any: ...
-def field(*, name: str | None = None, stored: bool = False, init: bool = True, **arguments: Any) -> Any:
+def field(
+    *,
+    name: str | None = None,
+    stored: bool = False,
+    init: bool = True,
+    on_insert: Callable[[], Any] | None = None,
+    on_write: Callable[[], Any] | None = None,
+    **arguments: Any,
+) -> Any:
     """
     Declare more of a field than its type.
 
@@ -105,6 +123,10 @@ def field(*, name: str | None = None, stored: bool = False, init: bool = True, *
         validator: One of `attrs.validators`, or a list; runs when the entity is made and when the field is set.
         converter: Applied to what is given and set; as in `attrs.field`.
         init: Always True: every field can be given to the model.
+        on_insert: Called without arguments when an entity is inserted, or upserted without having been read, and the
+            field is None: makes the value, as of `created_at`.
+        on_write: Likewise whenever the entity is written, whatever the value was, as of `updated_at`. The entity gets
+            what these made when the write has succeeded.
         arguments: The above, as `attrs.field` takes them.
 
     Returns:
@@ -113,4 +135,4 @@ def field(*, name: str | None = None, stored: bool = False, init: bool = True, *
     if not init:
         raise TypeError("field(init=False) is not supported: an entity is made of all its fields")
     arguments = {key: value for key, value in arguments.items() if key in ("default", "factory") or value is not None}
-    return FieldDeclaration(name, stored, arguments)
+    return FieldDeclaration(name, stored, on_insert, on_write, arguments)

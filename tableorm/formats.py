@@ -66,6 +66,7 @@ class Format:
         full: Whether the text holds the value completely.
         free: Free text, whose characters are escaped where they would be ambiguous.
         low: Smallest value that has a text, where values have bounds; high: largest.
+        buckets: How many texts there are, of a hash bucket; 0 for other formats.
     """
 
     text: str
@@ -79,6 +80,7 @@ class Format:
     free: bool = False
     low: Any = None
     high: Any = None
+    buckets: int = 0
 
 
 def escape(text: str, also: str) -> str:
@@ -358,7 +360,8 @@ def _spread(annotation: Any, spec: str) -> Format | str:
         digest = blake2b(inner.to_text(value).encode("utf-8"), digest_size=8).digest()
         return f"{int.from_bytes(digest, 'big') % buckets:0{width}d}"
 
-    return Format(spec, to_text, str, f"[0-9]{{{width}}}", (DIGITS,) * width, DIGITS, Order.NONE, full=False)
+    pattern, atoms = f"[0-9]{{{width}}}", (DIGITS,) * width
+    return Format(spec, to_text, str, pattern, atoms, DIGITS, Order.NONE, full=False, buckets=buckets)
 
 
 def _enum_format(annotation: type[enum.Enum], spec: str) -> Format | str:

@@ -13,9 +13,10 @@ from .declare import concrete
 from .errors import DecodeError, ModelError
 from .protocol.edm import ANNOTATION, Edm
 from .protocol.filters import And, Compare, Constant, Filter, Op, Or
+from .ranges import EVERYTHING, hull
 from .reserved import ENTITY_TYPE, ENTITY_VERSION
 from .schema import MISFITS, Schema, Upgrade
-from .stores import Row
+from .stores import Bounds, Row
 from .template_syntax import may_meet
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ class Kinds:
         schemas: The concrete models.
         table: Their table.
         bags: Whether rows of any other kind come too, as property bags.
+        own_fields: Of a single kind, its fields by the identity of the expressions that stand for them on the class:
+            what the planner knows without asking.
+        point_shape: The key fields among them.
+        rows: The RowKeys that rows of these kinds can have.
+        filter: The condition that a row of these kinds satisfies, as far as properties tell; None if they do not.
     """
 
     schemas: tuple[Schema, ...]
@@ -41,8 +47,22 @@ class Kinds:
     _current: dict[str, Schema] = attrs.field(init=False)
     _decoders: "dict[str, Callable[[Row], Entity]]" = attrs.field(init=False)
     _by_kind: dict[str, Schema] = attrs.field(init=False)
+    _parts: "dict[tuple[Schema | None, ...], Kinds]" = attrs.field(init=False)
+    filter: Filter | None = attrs.field(init=False)
+    rows: Bounds = attrs.field(init=False)
+    own_fields: dict[int, str] = attrs.field(init=False)
+    point_shape: dict[int, str] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "filter", self._filter())
+        object.__setattr__(self, "_parts", {})
+        rows = [EVERYTHING if s.row is None else s.row.bounds([]).bounds or EVERYTHING for s in self.schemas]
+        object.__setattr__(self, "rows", EVERYTHING if self.bags or not rows else hull(rows))
+        one = self.schemas[0] if len(self.schemas) == 1 and not self.bags else None
+        own = {} if one is None or one.abstract else {id(getattr(one.model, name)): name for name in one.fields}
+        keys = () if one is None else one.key_names
+        object.__setattr__(self, "own_fields", own)
+        object.__setattr__(self, "point_shape", {number: name for number, name in own.items() if name in keys})
         by_property = [s for s in self.schemas if s.discriminator == "property" and s.kind is not None]
         object.__setattr__(self, "_current", {s.kind_properties[ENTITY_TYPE]: s for s in by_property})
         object.__setattr__(self, "_decoders", {s.kind_properties[ENTITY_TYPE]: s.decode_current for s in by_property})
@@ -85,10 +105,24 @@ class Kinds:
             raise ModelError(f"{', '.join(s.name for s in schemas if s.kind == same)} all have the kind {same!r}")
         return cls(tuple(schemas), tables.pop(), bags)
 
-    @property
-    def filter(self) -> Filter | None:
+    def only(self, schemas: "Sequence[Schema | None]") -> "Kinds":
+        """Some of the kinds; None among them stands for rows of any other."""
+        wanted = tuple(schemas)
+        if len(wanted) == len(self.schemas) + self.bags:
+            return self
+        part = self._parts.get(wanted)
+        if part is None:
+            part = Kinds(tuple(schema for schema in wanted if schema is not None), self.table, None in wanted)
+            self._parts[wanted] = part
+        return part
+
+    def _filter(self) -> Filter | None:
         """The condition that a row of these kinds satisfies, as far as properties tell; None if they do not."""
-        if self.bags or not all(s.discriminator == "property" and s.kind is not None for s in self.schemas):
+        if (
+            self.bags
+            or not self.schemas
+            or not all(s.discriminator == "property" and s.kind is not None for s in self.schemas)
+        ):
             return None
         terms = [_kind_filter(str(schema.kind)) for schema in self.schemas]
         return terms[0] if len(terms) == 1 else Or(tuple(terms))
@@ -133,11 +167,18 @@ class Kinds:
 
     def schema_of_row(self, row: Row) -> Schema | None:
         """The model of a row; None if it is of another kind."""
-        found = self._current.get(row.get(ENTITY_TYPE, ""))
-        if found is None:
-            resolved = self._resolve(row)
-            found = None if resolved is None else resolved[0]
-        return found
+        found = self.resolve(row)
+        return None if found is None else found[0]
+
+    def resolve(self, row: Row) -> tuple[Schema, int] | None:
+        """
+        The model and the version of a row; None if it is of another kind.
+
+        Raises:
+            DecodeError: What the row says of its version is no version.
+        """
+        found = self._current.get(row.get(ENTITY_TYPE) or "")
+        return self._resolve(row) if found is None else (found, found.version)
 
     def _resolve(self, row: Row) -> tuple[Schema, int] | None:
         stored = row.get(ENTITY_TYPE)
@@ -163,7 +204,8 @@ class Kinds:
                 )
                 if template is None or not template.leads(row[member]):
                     continue
-            return schema, _version(schema, row, row.get(ENTITY_VERSION, 1))
+            stored = row.get(ENTITY_VERSION)
+            return schema, 1 if stored is None else _version(schema, row, stored)
         anything = next((schema for schema in self.schemas if schema.kind is None), None)
         return None if anything is None else (anything, anything.version)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from .database import Database
 from .errors import NotSupported
+from .retry import RetryPolicy
 from .stores import Backend
 
 __all__ = ["connect"]
@@ -15,14 +16,21 @@ GROUP = "tableorm.backends"
 
 
 def connect(
-    url: str, *, timeout: float = 30.0, queues: str | None = None, blobs: str | None = None, **options: Any
+    url: str,
+    *,
+    timeout: float = 30.0,
+    retry: RetryPolicy | None = None,
+    queues: str | None = None,
+    blobs: str | None = None,
+    **options: Any,
 ) -> Database:
     """
     Find the backend that opens a URL; `async with` opens the database.
 
     Args:
         url: `local:PATH` for the embedded engine, `local::memory:` for one in memory; others as backends are installed.
-        timeout: Seconds that a request may take in all.
+        timeout: Seconds that a request may take in all, its repetitions included.
+        retry: How requests are repeated after transient faults; the default repeats them for `timeout` seconds.
         queues: URL of the queues, if they are elsewhere than the tables, or that backend has none.
         blobs: URL of the blobs, likewise.
         options: What the backend of `url` takes besides, such as credentials.
@@ -35,6 +43,7 @@ def connect(
         _backend(url, timeout, options),
         queues=None if queues is None else _backend(queues, timeout, {}),
         blobs=None if blobs is None else _backend(blobs, timeout, {}),
+        retry=retry or RetryPolicy(deadline=timeout),
     )
 
 

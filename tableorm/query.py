@@ -1,51 +1,439 @@
 """
-Queries: an immutable description of what to read, and the stages of reading it.
+Queries: immutable descriptions of what to read, and the ways to run them.
 
-    plan -> pages of rows -> kind -> upgrade -> decode -> residual conditions
+    plan -> requests -> pages of rows -> conditions that are evaluated here -> kind -> upgrade -> decode
 """
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import attrs
 
+from .bag import PropertyBag
+from .bulk import Bulk, BulkReport
+from .conditions import leaves
 from .connection import TURN
-from .errors import ModelError
-from .expressions import Expression
+from .cursors import Place, read_cursor, remaining, write_cursor
+from .errors import CursorError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
+from .explain import Explanation, explain
+from .expressions import Expression, Field, Membership
+from .keys import Key
 from .kinds import Kinds
-from .planner import QueryPlan, plan_query
-from .protocol.codes import Fault
+from .pages import EntityStream, Page, fill
+from .planner import Point, QueryPlan, plan_query
+from .projection import Projection
 from .protocol.limits import MAX_PAGE
-from .translate import translate
+from .ranges import Span
+from .running import CONCURRENCY, Run, Source, batches, entities
+from .shares import shares
+from .stores import Row
 
 if TYPE_CHECKING:
     from .connection import Connection
 
-__all__ = ["Select"]
+__all__ = ["Query", "Select"]
 
-E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
 
-_FIRST_PART = 4
-_PART_SECONDS = 0.002  # longer than this no part shall keep the event loop
+# Ranges that are read ahead of a limit, which may be reached before they are needed.
+_AHEAD_OF_A_LIMIT = 4
+# Values of a condition that take longer to plan than the event loop shall wait.
+_MANY_VALUES = 500
 
 
 @attrs.frozen(eq=False, repr=False)
-class Select(Generic[E]):
+class Query(Generic[E_co]):
     """
     A query. Immutable: each method returns another; nothing is sent before it is iterated or awaited.
-
-    Made by `db.select(Model)`.
     """
 
-    _db: "Connection"
+    _db: "Connection | None"
     _kinds: Kinds
+    _models: tuple[type[Any], ...]
     _where: tuple[Expression, ...] = ()
     _limit: int | None = None
     _scan: bool = False
+    _parallel: int = 1
+    _span: Span | None = None
+    _only: tuple[Field[Any], ...] | None = None
+    _ordered: bool = True
+    _concurrency: int = CONCURRENCY
 
-    def where(self, *conditions: Expression) -> "Select[E]":
+    # Describing
+
+    def limit(self, count: int) -> Self:
+        """
+        At most `count` entities, from 0, the first in key order.
+
+        Raises:
+            ModelError: A negative count.
+        """
+        if type(count) is not int or count < 0:
+            raise ModelError(f"limit({count!r}) is refused: give a number of entities from 0")
+        return attrs.evolve(self, limit=count)
+
+    def allow_scan(self, *, parallel: int = 1) -> Self:
+        """
+        Let the query visit every partition, where its conditions do not give some.
+
+        Args:
+            parallel: Divide the keys into about so many ranges, read at the same time; as `split`.
+
+        Raises:
+            ModelError: `parallel` is no number from 1.
+        """
+        _check_count("allow_scan(parallel=...)", parallel)
+        return attrs.evolve(self, scan=True, parallel=parallel)
+
+    def unordered(self) -> Self:
+        """Give results as they come, instead of in key order. There are no cursors then."""
+        return attrs.evolve(self, ordered=False)
+
+    def concurrency(self, count: int) -> Self:
+        """
+        Send at most `count` requests at the same time; 16 is the default.
+
+        Raises:
+            ModelError: It is no number from 1.
+        """
+        _check_count("concurrency", count)
+        return attrs.evolve(self, concurrency=count)
+
+    def bind(self, db: "Connection") -> Self:
+        """The same query on another database; one that was pickled has none."""
+        return attrs.evolve(self, db=db)
+
+    def split(self, parts: int) -> list[Self]:
+        """
+        Queries of disjoint stretches of keys that together are this one: for tasks, or pickled, for machines.
+
+        Each is of about as many possible keys, not of as many rows; text is taken to begin with ASCII letters and
+        digits. Bind a pickled one before use: `pickle.loads(data).bind(db)`.
+
+        Args:
+            parts: How many, at most; fewer where the conditions leave fewer keys.
+
+        Raises:
+            ModelError: `parts` is no number from 1, or the query has a limit, which has no meaning for a part.
+        """
+        _check_count("split", parts)
+        if self._limit is not None:
+            raise ModelError(f"{self}.split({parts}) is refused: a limit counts the results of all parts; remove it")
+        plan = attrs.evolve(self, scan=True)._plan()
+        return [attrs.evolve(self, span=span) for span in shares(plan, parts, self._span)]
+
+    def explain(self) -> Explanation:
+        """
+        What will be sent and what it costs; nothing is sent.
+
+        Raises:
+            ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
+        """
+        plan = self._plan()
+        return explain(str(self), plan, self._limit, ordered=self._ordered, concurrency=self._concurrency)
+
+    # Running
+
+    def __aiter__(self) -> AsyncIterator[E_co]:
+        return self.iterate(None, None)
+
+    def stream(self, cursor: str | None = None) -> "EntityStream[E_co]":
+        """
+        The results in a block: `async with query.stream() as stream: async for entity in stream: ...`.
+
+        Leaving the block cancels what is outstanding, at once.
+
+        Args:
+            cursor: Where to go on: `Page.cursor` or `EntityStream.cursor` of an earlier run.
+        """
+        return EntityStream(self, cursor)
+
+    async def all(self) -> list[E_co]:
+        """
+        Every entity, in key order.
+
+        Raises:
+            ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
+            TableNotFound: There is no such table.
+            DecodeError: A row does not fit its model.
+        """
+        return [entity async for entity in self]
+
+    async def first(self) -> E_co | None:
+        """The first entity in key order; None if there is none. Raises as `all`."""
+        found = await self._first(1)
+        return found[0] if found else None
+
+    async def one(self) -> E_co:
+        """
+        The only entity.
+
+        Raises:
+            EntityNotFound: There is none.
+            MultipleEntitiesFound: There are several.
+        """
+        entity = await self.one_or_none()
+        if entity is None:
+            raise EntityNotFound(f"{self} finds nothing")
+        return entity
+
+    async def one_or_none(self) -> E_co | None:
+        """
+        The only entity; None if there is none.
+
+        Raises:
+            MultipleEntitiesFound: There are several.
+        """
+        found = await self._first(2)
+        if len(found) > 1:
+            raise MultipleEntitiesFound(
+                f"{self} finds several entities, the first are {found[0]!r} and {found[1]!r}; narrow it, or use first()"
+            )
+        return found[0] if found else None
+
+    async def count(self) -> int:
+        """How many entities there are. Rows are read for it, with what tells their kind alone. Raises as `all`."""
+        kinds, total = self._kinds, 0
+        run = await self._start(Projection.of(kinds, ()).select, kinds.load_all)
+        async with aclosing(self._batches(run)) as pages:
+            async for batch in pages:
+                for start in range(0, len(batch.rows), TURN):
+                    part = run.passing(batch.request, batch.rows[start : start + TURN])
+                    total += len(part) if kinds.bags else sum(kinds.resolve(row) is not None for row in part)
+                    await run.db.take_turn(len(part))
+                if self._limit is not None and total >= self._limit:
+                    return self._limit
+        return total
+
+    async def exists(self) -> bool:
+        """Whether there is any entity. Raises as `all`."""
+        return await self.limit(1 if self._limit is None else min(self._limit, 1)).count() > 0
+
+    async def page(self, size: int = MAX_PAGE, cursor: str | None = None) -> Page[E_co]:
+        """
+        Fetch one page of results, in key order.
+
+        Args:
+            size: Entities at most, 1 to 1000. After ten requests a page is given as it is: it may have fewer, even
+                none, and more may follow.
+            cursor: `Page.cursor` of an earlier page; it can be stored and used in another process.
+
+        Returns:
+            The entities and the cursor of the next page, None after the last.
+
+        Raises:
+            CursorError: The cursor belongs to another query, or the query is unordered.
+            ScanRefused: The query would scan; add `.allow_scan()` if that is meant.
+
+        Source: Table service REST, "Query Timeout and Pagination".
+        """
+        if type(size) is not int or not 1 <= size <= MAX_PAGE:
+            raise ModelError(f"page(size={size!r}) is refused: give a number of entities from 1 to {MAX_PAGE}")
+        run, place = await self._resume(cursor)
+        left = run.left
+        run.left = size if left is None else min(size, left)
+        found, after = await fill(run, place, self._ahead(run))
+        if after is None or (left is not None and len(found) >= left):
+            return Page(found, None)
+        place = attrs.evolve(after, left=None if left is None else left - len(found))
+        return Page(found, write_cursor(run.plan, place, self._limit))
+
+    async def pages(self, size: int = MAX_PAGE, cursor: str | None = None) -> AsyncGenerator[Page[E_co], None]:
+        """Page after page, as `page` gives them; of each the cursor can be stored."""
+        while True:
+            page = await self.page(size, cursor)
+            yield page
+            if page.cursor is None:
+                return
+            cursor = page.cursor
+
+    async def delete(
+        self,
+        *,
+        if_match: str | None = None,
+        concurrency: int = CONCURRENCY,
+        rate: float | None = None,
+        on_progress: Callable[[BulkReport], object] | None = None,
+    ) -> BulkReport:
+        """
+        Delete everything that the query finds, in transactions of each partition, while it is found.
+
+        A row is deleted if it is still as it was found, so that one which no longer satisfies the conditions stays; it
+        is reported with `PreconditionFailed`. One that is gone by then is reported with `EntityNotFound`.
+
+        Args:
+            if_match: "*" deletes the rows whatever became of them.
+            concurrency: Transactions at the same time, at most.
+            rate: Rows a second, at most.
+            on_progress: Called with the report after each transaction.
+
+        Returns:
+            What became of the rows.
+
+        Raises:
+            ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
+            TableNotFound: There is no such table.
+
+        Source: table design guide, "High volume delete pattern", which deletes tables instead where it can.
+        """
+        if if_match not in (None, "*"):
+            raise ModelError(f"delete(if_match={if_match!r}) is refused: rows have an ETag each; give '*' or nothing")
+        kinds, left = self._kinds, self._limit
+        run = await self._start(Projection.of(kinds, ()).select, kinds.load_all)
+        async with (
+            Bulk(run.db, concurrency=concurrency, rate=rate, on_progress=on_progress) as bulk,
+            aclosing(self._batches(run)) as pages,
+        ):
+            async for batch in pages:
+                for row in run.passing(batch.request, batch.rows):
+                    resolved = kinds.resolve(row)
+                    if left == 0 or (resolved is None and not kinds.bags):
+                        continue
+                    model = PropertyBag if resolved is None else resolved[0].model
+                    key: Key[Any] = Key(model, kinds.table, row["PartitionKey"], row["RowKey"])
+                    await bulk.delete(key, if_match=if_match or row["odata.etag"])
+                    left = None if left is None else left - 1
+                run.left = left
+        return bulk.report
+
+    # Inside
+
+    async def start(self) -> Run:
+        """
+        The query, planned, to be run by whoever asks.
+
+        Raises:
+            ScanRefused: It would visit every partition.
+        """
+        return await self._start(*self._loading())
+
+    def check_ordered(self) -> None:
+        """
+        Refuse a cursor where there is no order.
+
+        Raises:
+            CursorError: The query is unordered.
+        """
+        if not self._ordered:
+            raise CursorError(f"{self} has no cursors, because its results come in no order; remove .unordered()")
+
+    async def _first(self, count: int) -> list[E_co]:
+        return await self.limit(count if self._limit is None else min(count, self._limit)).all()
+
+    async def iterate(self, cursor: str | None, stream: "EntityStream[E_co] | None") -> AsyncGenerator[E_co, None]:
+        """The results from a cursor on; `stream` is told what is given."""
+        if cursor is None:
+            run, place = await self.start(), Place(left=self._limit)
+        else:
+            run, place = await self._resume(cursor)
+        if stream is not None:
+            stream.begin(run, place, self._limit)
+        if run.left == 0:
+            return
+        sources = remaining(run, place)
+        seen = None if stream is None else stream.seen
+        found = entities(sources, self._ahead(run), ordered=self._ordered, seen=seen)
+        try:
+            async for entity in found:
+                yield entity
+        finally:
+            await found.aclose()
+
+    def _loading(self) -> tuple[Iterable[str] | None, Callable[[list[Row]], list[Any]]]:
+        """What to select, and how rows become entities."""
+        if self._only is None:
+            return None, self._kinds.load_all
+        projection = Projection.of(self._kinds, self._only)
+        return projection.select, projection.load_all
+
+    def _plan(self, select: Iterable[str] | None = None) -> QueryPlan:
+        if select is None and self._only is not None:
+            select = Projection.of(self._kinds, self._only).select
+        return plan_query(
+            self._kinds,
+            self._where,
+            allow_scan=self._scan,
+            select=select,
+            span=self._span,
+            parallel=self._parallel,
+        )
+
+    async def _start(self, select: Iterable[str] | None, load: Callable[[list[Row]], list[Any]]) -> Run:
+        db = self._db
+        if db is None:
+            raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
+        db.usable()
+        terms = (leaf for term in self._where for leaf in leaves(term))
+        if sum(len(term.values) if isinstance(term, Membership) else 1 for term in terms) > _MANY_VALUES:
+            plan = await asyncio.to_thread(self._plan, select)
+        else:
+            plan = self._plan(select)
+        return Run(db, plan, load, self._limit, self._names())
+
+    async def _resume(self, cursor: str | None) -> tuple[Run, Place]:
+        self.check_ordered()
+        run = await self.start()
+        place = Place(left=self._limit) if cursor is None else read_cursor(run.plan, cursor, self._limit)
+        run.left = place.left
+        return run, place
+
+    def _batches(self, run: Run) -> AsyncGenerator[Any, None]:
+        sources: list[Source] = [(run, request, None) for request in run.plan.requests]
+        # Of a limit one request after the other, to ask for little; but nothing is sorted only to be counted.
+        ordered = self._ordered and run.left is not None and run.db.store.capabilities.ordered
+        return batches(sources, min(self._ahead(run), len(sources)), ordered=ordered)
+
+    def _ahead(self, run: Run) -> int:
+        """How many requests run at the same time."""
+        points = all(isinstance(request, Point) for request in run.plan.requests)
+        if run.left is None or (points and run.left):
+            return self._concurrency if run.left is None else min(self._concurrency, run.left)
+        return min(self._concurrency, _AHEAD_OF_A_LIMIT)
+
+    def _names(self) -> str:
+        return ", ".join([s.name for s in self._kinds.schemas] + ["PropertyBag"] * self._kinds.bags)
+
+    def _head(self) -> str:
+        return f"select({', '.join(model.__name__ for model in self._models)})"
+
+    def __repr__(self) -> str:
+        text = self._head()
+        if self._where:
+            text += f".where({', '.join(map(str, self._where))})"
+        if self._only is not None:
+            text += f".only({', '.join(map(str, self._only))})"
+        if self._limit is not None:
+            text += f".limit({self._limit})"
+        if self._scan:
+            text += ".allow_scan()" if self._parallel == 1 else f".allow_scan(parallel={self._parallel})"
+        return f"<{text}{'.unordered()' * (not self._ordered)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = attrs.asdict(self, recurse=False)
+        del state["_db"], state["_kinds"]
+        return _restored, (type(self), self._kinds.table, state)
+
+
+def _restored(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[Any]:
+    kinds = Kinds.of(state["_models"], table)
+    return cls(None, kinds, **{name.removeprefix("_"): value for name, value in state.items()})
+
+
+def _check_count(what: str, count: object) -> None:
+    if type(count) is not int or count < 1:
+        raise ModelError(f"{what}: {count!r} is refused; give a number from 1")
+
+
+class Select(Query[E_co]):
+    """
+    A query for entities of models. Made by `db.select(Model)`.
+
+    Immutable: each method returns another; nothing is sent before it is iterated or awaited.
+    """
+
+    def where(self, *conditions: Expression) -> Self:
         """
         Narrow the query: all conditions must hold, those given before included.
 
@@ -59,81 +447,19 @@ class Select(Generic[E]):
                 )
         return attrs.evolve(self, where=self._where + conditions)
 
-    def limit(self, count: int) -> "Select[E]":
+    def only(self, *fields: Field[Any]) -> Self:
         """
-        At most `count` entities, from 0, the first in key order.
+        Ask for these fields alone, plus those that keys hold. Reading another one raises `NotLoaded`.
+
+        An entity that has to be upgraded from an older version is read in full.
 
         Raises:
-            ModelError: A negative count.
+            ModelError: Something is no field of the models, or the query brings bags.
         """
-        if type(count) is not int or count < 0:
-            raise ModelError(f"limit({count!r}) is refused: give a number of entities from 0")
-        return attrs.evolve(self, limit=count)
-
-    def allow_scan(self) -> "Select[E]":
-        """Let the query visit every partition, where its conditions do not give one."""
-        return attrs.evolve(self, scan=True)
-
-    async def all(self) -> list[E]:
-        """
-        Every entity, in key order.
-
-        Raises:
-            ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
-            TableNotFound: There is no such table.
-            DecodeError: A row does not fit its model.
-        """
-        return [entity async for entity in self]
-
-    def __aiter__(self) -> AsyncIterator[E]:
-        return self._run(plan_query(self._kinds, self._where, allow_scan=self._scan))
-
-    async def _run(self, plan: QueryPlan) -> AsyncIterator[E]:
-        db, load, left = self._db, self._kinds.load_all, self._limit
-        store = db.usable()
-        if plan.access is None or left == 0:
-            return
-        stats, table = db.stats, self._kinds.table
-        continuation: str | None = None
-        size_of_part = _FIRST_PART
-        while True:
-            # Rows can be dropped here, so a small limit does not ask for as few rows when conditions are left over.
-            size = MAX_PAGE if left is None or plan.residual else min(left, MAX_PAGE)
-            stats.requests += 1
-            try:
-                page = await store.query(table, plan.query, size, continuation)
-            except Fault as fault:
-                raise translate(fault, f"query of {self._names()}", table) from fault
-            stats.rows += len(page.rows)
-            rows, start = page.rows, 0
-            while start < len(rows):
-                part = rows[start : start + size_of_part]
-                start += len(part)
-                await db.take_turn(len(part))
-                begun = time.perf_counter()
-                for test in plan.residual:
-                    part = [row for row in part if test(row)]
-                entities: list[Any] = load(part)
-                # Rows differ: of some a thousand, of others a few keep the event loop for as long.
-                quick = time.perf_counter() - begun < _PART_SECONDS
-                size_of_part = min(size_of_part * 2, TURN) if quick else max(size_of_part // 2, 1)
-                if not quick:
-                    await asyncio.sleep(0)
-                if left is not None:
-                    entities = entities[:left]
-                    left -= len(entities)
-                for entity in entities:
-                    yield entity
-                if left == 0:
-                    return
-            continuation = page.continuation
-            if continuation is None:
-                return
-
-    def _names(self) -> str:
-        return ", ".join([s.name for s in self._kinds.schemas] + ["PropertyBag"] * self._kinds.bags)
-
-    def __repr__(self) -> str:
-        where = f".where({', '.join(map(str, self._where))})" if self._where else ""
-        limit = "" if self._limit is None else f".limit({self._limit})"
-        return f"<select({self._names()}){where}{limit}{'.allow_scan()' * self._scan}>"
+        for each in fields:
+            if not isinstance(each, Field):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ModelError(f"only({each!r}) is refused: give fields of the class, as in only(Employee.age)")
+        if self._kinds.bags:
+            raise ModelError("only() is refused where the query brings bags: a bag is all that a row has")
+        Projection.of(self._kinds, fields)
+        return attrs.evolve(self, only=(self._only or ()) + fields)

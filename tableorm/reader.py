@@ -3,6 +3,7 @@ Reading: points by key, and queries.
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, TypeVar, overload
 
 from .bag import PropertyBag
@@ -11,11 +12,17 @@ from .entity import Entity, schema_of
 from .errors import EntityNotFound, ModelError, WrongKind
 from .keys import Key
 from .kinds import Kinds, describe_kind
+from .projection import Projection
 from .protocol.codes import Code, Fault
-from .query import Select
+from .protocol.limits import check_table_name
+from .query import Query, Select
+from .raw import RawSelect
+from .retry import RetryPolicy
+from .running import CONCURRENCY, work_together
 from .schema import Schema
 from .stores import Backend
 from .translate import translate
+from .union import Union
 
 __all__ = ["Reader"]
 
@@ -25,6 +32,7 @@ A = TypeVar("A", bound=Entity | PropertyBag)
 B = TypeVar("B", bound=Entity | PropertyBag)
 C = TypeVar("C", bound=Entity | PropertyBag)
 D = TypeVar("D", bound=Entity | PropertyBag)
+R = TypeVar("R")
 
 
 class Reader(Connection):
@@ -32,8 +40,15 @@ class Reader(Connection):
     What of a database reads.
     """
 
-    def __init__(self, backend: Backend, *, queues: Backend | None = None, blobs: Backend | None = None) -> None:
-        super().__init__(backend, queues=queues, blobs=blobs)
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        queues: Backend | None = None,
+        blobs: Backend | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        super().__init__(backend, queues=queues, blobs=blobs, retry=retry)
         self._kinds: dict[type[Any], Kinds] = {}
 
     @overload
@@ -69,7 +84,44 @@ class Reader(Connection):
         """As `get`, but None if there is no such row."""
         return await self._point(target, fields)
 
-    async def _point(self, target: Any, fields: dict[str, Any]) -> Any:
+    async def get_many(self, keys: Iterable[Key[M]], *, concurrency: int = CONCURRENCY) -> "list[M | None]":
+        """
+        Read entities by their keys, several at the same time.
+
+        Args:
+            keys: Of any tables and kinds.
+            concurrency: Requests at the same time, at most.
+
+        Returns:
+            For each key, in that order, its entity; None if there is none.
+
+        Raises:
+            WrongKind: A row is of another kind than its key says.
+            DecodeError: A row does not fit its model.
+        """
+        wanted = list(keys)
+        for key in wanted:
+            if not isinstance(key, Key):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ModelError(f"get_many() needs keys, got {key!r}; make them with Model.key(...)")
+        found: list[Any] = [None] * len(wanted)
+        numbered = enumerate(wanted)
+
+        async def work() -> None:
+            for index, key in numbered:
+                found[index] = await self._point(key, {})
+
+        await work_together(work, min(max(concurrency, 1), len(wanted)))
+        return found
+
+    @overload
+    async def exists(self, target: type[E], /, **fields: Any) -> bool: ...
+    @overload
+    async def exists(self, target: Key[Any], /) -> bool: ...
+    async def exists(self, target: Any, /, **fields: Any) -> bool:
+        """Whether there is such an entity. Takes and raises what `get` does, besides EntityNotFound."""
+        return await self._point(target, fields, whole=False) is not None
+
+    async def _point(self, target: Any, fields: dict[str, Any], *, whole: bool = True) -> Any:
         store = self.usable()
         model: Any
         if isinstance(target, Key):
@@ -85,7 +137,8 @@ class Reader(Connection):
             table, model = schema.table_name(), target
         self.stats.requests += 1
         try:
-            row = await store.get(table, partition_key, row_key)
+            select = None if whole or model is PropertyBag else Projection.of(self._kinds_of(model), ()).select
+            row = await store.get(table, partition_key, row_key, select)
         except Fault as fault:
             if fault.code == Code.RESOURCE_NOT_FOUND:
                 return None
@@ -97,7 +150,8 @@ class Reader(Connection):
             await asyncio.sleep(0)
         if model is PropertyBag:
             return PropertyBag.of_row(table, row)
-        entity = self._kinds_of(model).load(row)
+        kinds = self._kinds_of(model)
+        entity = kinds.load(row) if whole else kinds.resolve(row)
         if entity is None:
             raise WrongKind(
                 f"the row ({partition_key!r}, {row_key!r}) in table {table} is no {model.__name__}: it has "
@@ -146,7 +200,28 @@ class Reader(Connection):
             ModelError: They live in different tables.
         """
         kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else Kinds.of(models)
-        return Select(self, kinds)
+        return Select(self, kinds, models)
+
+    def select_raw(self, table: str) -> RawSelect:
+        """
+        A query for the rows of a table as property bags, by filters in the service's own language.
+
+        Raises:
+            ModelError: It is no name of a table.
+        """
+        try:
+            check_table_name(table)
+        except Fault as fault:
+            raise ModelError(f"select_raw({table!r}): {fault.message}") from None
+        return RawSelect(self, Kinds.of([PropertyBag], table), (PropertyBag,))
+
+    def union(self, *queries: Query[R]) -> Union[R]:
+        """
+        The results of independent queries, which run at the same time: `db.union(first, second)`.
+
+        Results come query by query, in the order given; `.unordered()` gives them as they come.
+        """
+        return Union(queries)
 
 
 def _any_key(key: Any) -> Key[Any]:

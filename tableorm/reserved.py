@@ -4,13 +4,16 @@ Names that tableorm keeps for itself: properties of stored rows, and attributes 
 
 import re
 
-__all__ = ["ENTITY_TYPE", "ENTITY_VERSION", "RESERVED_FIELDS", "is_reserved_property"]
+__all__ = ["ENTITY_TYPE", "ENTITY_VERSION", "RESERVED_FIELDS", "WRITE_TAIL", "is_reserved_property"]
 
 ENTITY_TYPE = "EntityType"
 """Property that holds the kind, and after a colon the version from 2 on."""
 
 ENTITY_VERSION = "EntityVersion"
 """Property that holds the version from 2 on, where the kind is told by a key or a function."""
+
+WRITE_TAIL = "_w"
+"""Property that holds the tokens of the last writes, newest first; see `tableorm.writes.tail`."""
 
 RESERVED_FIELDS = frozenset({"etag", "timestamp", "extra", "key", "key_of", "kind", "evolve"})
 """Names on every entity, so never fields of a model."""

@@ -2,19 +2,19 @@
 The schema of a model: everything the mapper needs to know of a class, read once when the class is made.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
 
 from .bag import PropertyBag
-from .codegen import CodedField, make_decoder, make_encoder
+from .codegen import ANNOTATED, CodedField, make_decoder, make_encoder
 from .errors import DecodeError, EncodeError, ModelError, TemplateError
 from .keys import Key
 from .properties import PropertyType
-from .protocol.edm import ANNOTATION, SYSTEM_MEMBERS
+from .protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from .protocol.limits import MAX_CUSTOM_PROPERTIES
-from .reserved import ENTITY_TYPE, ENTITY_VERSION
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, WRITE_TAIL
 from .stores import Row
 from .templates import Template
 
@@ -42,6 +42,8 @@ class FieldInfo:
         optional: Declared `| None`.
         default: Makes the default value; None if there is none.
         stored: Whether it is a property of the row; False if a key holds it in full.
+        on_insert: Makes the value when an entity is inserted that has none; None if nothing does.
+        on_write: Makes the value whenever the entity is written; None if nothing does.
     """
 
     name: str
@@ -50,6 +52,8 @@ class FieldInfo:
     optional: bool
     default: Callable[[], Any] | None
     stored: bool
+    on_insert: Callable[[], Any] | None = None
+    on_write: Callable[[], Any] | None = None
 
 
 class Schema:
@@ -69,8 +73,11 @@ class Schema:
         row: Template of the RowKey.
         fields: Every field by name.
         key_fields: Names of the fields in the key templates, in order.
+        key_holders: Of each field that a key holds in full, the template and the member of rows that it makes.
         decode_current: Row of this very kind and version to entity; `decode` says what is wrong where it fails.
         upgrades: From version to the function that makes the next.
+        write_token: Whether its rows carry the tokens of their last writes.
+        filled: Fields that get a value when the entity is written.
     """
 
     def __init__(
@@ -86,15 +93,24 @@ class Schema:
         partition: Template | None,
         row: Template | None,
         fields: Mapping[str, FieldInfo],
+        write_token: bool = False,
     ) -> None:
         self.model, self.name = model, model.__name__
         self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
         self.discriminator, self.naming = discriminator, naming
         self.partition, self.row = partition, row
+        self.write_token = write_token
         self.fields = dict(fields)
+        self.filled = tuple(info for info in self.fields.values() if info.on_insert or info.on_write)
         self.upgrades: dict[int, Upgrade] = {}
         templates = [template for template in (partition, row) if template is not None]
         self.key_fields = tuple(dict.fromkeys(name for template in templates for name in template.fields))
+        self.key_holders = {
+            name: (template, member)
+            for template, member in ((row, "RowKey"), (partition, "PartitionKey"))
+            if template is not None
+            for name in template.full_fields
+        }
         self.stored = tuple(info for info in self.fields.values() if info.stored)
         self.by_property = {info.property: info for info in self.stored}
         self.kind_properties = self._kind_properties()
@@ -103,9 +119,10 @@ class Schema:
         # A model that stores no kind leaves a property of that name to the program that wrote it.
         kind_names = () if kind is None else (ENTITY_TYPE,) if discriminator == "property" else (ENTITY_VERSION,)
         self.known = frozenset(
-            {*SYSTEM_MEMBERS} | {member for p in (*self.by_property, *kind_names) for member in (p, p + ANNOTATION)}
+            {*SYSTEM_MEMBERS}
+            | {member for p in (*self.by_property, *kind_names, WRITE_TAIL) for member in (p, p + ANNOTATION)}
         )
-        if len(self.stored) + len(self.kind_properties) > MAX_CUSTOM_PROPERTIES:
+        if len(self.stored) + len(self.kind_properties) + write_token > MAX_CUSTOM_PROPERTIES:
             raise ModelError(
                 f"{self.name} has {len(self.stored)} stored fields; a row holds {MAX_CUSTOM_PROPERTIES} properties"
             )
@@ -121,19 +138,21 @@ class Schema:
         return {} if self.version == 1 else {ENTITY_VERSION: self.version}
 
     def _generate(self) -> None:
-        coded = [
-            CodedField(i.name, i.property, i.type, i.optional, i.default, self._slow_encoder(i)) for i in self.stored
-        ]
+        coded = self._coded(self.stored)
+        self.decode_current = make_decoder(self.model, coded, self._keys_read())
+        self._encode = make_encoder(self.name, coded)
+        self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
+
+    def _coded(self, infos: Sequence[FieldInfo]) -> list[CodedField]:
+        return [CodedField(i.name, i.property, i.type, i.optional, i.default, self._slow_encoder(i)) for i in infos]
+
+    def _keys_read(self) -> list[tuple[str, Template, Sequence[str]]]:
+        """Which fields are read from which key."""
         partition, row = self._templates()
         in_keys = [name for name, info in self.fields.items() if not info.stored]
         from_partition = [name for name in in_keys if name in partition.full_fields]
         from_row = [name for name in in_keys if name not in from_partition]
-        self.decode_current = make_decoder(
-            self.model,
-            coded,
-            [("PartitionKey", partition, from_partition), ("RowKey", row, from_row)],
-        )
-        self._encode = make_encoder(self.name, coded)
+        return [("PartitionKey", partition, from_partition), ("RowKey", row, from_row)]
 
     def _slow_encoder(self, info: FieldInfo) -> Callable[[Any], Any]:
         def encode(value: Any) -> Any:
@@ -229,6 +248,42 @@ class Schema:
             ) from None
         return row, weight
 
+    def decode_part(self, row: Row, names: frozenset[str]) -> Any:
+        """
+        The entity of a row of this kind and version that has the properties of some stored fields alone.
+
+        Raises:
+            DecodeError: The row does not fit the model; names the field.
+        """
+        decode = self._partial_decoders.get(names)
+        if decode is None:
+            coded = self._coded([info for info in self.stored if info.name in names])
+            decode = make_decoder(self.model, coded, self._keys_read(), partial=True)
+            self._partial_decoders[names] = decode
+        try:
+            return decode(row)
+        except MISFITS as error:
+            raise self._diagnose(row, error, names) from None
+
+    def encode_some(self, own: Mapping[str, Any], infos: Iterable[FieldInfo]) -> Row:
+        """
+        The members of some stored fields alone; a field that is None has none.
+
+        Raises:
+            EncodeError: A value does not fit its field.
+        """
+        members: Row = {}
+        for info in infos:
+            value = own[info.name]
+            if value is None and info.optional:
+                continue
+            stored = self._slow_encoder(info)(value)
+            members[info.property] = stored
+            edm = info.type.edm
+            if edm in ANNOTATED or (edm is Edm.DOUBLE and type(stored) is str):
+                members[info.property + ANNOTATION] = edm.value
+        return members
+
     def decode(self, row: Row) -> Any:
         """
         The entity of a row of this very kind and version.
@@ -241,13 +296,15 @@ class Schema:
         except MISFITS as error:
             raise self._diagnose(row, error) from None
 
-    def _diagnose(self, row: Row, error: Exception) -> DecodeError:
+    def _diagnose(self, row: Row, error: Exception, names: frozenset[str] | None = None) -> DecodeError:
         keys = (str(row.get("PartitionKey")), str(row.get("RowKey")))
         try:
             self.parse_keys(*keys)
         except ValueError as fault:
             return DecodeError(f"does not fit: {fault}", self.name, keys)
         for info in self.stored:
+            if names is not None and info.name not in names:
+                continue
             value = row.get(info.property)
             if value is None:
                 if not info.optional and info.default is None:

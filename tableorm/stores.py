@@ -147,17 +147,22 @@ class Capabilities:
         durable: Data outlives the process, and an acknowledged write survives its death.
         ordered: Rows come back sorted by PartitionKey, then RowKey.
         exact_limits: Every limit of the service is enforced with the service's code.
+        retries: The store itself repeats reads, and writes that surely had no effect, after transient faults, as SDKs
+            do. Then the mapper repeats only writes whose outcome is in doubt.
     """
 
     durable: bool = True
     ordered: bool = True
     exact_limits: bool = True
+    retries: bool = False
 
 
 class TableStore(Protocol):
     """
     Tables of rows. Every method raises `tableorm.protocol.codes.Fault` with the service's code and nothing else
     (besides `asyncio.CancelledError`); cancelling a call leaves no half-state: it happened in full or not at all.
+
+    A write that may have happened although it failed (a time-out, a reset connection, a 5xx) is a Fault with `doubt`.
     """
 
     @property

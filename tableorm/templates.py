@@ -102,9 +102,14 @@ class Template:
     _writers: tuple[tuple[str, str | None, Callable[[Any], str]], ...] = attrs.field(init=False)
     _regex: re.Pattern[str] = attrs.field(init=False)
     _lead: re.Pattern[str] = attrs.field(init=False)
+    _names: frozenset[str] = attrs.field(init=False)
+    _whole: KeyBounds | None = attrs.field(init=False)
+    """The bounds of all keys, once they were asked for."""
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "_writers", tuple((p.literal, p.field, _writer(p)) for p in self.parts))
+        object.__setattr__(self, "_names", frozenset(self.fields))
+        object.__setattr__(self, "_whole", None)
         object.__setattr__(self, "_regex", re.compile("".join(map(_pattern, self.parts)), re.DOTALL))
         fixed = list(itertools.takewhile(lambda p: p.format is None or p.format.atoms is not None, self.parts))
         end = r"\Z" if len(fixed) == len(self.parts) else ""
@@ -225,6 +230,19 @@ class Template:
         by_field: dict[str, list[tuple[int, Condition]]] = {}
         for index, condition in enumerate(conditions):
             by_field.setdefault(condition.field, []).append((index, condition))
+        return self.bounds_by_field(by_field)
+
+    def bounds_by_field(self, by_field: Mapping[str, list[tuple[int, Condition]]]) -> KeyBounds:
+        """As `bounds`, of conditions with their indexes, sorted by field."""
+        if not self._names.isdisjoint(by_field):
+            return self._bounds(by_field)
+        whole = self._whole
+        if whole is None:
+            whole = self._bounds({})
+            object.__setattr__(self, "_whole", whole)
+        return whole
+
+    def _bounds(self, by_field: Mapping[str, list[tuple[int, Condition]]]) -> KeyBounds:
         head = ""
         exact: set[int] = set()
         open_ended: set[int] = set()  # exact only if all that follows is given too: {name}{n:03d}
@@ -233,40 +251,41 @@ class Template:
                 head += part.literal
                 continue
             assert part.format is not None
-            given = by_field.get(part.field, [])
-            equal = [(index, c) for index, c in given if c.op is Op.EQ]
-            if not equal:
-                found = self._next_bounds(position, head, given, set(exact))
-                return attrs.evolve(found, exact=frozenset(exact)) if open_ended else found
-            texts: set[str] = set()
-            for index, condition in equal:
-                text = self._equal_text(part, condition.value)
-                if text is None:
+            given = by_field.get(part.field, ())
+            known: str | None = None
+            for index, condition in given:
+                if condition.op is not Op.EQ:
+                    continue
+                text = self._equal_text(position, condition.value)
+                if text is None or (known is not None and text != known):
                     return EMPTY
-                texts.add(text)
+                known = text
                 if part.format.full:
-                    (exact if self._ends(position) and not open_ended else open_ended).add(index)
-            if len(texts) > 1:
-                return EMPTY
-            head += texts.pop()
+                    (exact if not open_ended and self._ends(position) else open_ended).add(index)
+            if known is None:
+                found = self._next_bounds(position, head, given, exact.copy())
+                return attrs.evolve(found, exact=frozenset(exact)) if open_ended else found
+            head += known
         return KeyBounds(Bounds.only(head), frozenset(exact | open_ended))
 
-    def _equal_text(self, part: Part, value: Any) -> str | None:
-        assert part.format is not None
+    def _equal_text(self, position: int, value: Any) -> str | None:
         try:
-            return _writer(part)(value)
+            return self._writers[position][2](value)
         except ValueError as error:
+            part = self.parts[position]
+            assert part.format is not None
             if outside(part.format, value):
                 return None
             raise self._error(f"{error} (condition on field {part.field!r})") from None
 
-    def _next_bounds(self, position: int, head: str, given: list[tuple[int, Condition]], exact: set[int]) -> KeyBounds:
+    def _next_bounds(
+        self, position: int, head: str, given: Iterable[tuple[int, Condition]], exact: set[int]
+    ) -> KeyBounds:
         part, after = self.parts[position], self._after(position)
         form, last = part.format, not after
         assert form is not None
-        lowers: list[tuple[str, bool]] = [(head, False)]
-        whole = successor(head)
-        uppers: list[tuple[str, bool]] = [] if whole is None else [(whole, True)]
+        lowers: list[tuple[str, bool]] = []
+        uppers: list[tuple[str, bool]] = []
         for index, condition in given:
             op = condition.op
             if op is None:
@@ -290,7 +309,7 @@ class Template:
                     return EMPTY  # say, id < 0 where the format starts at 0
                 exact.add(index)  # every value that the format can hold satisfies it
                 continue
-            text = self._equal_text(part, condition.value)
+            text = self._equal_text(position, condition.value)
             assert text is not None
             if form.order is Order.REVERSED:
                 op = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}[op]
@@ -307,21 +326,56 @@ class Template:
             # Free text that something follows: "a" and "a-b" may sort the other way once the separator stands behind.
             if form.full and (last or not form.free):
                 exact.add(index)
-        lower = max(lowers, key=lambda bound: (utf16_key(bound[0]), bound[1]))
-        upper = min(uppers, key=lambda bound: (utf16_key(bound[0]), not bound[1])) if uppers else None
-        if upper is not None:
+        # All keys begin with the head; what conditions say is within that.
+        lower = max(lowers, key=_as_lower) if lowers else (head, False)
+        upper = min(uppers, key=_as_upper) if uppers else None
+        if upper is None:
+            whole = successor(head)
+            upper = None if whole is None else (whole, True)
+        elif lowers:
             low, high = utf16_key(lower[0]), utf16_key(upper[0])
             if low > high or (low == high and (lower[1] or upper[1])):
                 return EMPTY
-        return KeyBounds(
-            Bounds(
-                lower[0] if lower[0] or lower[1] else None,
-                None if upper is None else upper[0],
-                lower_open=lower[1],
-                upper_open=upper is not None and upper[1],
-            ),
-            frozenset(exact),
-        )
+        begin = lower[0] if lower[0] or lower[1] else None
+        if upper is None:
+            return KeyBounds(Bounds(begin, None, lower[1]), frozenset(exact))
+        return KeyBounds(Bounds(begin, upper[0], lower[1], upper[1]), frozenset(exact))
+
+    @property
+    def varies(self) -> bool:
+        """Whether keys differ in length."""
+        return any(part.format is not None and part.format.atoms is None for part in self.parts)
+
+    @property
+    def buckets(self) -> tuple[str, ...]:
+        """The beginnings of all keys of a template that starts with a hash bucket, in order; none otherwise."""
+        first = next(iter(self._field_parts()), None)
+        if first is None or first.format is None or not first.format.buckets:
+            return ()
+        head = self.head
+        width = len(first.format.atoms or ())
+        return tuple(f"{head}{number:0{width}d}" for number in range(first.format.buckets))
+
+    def characters_after(self, prefix: str) -> list[frozenset[str]] | None:
+        """
+        Which characters can stand at each position after a prefix of keys, up to where the length varies.
+
+        None if no key starts so, or if the prefix ends where the length varies.
+        """
+        for count in range(len(self.parts) - 1, -1, -1):
+            found = re.match("".join(map(_pattern, self.parts[:count])), prefix, re.DOTALL)
+            if found is None:
+                continue
+            rest = prefix[found.end() :]
+            sets: list[frozenset[str]] = []
+            for part in self.parts[count:]:
+                atoms = [frozenset(c) for c in part.literal] if part.format is None else part.format.atoms
+                if atoms is None:
+                    break
+                sets += atoms
+            if len(rest) < len(sets) and all(c in allowed for c, allowed in zip(rest, sets, strict=False)):
+                return sets[len(rest) :]
+        return None
 
     def _ends(self, position: int) -> bool:
         """Whether the literal behind a part shows that the part has ended, so that a longer value cannot begin so."""
@@ -355,6 +409,14 @@ class Template:
 
     def _error(self, problem: str) -> TemplateError:
         return TemplateError(problem, self.model, self.key, self.text)
+
+
+def _as_lower(bound: tuple[str, bool]) -> tuple[bytes, bool]:
+    return utf16_key(bound[0]), bound[1]
+
+
+def _as_upper(bound: tuple[str, bool]) -> tuple[bytes, bool]:
+    return utf16_key(bound[0]), not bound[1]
 
 
 def _lower_bound(form: Format, start: str, op: Op, *, last: bool) -> tuple[str, bool] | None:

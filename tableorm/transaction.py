@@ -2,54 +2,224 @@
 Transactions: operations collected in a block, sent as one entity group transaction when it ends.
 """
 
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+
+import attrs
 
 from .bag import PropertyBag
 from .entity import Entity
-from .errors import NotSupported
+from .errors import EntityNotFound, NotLoaded, NotSupported
+from .expressions import Field
 from .keys import Key
-from .writes.change import Change, delete_change, insert_change, save_change
-from .writes.encode import encode
-from .writes.plan import PlannedWrite
+from .protocol.codes import Code
+from .stores import Row, Verb
+from .writes.change import (
+    delete_change,
+    guard_change,
+    insert_change,
+    key_of,
+    merge_change,
+    replace_change,
+    save_change,
+    upsert_change,
+)
+from .writes.complete import needs_row
+from .writes.encode import encode, overlaid
+from .writes.fold import fold
+from .writes.modify import adopt, applied, check_function, refuse_unsaved
+from .writes.plan import Change, PlannedWrite
+from .writes.tail import new_token
 
 if TYPE_CHECKING:
     from .database import Database
 
 __all__ = ["Transaction"]
 
+E = TypeVar("E", bound=Entity)
+M = TypeVar("M", bound=Entity | PropertyBag)
+
+_Address = tuple[str, str, str]
+
+
+@attrs.define
+class _Pending:
+    """The write of one row, and the objects that know what it will be."""
+
+    write: PlannedWrite
+    subjects: list[object]
+
+    def knows(self, subject: object) -> bool:
+        return any(each is subject for each in self.subjects)
+
 
 class Transaction:
     """
     The operations of one transaction, in order. Made by `db.transaction()`.
+
+    Each takes its entity as it is when it is called. Several of one row become one operation when the block ends; they
+    must go through one object, which is the entity that was given first, or what `get` or `modify` returned.
     """
 
     def __init__(self, db: "Database") -> None:
         self._db = db
         self._count = 0
-        self._writes: list[PlannedWrite] = []
+        self._rows: dict[_Address, _Pending] = {}
+        self._adopt: list[tuple[Entity | PropertyBag, Entity | PropertyBag]] = []
+        self._token = new_token()
         self._state = "new"
 
     def insert(self, entity: Entity | PropertyBag) -> None:
-        """Insert a new entity, as it is now, when the block ends. Raises what `db.insert` raises of its values."""
+        """Insert a new entity when the block ends. Raises what `db.insert` raises of its values."""
         self._add(insert_change(entity))
 
-    def save(self, entity: Entity) -> None:
-        """Write what has changed since the entity was read, as it is now, when the block ends. Raises as `db.save`."""
-        self._add(save_change(entity))
+    def save(self, entity: Entity | PropertyBag) -> None:
+        """Write what has changed since the entity was read when the block ends. Raises as `db.save`."""
+        self._add(save_change(entity, self._pending(entity)))
+
+    def merge(
+        self,
+        entity: Entity | PropertyBag,
+        only: Sequence[Field[Any] | str] | None = None,
+        *,
+        if_match: str | None = None,
+    ) -> None:
+        """Merge some fields when the block ends. Raises as `db.merge`."""
+        self._add(merge_change(entity, only, if_match, self._pending(entity)))
+
+    def replace(self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False) -> None:
+        """Replace the row when the block ends. Raises as `db.replace`."""
+        self._add(replace_change(entity, if_match, drop_extra=drop_extra, pending=self._pending(entity)))
+
+    def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
+        """Insert, or merge or replace the row that is there, when the block ends. Raises as `db.upsert`."""
+        self._add(upsert_change(entity, mode))
 
     def delete(self, target: Entity | PropertyBag | Key[Any], *, if_match: str | None = None) -> None:
         """Delete a row when the block ends. Raises as `db.delete`; a missing row fails the transaction."""
-        self._add(delete_change(target, if_match))
+        pending = None if isinstance(target, Key) else self._pending(target)
+        self._add(delete_change(target, if_match, pending))
+
+    @overload
+    async def get(self, target: type[E], /, *, guard: bool = False, **fields: Any) -> E: ...
+    @overload
+    async def get(self, target: Key[M], /, *, guard: bool = False) -> M: ...
+    async def get(self, target: Any, /, *, guard: bool = False, **fields: Any) -> Any:
+        """
+        Read one entity now, as this transaction would leave it.
+
+        Args:
+            target: A model, with its key fields; or a `Key`.
+            guard: Fail the transaction if the row has changed since by the time the block ends, although nothing is
+                written to it. An entity group transaction has no operation that only looks, so the row is touched: an
+                empty merge under its ETag, which counts as an operation and gives the row a new ETag.
+            fields: The key fields.
+
+        Raises:
+            EntityNotFound: There is none, or the transaction deletes it.
+            NotSupported: The block has ended.
+        """
+        self._require_open()
+        key = self._db.key_from(target, fields)
+        pending = self._rows.get((key.table, key.partition_key, key.row_key))
+        if pending is not None:
+            entity = await self._pending_entity(key, pending.write)
+            pending.subjects.append(entity)
+            return entity
+        entity = await self._db.get(key)
+        if guard:
+            self._require_open()
+            self._add(guard_change(entity))
+        return entity
+
+    @overload
+    async def modify(self, target: type[E], fn: Callable[[E], E | None], /, **fields: Any) -> E: ...
+    @overload
+    async def modify(self, target: Key[M], fn: Callable[[M], M | None], /) -> M: ...
+    @overload
+    async def modify(self, target: M, fn: Callable[[M], M | None], /) -> M: ...
+    async def modify(self, target: Any, fn: Callable[[Any], Any], /, **fields: Any) -> Any:
+        """
+        Read an entity now, apply a function, and save what changed when the block ends, if the row is then as it was
+        read; otherwise the transaction fails, and `db.run_transaction` repeats it.
+
+        Args:
+            target: A model, with its key fields; a `Key`; or an entity or bag, which gets the result.
+            fn: As in `db.modify`.
+            fields: The key fields.
+
+        Raises:
+            EntityNotFound: There is none.
+            EncodeError: The entity has changes that were not saved.
+            ModelError: `fn` is asynchronous, or returns something else than such an entity.
+        """
+        check_function(fn)
+        instance = target if isinstance(target, (Entity, PropertyBag)) else None
+        if instance is not None and self._pending(instance) is None:
+            refuse_unsaved(instance)
+        key = key_of(instance) if instance is not None else self._db.key_from(target, fields)
+        subject: Any = await self.get(key)
+        result = applied(fn, subject)
+        self._require_open()
+        pending = self._rows.get(_address(result))
+        if pending is not None and not pending.knows(result):
+            pending.subjects.append(result)  # returned in place of what it was given
+        self._add(save_change(result, self._pending(result), "modify"))
+        if instance is not None:
+            self._adopt.append((instance, result))
+        return result
+
+    async def _pending_entity(self, key: Key[Any], write: PlannedWrite) -> Any:
+        after: Row | None = write.after
+        if after is None:
+            raise EntityNotFound(f"there is no {key}: this transaction deletes it", Code.RESOURCE_NOT_FOUND, key)
+        if write.partial:
+            stored = await self._db.read_row(key.table, key.partition_key, key.row_key)
+            after = overlaid(stored or {}, write.operation.row)
+        if write.operation.if_match not in (None, "*"):
+            after = {"odata.etag": write.operation.if_match, **after}
+        return self._db.load_row(key.model, key.table, dict(after))
+
+    def _pending(self, subject: Entity | PropertyBag) -> PlannedWrite | None:
+        """The write that the transaction holds of this very object, or of what it is a copy of."""
+        pending = self._rows.get(_address(subject))
+        if pending is None or pending.write.after is None or not pending.knows(subject):
+            return None
+        return pending.write
 
     def _add(self, change: Change) -> None:
+        self._require_open()
+        if needs_row(change):
+            raise NotLoaded(
+                f"{change} needs properties of the stored row that were not read; refresh() the entity first, or use "
+                "`await tx.modify(...)`"
+            )
+        # Now: what is changed later in the block belongs to another write.
+        write = encode(change, self._count, self._token)
+        self._count += 1
+        if write is None:
+            return
+        address = change.table, change.partition_key, change.row_key
+        pending = self._rows.get(address)
+        if pending is None:
+            self._rows[address] = _Pending(write, [change.subject])
+            return
+        pending.write = self._folded(pending, write)
+        pending.subjects.append(change.subject)
+
+    def _folded(self, pending: _Pending, write: PlannedWrite) -> PlannedWrite:
+        looks = write.operation.verb in (Verb.MERGE, Verb.REPLACE) and pending.write.after is not None
+        if looks and not pending.knows(write.change.subject):
+            raise NotSupported(
+                f"{write.change}: this transaction writes the row already, through another object, which knows nothing "
+                "of this change; change that one, or what `await tx.get(...)` returns"
+            )
+        return fold(pending.write, write)
+
+    def _require_open(self) -> None:
         if self._state != "open":
             raise NotSupported(f"the transaction is {self._state}; use it inside `async with db.transaction() as tx:`")
-        # Now: what is changed later in the block belongs to another write.
-        write = encode(change, self._count)
-        self._count += 1
-        if write is not None:
-            self._writes.append(write)
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
@@ -61,5 +231,14 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._state = "closed"
-        if kind is None and self._writes:
-            await self._db.run_writes(self._writes)
+        if kind is not None:
+            return
+        if self._rows:
+            await self._db.run_writes([pending.write for pending in self._rows.values()])
+        for instance, result in self._adopt:
+            adopt(instance, result)
+
+
+def _address(subject: Entity | PropertyBag) -> _Address:
+    key = key_of(subject)
+    return key.table, key.partition_key, key.row_key

@@ -11,9 +11,10 @@ from .errors import (
     PreconditionFailed,
     TableNotFound,
     TableOrmError,
+    Throttled,
     Unavailable,
 )
-from .protocol.codes import Code, Fault
+from .protocol.codes import THROTTLING, TRANSIENT, Code, Fault
 
 __all__ = ["translate"]
 
@@ -27,7 +28,6 @@ _LIMITS = frozenset(
         Code.TOO_MANY_PROPERTIES,
     }
 )
-_UNAVAILABLE = frozenset({Code.SERVER_BUSY, Code.INTERNAL_ERROR})
 
 
 def translate(fault: Fault, what: str, table: str, entity: object = None, key: object = None) -> TableOrmError:
@@ -58,7 +58,9 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         return LimitExceeded(f"{what}: {fault.message}", code)
     if code.startswith("Authorization") or code == "AuthenticationFailed":
         return AccessDenied(f"{what}: {fault.message}", code)
-    if code in _UNAVAILABLE:
+    if code in THROTTLING:
+        return Throttled(f"{what}: {fault.message}", code)
+    if code in TRANSIENT:
         return Unavailable(f"{what}: {fault.message}", code)
     if code == Code.TABLE_EXISTS:
         return Conflict(f"{what}: {fault.message}", code, entity)

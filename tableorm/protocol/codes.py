@@ -6,7 +6,7 @@ A store raises `Fault`; the mapper turns it into the error of `tableorm.errors` 
 
 from enum import StrEnum
 
-__all__ = ["STATUS", "Code", "Fault"]
+__all__ = ["STATUS", "THROTTLING", "TRANSIENT", "Code", "Fault"]
 
 
 class Code(StrEnum):
@@ -27,6 +27,7 @@ class Code(StrEnum):
     INVALID_INPUT = "InvalidInput"
     INVALID_RESOURCE_NAME = "InvalidResourceName"
     KEY_OUT_OF_RANGE = "OutOfRangeInput"
+    OPERATION_TIMED_OUT = "OperationTimedOut"
     PROPERTIES_NEED_VALUE = "PropertiesNeedValue"
     PROPERTY_NAME_INVALID = "PropertyNameInvalid"
     PROPERTY_NAME_TOO_LONG = "PropertyNameTooLong"
@@ -37,6 +38,7 @@ class Code(StrEnum):
     TABLE_EXISTS = "TableAlreadyExists"
     TABLE_NOT_FOUND = "TableNotFound"
     TOO_MANY_PROPERTIES = "TooManyProperties"
+    TOO_MANY_REQUESTS = "TooManyRequests"
     CONDITION_NOT_SATISFIED = "UpdateConditionNotSatisfied"
 
     MESSAGE_NOT_FOUND = "MessageNotFound"
@@ -60,6 +62,9 @@ class Code(StrEnum):
     INVALID_RANGE = "InvalidRange"
     METADATA_TOO_LARGE = "MetadataTooLarge"
 
+    # Not the service's: a backend says it where no answer came, after a time-out or a reset connection.
+    NO_ANSWER = "NoAnswer"
+
 
 STATUS: dict[Code, int] = {
     Code.AUTHORIZATION_FAILURE: 403,
@@ -72,6 +77,7 @@ STATUS: dict[Code, int] = {
     Code.INVALID_INPUT: 400,
     Code.INVALID_RESOURCE_NAME: 400,
     Code.KEY_OUT_OF_RANGE: 400,
+    Code.OPERATION_TIMED_OUT: 500,
     Code.PROPERTIES_NEED_VALUE: 400,
     Code.PROPERTY_NAME_INVALID: 400,
     Code.PROPERTY_NAME_TOO_LONG: 400,
@@ -82,6 +88,7 @@ STATUS: dict[Code, int] = {
     Code.TABLE_EXISTS: 409,
     Code.TABLE_NOT_FOUND: 404,
     Code.TOO_MANY_PROPERTIES: 400,
+    Code.TOO_MANY_REQUESTS: 429,
     Code.CONDITION_NOT_SATISFIED: 412,
     Code.MESSAGE_NOT_FOUND: 404,
     Code.MESSAGE_TOO_LARGE: 400,
@@ -102,8 +109,15 @@ STATUS: dict[Code, int] = {
     Code.INVALID_METADATA: 400,
     Code.INVALID_RANGE: 416,
     Code.METADATA_TOO_LARGE: 400,
+    Code.NO_ANSWER: 504,
 }
 """HTTP status of each code."""
+
+THROTTLING = frozenset({Code.SERVER_BUSY, Code.TOO_MANY_REQUESTS})
+"""The store is asked for too much at once."""
+
+TRANSIENT = THROTTLING | {Code.INTERNAL_ERROR, Code.OPERATION_TIMED_OUT, Code.NO_ANSWER}
+"""The same request may well succeed a moment later."""
 
 
 class Fault(Exception):
@@ -115,6 +129,8 @@ class Fault(Exception):
         message: One sentence, without request id and time.
         index: In a transaction, the zero-based operation that failed; None when the store did not say.
         property: The property that is at fault, if one is.
+        doubt: Whether a write may have happened all the same, now or later: a time-out, a reset connection, a 5xx.
+        retry_after: Seconds after which the service wants to be asked again, if it said so.
     """
 
     def __init__(
@@ -123,9 +139,17 @@ class Fault(Exception):
         message: str,
         index: int | None = None,
         property: str | None = None,  # noqa: A002
+        doubt: bool = False,  # noqa: FBT001, FBT002 - positional, so that a fault survives pickling
+        retry_after: float | None = None,
     ) -> None:
-        super().__init__(code, message, index, property)
+        super().__init__(code, message, index, property, doubt, retry_after)
         self.code, self.message, self.index, self.property = str(code), message, index, property
+        self.doubt, self.retry_after = doubt, retry_after
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same request may well succeed a moment later."""
+        return self.doubt or self.code in TRANSIENT
 
     def __str__(self) -> str:
         at = "" if self.index is None else f"{self.index}:"

@@ -1,13 +1,14 @@
 """
 Writes: what passes from a verb to the store, stage by stage.
 
-    change    verb and entity -> Change: keys, validators, condition
+    change    verb and entity -> Change: keys, values, validators, condition
+    complete  read the stored row, where it is needed
     encode    Change -> PlannedWrite: one operation on one row
-    place     writes -> groups of one table and partition
+    place     one operation per row (`fold`), all of one table and partition
     check     limits on final operations -> WritePlan, frozen
-    execute   send, new ETags into the entities, errors reported where they came from
+    execute   send, new ETags into the entities, errors reported where they came from; `doubt` if a reply was lost
 
-Each is one function in one module; they do not call each other, and only `execute` does I/O.
+Each is one function in one module; they do not call each other, and only `complete` and `execute` do I/O.
 """
 
 from collections.abc import Sequence

@@ -1,57 +1,209 @@
 """
-Stage 1, change: a verb and an entity become a Change, with its keys and its condition.
+Stage 1, change: a verb and an entity, bag or key become a Change, with its keys, its values and its condition.
 """
 
-from typing import Any, cast
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Literal, cast
 
 import attrs
 
 from ..bag import PropertyBag
-from ..entity import Entity, stored_row
-from ..errors import EncodeError, ModelError, PreconditionFailed
+from ..entity import Entity, schema_of, stored_row
+from ..errors import EncodeError, ModelError, NotLoaded, PreconditionFailed, TemplateError
+from ..expressions import Field
 from ..keys import Key
-from ..schema import Schema
+from ..protocol.edm import ANNOTATION
+from ..schema import MISFITS, Schema
 from ..stores import Row
-from .plan import Change
+from .plan import Change, Mode, PlannedWrite
 
-__all__ = ["Change", "delete_change", "insert_change", "save_change"]
+__all__ = [
+    "Change",
+    "delete_change",
+    "guard_change",
+    "insert_change",
+    "key_of",
+    "merge_change",
+    "replace_change",
+    "save_change",
+    "upsert_change",
+]
+
+Subject = Entity | PropertyBag
 
 
-def insert_change(subject: Entity | PropertyBag) -> Change:
+def insert_change(subject: Subject) -> Change:
     """
     Insert an entity under the key of its fields, whether it was read before or not.
 
     Raises:
         TemplateError: A key field is missing or does not fit.
+        NotLoaded: It was loaded in part.
     """
+    return _in_full("insert", Mode.INSERT, subject)
+
+
+def upsert_change(subject: Subject, mode: Literal["merge", "replace"]) -> Change:
+    """
+    Insert an entity, or merge it into the row or replace the row that is there, without looking.
+
+    Raises:
+        ModelError: There is no such mode.
+        TemplateError: A key field is missing or does not fit.
+        NotLoaded: It was loaded in part.
+    """
+    if mode not in ("merge", "replace"):
+        raise ModelError(f"upsert(mode={mode!r}) is unknown; use 'merge' or 'replace'")
+    upgraded = isinstance(subject, Entity) and subject.__dict__.get("_upgraded", False)
+    chosen = Mode.UPSERT_REPLACE if mode == "replace" or upgraded else Mode.UPSERT_MERGE
+    return _in_full("upsert", chosen, subject)
+
+
+def _in_full(verb: str, mode: Mode, subject: Subject) -> Change:
     if isinstance(subject, PropertyBag):
-        return Change("insert", subject, None, subject.table, subject.partition_key, subject.row_key, None)
+        if subject.selected:
+            raise _partly(verb, subject, "properties that were not selected")
+        table, keys = subject.table, (subject.partition_key, subject.row_key)
+        return Change(verb, mode, subject, None, table, *keys, before=subject.before, partial=subject.partial)
     schema = _schema(subject)
-    _validate(subject, schema)
-    partition_key, row_key = schema.make_keys(subject.__dict__)
-    return Change("insert", subject, schema, schema.table_name(), partition_key, row_key, None)
+    own = subject.__dict__
+    before = own.get("_row")
+    partial = own.get("_partial", False)
+    if partial:
+        _refuse_partial(verb, subject, schema)
+    values, made = own, None
+    if schema.filled:
+        values, made = _filled(schema, own, inserted=before is None or mode is Mode.INSERT)
+    if schema.has_validators:
+        _validate(subject, schema, values)
+    partition_key, row_key = schema.make_keys(values)
+    if before is not None and mode is not Mode.INSERT:
+        if partition_key != before["PartitionKey"] or row_key != before["RowKey"]:
+            _refuse_new_key(verb, own, schema, before, partial=partial)
+        # The keys it was read with need not be what the template writes today.
+        partition_key, row_key = before["PartitionKey"], before["RowKey"]
+    table = schema.table_name()
+    return Change(verb, mode, subject, schema, table, partition_key, row_key, None, values, made, before, partial)
 
 
-def save_change(subject: Entity) -> Change:
+def save_change(subject: Subject, pending: PlannedWrite | None = None, verb: str = "save") -> Change:
     """
     Write what changed since the entity was read, under its ETag and the keys it was read with.
+
+    Args:
+        subject: The entity or bag.
+        pending: The write of the same subject that a transaction holds already; what changed since that counts.
+        verb: What the user called.
 
     Raises:
         PreconditionFailed: It was never read nor written.
         EncodeError: A key field was changed.
     """
-    schema = _schema(subject)
-    row = stored_row(subject)
-    if row is None or "odata.etag" not in row:
-        raise PreconditionFailed(
-            f"save of {subject!r}: it was neither read nor written, so it has no ETag; insert() it, or read it first"
+    return _update(verb, Mode.SAVE, subject, None, pending)
+
+
+def merge_change(
+    subject: Subject,
+    only: Sequence[Field[Any] | str] | None,
+    if_match: str | None,
+    pending: PlannedWrite | None = None,
+) -> Change:
+    """
+    Merge some fields, or all, whether they changed or not.
+
+    Raises:
+        PreconditionFailed: There is no ETag.
+        EncodeError: A key field was changed.
+        ModelError: One of `only` is no stored field of the model.
+    """
+    names = None if only is None else tuple(_names(subject, only))
+    return _update("merge", Mode.MERGE, subject, if_match, pending, only=names)
+
+
+def replace_change(
+    subject: Subject, if_match: str | None, *, drop_extra: bool, pending: PlannedWrite | None = None
+) -> Change:
+    """
+    Replace the row by the entity and, unless told to drop them, the properties that the model does not know.
+
+    Raises:
+        PreconditionFailed: There is no ETag.
+        EncodeError: A key field was changed.
+        NotLoaded: It was loaded in part.
+    """
+    return _update("replace", Mode.REPLACE, subject, if_match, pending, drop_extra=drop_extra)
+
+
+def _update(
+    verb: str,
+    mode: Mode,
+    subject: Subject,
+    if_match: str | None,
+    pending: PlannedWrite | None,
+    *,
+    only: tuple[str, ...] | None = None,
+    drop_extra: bool = False,
+) -> Change:
+    before, etag, partial = _base(subject)
+    if pending is not None:
+        before, partial, condition = pending.after, pending.partial, pending.operation.if_match
+    else:
+        condition = if_match or etag
+        if condition is None:
+            raise _no_etag(verb, subject)
+    if isinstance(subject, PropertyBag):
+        if mode is Mode.REPLACE and subject.selected:
+            raise _partly(verb, subject, "properties that were not selected")
+        keys = subject.partition_key, subject.row_key
+        return Change(
+            verb,
+            mode,
+            subject,
+            None,
+            subject.table,
+            *keys,
+            condition,
+            before=before,
+            partial=partial,
+            only=only,
+            drop_extra=drop_extra,
         )
-    _validate(subject, schema)
-    _refuse_new_key(subject, schema, row)
-    return Change("save", subject, schema, schema.table_name(), row["PartitionKey"], row["RowKey"], row["odata.etag"])
+    schema = _schema(subject)
+    own = subject.__dict__
+    if mode is Mode.REPLACE and own.get("_partial", False):
+        _refuse_partial(verb, subject, schema)
+    values, made = _filled(schema, own, inserted=False)
+    if made and only is not None:
+        only = (*only, *(name for name in made if name not in only))
+    if schema.has_validators:
+        _validate(subject, schema, values)
+    if before is None:
+        keys = schema.make_keys(values)
+    else:
+        _refuse_new_key(verb, own, schema, before, partial=partial)
+        keys = before["PartitionKey"], before["RowKey"]
+    return Change(
+        verb,
+        mode,
+        subject,
+        schema,
+        schema.table_name(),
+        *keys,
+        condition,
+        values,
+        made,
+        before,
+        partial,
+        None,
+        only,
+        drop_extra,
+    )
 
 
-def delete_change(subject: Entity | PropertyBag | Key[Any], if_match: str | None) -> Change:
+def delete_change(
+    subject: Subject | Key[Any], if_match: str | None, pending: PlannedWrite | None = None, verb: str = "delete"
+) -> Change:
     """
     Delete a row: under the ETag it was read with, or under `if_match`.
 
@@ -59,54 +211,189 @@ def delete_change(subject: Entity | PropertyBag | Key[Any], if_match: str | None
         PreconditionFailed: There is no ETag; say if_match="*" to delete whatever is there.
     """
     if isinstance(subject, Key):
-        schema = None if subject.model is PropertyBag else subject.model.__schema__
-        keys, etag = (subject.partition_key, subject.row_key), None
-        table = subject.table
-    elif isinstance(subject, PropertyBag):
-        schema, table, etag = None, subject.table, subject.etag
-        keys = (subject.partition_key, subject.row_key)
+        schema = None if subject.model is PropertyBag else schema_of(subject.model)
+        before, etag, partial, key = None, None, False, subject
     else:
-        schema, etag = _schema(subject), subject.etag
-        table = schema.table_name()
-        key = subject.key
-        keys = (key.partition_key, key.row_key)
-    condition = if_match or etag
+        schema = None if isinstance(subject, PropertyBag) else _schema(subject)
+        before, etag, partial = _base(subject)
+        key = key_of(subject)
+    condition = if_match or etag or (None if pending is None else pending.operation.if_match or "*")
     if condition is None:
-        raise PreconditionFailed(
-            f"delete of {subject!r}: it has no ETag, since it was not read or is deleted; read it first, or give "
-            "if_match='*' to delete whatever is there"
-        )
-    return Change("delete", subject, schema, table, *keys, condition)
+        raise _no_etag(verb, subject)
+    return Change(
+        verb,
+        Mode.DELETE,
+        subject,
+        schema,
+        key.table,
+        key.partition_key,
+        key.row_key,
+        condition,
+        before=before,
+        partial=partial,
+    )
+
+
+def guard_change(subject: Subject) -> Change:
+    """
+    Touch a row that is as it was read: merge nothing under its ETag, which fails if the row has changed since.
+    """
+    before, etag, partial = _base(subject)
+    key = key_of(subject)
+    schema = None if isinstance(subject, PropertyBag) else _schema(subject)
+    return Change(
+        "get",
+        Mode.GUARD,
+        subject,
+        schema,
+        key.table,
+        key.partition_key,
+        key.row_key,
+        etag,
+        before=before,
+        partial=partial,
+    )
+
+
+def key_of(subject: Subject) -> Key[Any]:
+    """The key of an entity or bag: as stored if it was read."""
+    if isinstance(subject, PropertyBag):
+        return Key(PropertyBag, subject.table, subject.partition_key, subject.row_key)
+    key: Key[Any] = subject.key
+    return key
+
+
+def _base(subject: Subject) -> tuple[Row | None, str | None, bool]:
+    """What a subject knows of the stored row, its ETag, and whether the row may have more."""
+    if isinstance(subject, PropertyBag):
+        return subject.before, subject.etag, subject.partial
+    row = stored_row(subject)
+    return row, None if row is None else row.get("odata.etag"), subject.__dict__.get("_partial", False)
 
 
 def _schema(subject: object) -> Schema:
     schema = getattr(type(subject), "__schema__", None)
     if not isinstance(schema, Schema):
-        what = "a PropertyBag can be inserted and deleted" if isinstance(subject, PropertyBag) else "it is no entity"
-        raise ModelError(f"{subject!r} cannot be written so: {what}; give an instance of a model")
+        raise ModelError(f"{subject!r} cannot be written: it is no entity; give an instance of a model, or a bag")
     return schema
 
 
-def _validate(subject: Entity, schema: Schema) -> None:
-    # Fields can have been changed in place; what was never loaded has nothing to validate.
-    if schema.has_validators and all(name in subject.__dict__ for name in schema.fields):
-        attrs.validate(cast(Any, subject))
+def _no_etag(verb: str, subject: Subject | Key[Any]) -> PreconditionFailed:
+    if isinstance(subject, Entity) and subject.__dict__.get("_superseded", False):
+        return PreconditionFailed(
+            f"{verb} of {subject!r}: it was written, and then the row was changed by somebody else; refresh() it first",
+            None,
+            subject,
+        )
+    if verb == "delete":
+        return PreconditionFailed(
+            f"delete of {subject!r}: it has no ETag, since it was not read or is deleted; read it first, or give "
+            "if_match='*' to delete whatever is there",
+            None,
+            subject,
+        )
+    force = "" if verb in ("save", "modify") else ", or give if_match='*' to write over whatever is there"
+    return PreconditionFailed(
+        f"{verb} of {subject!r}: it was neither read nor written, so it has no ETag; insert() it, or read it "
+        f"first{force}",
+        None,
+        subject,
+    )
 
 
-def _refuse_new_key(subject: Entity, schema: Schema, row: Row) -> None:
-    current = schema.make_keys(subject.__dict__)
+def _refuse_partial(verb: str, subject: Entity, schema: Schema) -> None:
+    missing = [name for name in schema.fields if name not in subject.__dict__]
+    if missing:
+        raise _partly(verb, subject, ", ".join(missing))
+
+
+def _partly(verb: str, subject: Subject, missing: str) -> NotLoaded:
+    return NotLoaded(
+        f"{verb} of {key_of(subject)}: it was loaded in part, without {missing}, which would be lost; refresh() it "
+        "first, or save() what changed, or merge(only=[...])"
+    )
+
+
+def _names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str]:
+    if isinstance(subject, PropertyBag):
+        return [str(each) for each in only]
+    schema = _schema(subject)
+    names: list[str] = []
+    for each in only:
+        name = each.name if isinstance(each, Field) else each
+        info = schema.fields.get(name)
+        if info is None or not info.stored:
+            problem = "is held by the key" if info else "is no field"
+            raise ModelError(f"merge(only=[...]) of {schema.name}: {each} {problem}; give some of {_some(schema)}")
+        if name not in subject.__dict__:
+            raise NotLoaded(f"merge(only=[...]) of {schema.name}: {name} was not loaded, so it has no value")
+        names.append(name)
+    return names
+
+
+def _some(schema: Schema) -> str:
+    return ", ".join(f"{schema.name}.{info.name}" for info in schema.stored[:3]) or "none: it stores none"
+
+
+def _filled(schema: Schema, own: dict[str, Any], *, inserted: bool) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The fields to write: with those that the write makes, in a copy, so that a failed write changes no entity."""
+    if not schema.filled:
+        return own, None
+    made: dict[str, Any] = {}
+    for info in schema.filled:
+        if info.on_write is not None:
+            made[info.name] = info.on_write()
+        elif inserted and info.on_insert is not None and own.get(info.name) is None:
+            made[info.name] = info.on_insert()
+    return {**own, **made}, made
+
+
+def _validate(subject: Entity, schema: Schema, values: dict[str, Any]) -> None:
+    # Fields can have been changed in place.
+    probe = subject
+    if values is not subject.__dict__:
+        probe = object.__new__(type(subject))
+        probe.__dict__.update(values)
+    if all(name in values for name in schema.fields):
+        attrs.validate(cast(Any, probe))
+        return
+    for attribute in attrs.fields(cast(Any, type(subject))):
+        if attribute.validator is not None and attribute.name in values:
+            with suppress(NotLoaded):  # a validator that looks at what was not loaded cannot tell
+                attribute.validator(probe, attribute, values[attribute.name])
+
+
+def _refuse_new_key(verb: str, own: dict[str, Any], schema: Schema, row: Row, *, partial: bool) -> None:
+    if partial and not all(name in own for name in schema.key_fields):
+        return  # what was not loaded was not changed
+    current = schema.make_keys(own)
     if current == (row["PartitionKey"], row["RowKey"]):
         return
     # The stored keys need not be what the template writes today: what counts is whether the fields changed.
-    before = schema.decode(row).__dict__
-    if schema.make_keys(before) == current:
-        return
-    changed = [name for name in schema.key_fields if before.get(name) != subject.__dict__.get(name)]
+    before = _key_fields(schema, row) if partial else schema.decode(row).__dict__
+    with suppress(TemplateError):  # a key field that was not loaded
+        if schema.make_keys(before) == current:
+            return
+    changed = [name for name in schema.key_fields if before.get(name) != own.get(name)]
     name = changed[0] if changed else schema.key_fields[0]
     raise EncodeError(
-        f"is a new value of a key field (read as {before.get(name)!r}), and a save cannot move a row; "
-        "insert a copy with evolve() and delete the old one",
+        f"is a new value of a key field (read as {before.get(name)!r}), and {'an' if verb == 'upsert' else 'a'} {verb} "
+        "cannot move a row; to move it, insert a copy with evolve() and delete the old one",
         schema.name,
         name,
-        subject.__dict__.get(name),
+        own.get(name),
     )
+
+
+def _key_fields(schema: Schema, row: Row) -> dict[str, Any]:
+    """The key fields of a row that was read in part, as far as it tells them."""
+    found: dict[str, Any] = {}
+    with suppress(ValueError):
+        found |= schema.parse_keys(row["PartitionKey"], row["RowKey"])
+    for name in schema.key_fields:
+        info = schema.fields[name]
+        value = row.get(info.property) if info.stored else None
+        if value is not None:
+            with suppress(*MISFITS):
+                found[name] = info.type.decode(value, row.get(info.property + ANNOTATION))
+    return found

@@ -17,7 +17,7 @@ from ..protocol.limits import (
 from ..translate import translate
 from .plan import PlannedWrite, WritePlan, in_transaction
 
-__all__ = ["check"]
+__all__ = ["check", "is_light"]
 
 # Below this many characters nothing of a row of a model can pass a limit, so nothing has to be measured: a character
 # is 4 bytes at most, and what is of fixed size is at most 252 properties of 16 bytes with names of 255 characters, far
@@ -39,23 +39,29 @@ def check(plan: WritePlan, *, transaction: bool = False) -> WritePlan:
     """
     writes = plan.writes
     for write in writes:
-        if write.weight is None or write.weight > _LIGHT:
+        if not is_light(write):
             _check_row(plan, write, transaction=transaction)
     if len(writes) > 1:
         _check_transaction(plan)
     return plan
 
 
+def is_light(write: PlannedWrite) -> bool:
+    """Whether nothing of a write alone can pass a limit."""
+    return write.weight is not None and write.weight <= _LIGHT
+
+
 def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> None:
     if write.after is None:
         return
     try:
-        check_row(write.after)
+        # Of a row that is known in part only what is sent can be judged.
+        check_row(write.operation.row if write.partial else write.after)
     except Fault as fault:
-        error = translate(_named(fault, write), str(write.change), plan.table, write.change.subject)
+        error = translate(_named(fault, write), str(write.origin), plan.table, write.origin.subject)
         if not transaction:
             raise error from None
-        raise in_transaction(write.change, write.index, error) from error
+        raise in_transaction(write.origin, write.index, error) from error
 
 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
@@ -94,4 +100,4 @@ def _at_most(write: PlannedWrite) -> int:
 
 def _refuse(write: PlannedWrite, problem: str, code: Code) -> NoReturn:
     error = LimitExceeded(problem, code)
-    raise in_transaction(write.change, write.index, error, "; nothing was sent") from error
+    raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error

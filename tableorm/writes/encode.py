@@ -2,86 +2,310 @@
 Stage 3, encode: a Change becomes one operation on one logical row.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 from ..bag import PropertyBag
-from ..entity import stored_row
+from ..errors import EncodeError
 from ..kinds import stored_version
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
-from ..reserved import ENTITY_TYPE, ENTITY_VERSION
-from ..schema import Schema
+from ..reserved import ENTITY_TYPE, ENTITY_VERSION, WRITE_TAIL
+from ..schema import FieldInfo, Schema
 from ..stores import Operation, Row, Verb
-from .plan import Change, PlannedWrite
+from .plan import Change, Mode, PlannedWrite
+from .tail import lengthened, new_token, tail_of
 
-__all__ = ["encode"]
+__all__ = ["changes", "content", "encode", "overlaid", "removed_properties", "same_value", "unsaved"]
+
+_VERBS = {
+    Mode.INSERT: Verb.INSERT,
+    Mode.REPLACE: Verb.REPLACE,
+    Mode.UPSERT_MERGE: Verb.INSERT_OR_MERGE,
+    Mode.UPSERT_REPLACE: Verb.INSERT_OR_REPLACE,
+}
+_NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TAIL})
 
 
-def encode(change: Change, index: int) -> PlannedWrite | None:
+def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite | None:
     """
-    The operation of a change; None for a save that has nothing to write.
+    The operation of a change; None for one that has nothing to write.
 
     Args:
         change: What to write.
         index: Its position among the user's changes.
+        token: The write token, if the row carries them; a new one if not given.
 
     Raises:
-        EncodeError: A value does not fit its field.
+        EncodeError: A value does not fit its field, or a merge was to remove a property.
     """
-    keys: Row = {"PartitionKey": change.partition_key, "RowKey": change.row_key}
-    if change.verb == "delete":
-        return PlannedWrite(Operation(Verb.DELETE, keys, change.if_match), change, index, None, 0)
-    if change.schema is None:
-        bag: PropertyBag = change.subject
-        row = {name: value for name, value in bag.row.items() if name not in ("odata.etag", "Timestamp")}
-        return PlannedWrite(Operation(Verb.INSERT, row), change, index, row, None)
-    row, weight = change.schema.encode(change.subject.__dict__, change.partition_key, change.row_key)
-    before = stored_row(change.subject)
-    extra = _extra(change.subject, change.schema, before)
-    if before is not None:
-        _keep_spelling(change.schema, row, before)
-        if not change.subject.__dict__.get("_upgraded", False):
-            _keep_kind(row, before)
-    if extra:
-        row |= extra
-    if change.verb == "insert":
-        return PlannedWrite(Operation(Verb.INSERT, row), change, index, row, None if extra else weight)
+    if change.mode is Mode.DELETE:
+        operation = Operation(Verb.DELETE, _keys(change), change.if_match)
+        return PlannedWrite(operation, change, index, None, 0, base=_head(change.before))
+    if change.mode is Mode.GUARD:
+        return _finish(change, index, token, Verb.MERGE, _keys(change), overlaid(change.before or {}, {}), 0)
+    if change.mode is Mode.SAVE:
+        return _save(change, index, token)
+    if change.mode is Mode.MERGE:
+        return _merge(change, index, token)
+    row, weight = _whole(change)
+    if change.mode is Mode.UPSERT_MERGE:
+        _refuse_removal(change, row)
+        after = row if change.before is None else overlaid(change.before, row)
+        return _finish(change, index, token, Verb.INSERT_OR_MERGE, row, after, weight, partial=True)
+    return _finish(change, index, token, _VERBS[change.mode], row, row, weight)
+
+
+def _keys(change: Change) -> Row:
+    return {"PartitionKey": change.partition_key, "RowKey": change.row_key}
+
+
+def _head(row: Row | None) -> str | None:
+    tail = tail_of(row)
+    return tail[0] if tail else None
+
+
+def _finish(
+    change: Change,
+    index: int,
+    token: str | None,
+    verb: Verb,
+    row: Row,
+    after: Row | None,
+    weight: int | None,
+    *,
+    partial: bool = False,
+) -> PlannedWrite:
+    """The planned write, with its token on the row if its rows carry tokens."""
+    known = change.known
+    base = _head(known)
+    # Not for rows of which nothing is known: a plain table stays as other programs expect it.
+    if base is None and not (change.schema is not None and change.schema.write_token):
+        return PlannedWrite(Operation(verb, row, change.if_match), change, index, after, weight, partial)
+    if token is None:
+        token = new_token()
+    # What overwrites without looking must not claim to follow what it may never have seen.
+    blind = change.if_match is None or change.if_match == "*"
+    read = () if blind else tail_of(known)
+    tail = lengthened(read[1:] if read[:1] == (token,) else read, token)
+    after = {**(row if after is None else after), WRITE_TAIL: tail}
+    row = {**row, WRITE_TAIL: tail}
+    if weight is not None:
+        weight += len(tail)
+    return PlannedWrite(
+        Operation(verb, row, change.if_match), change, index, after, weight, partial, token, None if blind else base
+    )
+
+
+def _whole(change: Change) -> tuple[Row, int | None]:
+    """The row of the whole entity or bag, with what the model does not know, and its weight if that is known."""
+    schema, known = change.schema, change.known
+    if schema is None:
+        row = content(change.subject.row)
+        if change.stored is None:
+            return row, None
+        return _without(overlaid(content(change.stored), row), removed_properties(change, row)), None
+    row, weight = schema.encode(change.values, change.partition_key, change.row_key)
+    if known is not None:
+        _keep_spelling(schema, row, known)
+        if not change.values.get("_upgraded", False):
+            _keep_kind(row, known)
+    extra = {} if change.drop_extra else _extra(change, schema)
+    if not extra:
+        return row, weight
+    row |= extra
+    return row, None
+
+
+def unsaved(change: Change) -> list[str]:
+    """The properties that a save would write or remove because they were changed since they were read."""
+    row = _loaded(change) if change.partial else _whole(change)[0]
+    changed = [name for name in changes(change.before or {}, row) if ANNOTATION not in name]
+    if change.values.get("_upgraded", False):
+        return []  # the upgrade changed it
+    return changed + removed_properties(change, row)
+
+
+def content(row: Row) -> Row:
+    """A row without what a write makes: ETag, Timestamp and write tokens."""
+    return {name: value for name, value in row.items() if name not in _NOT_CONTENT}
+
+
+def _save(change: Change, index: int, token: str | None) -> PlannedWrite | None:
+    before = change.before
     assert before is not None
-    return _encode_save(change, index, row, before, None if extra else weight)
-
-
-def _encode_save(change: Change, index: int, row: Row, before: Row, weight: int | None) -> PlannedWrite | None:
-    schema, own = change.schema, change.subject.__dict__
-    assert schema is not None
-    upgraded = own.get("_upgraded", False)
-    removed = [name for name in before if name not in row and name not in SYSTEM_MEMBERS and ANNOTATION not in name]
-    if upgraded or removed:
+    if change.partial:
+        return _save_part(change, index, token, before)
+    row, weight = _whole(change)
+    removed = [name for name in before if name not in row and _is_property(name)]
+    changed = changes(before, row)
+    if not (changed or removed or change.values.get("_upgraded", False)) or _only_made(change, changed, removed):
+        return None
+    if change.values.get("_upgraded", False) or removed:
         # A merge cannot remove a property; the row holds all that the model does not know as well.
-        return PlannedWrite(Operation(Verb.REPLACE, row, change.if_match), change, index, row, weight)
+        return _finish(change, index, token, Verb.REPLACE, row, row, weight)
+    return _finish(change, index, token, Verb.MERGE, {**_keys(change), **changed}, row, weight)
+
+
+def _save_part(change: Change, index: int, token: str | None, before: Row) -> PlannedWrite | None:
+    """A save of what was loaded in part: only what changed among that, whatever the rest of the row is."""
+    row = _loaded(change)
+    changed = changes(before, row)
+    removed = removed_properties(change, row)
+    if not (changed or removed) or _only_made(change, changed, removed):
+        return None
+    if not removed:
+        after = overlaid(before, changed)
+        return _finish(change, index, token, Verb.MERGE, {**_keys(change), **changed}, after, None, partial=True)
+    assert change.stored is not None
+    whole = _without(overlaid(content(change.stored), changed), removed)
+    return _finish(change, index, token, Verb.REPLACE, whole, whole, None)
+
+
+def _without(row: Row, names: Sequence[str]) -> Row:
+    return {name: value for name, value in row.items() if name.removesuffix(ANNOTATION) not in names}
+
+
+def _only_made(change: Change, changed: Row, removed: list[str]) -> bool:
+    """Whether nothing changed but what the write itself makes, such as `updated_at`."""
+    if not change.made or removed or change.schema is None or change.values.get("_upgraded", False):
+        return False
+    made = {change.schema.fields[name].property for name in change.made}
+    return all(name.removesuffix(ANNOTATION) in made for name in changed)
+
+
+def _loaded(change: Change) -> Row:
+    """The members of what an entity or bag has loaded, unknown properties included if they were looked at."""
+    schema, before = change.schema, change.before
+    if schema is None:
+        return {name: value for name, value in content(change.subject.row).items() if name not in SYSTEM_MEMBERS}
+    row = schema.encode_some(change.values, (info for info in schema.stored if info.name in change.values))
+    if before is not None:
+        _keep_spelling(schema, row, before)
+    if "_extra" in change.values:
+        row |= _extra(change, schema)
+    return row
+
+
+def removed_properties(change: Change, row: Row | None = None) -> list[str]:
+    """The properties that a save removes: set to None since they were read, or taken out of a bag or `extra`."""
+    before, schema = change.before or {}, change.schema
+    row = _loaded(change) if row is None else row
+    if schema is None:
+        return [name for name in before if _is_property(name) and name not in row]
+    loaded = [info for info in schema.stored if info.name in change.values]
+    gone = [info.property for info in loaded if before.get(info.property) is not None]
+    if "_extra" in change.values:
+        gone += [name for name in schema.unknown(before) if ANNOTATION not in name]
+    return [name for name in gone if name not in row]
+
+
+def _merge(change: Change, index: int, token: str | None) -> PlannedWrite | None:
+    schema, before = change.schema, change.before
+    if schema is not None and change.values.get("_upgraded", False) and before is not None:
+        # The first write of an upgraded entity is a replace: of what it was upgraded to, and of these fields.
+        row = overlaid(content(before), _chosen(change))
+        return _finish(change, index, token, Verb.REPLACE, row, row, None)
+    row = _chosen(change)
+    if not row:
+        return None
+    exact = before is not None and not change.partial and change.if_match != "*"
+    after = {**_keys(change), **row} if before is None else overlaid(before, row)
+    return _finish(change, index, token, Verb.MERGE, {**_keys(change), **row}, after, None, partial=not exact)
+
+
+def _chosen(change: Change) -> Row:
+    """The members that a merge sends."""
+    schema, only = change.schema, change.only
+    if only is None:
+        row = _loaded(change)
+        _refuse_removal(change, row)
+        return row
+    if schema is None:
+        bag: PropertyBag = change.subject
+        for name in only:
+            if name not in bag:
+                raise _no_removal("PropertyBag", name)
+        return {name: value for name, value in bag.row.items() if name.removesuffix(ANNOTATION) in only}
+    infos = [schema.fields[name] for name in only]
+    for info in infos:
+        if change.values[info.name] is None and not _surely_absent(change, info):
+            raise _no_removal(schema.name, info.name)
+    return schema.encode_some(change.values, infos)
+
+
+def _surely_absent(change: Change, info: FieldInfo) -> bool:
+    """Whether the row has no such property, so that there is nothing to remove."""
+    known = change.before is not None and not change.partial and change.if_match != "*"
+    return known and change.before is not None and info.property not in change.before
+
+
+def _refuse_removal(change: Change, row: Row) -> None:
+    """A merge of everything must not leave in the table what was read, and is None now."""
+    if change.before is None:
+        return
+    schema = change.schema
+    for name in removed_properties(change, row):
+        if schema is None:
+            raise _no_removal("PropertyBag", name)
+        info = schema.by_property.get(name)
+        raise _no_removal(f"{schema.name}.extra", name) if info is None else _no_removal(schema.name, info.name)
+
+
+def _no_removal(model: str, name: str) -> EncodeError:
+    problem = "is to be removed, and a merge cannot remove a property; save() or replace() it"
+    return EncodeError(problem, model, name, None)
+
+
+def changes(before: Row, row: Row) -> Row:
+    """The members of `row` that differ from `before`, each with its annotation."""
     changed: Row = {}
     for name, value in row.items():
-        if ANNOTATION in name:
+        if ANNOTATION in name or not _is_property(name):
             continue
         annotation = row.get(name + ANNOTATION)
-        old = before.get(name)
-        # By text too: zero and minus zero are equal, and different values.
-        same = old == value and type(old) is type(value) and (value != 0.0 or str(value) == str(old))
-        if same and before.get(name + ANNOTATION) == annotation:
+        if same_value(before.get(name), value) and before.get(name + ANNOTATION) == annotation:
             continue
         changed[name] = value
         if annotation is not None:
             changed[name + ANNOTATION] = annotation
-    if not changed:
-        return None
-    changed = {"PartitionKey": change.partition_key, "RowKey": change.row_key, **changed}
-    return PlannedWrite(Operation(Verb.MERGE, changed, change.if_match), change, index, row, weight)
+    return changed
 
 
-def _extra(subject: Any, schema: Schema, before: Row | None) -> Row:
-    """The unknown properties to write back: as changed through `entity.extra`, or as read."""
-    bag: PropertyBag | None = subject.__dict__.get("_extra")
-    if bag is not None:
-        return {name: value for name, value in bag.row.items() if name not in SYSTEM_MEMBERS}
-    return schema.unknown(before) if before is not None and len(before) > 2 else {}
+def same_value(old: object, value: object) -> bool:
+    """Whether two JSON values are the same in the table: zero and minus zero are equal, and different values."""
+    return old == value and type(old) is type(value) and (value != 0.0 or str(value) == str(old))
+
+
+def overlaid(row: Row, members: Row) -> Row:
+    """A row after a merge of some members: without ETag, Timestamp, and types of values that were replaced."""
+    result = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+    for name in members:
+        result.pop(name + ANNOTATION, None)
+    result.update(members)
+    return result
+
+
+def _is_property(name: str) -> bool:
+    return name not in SYSTEM_MEMBERS and ANNOTATION not in name and name != WRITE_TAIL
+
+
+def _extra(change: Change, schema: Schema) -> Row:
+    """
+    The unknown properties to write back: as read, or as changed through `entity.extra`. If the row was read anew for
+    this write, the changes are applied to what it has now.
+    """
+    before, stored = change.before, change.stored
+    bag: PropertyBag | None = change.values.get("_extra")
+    if bag is None:
+        known = change.known
+        return schema.unknown(known) if known is not None and len(known) > 2 else {}
+    mine = {name: value for name, value in bag.row.items() if name not in SYSTEM_MEMBERS}
+    if stored is None:
+        return mine
+    old, now = schema.unknown(before or {}), schema.unknown(stored)
+    for name in old:
+        if name not in mine:
+            now.pop(name, None)
+    return overlaid(now, changes(old, mine))
 
 
 def _keep_spelling(schema: Schema, row: Row, before: Row) -> None:

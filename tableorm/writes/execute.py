@@ -2,71 +2,144 @@
 Stage 10, execute: send a plan, put new ETags into the entities, and report an error where it came from.
 """
 
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
 from ..bag import PropertyBag
+from ..connection import Connection
 from ..entity import Entity
 from ..errors import TransactionFailed
 from ..protocol.codes import Fault
 from ..protocol.edm import timestamp_of_etag
-from ..stores import TableStore
 from ..translate import translate
+from .doubt import Landed, send, settle
 from .plan import PlannedWrite, WritePlan, in_transaction
 
-__all__ = ["execute"]
+__all__ = ["apply", "execute"]
 
 
-async def execute(store: TableStore, plan: WritePlan, *, transaction: bool) -> None:
+async def execute(
+    db: Connection, plan: WritePlan, *, transaction: bool = False, repeat: bool = True, missing_ok: bool = False
+) -> None:
     """
-    Send a plan.
+    Send a plan, as `apply` does.
 
     Args:
-        store: Where to.
+        db: Where to.
         plan: What.
         transaction: Whether the user asked for a transaction, and gets its errors.
+        repeat: Whether a request may be sent again that may have had its effect.
+        missing_ok: Whether a row that is gone counts as deleted.
 
     Raises:
         TransactionFailed: An operation of a transaction failed; its cause is that operation's error.
+        OutcomeUnknown: The reply was lost, and nothing proves what happened.
         TableOrmError: What a single write raises.
     """
-    writes = plan.writes
     try:
-        if len(writes) == 1 and not transaction:
-            etags = [await store.write(plan.table, writes[0].operation)]
-        else:
-            etags = await store.transact(plan.table, [write.operation for write in writes])
+        await apply(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok)
     except Fault as fault:
-        at = fault.index if fault.index is not None and fault.index < len(writes) else None
-        write = writes[at or 0]
-        change = write.change
-        error = translate(fault, str(change), plan.table, change.subject, (change.partition_key, change.row_key))
-        if not transaction:
-            raise error from fault
-        if at is None:
-            raise TransactionFailed(
-                f"transaction of {len(writes)} operations in {plan.table}, partition {plan.partition_key!r}: "
-                f"{fault.message}",
-                fault.code,
-            ) from error
-        raise in_transaction(change, write.index, error, "; nothing was applied") from error
-    for write, etag in zip(writes, etags, strict=True):
-        _applied(write, etag)
+        _refused(plan, fault, transaction=transaction)
 
 
-def _applied(write: PlannedWrite, etag: str | None) -> None:
-    subject = write.change.subject
+async def apply(
+    db: Connection,
+    plan: WritePlan,
+    *,
+    transaction: bool = False,
+    repeat: bool = True,
+    missing_ok: bool = False,
+    throttled: Callable[[], None] | None = None,
+) -> None:
+    """
+    Send a plan, again where that is needed, and put the new ETags into the entities.
+
+    Args:
+        db: Where to.
+        plan: What.
+        transaction: Whether a single operation is sent as a transaction too.
+        repeat: Whether a request may be sent again that may have had its effect.
+        missing_ok: Whether a row that is gone counts as deleted.
+        throttled: Called whenever the store refuses because it is asked for too much.
+
+    Raises:
+        Fault: It was surely not applied.
+        OutcomeUnknown: The reply was lost, and nothing proves what happened.
+    """
+    store = db.usable()
+    writes = plan.writes
+    db.stats.requests += 1
+    db.stats.operations += len(writes)
+    begun = asyncio.get_running_loop().time()
+    try:
+        etags = await send(store, plan, transaction=transaction)
+    except Fault as fault:
+        if not fault.transient:
+            raise
+        landed = await settle(
+            db,
+            plan,
+            fault,
+            begun=begun,
+            transaction=transaction,
+            repeat=repeat,
+            missing_ok=missing_ok,
+            throttled=throttled,
+        )
+    else:
+        landed = [Landed(etag) for etag in etags]
+    for write, each in zip(writes, landed, strict=True):
+        _applied(write, each)
+
+
+def _refused(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
+    writes = plan.writes
+    at = fault.index if fault.index is not None and fault.index < len(writes) else None
+    write = writes[at or 0]
+    change = write.origin
+    error = translate(fault, str(change), plan.table, change.subject, (change.partition_key, change.row_key))
+    if not transaction:
+        raise error from fault
+    if at is None:
+        raise TransactionFailed(
+            f"transaction of {len(writes)} operations in {plan.table}, partition {plan.partition_key!r}: "
+            f"{fault.message}",
+            fault.code,
+        ) from error
+    raise in_transaction(change, write.index, error, "; nothing was applied") from error
+
+
+def _applied(write: PlannedWrite, landed: Landed) -> None:
+    """What the subject knows after its write."""
+    change, subject, row, etag = write.change, write.change.subject, write.after, landed.etag
+    if row is not None and etag is not None:
+        row["odata.etag"] = etag
+        row["Timestamp"] = timestamp_of_etag(etag)
     if isinstance(subject, Entity):
         own = subject.__dict__
         own.pop("_upgraded", None)
-        if write.after is None or etag is None:
+        own.pop("_superseded", None)
+        if row is None:
             _ = subject.extra  # what the model does not know stays with the entity, should it be inserted again
             own.pop("_row", None)
+            own.pop("_partial", None)
             return
-        row = write.after
-        row["odata.etag"] = etag
-        row["Timestamp"] = timestamp_of_etag(etag)
+        if change.made:
+            own.update(change.made)
+        if change.drop_extra:
+            own.pop("_extra", None)
         own["_row"] = row
+        if write.partial or ("_partial" in own and not all(name in own for name in subject.__schema__.fields)):
+            own["_partial"] = True
+        else:
+            own.pop("_partial", None)
+        if landed.superseded:
+            row.pop("odata.etag", None)
+            row.pop("Timestamp", None)
+            own["_superseded"] = True
     elif isinstance(subject, PropertyBag):
-        for name, value in (("odata.etag", etag), ("Timestamp", etag and timestamp_of_etag(etag))):
-            if value is None:
-                subject.row.pop(name, None)
-            else:
-                subject.row[name] = value
+        if landed.superseded and row is not None:
+            row.pop("odata.etag", None)
+            row.pop("Timestamp", None)
+        subject.written_as(row, partial=write.partial)

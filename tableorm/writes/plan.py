@@ -2,6 +2,7 @@
 What a write is on its way to the store: frozen values.
 """
 
+from enum import StrEnum
 from typing import Any
 
 import attrs
@@ -10,7 +11,20 @@ from ..errors import TableOrmError, TransactionFailed
 from ..schema import Schema
 from ..stores import Operation, Row
 
-__all__ = ["Change", "PlannedWrite", "WritePlan", "in_transaction"]
+__all__ = ["Change", "Mode", "PlannedWrite", "WritePlan", "in_transaction"]
+
+
+class Mode(StrEnum):
+    """What a change does to its row, whatever verb the user called."""
+
+    INSERT = "insert"
+    SAVE = "save"
+    MERGE = "merge"
+    REPLACE = "replace"
+    UPSERT_MERGE = "upsert-merge"
+    UPSERT_REPLACE = "upsert-replace"
+    DELETE = "delete"
+    GUARD = "guard"
 
 
 @attrs.frozen(eq=False)
@@ -19,22 +33,43 @@ class Change:
     A verb and what it is applied to.
 
     Args:
-        verb: As the user called it: "insert", "save", "delete".
+        verb: As the user called it: "insert", "save", "modify".
+        mode: What it does to the row.
         subject: The entity, bag or key.
         schema: Its schema; None for bags and keys of bags.
         table: Name of the table.
         partition_key: As stored, or to be stored.
         row_key: Likewise.
-        if_match: ETag to send, "*", or None for an insert.
+        if_match: ETag to send, "*", or None for what needs none.
+        values: The fields to write, by name; empty for bags and keys.
+        made: Those of the values that the write itself made, for the entity to get when it has succeeded.
+        before: What the subject knows of the stored row; None if nothing.
+        partial: Whether the stored row may have more than `before`.
+        stored: The stored row in full, where a stage has read it.
+        only: Names of the fields, or properties of a bag, to merge; None for all.
+        drop_extra: Whether a replace leaves out what the model does not know.
     """
 
     verb: str
+    mode: Mode
     subject: Any
     schema: Schema | None
     table: str
     partition_key: str
     row_key: str
-    if_match: str | None
+    if_match: str | None = None
+    values: dict[str, Any] = attrs.Factory(dict[str, Any])
+    made: dict[str, Any] | None = None
+    before: Row | None = None
+    partial: bool = False
+    stored: Row | None = None
+    only: tuple[str, ...] | None = None
+    drop_extra: bool = False
+
+    @property
+    def known(self) -> Row | None:
+        """All that is known of the stored row."""
+        return self.before if self.stored is None else self.stored
 
     def __str__(self) -> str:
         model = self.schema.name if self.schema is not None else "PropertyBag"
@@ -48,10 +83,14 @@ class PlannedWrite:
 
     Args:
         operation: What the store is asked.
-        change: The user's change that it serves.
-        index: Position of that change among the user's.
+        change: The user's change that it serves; of several that were folded into it the last.
+        index: Position of the first of them among the user's changes.
         after: The row as it will be, without ETag and Timestamp; None after a delete.
         weight: Characters of everything of varying size; None if not measured.
+        partial: Whether the stored row may have more than `after`.
+        token: The write token that the row gets; None if it carries none.
+        base: The newest token that the row had when it was read; None if it had none, or was not read.
+        first: The first of the changes that were folded into it; None if there is but one.
     """
 
     operation: Operation
@@ -59,6 +98,15 @@ class PlannedWrite:
     index: int
     after: Row | None
     weight: int | None
+    partial: bool = False
+    token: str | None = None
+    base: str | None = None
+    first: Change | None = None
+
+    @property
+    def origin(self) -> Change:
+        """The change that a refusal by the store is reported as: the first, whose condition is the operation's."""
+        return self.first or self.change
 
 
 @attrs.frozen(eq=False)

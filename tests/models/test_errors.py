@@ -17,6 +17,7 @@ from tableorm.errors import (
     LimitExceeded,
     ModelError,
     NotLoaded,
+    OutcomeUnknown,
     PreconditionFailed,
     TableNotFound,
     TableOrmError,
@@ -40,6 +41,7 @@ EXAMPLES: list[TableOrmError] = [
     EntityExists("exists", "EntityAlreadyExists", {"a": 1}),
     PreconditionFailed("changed", "UpdateConditionNotSatisfied", {"a": 1}),
     TransactionFailed("operation 3 failed", "EntityAlreadyExists", 3, "insert", {"a": 1}),
+    OutcomeUnknown("a reply was lost", "NoAnswer", "save", "abcdefghijkl", {"a": 1}),
     LimitExceeded("too large", "EntityTooLarge"),
 ]
 
@@ -59,9 +61,10 @@ def test_errors_survive_pickling(error: TableOrmError) -> None:
 
 def test_faults_survive_pickling() -> None:
     """So does a store's own error."""
-    back = pickle.loads(pickle.dumps(Fault(Code.ENTITY_EXISTS, "exists", 3, "a")))
+    back = pickle.loads(pickle.dumps(Fault(Code.ENTITY_EXISTS, "exists", 3, "a", doubt=True, retry_after=2.5)))
 
     assert (back.code, back.message, back.index, back.property) == ("EntityAlreadyExists", "exists", 3, "a")
+    assert (back.doubt, back.retry_after, back.transient) == (True, 2.5, True)
     assert str(back) == "3:EntityAlreadyExists: exists"
 
 

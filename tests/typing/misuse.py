@@ -140,7 +140,10 @@ async def reading(db: Database) -> None:
     db.select(Team).where(True)  # E
     db.select(Team).limit("5")  # E
     await db.insert("x")  # E
-    await db.delete(Team)  # E
+    await db.merge(Team)  # E
+    await db.upsert(Team(name="a"), mode="both")  # E
+    await db.modify(Team(name="a"), 5)  # E
+    await db.explain_write("sing", Team(name="a"))  # E
     use(team, other, sure, query, teams)
 
 

@@ -13,21 +13,34 @@ from typing import Any, ClassVar, assert_type
 from attrs import validators
 
 from tableorm import (
+    Access,
+    BulkFailure,
+    BulkReport,
     Database,
     Entity,
+    EntityStream,
+    Explanation,
     Expression,
     Field,
     Int32,
     Key,
     Mapped,
+    Page,
+    PartitionKey,
     PropertyBag,
+    RowKey,
     Select,
+    Timestamp,
+    Transaction,
+    WriteStep,
     connect,
     field,
     from_dict,
     to_dict,
     upgrade,
 )
+
+NOW = dt.datetime.now(dt.UTC)
 
 
 class Color(enum.Enum):
@@ -165,6 +178,42 @@ async def reading(db: Database) -> None:
     assert_type(db.select(Stamped), Select[Stamped])
 
 
+async def running(db: Database) -> None:
+    """However a query is run, what comes is of its models."""
+    query = db.select(Employee).where(Employee.department == "Sales")
+    both = db.select(Department, Employee).where(PartitionKey == "Sales", RowKey.startswith("e"), Timestamp > NOW)
+    assert_type(await query.first(), Employee | None)
+    assert_type(await both.first(), Department | Employee | None)
+    assert_type(await query.limit(1).one(), Employee)
+    assert_type(await query.limit(1).one_or_none(), Employee | None)
+    assert_type(await query.count(), int)
+    assert_type(await query.exists(), bool)
+    page = await both.page(size=50)
+    assert_type(page, Page[Department | Employee])
+    assert_type(page.items, list[Department | Employee])
+    assert_type(page.cursor, str | None)
+    async for each in query.pages(10):
+        assert_type(each, Page[Employee])
+    async with query.stream() as stream:
+        assert_type(stream, EntityStream[Employee])
+        assert_type(stream.cursor, str | None)
+        async for employee in stream:
+            assert_type(employee, Employee)
+    assert_type(query.only(Employee.age, Employee.level).unordered().concurrency(2), Select[Employee])
+    assert_type(query.split(4), list[Select[Employee]])
+    assert_type(query.allow_scan(parallel=2).bind(db), Select[Employee])
+    assert_type(query.explain(), Explanation)
+    assert_type(query.explain().access, Access)
+    assert_type(Employee.age.in_([1, 2]), Expression)
+    assert_type(Employee.age.is_none() | RowKey.in_(["a"]), Expression)
+    async for thing in db.union(query, query.limit(2)).unordered():
+        assert_type(thing, Employee)
+    assert_type(await db.union(query).all(), list[Employee])
+    keys = [Employee.key(department="Sales", id=1)]
+    assert_type(await db.get_many(keys), list[Employee | None])
+    assert_type(await db.exists(keys[0]), bool)
+
+
 async def writing(db: Database) -> None:
     """Entities, bags and keys go where they are written and deleted."""
     team = Team(department="Sales", name="A")
@@ -175,6 +224,31 @@ async def writing(db: Database) -> None:
         tx.insert(Team(department="Sales", name="B"))
         tx.delete(team)
     await db.delete(Team.key(department="Sales", name="B"), if_match="*", missing_ok=True)
+    await db.delete(Team, department="Sales", name="B", if_match="*", missing_ok=True)
+    jun = await db.get(Employee, department="Sales", id=223)
+    await db.merge(jun, only=[Employee.age, Employee.level])
+    await db.upsert(jun, mode="replace")
+    await db.replace(jun, if_match="*", drop_extra=True)
+    await db.refresh(jun)
+
+    def older(employee: Employee) -> None:
+        employee.age = (employee.age or 0) + 1
+
+    assert_type(await db.modify(jun, older), Employee)
+    assert_type(await db.modify(jun.key, older), Employee)
+    assert_type(await db.modify(Employee, older, department="Sales", id=223), Employee)
+    assert_type(await db.modify(Employee, lambda e: e.evolve(age=1), department="Sales", id=223), Employee)
+    assert_type(db.explain_write("save", jun).steps, tuple[WriteStep, ...])
+
+    async def hire(tx: Transaction) -> int:
+        assert_type(await tx.get(jun.key, guard=True), Employee)
+        assert_type(await tx.modify(Employee, older, department="Sales", id=223), Employee)
+        return 5
+
+    assert_type(await db.run_transaction(hire), int)
+    async with db.bulk(concurrency=2, rate=1000, on_progress=lambda report: assert_type(report, BulkReport)) as bulk:
+        await bulk.upsert(Team(department="Sales", name="C"))
+    assert_type(bulk.report.failed, tuple[BulkFailure, ...])
 
 
 async def main() -> None:
@@ -187,4 +261,5 @@ async def main() -> None:
         assert_type(db, Database)
         await db.create_tables(Department, Employee, Team)
         await db.insert(Employee(department="Sales", id=223, first_name="Jun"))
+        await running(db)
         await writing(db)

@@ -91,8 +91,8 @@ class Engine:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Everything; a database in memory is not durable."""
-        return Capabilities(durable=self._path is not None)
+        """Everything, `retries` too: it waits for other processes itself. A database in memory is not durable."""
+        return Capabilities(durable=self._path is not None, retries=True)
 
     async def open(self) -> None:
         """
@@ -230,7 +230,7 @@ class Engine:
         size, until = 0, time.perf_counter() + _SLICE_SECONDS
         for index, operation in enumerate(operations):
             try:
-                items.append(writes.prepare(operation))
+                items.append(writes.prepare(operation, keys_checked=True))
             except Fault as fault:
                 raise writes.with_index(fault, index) from None
             size += len(items[-1].payload)

@@ -5,6 +5,7 @@ A row is stored as the JSON that the service sends at minimalmetadata: ETag, Tim
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import apsw
 import attrs
@@ -77,16 +78,22 @@ class Write:
     if_match: str | None
 
 
-def prepare(operation: Operation) -> Write:
+def prepare(operation: Operation, *, keys_checked: bool = False) -> Write:
     """
     Check and encode an operation.
+
+    Args:
+        operation: What was asked.
+        keys_checked: Whether its keys are known to be right.
 
     Raises:
         Fault: The service would refuse it, whatever is stored.
     """
     verb, row = operation.verb, operation.row
-    partition_key = check_key("PartitionKey", row.get("PartitionKey"))
-    row_key = check_key("RowKey", row.get("RowKey"))
+    if not keys_checked:
+        check_key("PartitionKey", row.get("PartitionKey"))
+        check_key("RowKey", row.get("RowKey"))
+    partition_key, row_key = row["PartitionKey"], row["RowKey"]
     if_match = _check_if_match(verb, operation.if_match)
     key = key_of(partition_key, row_key)
     if verb is Verb.DELETE:
@@ -154,12 +161,15 @@ def check_transaction(operations: Sequence[Operation]) -> None:
         raise Fault(
             Code.INVALID_INPUT, f"A transaction has 1 to {MAX_TRANSACTION_OPERATIONS} operations; this one has {count}."
         )
-    first = ""
+    first: Any = ""
     seen: set[str] = set()
     for index, operation in enumerate(operations):
+        row = operation.row
+        partition_key: Any = row.get("PartitionKey")
         try:
-            partition_key = check_key("PartitionKey", operation.row.get("PartitionKey"))
-            row_key = check_key("RowKey", operation.row.get("RowKey"))
+            if index == 0 or partition_key != first:
+                check_key("PartitionKey", partition_key)
+            row_key = check_key("RowKey", row.get("RowKey"))
         except Fault as fault:
             raise with_index(fault, index) from None
         if index == 0:
@@ -191,7 +201,7 @@ def check_transaction_size(size: int) -> None:
 
 def with_index(fault: Fault, index: int) -> Fault:
     """The same fault, of operation `index` of a transaction."""
-    return Fault(fault.code, fault.message, index, fault.property)
+    return Fault(fault.code, fault.message, index, fault.property, fault.doubt, fault.retry_after)
 
 
 def write(session: Session, table: Table, item: Write) -> str | None:

@@ -1,0 +1,47 @@
+"""
+How the benchmarks measure: two sides in turns, and the median of the ratios.
+"""
+
+import gc
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+
+from benchmarks.model import flight
+from tableorm import Database
+
+__all__ = ["Run", "compare", "fill", "report", "timed"]
+
+Run = Callable[[], Awaitable[None]]
+
+
+async def timed(run: Run) -> float:
+    """Seconds of one call."""
+    gc.collect()
+    start = time.perf_counter()
+    await run()
+    return time.perf_counter() - start
+
+
+async def compare(ours: Run, theirs: Run, rounds: int = 5) -> tuple[float, float, float]:
+    """Median seconds of both, and the median of the ratios of neighbouring rounds."""
+    await timed(ours)
+    await timed(theirs)
+    pairs = [(await timed(ours), await timed(theirs)) for _ in range(rounds)]
+    return (
+        statistics.median(pair[0] for pair in pairs),
+        statistics.median(pair[1] for pair in pairs),
+        statistics.median(pair[0] / pair[1] for pair in pairs),
+    )
+
+
+def report(name: str, ratio: float, target: str, detail: str) -> None:
+    print(f"{name:<58} {ratio:>6.2f}x  {target:<18} {detail}", flush=True)
+
+
+async def fill(db: Database, origin: str, count: int) -> None:
+    """Insert flights 0 to count - 1, in transactions."""
+    for start in range(0, count, 100):
+        async with db.transaction() as tx:
+            for number in range(start, min(start + 100, count)):
+                tx.insert(flight(origin, number))

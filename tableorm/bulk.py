@@ -1,0 +1,433 @@
+"""
+Bulk writes: any number of operations over any partitions, as entity group transactions, many at a time.
+
+Operations wait in a queue for each partition. A queue is sent when it fills a transaction, or when too much waits.
+Never are two transactions of one partition under way, so operations of one row keep their order. What waits is bounded:
+`await bulk.upsert(...)` waits with it, and so does whoever feeds it.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import attrs
+import msgspec
+
+from .bag import PropertyBag
+from .entity import Entity
+from .errors import ModelError, NotLoaded, NotSupported, OutcomeUnknown, TableOrmError
+from .expressions import Field
+from .keys import Key
+from .protocol.codes import Code, Fault
+from .protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
+from .translate import translate
+from .writes import plan_writes
+from .writes.change import (
+    Change,
+    delete_change,
+    insert_change,
+    merge_change,
+    replace_change,
+    save_change,
+    upsert_change,
+)
+from .writes.check import is_light
+from .writes.complete import needs_row
+from .writes.encode import encode
+from .writes.execute import apply
+from .writes.plan import PlannedWrite, WritePlan
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+__all__ = ["Bulk", "BulkFailure", "BulkReport"]
+
+_WAITING_OPERATIONS = 10_000
+_WAITING_BYTES = 64 * 1024 * 1024
+_FAILURES_KEPT = 1_000
+_TURN = 16  # operations taken before other tasks get a turn: what is under way needs several to end
+
+
+@attrs.frozen
+class BulkFailure:
+    """
+    An operation that was not done.
+
+    Args:
+        operation: Its verb.
+        entity: What it was given: an entity, bag or key.
+        error: Why.
+    """
+
+    operation: str
+    entity: object
+    error: TableOrmError
+
+
+@attrs.frozen
+class BulkReport:
+    """
+    What became of the operations so far.
+
+    Args:
+        written: Operations that were applied; a save that had nothing to write counts too.
+        failed: Those that failed, at most 1000 of them; `OutcomeUnknown` among the errors says that one may have been
+            applied.
+        failures: How many failed in all.
+        requests: Transactions and single operations that were sent; repetitions not counted.
+    """
+
+    written: int = 0
+    failed: tuple[BulkFailure, ...] = ()
+    failures: int = 0
+    requests: int = 0
+
+    def __str__(self) -> str:
+        text = f"{self.written} written, {self.failures} failed, {self.requests} requests"
+        if not self.failed:
+            return text
+        first = self.failed[0]
+        return f"{text}; the first that failed: {first.error}"
+
+
+class _Lane:
+    """The operations of one partition, in order."""
+
+    __slots__ = ("busy", "ready", "writes")
+
+    def __init__(self) -> None:
+        self.writes: deque[tuple[PlannedWrite, int]] = deque()
+        self.busy = self.ready = False
+
+
+class Bulk:
+    """
+    Many writes. Made by `db.bulk()`; `report` says how they went.
+
+    Each operation takes its entity as it is when it is called, and the entity has its new ETag once it was written. An
+    operation that cannot be encoded raises at the call; what the store refuses is in the report, and sinks nothing
+    else.
+    """
+
+    def __init__(
+        self,
+        db: "Connection",
+        *,
+        concurrency: int = 16,
+        rate: float | None = None,
+        on_progress: Callable[[BulkReport], object] | None = None,
+    ) -> None:
+        if concurrency < 1 or (rate is not None and rate <= 0):
+            raise ModelError(f"bulk(concurrency={concurrency!r}, rate={rate!r}) is refused: give numbers above 0")
+        self._db, self._on_progress = db, on_progress
+        self._pace = _Pace(rate)
+        self._width = _Width(concurrency)
+        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._ready: deque[tuple[tuple[str, str], _Lane]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting = self._bytes = self._taken = 0
+        self._room: asyncio.Future[None] | None = None
+        self._written = self._failures = self._requests = 0
+        self._failed: list[BulkFailure] = []
+        self._error: BaseException | None = None
+        self._state = "new"
+
+    @property
+    def report(self) -> BulkReport:
+        """What became of the operations so far; of all of them once the block has ended."""
+        return BulkReport(self._written, tuple(self._failed), self._failures, self._requests)
+
+    @property
+    def width(self) -> int:
+        """How many transactions may be under way now: less than `concurrency` while the store is overburdened."""
+        return self._width.now
+
+    async def insert(self, entity: Entity | PropertyBag) -> None:
+        """Insert a new entity. Raises what `db.insert` raises of its values."""
+        await self._add(insert_change(entity))
+
+    async def save(self, entity: Entity | PropertyBag) -> None:
+        """Write what has changed since the entity was read. Raises as `db.save`."""
+        await self._add(save_change(entity))
+
+    async def merge(
+        self,
+        entity: Entity | PropertyBag,
+        only: Sequence[Field[Any] | str] | None = None,
+        *,
+        if_match: str | None = None,
+    ) -> None:
+        """Merge some fields. Raises what `db.merge` raises of its values."""
+        await self._add(merge_change(entity, only, if_match))
+
+    async def replace(
+        self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False
+    ) -> None:
+        """Replace the row. Raises what `db.replace` raises of its values."""
+        await self._add(replace_change(entity, if_match, drop_extra=drop_extra))
+
+    async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
+        """Insert, or merge or replace the row that is there. Raises what `db.upsert` raises of its values."""
+        await self._add(upsert_change(entity, mode))
+
+    async def delete(self, target: Entity | PropertyBag | Key[Any], *, if_match: str | None = None) -> None:
+        """Delete a row. Raises as `db.delete` without an ETag."""
+        await self._add(delete_change(target, if_match))
+
+    async def _add(self, change: Change) -> None:
+        if self._state != "open":
+            raise NotSupported(f"the bulk is {self._state}; use it inside `async with db.bulk() as bulk:`")
+        if self._error is not None:
+            raise self._error
+        if needs_row(change):
+            raise NotLoaded(
+                f"{change} needs properties of the stored row that were not read; refresh() the entity first, or "
+                "replace(drop_extra=True)"
+            )
+        write = encode(change, 0)
+        if write is None:
+            self._written += 1
+            return
+        if not is_light(write):
+            plan_writes((write,))
+        size = _size(write)
+        address = change.table, change.partition_key
+        lane = self._lanes.get(address)
+        if lane is None:
+            lane = self._lanes[address] = _Lane()
+        lane.writes.append((write, size))
+        self._waiting += 1
+        self._bytes += size
+        self._taken += 1
+        if len(lane.writes) >= self._pace.chunk and not (lane.busy or lane.ready):
+            lane.ready = True
+            self._ready.append((address, lane))
+            self._start()
+        if self._taken >= _TURN:
+            self._taken = 0
+            await asyncio.sleep(0)
+        while self._is_full() and self._error is None:
+            self._start(force=True)
+            await self._wait()
+
+    def _is_full(self) -> bool:
+        return (
+            self._waiting >= _WAITING_OPERATIONS
+            or self._bytes >= _WAITING_BYTES
+            or len(self._ready) > self._width.most  # enough to go on with
+        )
+
+    async def _wait(self) -> None:
+        """Until something was sent."""
+        if self._room is None:
+            self._room = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._room)
+
+    def _start(self, *, force: bool = False) -> None:
+        """Send full lanes, as many as may be under way; with `force` the longest others too."""
+        while len(self._tasks) < self._width.now:
+            if self._ready:
+                address, lane = self._ready.popleft()
+            elif force:
+                idle = [each for each in self._lanes.items() if not each[1].busy]
+                if not idle:
+                    return
+                # The longest first; some more than are sent now, so that this is not done for each.
+                count = max(4 * self._width.most, len(idle) // 8)
+                for each in heapq.nlargest(count, idle, key=lambda each: len(each[1].writes)):
+                    each[1].ready = True
+                    self._ready.append(each)
+                continue
+            else:
+                return
+            lane.busy, lane.ready = True, False
+            task = asyncio.create_task(self._send_lane(address, lane))
+            self._tasks.add(task)
+            task.add_done_callback(self._sent)
+
+    def _sent(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and self._error is None:
+            self._error = task.exception()
+        if self._state != "dropped":
+            self._start(force=self._state == "closing" or self._is_full())
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._room = None
+
+    async def _send_lane(self, address: tuple[str, str], lane: _Lane) -> None:
+        chunk: list[PlannedWrite] = []
+        rows: set[str] = set()
+        size = 0
+        while lane.writes and len(chunk) < self._pace.chunk:
+            write, bytes_of_it = lane.writes[0]
+            # A row is written once in a transaction: the second operation waits for the next.
+            if write.change.row_key in rows or (chunk and size + bytes_of_it > MAX_TRANSACTION_BYTES):
+                break
+            lane.writes.popleft()
+            rows.add(write.change.row_key)
+            chunk.append(write)
+            size += bytes_of_it
+        try:
+            await self._pace.wait(len(chunk))
+            await self._send(WritePlan(address[0], address[1], tuple(chunk)))
+        finally:
+            self._waiting -= len(chunk)
+            self._bytes -= size
+            lane.busy = False
+            if not lane.writes:
+                del self._lanes[address]
+            elif len(lane.writes) >= self._pace.chunk:
+                lane.ready = True
+                self._ready.append((address, lane))
+        if self._on_progress is not None:
+            self._on_progress(self.report)
+
+    async def _send(self, plan: WritePlan) -> None:
+        """Send a chunk; without what failed, as often as it takes."""
+        todo = [plan]
+        while todo:
+            plan = todo.pop()
+            writes = plan.writes
+            self._requests += 1
+            try:
+                await apply(self._db, plan, throttled=self._width.narrow)
+            except OutcomeUnknown as error:
+                for write in writes:
+                    self._fail(write, error)
+            except Fault as fault:
+                at = fault.index
+                if len(writes) == 1 or _is_of_all(fault):
+                    for write in writes:
+                        self._fail(write, _error(fault, write))
+                elif at is not None and at < len(writes):
+                    self._fail(writes[at], _error(fault, writes[at]))
+                    todo.append(attrs.evolve(plan, writes=writes[:at] + writes[at + 1 :]))
+                else:
+                    half = len(writes) // 2
+                    todo += [attrs.evolve(plan, writes=writes[half:]), attrs.evolve(plan, writes=writes[:half])]
+            else:
+                self._written += len(writes)
+                self._width.widen()
+
+    def _fail(self, write: PlannedWrite, error: TableOrmError) -> None:
+        self._failures += 1
+        if len(self._failed) < _FAILURES_KEPT:
+            self._failed.append(BulkFailure(write.change.verb, write.change.subject, error))
+
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise NotSupported("the bulk was used already; begin another with db.bulk()")
+        self._db.usable()
+        self._state = "open"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._state = "closing" if kind is None else "dropped"
+        cancelled = isinstance(error, asyncio.CancelledError)
+        try:
+            while self._state == "closing" and self._error is None and (self._lanes or self._tasks):
+                self._start(force=True)
+                await self._wait()
+        except asyncio.CancelledError:
+            cancelled = True
+            raise
+        finally:
+            self._state = "dropped"
+            if cancelled:
+                for task in self._tasks:
+                    task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)  # what was sent cannot be called back
+            self._state = "closed"
+        if kind is None and self._error is not None:
+            raise self._error
+
+
+class _Pace:
+    """
+    So many operations a second: a chunk may go when those before it have had their time.
+
+    Args:
+        rate: Operations a second; None for any number.
+    """
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate, self._next = rate, 0.0
+        # Not more at once than in a second.
+        self.chunk = MAX_TRANSACTION_OPERATIONS if rate is None else max(1, min(MAX_TRANSACTION_OPERATIONS, int(rate)))
+
+    async def wait(self, count: int) -> None:
+        """Until `count` operations may go."""
+        if self._rate is None:
+            return
+        now = asyncio.get_running_loop().time()
+        start = max(now, self._next)
+        self._next = start + count / self._rate
+        await asyncio.sleep(start - now)
+
+
+class _Width:
+    """
+    How many transactions may be under way: half as many when the store is asked for too much, and then more, one by
+    one, as long as it keeps up.
+
+    Args:
+        most: At first, and at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._width = float(most)
+        self._ignored = 0
+
+    @property
+    def now(self) -> int:
+        """At this moment."""
+        return int(self._width)
+
+    def narrow(self) -> None:
+        """The store has refused: what was sent together with that request is refused for the same reason."""
+        if self._ignored:
+            self._ignored -= 1
+            return
+        self._ignored = self.now
+        self._width = max(1.0, self._width / 2)
+
+    def widen(self) -> None:
+        """The store has kept up."""
+        self._ignored = max(0, self._ignored - 1)
+        self._width = min(float(self.most), self._width + 1 / self._width)
+
+
+def _size(write: PlannedWrite) -> int:
+    """Bytes at most of an operation in the body of a transaction: the row, and around it headers and the URL."""
+    row, change = write.operation.row, write.change
+    # A character of a key is at most four bytes, each three characters of the URL.
+    around = _HEADERS + 12 * (len(change.partition_key) + len(change.row_key))
+    if write.weight is not None and write.weight <= _SHORT:
+        return around + 6 * write.weight + _MEMBER_BYTES * len(row)
+    return around + len(msgspec.json.encode(row))
+
+
+_HEADERS = 1024
+_SHORT = 2048  # characters that need no measuring: each is at most six bytes of JSON
+_MEMBER_BYTES = 300  # a name of 255 characters, and a value of fixed size
+
+
+def _is_of_all(fault: Fault) -> bool:
+    """Whether it is not the fault of one operation, so that all others would meet it."""
+    return fault.transient or fault.code == Code.TABLE_NOT_FOUND or fault.code.startswith("Auth")
+
+
+def _error(fault: Fault, write: PlannedWrite) -> TableOrmError:
+    change = write.change
+    key = change.partition_key, change.row_key
+    error = translate(fault, str(change), change.table, change.subject, key)
+    error.__cause__ = fault
+    return error

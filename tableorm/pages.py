@@ -1,0 +1,145 @@
+"""
+Pages and streams: parts of the results of a query, and where it goes on behind them.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+import attrs
+
+from .bag import PropertyBag
+from .connection import TURN
+from .cursors import Place, remaining, write_cursor
+from .errors import NotSupported
+from .ranges import Position
+from .running import Run, batches
+from .stores import Row
+
+if TYPE_CHECKING:
+    from .query import Query
+
+__all__ = ["EntityStream", "Page", "fill"]
+
+E_co = TypeVar("E_co", covariant=True)
+
+# A page that is still short after so many requests is given as it is.
+_REQUESTS_OF_A_PAGE = 10
+
+
+@attrs.frozen
+class Page(Generic[E_co]):
+    """
+    One page of results.
+
+    Args:
+        items: In key order, at most as many as asked for; perhaps none, although more follow.
+        cursor: Where to go on; None after the last page. At most 4,096 characters that may stand in a URL.
+    """
+
+    items: list[E_co]
+    cursor: str | None
+
+
+async def fill(run: Run, place: Place, concurrency: int) -> tuple[list[Any], Place | None]:
+    """Entities for a page, `run.left` at most, and the place behind them; None if nothing follows."""
+    wanted = run.left or 0
+    found: list[Any] = []
+    if not wanted:
+        return found, None
+    sources = remaining(run, place)
+    pages = batches(sources, min(concurrency, len(sources)), ordered=True)
+    count = 0
+    try:
+        async for batch in pages:
+            count += 1
+            rows = batch.rows
+            for start in range(0, len(rows), TURN):
+                part = rows[start : start + TURN]
+                loaded = await run.entities(batch.request, part)
+                await run.db.take_turn(len(part))
+                if len(loaded) > wanted - len(found):
+                    found += loaded[: wanted - len(found)]
+                    return found, Place(after=_key(_row_of(found[-1])))
+                found += loaded
+                run.left = wanted - len(found)
+                if not run.left and start + TURN < len(rows):
+                    return found, Place(after=_key(part[-1]))
+            if batch.continuation is None and batch.index + 1 == len(sources):
+                return found, None
+            if not run.left or count >= _REQUESTS_OF_A_PAGE:
+                here = Place(after=_key(rows[-1])) if rows else _behind(place, batch.index, batch.continuation)
+                if not run.left or write_cursor(run.plan, here, wanted) is not None:
+                    return found, here
+    finally:
+        await pages.aclose()
+    return found, None
+
+
+def _behind(place: Place, index: int, continuation: str | None) -> Place:
+    """Behind a page without rows, for which there is no key: where the store itself would go on."""
+    done = index + (continuation is None)
+    return Place(place.after, place.skip + done, continuation)
+
+
+def _key(row: Row) -> Position:
+    return row["PartitionKey"], row["RowKey"]
+
+
+def _row_of(entity: Any) -> Row:
+    """What an entity or a bag was read from."""
+    row: Row = entity.row if isinstance(entity, PropertyBag) else entity.__dict__["_row"]
+    return row
+
+
+class EntityStream(Generic[E_co]):
+    """
+    The results of a query in a block. Made by `query.stream()`.
+    """
+
+    def __init__(self, query: "Query[E_co]", cursor: str | None) -> None:
+        self._query, self._start = query, cursor
+        self._found: AsyncGenerator[E_co, None] | None = None
+        self._run: Run | None = None
+        self._place = Place()
+        self._limit: int | None = None
+        self._last: Row | None = None
+        self._given = 0
+
+    async def __aenter__(self) -> Self:
+        if self._found is not None:
+            raise NotSupported("the stream was used already; make another with query.stream()")
+        self._found = self._query.iterate(self._start, self)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._found is not None:
+            await self._found.aclose()
+
+    def __aiter__(self) -> AsyncIterator[E_co]:
+        if self._found is None:
+            raise NotSupported("the stream is not open; use `async with query.stream() as stream`")
+        return self._found
+
+    @property
+    def cursor(self) -> str | None:
+        """
+        Where to go on behind the last entity that was given; the cursor it began with if there was none.
+
+        Raises:
+            CursorError: The query is unordered.
+        """
+        run = self._run
+        if run is None or self._last is None:
+            return self._start
+        self._query.check_ordered()
+        left = None if self._place.left is None else self._place.left - self._given
+        return write_cursor(run.plan, Place(_key(self._last), left=left), self._limit)
+
+    def begin(self, run: Run, place: Place, limit: int | None) -> None:
+        """Called when the query is planned."""
+        self._run, self._place, self._limit = run, place, limit
+
+    def seen(self, entity: Any) -> None:
+        """Called with each entity before it is given."""
+        self._last = _row_of(entity)  # what becomes of the entity does not matter
+        self._given += 1

@@ -1,0 +1,90 @@
+"""
+Part of stage 8: several changes of one row become the one operation that a transaction may have on it.
+
+The result is what the changes would do one after the other to the row as it was before the transaction; so are their
+conditions. What no single operation can do is refused.
+"""
+
+from typing import NoReturn
+
+from ..errors import EntityExists, EntityNotFound, NotSupported, PreconditionFailed, TableOrmError
+from ..protocol.codes import Code
+from ..stores import Operation, Row, Verb
+from .encode import overlaid
+from .plan import PlannedWrite, in_transaction
+
+__all__ = ["fold"]
+
+_WHOLE = frozenset({Verb.INSERT, Verb.REPLACE, Verb.INSERT_OR_REPLACE})
+_UPSERTS = frozenset({Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE})
+
+
+def fold(one: PlannedWrite, two: PlannedWrite) -> PlannedWrite:
+    """
+    Two writes of one row as one.
+
+    Args:
+        one: What the transaction holds.
+        two: What comes after it.
+
+    Raises:
+        TransactionFailed: No single operation does both, or the second must fail.
+    """
+    first, second = one.operation, two.operation
+    if first.verb is Verb.DELETE:
+        if second.verb is not Verb.INSERT and second.verb not in _UPSERTS:
+            _refuse(two, EntityNotFound, "the transaction has deleted the row", Code.RESOURCE_NOT_FOUND)
+        return _folded(one, two, Verb.REPLACE, second.row, first.if_match, second.row)
+    if second.verb is Verb.INSERT:
+        _refuse(two, EntityExists, "the transaction has written the row", Code.ENTITY_EXISTS)
+    condition = _condition(one, two)
+    if second.verb is Verb.DELETE:
+        if first.verb is Verb.INSERT or condition is None:
+            _refuse(two, NotSupported, "the transaction puts the row there; leave out both", None)
+        return _folded(one, two, Verb.DELETE, second.row, condition, None)
+    if first.verb in _WHOLE or second.verb in _WHOLE:
+        row = second.row if second.verb in _WHOLE else overlaid(first.row, second.row)
+        insert = first.verb is Verb.INSERT
+        verb = Verb.INSERT if insert else Verb.REPLACE if condition is not None else Verb.INSERT_OR_REPLACE
+        return _folded(one, two, verb, row, condition, row)
+    row = overlaid(first.row, second.row)
+    verb = Verb.MERGE if condition is not None else Verb.INSERT_OR_MERGE
+    return _folded(one, two, verb, row, condition, overlaid(one.after or {}, second.row), partial=one.partial)
+
+
+def _folded(
+    one: PlannedWrite,
+    two: PlannedWrite,
+    verb: Verb,
+    row: Row,
+    if_match: str | None,
+    after: Row | None,
+    *,
+    partial: bool = False,
+) -> PlannedWrite:
+    return PlannedWrite(
+        Operation(verb, row, if_match),
+        two.change,
+        one.index,
+        after,
+        None,
+        partial,
+        two.token or one.token,
+        one.base,
+        one.origin,
+    )
+
+
+def _condition(one: PlannedWrite, two: PlannedWrite) -> str | None:
+    """Both conditions on the row as it was before the transaction."""
+    first, second = one.operation.if_match, two.operation.if_match
+    if second is None or second == "*":
+        return first
+    if one.operation.verb is Verb.INSERT or first not in (None, "*", second):
+        _refuse(two, PreconditionFailed, "the transaction writes the row under another ETag", None)
+    return second
+
+
+def _refuse(write: PlannedWrite, kind: type[TableOrmError], problem: str, code: Code | None) -> NoReturn:
+    error = kind(f"{write.change}: {problem}", code)
+    raise in_transaction(write.change, write.index, error, "; nothing was sent") from error

@@ -1,0 +1,107 @@
+"""
+Read, change, write: what `modify` does with the user's function, and with the entity that it was called on.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..bag import PropertyBag
+from ..entity import Entity
+from ..errors import EncodeError, ModelError, shown
+from .change import key_of, save_change
+from .encode import unsaved
+
+__all__ = ["adopt", "applied", "check_function", "refuse_unsaved"]
+
+M = TypeVar("M", bound=Entity | PropertyBag)
+
+_INTERNAL = ("_row", "_extra", "_upgraded", "_partial", "_superseded")
+
+
+def check_function(function: object) -> None:
+    """
+    Refuse what is no plain function.
+
+    Raises:
+        ModelError: It is asynchronous, or cannot be called.
+    """
+    if inspect.iscoroutinefunction(function) or not callable(function):
+        raise _not_plain(function)
+
+
+def _not_plain(function: object) -> ModelError:
+    name = getattr(function, "__qualname__", None) or shown(function)
+    return ModelError(
+        f"modify: {name} is no plain function; give one that changes what it gets, or returns a changed copy, without "
+        "awaiting: it is called again after every lost race"
+    )
+
+
+def applied(function: Callable[[M], M | None], subject: M) -> M:
+    """
+    What a function makes of an entity or bag: that itself, changed, or what it returned in its place.
+
+    Raises:
+        ModelError: It returned something else, or an awaitable.
+        EncodeError: It returned something of another key.
+    """
+    result: Any = function(subject)
+    if result is None or result is subject:
+        return subject
+    if inspect.iscoroutine(result):
+        result.close()
+        raise _not_plain(function)
+    if type(result) is not type(subject):
+        raise ModelError(
+            f"modify: the function returned {shown(result)} for {key_of(subject)}; return None, or an entity of the "
+            "same model"
+        )
+    if key_of(result) != key_of(subject):
+        raise EncodeError(
+            f"is the key of what the function returned for {key_of(subject)}; modify cannot move a row",
+            type(subject).__name__,
+            "key",
+            key_of(result),
+        )
+    if isinstance(result, PropertyBag):
+        result.written_as(subject.before if isinstance(subject, PropertyBag) else None)
+    else:
+        for name in ("_row", "_upgraded"):
+            if name in subject.__dict__:
+                result.__dict__[name] = subject.__dict__[name]
+    return result
+
+
+def refuse_unsaved(subject: Entity | PropertyBag) -> None:
+    """
+    Refuse to modify an entity through an object whose own changes would be lost.
+
+    Raises:
+        EncodeError: It has changes that were not saved.
+        PreconditionFailed: It was never read nor written.
+    """
+    superseded = isinstance(subject, Entity) and subject.__dict__.get("_superseded", False)
+    if superseded:
+        return  # modify reads it
+    change = save_change(subject, verb="modify")
+    names = unsaved(change)
+    if names:
+        raise EncodeError(
+            "was changed and not saved, and modify would read over it; save() first, or change it in the function",
+            change.schema.name if change.schema is not None else "PropertyBag",
+            names[0],
+            change.values.get(names[0], names[0]),
+        )
+
+
+def adopt(subject: Entity | PropertyBag, fresh: Entity | PropertyBag) -> None:
+    """Let an entity or bag become what another object of the same row is."""
+    if isinstance(subject, PropertyBag):
+        if isinstance(fresh, PropertyBag):
+            subject.read_as(fresh.row)
+        return
+    own = subject.__dict__
+    for name in (*_INTERNAL, *subject.__schema__.fields):
+        own.pop(name, None)
+    own.update(fresh.__dict__)

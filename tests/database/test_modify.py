@@ -1,0 +1,209 @@
+"""
+`modify`: read, change, write, and again after a lost race.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, cast
+
+import pytest
+
+from tableorm import (
+    Conflict,
+    Database,
+    EncodeError,
+    Entity,
+    EntityNotFound,
+    Int32,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    WrongKind,
+    field,
+    upgrade,
+)
+
+
+class Counter(Entity, table="Counters", partition_key="c", row_key="{name}"):
+    name: Mapped[str]
+    count: Mapped[int] = field(default=0)
+    note: Mapped[str | None] = field(default=None)
+    small: Mapped[Int32] = field(default=0)
+
+
+class Newer(Entity, table="Counters", partition_key="c", row_key="{name}", kind="Counter", version=2):
+    name: Mapped[str]
+    total: Mapped[int] = field(default=0)
+
+
+@upgrade(Newer, from_version=1)
+def count_to_total(bag: PropertyBag) -> PropertyBag:
+    bag["total"] = bag.pop("count", 0)
+    return bag
+
+
+def one_more(counter: Counter) -> None:
+    counter.count += 1
+
+
+def five(counter: Counter) -> int:
+    return 5
+
+
+@pytest.fixture
+async def counters(db: Database) -> Database:
+    await db.create_tables(Counter)
+    await db.insert(Counter(name="a"))
+    return db
+
+
+async def test_by_instance_by_key_and_by_fields(counters: Database) -> None:
+    """Each gives the entity as it was written; an instance becomes that."""
+    key = Counter.key(name="a")
+    instance = await counters.get(key)
+    assert (await counters.modify(Counter, one_more, name="a")).count == 1
+    assert (await counters.modify(key, one_more)).count == 2
+    result = await counters.modify(instance, one_more)
+
+    assert result.count == instance.count == 3
+    assert instance.etag == result.etag == (await counters.get(key)).etag
+    instance.count = 10
+    await counters.save(instance)
+
+
+async def test_of_a_bag(counters: Database) -> None:
+    """Without knowing the type; each property keeps its EDM type."""
+    key = PropertyBag.key("Counters", "c", "a")
+    before = await counters.get(key)
+
+    def change(bag: PropertyBag) -> PropertyBag:
+        bag["small"] += 1
+        bag["count"] += 1
+        return bag.copy()
+
+    bag = await counters.modify(key, change)
+    assert (bag["small"], bag["count"]) == (1, 1)
+    assert bag.type_of("small") == before.type_of("small") and bag.type_of("count") == before.type_of("count")
+    await counters.modify(before, change)
+    assert before["count"] == 2 and before == await counters.get(key)
+
+    def anew(bag: PropertyBag) -> PropertyBag:
+        return PropertyBag(bag.table, bag.partition_key, bag.row_key, {"EntityType": "Counter", "count": 7})
+
+    await counters.modify(key, anew)
+    assert dict(await counters.get(key)) == {"EntityType": "Counter", "count": 7}
+
+
+async def test_a_function_may_return_a_copy(counters: Database) -> None:
+    """Of the same key: an evolved one, or a new one, which replaces what the model knows and keeps the rest."""
+    bag = await counters.get(PropertyBag.key("Counters", "c", "a"))
+    bag["unknown"] = "x"
+    await counters.save(bag)
+    await counters.modify(Counter, lambda counter: counter.evolve(count=5, note="n"), name="a")
+    await counters.modify(Counter, lambda counter: Counter(name=counter.name, count=6), name="a")
+
+    stored = await counters.get(Counter, name="a")
+    assert (stored.count, stored.note, dict(stored.extra)) == (6, None, {"unknown": "x"})
+    with pytest.raises(EncodeError, match="cannot move a row"):
+        await counters.modify(Counter, lambda counter: Counter(name="b"), name="a")
+    with pytest.raises(ModelError, match="returned 5"):
+        await counters.modify(Counter, cast(Any, five), name="a")
+
+
+async def test_nothing_changed_sends_nothing(counters: Database) -> None:
+    """It reads, and that is all."""
+    operations = counters.stats.operations
+    await counters.modify(Counter, lambda counter: None, name="a")
+
+    assert counters.stats.operations == operations
+
+
+async def test_an_old_version_is_persisted_in_the_new_form(counters: Database) -> None:
+    """As any first write of an upgraded entity."""
+
+    def add(newer: Newer) -> None:
+        newer.total += 1
+
+    await counters.modify(Newer, add, name="a")
+    bag = await counters.get(PropertyBag.key("Counters", "c", "a"))
+    assert (bag["EntityType"], bag["total"], "count" in bag) == ("Counter:2", 1, False)
+
+
+async def test_asynchronous_functions_are_refused(counters: Database) -> None:
+    """By name: what is called once for every attempt must do nothing else."""
+
+    async def later(counter: Counter) -> None: ...
+
+    def hidden(counter: Counter) -> Coroutine[Any, Any, None]:
+        return later(counter)
+
+    for function in (later, hidden):
+        with pytest.raises(ModelError, match=rf"{function.__name__} is no plain function"):
+            await counters.modify(Counter, cast(Any, function), name="a")
+
+
+async def test_a_missing_row(counters: Database) -> None:
+    """Is not made; a row of another kind is not changed."""
+    with pytest.raises(EntityNotFound, match=r"Counter \('c', 'b'\)"):
+        await counters.modify(Counter, one_more, name="b")
+    await counters.insert(PropertyBag("Counters", "c", "b", {"EntityType": "Other"}))
+    with pytest.raises(WrongKind):
+        await counters.modify(Counter, one_more, name="b")
+
+
+async def test_unsaved_changes_are_not_read_over(counters: Database) -> None:
+    """They are named, and the instance keeps them."""
+    counter = await counters.get(Counter, name="a")
+    counter.note = "mine"
+
+    with pytest.raises(EncodeError, match=r"Counter\.note: .*changed and not saved"):
+        await counters.modify(counter, one_more)
+    assert counter.note == "mine"
+
+
+async def test_a_function_that_raises_changes_nothing(counters: Database) -> None:
+    """Neither the row nor the instance."""
+    counter = await counters.get(Counter, name="a")
+
+    def broken(fresh: Counter) -> None:
+        fresh.count = 9
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await counters.modify(counter, broken)
+    assert counter.count == 0 and (await counters.get(Counter, name="a")).count == 0
+
+
+async def test_bounded(counters: Database) -> None:
+    """A race that is lost every time ends as a Conflict that has the entity as it is."""
+    calls = 0
+    store = counters.store
+    write = store.write
+
+    def slow(counter: Counter) -> None:
+        nonlocal calls
+        calls += 1
+        counter.count += 100
+
+    async def late(table: str, operation: Any) -> str | None:
+        if operation.row.get("count", "").startswith("10"):
+            # Another client is always a little faster.
+            await write(table, type(operation)(operation.verb, {**operation.row, "count": str(calls)}, "*"))
+        return await write(table, operation)
+
+    cast(Any, store).write = late
+    with pytest.raises(Conflict, match=r"modify of Counter.*lost 3 races") as caught:
+        await counters.modify(Counter, slow, name="a", attempts=3)
+    assert calls == 3 and cast(Counter, caught.value.entity).count == 3
+
+
+async def test_no_update_is_lost_among_tasks(counters: Database) -> None:
+    """32 tasks add to one entity, each several times."""
+
+    async def work() -> None:
+        for _ in range(5):
+            await counters.modify(Counter, one_more, name="a")
+
+    await asyncio.gather(*(work() for _ in range(32)))
+
+    assert (await counters.get(Counter, name="a")).count == 160

@@ -1,0 +1,123 @@
+"""
+Raw queries: filters in the service's own language, with parameters, over bags of any kind.
+"""
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import Access, Database, Entity, Int32, Mapped, ModelError, PropertyBag, ScanRefused, field
+from tableorm.raw import RawSelect
+
+NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+
+
+class Person(Entity, table="People", partition_key="{team}", row_key="{name}"):
+    team: Mapped[str]
+    name: Mapped[str]
+    age: Mapped[Int32 | None] = field(default=None)
+    badge: Mapped[UUID | None] = field(default=None)
+    since: Mapped[dt.datetime | None] = field(default=None)
+
+
+@pytest.fixture
+async def people(db: Database) -> Database:
+    await db.create_tables(Person)
+    for team in ("a", "b"):
+        for number in range(5):
+            await db.insert(Person(team=team, name=f"n{number}", age=20 + number, badge=UUID(int=number), since=NOON))
+    await db.insert(PropertyBag("People", "a", "o'neil", {"Age": "old"}))
+    return db
+
+
+def keys(bags: list[PropertyBag]) -> list[tuple[str, str]]:
+    return [(bag.partition_key, bag.row_key) for bag in bags]
+
+
+async def test_rows_of_any_kind_come_as_bags(people: Database) -> None:
+    """With every property, in key order; no model is needed."""
+    found = await people.select_raw("People").where("PartitionKey eq {}", "a").all()
+
+    assert keys(found) == [("a", f"n{number}") for number in range(5)] + [("a", "o'neil")]
+    assert found[0]["age"] == 20 and found[0]["EntityType"] == "Person" and found[5]["Age"] == "old"
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "names"),
+    [
+        ("age gt {}", (22,), ["n3", "n4"]),
+        ("badge eq {}", (UUID(int=2),), ["n2"]),
+        ("since lt {} or age eq 20", (NOON,), ["n0"]),
+        ("RowKey eq {}", ("o'neil",), ["o'neil"]),
+        ("RowKey ge {} and RowKey lt {}", ("n1", "n3"), ["n1", "n2"]),
+        ("not (age gt {})", (20,), ["n0"]),
+        ("Age eq '{}' or age eq {}", (24,), ["n4"]),
+    ],
+)
+async def test_parameters_are_constants(people: Database, text: str, values: tuple[Any, ...], names: list[str]) -> None:
+    """Of every type, and never text: quotes need no doubling, braces inside of quotes are text."""
+    found = await people.select_raw("People").where("PartitionKey eq 'a'").where(text, *values).all()
+
+    assert [bag.row_key for bag in found] == names
+
+
+@given(st.text(max_size=20))
+def test_nothing_is_injected(text: str) -> None:
+    """Whatever a parameter holds, it is one constant of one comparison."""
+    query: RawSelect = Database.__new__(Database).select_raw("People").where("PartitionKey eq 'a' and x eq {}", text)
+
+    sent = query.explain().requests[0].filter
+    assert sent == "PartitionKey eq 'a' and x eq '" + text.replace("'", "''") + "'"
+
+
+async def test_conditions_on_keys_give_the_requests(people: Database) -> None:
+    """A point, points, a range and a partition scan; a scan is refused unless it is asked for."""
+    raw = people.select_raw("People")
+
+    def access(text: str) -> Access:
+        return raw.where(text).explain().access
+
+    assert access("PartitionKey eq 'a' and RowKey eq 'n1'") is Access.POINT
+    assert access("PartitionKey eq 'a' and (RowKey eq 'n1' or RowKey eq 'n2')") is Access.POINTS
+    assert access("PartitionKey eq 'a' and RowKey gt 'n1'") is Access.RANGE
+    assert access("PartitionKey eq 'a' and age gt 5") is Access.PARTITION_SCAN
+    with pytest.raises(ScanRefused, match=r"People.*one PartitionKey.*allow_scan"):
+        await raw.where("age gt 5").all()
+    assert await raw.where("age gt 23").allow_scan().count() == 2
+
+
+async def test_raw_queries_run_as_others_do(people: Database) -> None:
+    """Pages, cursors, limits, first, parts and deletion."""
+    raw = people.select_raw("People").where("PartitionKey eq 'a' or PartitionKey eq 'b'")
+    page = await raw.page(4)
+
+    assert keys(page.items) == [("a", f"n{number}") for number in range(4)] and page.cursor
+    assert len((await raw.page(100, page.cursor)).items) == 7
+    first = await raw.first()
+    assert first is not None and first.row_key == "n0"
+    assert sum([await part.count() for part in raw.split(3)]) == 11
+    report = await raw.where("age gt {}", 22).delete()
+    assert (report.written, report.failures) == (4, 0) and await raw.count() == 7
+
+
+WRONG: list[tuple[Callable[[Database], object], str]] = [
+    (lambda db: db.select_raw("x y"), r"select_raw\('x y'\)"),
+    (lambda db: db.select_raw("People").where("a eq"), r"select_raw\('People'\).*position 4.*a eq>>>"),
+    (lambda db: db.select_raw("People").where("a eq {}"), "position 5"),
+    (lambda db: db.select_raw("People").where("a eq {}", 1, 2), "2 values|values"),
+    (lambda db: db.select_raw("People").where("a eq {}", dt.datetime(2024, 1, 1)), "naive"),  # noqa: DTZ001
+    (lambda db: db.select_raw("People").where("startswith(a, 'b')"), "function"),
+    (lambda db: db.select_raw("People").where("a eq b"), "position"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), WRONG)
+async def test_wrong_filters_are_refused(people: Database, make: Callable[[Database], object], message: str) -> None:
+    """Before anything is sent, with the place."""
+    with pytest.raises(ModelError, match=message):
+        make(people)

@@ -1,0 +1,331 @@
+"""
+Running queries: pages ahead, several requests at once, and nothing left behind when a query is left.
+"""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tableorm import Access, Database, Entity, Mapped, NotSupported, TableNotFound, TableOrmError, connect, field
+from tableorm.protocol.codes import Code, Fault
+from tests.database.between import Awkward, Gated, Recorded, Shuffled, Slow
+
+
+class Item(Entity, table="Items", partition_key="{group}", row_key="{number:05d}"):
+    group: Mapped[str]
+    number: Mapped[int]
+    text: Mapped[str] = field(default="")
+
+
+PARTS = ["a", "b", "c", "d"]
+
+
+async def fill(db: Database, count: int, *groups: str) -> None:
+    await db.create_tables(Item)
+    for group in groups:
+        for start in range(0, count, 100):
+            async with db.transaction() as tx:
+                for number in range(start, min(start + 100, count)):
+                    tx.insert(Item(group=group, number=number))
+
+
+def names(items: list[Item]) -> list[str]:
+    return [f"{item.group}{item.number}" for item in items]
+
+
+@pytest.fixture
+def gated() -> Gated:
+    """A backend whose reads wait at a gate once it is shut; two rows are a page."""
+    return Gated(2)
+
+
+@pytest.fixture
+async def parts(gated: Gated) -> AsyncIterator[Database]:
+    """A database on it: four partitions of five rows."""
+    async with Database(gated) as db:
+        await fill(db, 5, *PARTS)
+        yield db
+
+
+def others() -> set["asyncio.Task[Any]"]:
+    """The tasks besides this one."""
+    current = asyncio.current_task()
+    return {task for task in asyncio.all_tasks() if task is not current}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let everything else go on until the condition holds."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - of what the event loop does itself there is no event
+            await asyncio.sleep(0)
+
+
+async def settled() -> None:
+    """Let everything that can go on do so: what waits at the gate stays there."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_short_and_empty_pages_are_gone_through() -> None:
+    """A page may have fewer rows than asked for, or none, and more may follow."""
+    async with Database(Awkward(7, most=2, empty=0.6)) as db:
+        await fill(db, 30, "a", "b")
+        both = db.select(Item).where(Item.group.in_(["b", "a"]))
+
+        assert names(await both.all()) == [f"{group}{n}" for group in "ab" for n in range(30)]
+        assert names(await both.limit(33).all()) == names((await both.all())[:33])
+        assert await both.count() == 60
+        assert await both.exists() is True
+        assert await both.where(Item.number > 40).exists() is False
+
+
+def ahead(backend: Recorded, count: int) -> bool:
+    return len(backend.asked) >= count
+
+
+async def test_one_page_is_fetched_ahead() -> None:
+    """While the caller works with a page, the next one is fetched, and not the one after it."""
+    async with Database(backend := Recorded(10)) as db:
+        await fill(db, 100, "a")
+        asked: list[int] = []
+        async for item in db.select(Item).where(Item.group == "a"):
+            if item.number % 10 == 0:
+                await until(partial(ahead, backend, min(item.number // 10 + 2, 10)))
+            asked.append(len(backend.asked))
+
+    assert asked == [min(number // 10 + 2, 10) for number in range(100)]
+
+
+async def test_a_limit_fetches_no_page_ahead_that_it_does_not_need() -> None:
+    """Neither before nor behind the last row."""
+    async with Database(backend := Recorded(10)) as db:
+        await fill(db, 100, "a")
+        items = await db.select(Item).where(Item.group == "a").limit(20).all()
+
+    assert (len(items), len(backend.asked)) == (20, 2)
+
+
+async def test_leaving_a_stream_cancels_what_is_outstanding(gated: Gated, parts: Database) -> None:
+    """At once, and no task is left behind."""
+    before = others()
+    async with parts.select(Item).where(Item.group.in_(PARTS)).stream() as stream:
+        first = await anext(aiter(stream))
+        gated.shut = True
+        # All but the first were fetched before, and the next page of each is its own affair.
+        assert first.number == 0
+        await settled()
+        assert gated.waiting == 4  # the next page of the first partition, and the first of the others
+
+    assert others() == before
+    assert (gated.cancelled, gated.waiting) == (4, 0)
+
+
+async def test_leaving_a_stream_before_the_first_row(gated: Gated, parts: Database) -> None:
+    """What the caller waits for can be given up: by a timeout, or by a cancellation; all requests end."""
+    gated.shut = True
+    before = others()
+    query = parts.select(Item).where(Item.group.in_(PARTS))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await query.all()
+
+    assert (gated.cancelled, gated.waiting, others()) == (4, 0, before)
+    task = asyncio.create_task(query.unordered().all())
+    await gated.until_waiting(4)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (gated.cancelled, gated.waiting, others()) == (8, 0, before)
+
+
+async def test_breaking_out_of_a_plain_loop_leaves_nothing_for_long(gated: Gated, parts: Database) -> None:
+    """Python closes the iterator when it is collected, and with it end its requests."""
+    before = others()
+    async for _ in parts.select(Item).where(Item.group.in_(PARTS)):
+        gated.shut = True
+        break
+    gc.collect()
+    await until(lambda: others() == before)
+
+    assert gated.waiting == 0
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_an_error_ends_the_other_requests(gated: Gated, parts: Database, ordered: bool) -> None:
+    """It comes out as one of tableorm, and nothing runs on."""
+    gated.shut = True
+    gated.faults = {"a": Fault(Code.SERVER_BUSY, "The server is busy.")}
+    before = others()
+    query = parts.select(Item).where(Item.group.in_(PARTS))
+    task = asyncio.create_task((query if ordered else query.unordered()).all())
+    await gated.until_waiting(4)
+    gated.permit()
+    with pytest.raises(TableOrmError, match="busy"):
+        await task
+
+    assert (gated.waiting, others()) == (0, before)
+
+
+async def test_a_missing_table_is_named(db: Database) -> None:
+    """By every way to run a query."""
+    query = db.select(Item).where(Item.group.in_(PARTS))
+    for run in (query.all, query.count, query.first, query.exists, query.page, query.unordered().all, query.one):
+        with pytest.raises(TableNotFound, match="Items"):
+            await run()
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_concurrency_is_bounded(gated: Gated, parts: Database, ordered: bool) -> None:
+    """As many requests run at the same time as are allowed, and no more."""
+    gated.shut = True
+    query = parts.select(Item).where(Item.group.in_(PARTS)).concurrency(3)
+    task = asyncio.create_task((query if ordered else query.unordered()).all())
+    await gated.until_waiting(3)
+    await settled()
+    assert gated.waiting == 3
+    gated.permit(1000)
+    found = await task
+
+    assert gated.most == 3
+    assert sorted(names(found)) == [f"{group}{n}" for group in PARTS for n in range(5)]
+
+
+async def test_sixteen_requests_run_at_once_by_default() -> None:
+    """Of points as of ranges."""
+    async with Database(gated := Gated()) as db:
+        await fill(db, 40, "a")
+        gated.shut = True
+        task = asyncio.create_task(db.select(Item).where(Item.group == "a", Item.number.in_(range(40))).all())
+        await gated.until_waiting(16)
+        gated.permit(1000)
+
+        assert len(await task) == 40
+        assert gated.most == 16
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_each_request_is_a_page_ahead_at_most(ordered: bool) -> None:
+    """While the caller works, memory does not grow: of each partition one page at most waits."""
+    async with Database(backend := Recorded(2)) as db:
+        await fill(db, 20, *PARTS)
+        query = db.select(Item).where(Item.group.in_(PARTS))
+        found: list[str] = []
+        async for item in query if ordered else query.unordered():
+            found.append(item.group)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            for group in PARTS:
+                consumed = -(-found.count(group) // 2)
+                assert backend.counts[group] <= consumed + (1 if ordered else 2)
+
+    assert sorted(found) == sorted(PARTS * 20)
+
+
+async def test_order_is_kept_whoever_answers_first() -> None:
+    """Rows of the first partition, which answers last, come first; partitions sort by UTF-16 unit."""
+    async with Database(Slow("a", 3)) as db:
+        await fill(db, 2, "a", "b", "\ue000", "\U0001f600")
+        found = await db.select(Item).where(Item.group.in_(["\ue000", "b", "a", "\U0001f600"])).all()
+
+    assert names(found) == [f"{group}{n}" for group in ("a", "b", "\U0001f600", "\ue000") for n in range(2)]
+
+
+async def test_unordered_gives_what_comes_first() -> None:
+    """One partition does not wait for another."""
+    async with Database(Slow("a", 1)) as db:
+        await fill(db, 2, "a", "b")
+        found = await db.select(Item).where(Item.group.in_(["a", "b"])).unordered().all()
+
+    assert names(found) == ["b0", "b1", "a0", "a1"]
+
+
+async def test_a_limit_that_is_reached_waits_for_nobody(gated: Gated, parts: Database) -> None:
+    """What was asked ahead of need is cancelled."""
+    before = others()
+    found: list[Item] = []
+    async with asyncio.timeout(30):
+        async for item in parts.select(Item).where(Item.group.in_(PARTS)).limit(2):
+            found.append(item)
+            gated.shut = True
+
+    assert names(found) == ["a0", "a1"]
+    assert (gated.waiting, others()) == (0, before)
+
+
+async def test_counting_to_a_limit_leaves_nothing_behind(gated: Gated, parts: Database) -> None:
+    """What runs when the answer is known is cancelled before it is given."""
+    before = others()
+    for _ in range(5):
+        assert await parts.select(Item).where(Item.group.in_(PARTS)).limit(1).count() == 1
+        assert others() == before
+        assert await parts.select(Item).where(Item.group.in_(PARTS)).exists()
+        assert others() == before
+
+
+async def test_a_stream_is_used_once_and_in_its_block(db: Database) -> None:
+    """Another use is refused, and says what to do."""
+    await fill(db, 1, "a")
+    stream = db.select(Item).where(Item.group == "a").stream()
+    with pytest.raises(NotSupported, match="not open"):
+        aiter(stream)
+    async with stream:
+        assert [item.number async for item in stream] == [0]
+    with pytest.raises(NotSupported, match="used already"):
+        async with stream:
+            pass
+
+
+async def test_a_store_without_order_is_sorted_here_within_bounds() -> None:
+    """Of several partitions with a limit, too; what is too much to sort is refused, or taken as it comes."""
+    async with Database(Shuffled(1000)) as db:
+        groups = ["aaa", "bb", "c"]
+        await fill(db, 60, *groups)
+        both = db.select(Item).where(Item.group.in_(["c", "aaa", "bb"]))
+        wanted = [f"{group}{n}" for group in groups for n in range(60)]
+
+        assert names(await both.all()) == wanted
+        assert names(await both.limit(70).all()) == wanted[:70]
+        assert (
+            names(await both.where(Item.number != 0).limit(61).all())
+            == [name for name in wanted if name not in ("aaa0", "bb0", "c0")][:61]
+        )
+        first = await both.first()
+        assert first is not None and names([first]) == ["aaa0"]
+
+
+async def test_too_many_rows_without_order_are_refused_by_name() -> None:
+    """With what to do instead."""
+    async with Database(Shuffled(1000)) as db:
+        await fill(db, 10_100, "a")
+        query = db.select(Item).where(Item.group == "a")
+        with pytest.raises(NotSupported, match=r"query of Item.*no order.*10000.*\.unordered\(\)"):
+            await query.first()
+
+        assert await query.count() == 10_100
+        assert await query.limit(5).count() == 5 and await query.exists()
+        assert len(await query.unordered().limit(5).all()) == 5
+
+
+async def test_allow_scan_in_parallel_reads_disjoint_ranges() -> None:
+    """Several requests at once, in key order, each row once."""
+    async with Database(backend := Recorded()) as db:
+        await fill(db, 100, *PARTS)
+        scan = db.select(Item).allow_scan(parallel=8)
+        explained = scan.explain()
+        found = await scan.all()
+
+    assert explained.access is Access.TABLE_SCAN and 2 <= len(explained.requests) <= 8
+    assert names(found) == [f"{group}{n}" for group in PARTS for n in range(100)]
+    assert len(backend.asked) == len(explained.requests)
+
+
+async def test_a_closed_database_refuses() -> None:
+    """Also a query that was made before."""
+    async with connect("local::memory:") as db:
+        query = db.select(Item).where(Item.group == "a")
+    with pytest.raises(NotSupported, match="not open"):
+        await query.all()

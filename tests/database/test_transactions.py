@@ -1,0 +1,351 @@
+"""
+Transactions that do several things to one row, read what they are about to write, guard what they only read, and run
+again after a lost race.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    Database,
+    EncodeError,
+    Entity,
+    EntityExists,
+    EntityNotFound,
+    Mapped,
+    ModelError,
+    NotLoaded,
+    NotSupported,
+    PreconditionFailed,
+    PropertyBag,
+    Transaction,
+    TransactionFailed,
+    field,
+)
+
+
+class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
+    group: Mapped[str] = field(default="g")
+    name: Mapped[str]
+    text: Mapped[str | None] = field(default=None)
+    number: Mapped[int] = field(default=0)
+
+
+@pytest.fixture
+async def things(db: Database) -> Database:
+    await db.create_tables(Thing)
+    return db
+
+
+async def load(db: Database, name: str) -> Thing:
+    return await db.get(Thing, group="g", name=name)
+
+
+def more(thing: Thing) -> None:
+    thing.number += 1
+
+
+async def names(db: Database) -> list[str]:
+    return [thing.name for thing in await db.select(Thing).where(Thing.group == "g").all()]
+
+
+async def test_changes_of_one_row_become_one_operation(things: Database) -> None:
+    """Insert then save, save then save, save then delete, delete then insert, upsert then merge: each row once."""
+    saved, deleted, replaced = Thing(name="saved"), Thing(name="deleted"), Thing(name="replaced", text="old")
+    for thing in (saved, deleted, replaced):
+        await things.insert(thing)
+    operations = things.stats.operations
+
+    async with things.transaction() as tx:
+        new = Thing(name="new")
+        tx.insert(new)
+        new.text = "t"
+        tx.save(new)
+        saved.number, saved.text = 1, "t"
+        tx.save(saved)
+        saved.number, saved.text = 2, None
+        tx.save(saved)
+        deleted.number = 3
+        tx.save(deleted)
+        tx.delete(deleted)
+        tx.delete(replaced)
+        tx.insert(Thing(name="replaced", number=4))
+        either = Thing(name="either")
+        tx.upsert(either)
+        either.number = 5
+        tx.merge(either, only=[Thing.number])
+
+    assert things.stats.operations == operations + 5
+    assert await names(things) == ["either", "new", "replaced", "saved"]
+    for thing in (new, saved, either):
+        assert await load(things, thing.name) == thing
+        assert (await load(things, thing.name)).etag == thing.etag
+    assert deleted.etag is None
+    assert (await load(things, "replaced")) == Thing(name="replaced", number=4)
+
+
+async def test_taking_a_change_back_takes_it_back(things: Database) -> None:
+    """A save after a save compares with the one before, not with the table."""
+    thing = Thing(name="a")
+    await things.insert(thing)
+    async with things.transaction() as tx:
+        thing.number = 1
+        tx.save(thing)
+        thing.number = 0
+        tx.save(thing)
+
+    assert (await load(things, "a")).number == 0
+
+
+@pytest.mark.parametrize(
+    ("steps", "cause"),
+    [
+        (("insert", "insert"), EntityExists),
+        (("save", "insert"), EntityExists),
+        (("delete", "save"), EntityNotFound),
+        (("delete", "delete"), EntityNotFound),
+        (("insert", "delete"), NotSupported),
+        (("upsert", "force"), NotSupported),
+        (("save", "stale"), PreconditionFailed),
+    ],
+)
+async def test_what_one_operation_cannot_do_is_refused(
+    things: Database, steps: tuple[str, ...], cause: type[Exception]
+) -> None:
+    """At the call, naming the second operation; nothing is sent."""
+    thing = Thing(name="a")
+    if steps[0] in ("save", "delete"):
+        await things.insert(thing)
+        thing.number = 1
+    stale = thing.evolve()
+    if "stale" in steps:
+        thing.number = 2
+        await things.save(thing)
+        thing.number = 3
+    requests = things.stats.requests
+
+    with pytest.raises(TransactionFailed, match=r"operation 1: .*nothing was sent") as caught:
+        async with things.transaction() as tx:
+            for step in steps:
+                match step:
+                    case "force":
+                        tx.delete(Thing.key(group="g", name="a"), if_match="*")
+                    case "stale":
+                        tx.delete(stale)
+                    case _:
+                        getattr(tx, step)(thing)
+    assert caught.value.index == 1 and isinstance(caught.value.__cause__, cause)
+    assert things.stats.requests == requests
+
+
+async def test_a_second_object_of_one_row_is_refused(things: Database) -> None:
+    """It does not know what the first changed, and would take it back."""
+    await things.insert(Thing(name="a"))
+    one, two = [await load(things, "a") for _ in range(2)]
+    one.number, two.text = 1, "t"
+
+    with pytest.raises(NotSupported, match="through another object"):
+        async with things.transaction() as tx:
+            tx.save(one)
+            tx.save(two)
+    assert (await load(things, "a")).number == 0
+
+
+async def test_a_transaction_reads_what_it_has_written(things: Database) -> None:
+    """`get` and `modify` see the pending state, and what they return can be written; so does a blind merge."""
+    await things.insert(Thing(name="a", number=1))
+    await things.insert(Thing(name="b", text="kept"))
+    async with things.transaction() as tx:
+        tx.insert(Thing(name="new", number=5))
+        new = await tx.get(Thing, group="g", name="new")
+        new.number += 1
+        tx.save(new)
+        await tx.modify(Thing, more, group="g", name="new")
+        await tx.modify(Thing, more, group="g", name="a")
+        assert (await tx.modify(Thing.key(group="g", name="a"), more)).number == 3
+        tx.delete(await tx.get(Thing, group="g", name="a"))
+        with pytest.raises(EntityNotFound, match="this transaction deletes it"):
+            await tx.get(Thing, group="g", name="a")
+        tx.upsert(Thing(name="b", number=9))
+        merged = await tx.get(Thing, group="g", name="b")
+        assert (merged.text, merged.number) == ("kept", 9)
+
+    assert await names(things) == ["b", "new"]
+    assert (await load(things, "new")).number == 7
+
+
+async def test_modify_in_a_transaction(things: Database) -> None:
+    """By key, by instance, and of a bag; an instance has the result when the transaction has succeeded."""
+    thing = Thing(name="a")
+    await things.insert(thing)
+    await things.insert(Thing(name="b"))
+
+    def one_more(bag: PropertyBag) -> None:
+        bag["number"] += 1
+
+    async with things.transaction() as tx:
+        await tx.modify(thing, more)
+        await tx.modify(thing, more)
+        assert thing.number == 0
+        await tx.modify(PropertyBag.key("Things", "g", "b"), one_more)
+
+    assert thing.number == 2 and thing.etag == (await load(things, "a")).etag
+    assert (await load(things, "b")).number == 1
+    thing.number = 9
+    with pytest.raises(EncodeError, match="changed and not saved"):
+        async with things.transaction() as tx:
+            await tx.modify(thing, more)
+
+
+async def test_a_guard_fails_the_transaction_if_the_row_has_changed(things: Database) -> None:
+    """It counts as an operation, and changes the ETag; the guarded entity knows the new one."""
+    await things.insert(Thing(name="rule", number=1))
+    operations = things.stats.operations
+    async with things.transaction() as tx:
+        rule = await tx.get(Thing, guard=True, group="g", name="rule")
+        tx.insert(Thing(name="a"))
+    assert things.stats.operations == operations + 2
+    assert rule.etag == (await load(things, "rule")).etag
+
+    with pytest.raises(TransactionFailed) as caught:
+        async with things.transaction() as tx:
+            rule = await tx.get(Thing, guard=True, group="g", name="rule")
+            await things.modify(rule.key, more)
+            tx.insert(Thing(name="b"))
+    assert (caught.value.index, caught.value.operation) == (0, "get")
+    assert isinstance(caught.value.__cause__, PreconditionFailed)
+    assert await names(things) == ["a", "rule"]
+
+
+async def test_a_guard_that_is_written_after_all(things: Database) -> None:
+    """Is one operation, under the ETag that was guarded."""
+    await things.insert(Thing(name="a"))
+    operations = things.stats.operations
+    async with things.transaction() as tx:
+        thing = await tx.get(Thing, guard=True, group="g", name="a")
+        thing.number = 1
+        tx.save(thing)
+        await tx.get(Thing, guard=True, group="g", name="a")
+
+    assert things.stats.operations == operations + 1
+    assert (await load(things, "a")).number == 1
+
+
+async def test_entities_change_only_when_a_transaction_succeeds(things: Database) -> None:
+    """After a failure each is as it was, and can be saved."""
+    await things.insert(Thing(name="taken"))
+    thing = Thing(name="a")
+    await things.insert(thing)
+    etag, thing.number = thing.etag, 1
+    new = Thing(name="new")
+
+    with pytest.raises(TransactionFailed):
+        async with things.transaction() as tx:
+            tx.save(thing)
+            tx.insert(new)
+            tx.insert(Thing(name="taken"))
+    assert (thing.etag, new.etag) == (etag, None)
+    await things.save(thing)
+    await things.insert(new)
+
+
+async def test_a_transaction_does_not_read_to_complete(things: Database) -> None:
+    """What needs the stored row says so, and what to do; `modify` does."""
+    await things.insert(Thing(name="a", text="t"))
+    blind = Thing(name="a", text="t")
+    await things.upsert(blind)
+    blind.text = None
+
+    with pytest.raises(NotLoaded, match=r"refresh\(\) the entity first"):
+        async with things.transaction() as tx:
+            tx.save(blind)
+    with pytest.raises(NotLoaded, match="were not read"):
+        async with things.transaction() as tx:
+            tx.replace(Thing(name="a"), if_match="*")
+
+
+async def test_every_verb_in_a_transaction(things: Database) -> None:
+    """Merge, replace, upsert in both modes, save and delete by key, for entities and bags."""
+    for name in "abcd":
+        await things.insert(Thing(name=name, text="t"))
+    a, b = await load(things, "a"), await load(things, "b")
+    a.number, a.text, b.number = 1, "not sent", 2
+    bag = await things.get(PropertyBag.key("Things", "g", "c"))
+    bag["number"] = 3
+    async with things.transaction() as tx:
+        tx.merge(a, only=[Thing.number])
+        tx.replace(b)
+        tx.save(bag)
+        tx.delete(Thing.key(group="g", name="d"), if_match="*")
+        tx.upsert(Thing(name="e", number=4))
+        tx.upsert(PropertyBag("Things", "g", "f", {"EntityType": "Thing", "number": 5}), mode="replace")
+
+    found = {t.name: (t.text, t.number) for t in await things.select(Thing).where(Thing.group == "g").all()}
+    assert found == {"a": ("t", 1), "b": ("t", 2), "c": ("t", 3), "e": (None, 4), "f": (None, 5)}
+
+
+async def test_run_transaction_runs_again_after_a_lost_race(things: Database) -> None:
+    """Twenty tasks move numbers between two rows: what is read and what is written belong together."""
+    await things.insert(Thing(name="a", number=100))
+    await things.insert(Thing(name="b"))
+    runs = 0
+
+    async def move(tx: Transaction) -> int:
+        nonlocal runs
+        runs += 1
+        a, b = await tx.get(Thing, group="g", name="a"), await tx.get(Thing, group="g", name="b")
+        await asyncio.sleep(0)
+        a.number, b.number = a.number - 1, b.number + 1
+        tx.save(a)
+        tx.save(b)
+        return b.number
+
+    results = await asyncio.gather(*(things.run_transaction(move) for _ in range(20)))
+
+    assert (await load(things, "a")).number == 80 and (await load(things, "b")).number == 20
+    assert sorted(results) == list(range(1, 21)) and runs > 20
+
+
+async def test_run_transaction_ends(things: Database) -> None:
+    """After so many attempts; at once when the function raises; and at the second blind insert of what exists."""
+    await things.insert(Thing(name="a"))
+    runs = 0
+
+    async def always_late(tx: Transaction) -> None:
+        nonlocal runs
+        runs += 1
+        thing = await tx.get(Thing, group="g", name="a", guard=True)
+        await things.modify(thing.key, more)
+
+    async def blind(tx: Transaction) -> None:
+        nonlocal runs
+        runs += 1
+        tx.insert(Thing(name="a"))
+
+    async def broken(tx: Transaction) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(TransactionFailed) as caught:
+        await things.run_transaction(always_late, attempts=3)
+    assert isinstance(caught.value.__cause__, PreconditionFailed) and runs == 3
+    runs = 0
+    with pytest.raises(TransactionFailed):
+        await things.run_transaction(blind)
+    assert runs == 2
+    with pytest.raises(ZeroDivisionError):
+        await things.run_transaction(broken)
+    with pytest.raises(ModelError, match="attempts=0"):
+        await things.run_transaction(blind, attempts=0)
+
+
+async def test_a_closed_transaction_reads_nothing(things: Database) -> None:
+    """As it writes nothing."""
+    async with things.transaction() as tx:
+        pass
+    calls: list[Any] = [tx.get(Thing, group="g", name="a"), tx.modify(Thing, more, group="g", name="a")]
+
+    for call in calls:
+        with pytest.raises(NotSupported, match="closed"):
+            await call

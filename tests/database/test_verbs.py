@@ -1,0 +1,573 @@
+"""
+Merge, replace, upsert, refresh, and saves of bags and of entities that were loaded in part: what is sent for each, and
+what survives.
+"""
+
+import asyncio
+import datetime as dt
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import pytest
+from attrs import validators
+
+from tableorm import (
+    Database,
+    Edm,
+    EncodeError,
+    Entity,
+    EntityNotFound,
+    Int32,
+    Mapped,
+    ModelError,
+    NotLoaded,
+    PreconditionFailed,
+    PropertyBag,
+    WriteStep,
+    WrongKind,
+    field,
+    upgrade,
+)
+from tableorm.stores import Operation, Row, Verb
+
+
+class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
+    group: Mapped[str] = field(default="g")
+    name: Mapped[str]
+    text: Mapped[str | None] = field(default=None)
+    number: Mapped[int] = field(default=0)
+    tags: Mapped[list[str]] = field(factory=list)
+
+
+class Other(Entity, table="Things", partition_key="{group}", row_key="{name}"):
+    group: Mapped[str] = field(default="g")
+    name: Mapped[str]
+
+
+class Second(Entity, table="Things", partition_key="s", row_key="{name}", version=2):
+    name: Mapped[str]
+    text: Mapped[str | None] = field(default=None)
+    number: Mapped[int] = field(default=0)
+
+
+@upgrade(Second, from_version=1)
+def old_to_text(bag: PropertyBag) -> PropertyBag:
+    bag["text"] = bag.pop("old", None)
+    return bag
+
+
+class Sent:
+    """The operations that a database has sent since it was asked last."""
+
+    def __init__(self, db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.operations: list[Operation] = []
+        store = db.store
+        write, transact = store.write, store.transact
+
+        async def recording_write(table: str, operation: Operation) -> str | None:
+            self.operations.append(operation)
+            return await write(table, operation)
+
+        async def recording_transact(table: str, operations: Sequence[Operation]) -> list[str | None]:
+            self.operations += operations
+            return await transact(table, operations)
+
+        monkeypatch.setattr(store, "write", recording_write)
+        monkeypatch.setattr(store, "transact", recording_transact)
+
+    def take(self) -> list[tuple[str, str | None, Row]]:
+        """Verb, condition and properties of each."""
+        taken = [
+            (
+                each.verb.value,
+                each.if_match,
+                {name: value for name, value in each.row.items() if name in self._properties(each.row)},
+            )
+            for each in self.operations
+        ]
+        self.operations.clear()
+        return taken
+
+    @staticmethod
+    def _properties(row: Row) -> set[str]:
+        return {
+            name
+            for name in row
+            if "@" not in name and name not in ("PartitionKey", "RowKey", "Timestamp", "odata.etag")
+        }
+
+
+@pytest.fixture
+async def things(db: Database) -> Database:
+    await db.create_tables(Thing)
+    return db
+
+
+@pytest.fixture
+def sent(things: Database, monkeypatch: pytest.MonkeyPatch) -> Sent:
+    return Sent(things, monkeypatch)
+
+
+async def stored(db: Database, name: str, group: str = "g") -> dict[str, Any]:
+    return dict(await db.get(PropertyBag.key("Things", group, name)))
+
+
+async def put(db: Database, name: str, group: str = "g", **properties: Any) -> None:
+    row = {"PartitionKey": group, "RowKey": name, "EntityType": "Thing", **properties}
+    await db.store.write("Things", Operation(Verb.INSERT_OR_REPLACE, row))
+
+
+async def load(db: Database, name: str) -> Thing:
+    return await db.get(Thing, group="g", name=name)
+
+
+async def load_part(db: Database, name: str, *names: str) -> Thing:
+    """As a projection makes it: without the fields that were not selected."""
+    thing = await load(db, name)
+    own = thing.__dict__
+    row = own["_row"]
+    kept = {"PartitionKey", "RowKey", "odata.etag", *names, *(each + "@odata.type" for each in names)}
+    own["_row"] = {member: value for member, value in row.items() if member in kept}
+    for each in Thing.__schema__.stored:
+        if each.name not in names:
+            del own[each.name]
+    own["_partial"] = True
+    return thing
+
+
+async def test_merge_sends_the_named_fields(things: Database, sent: Sent) -> None:
+    """Whether they changed or not, and no others; the others' changes are still to be saved."""
+    await things.insert(Thing(name="a", text="t", number=1))
+    thing = await load(things, "a")
+    sent.take()
+    etag = thing.etag
+    thing.text = "u"
+    await things.merge(thing, only=[Thing.number])
+
+    assert sent.take() == [("merge", etag, {"number": "1"})]
+    assert thing.etag != etag
+    await things.save(thing)
+    assert [row for _, _, row in sent.take()] == [{"text": "u"}]
+    await things.merge(thing)
+    assert [sorted(row) for _, _, row in sent.take()] == [["number", "tags", "text"]]
+    await things.merge(thing, only=[])
+    assert sent.take() == []
+
+
+async def test_merge_does_not_pretend_to_remove(things: Database) -> None:
+    """A field that is None is refused by name if it is asked for or was there; so is what was taken from `extra`."""
+    await put(things, "a", text="t", number=1, tags="[]", x=1)
+    thing = await load(things, "a")
+    thing.text = None
+
+    with pytest.raises(EncodeError, match=r"Thing\.text: .*cannot remove"):
+        await things.merge(thing, only=[Thing.text])
+    with pytest.raises(EncodeError, match=r"Thing\.text: .*cannot remove"):
+        await things.merge(thing)
+    with pytest.raises(EncodeError, match=r"Thing\.text: .*cannot remove"):
+        await things.upsert(thing)
+    thing.text = "t"
+    del thing.extra["x"]
+    with pytest.raises(EncodeError, match=r"Thing\.extra\.x: .*cannot remove"):
+        await things.merge(thing)
+
+
+async def test_merge_names_what_it_does_not_know(things: Database) -> None:
+    """A key field, a field of nothing, and a field that was not loaded."""
+    await things.insert(Thing(name="a"))
+    thing = await load_part(things, "a", "number")
+
+    for only, kind, message in (
+        (["nothing"], ModelError, "nothing is no field"),
+        ([Thing.name], ModelError, r"Thing\.name is held by the key.*Thing\.text"),
+        ([Thing.text], NotLoaded, "text was not loaded"),
+    ):
+        with pytest.raises(kind, match=message):
+            await things.merge(thing, only=only)
+    await things.merge(thing, only=[Thing.number])
+
+
+async def test_a_forced_merge_needs_no_etag(things: Database, sent: Sent) -> None:
+    """It changes what it names of whatever is there, and gives the entity the ETag of that."""
+    await put(things, "a", text="t", number=1, tags='["x"]', x=1)
+    sent.take()
+    thing = Thing(name="a", number=5)
+    await things.merge(thing, only=[Thing.number], if_match="*")
+
+    assert await stored(things, "a") == {"EntityType": "Thing", "text": "t", "number": 5, "tags": '["x"]', "x": 1}
+    assert thing.etag == (await load(things, "a")).etag
+    with pytest.raises(EntityNotFound):
+        await things.merge(Thing(name="b"), if_match="*")
+
+
+async def test_replace_keeps_what_the_model_does_not_know(things: Database, sent: Sent) -> None:
+    """Unknown properties go back as they were read, with their types; unless they are to be dropped."""
+    await put(things, "a", text="t", number=1, tags="[]", x=1, **{"y@odata.type": "Edm.Int64", "y": "2"})
+    thing = await load(things, "a")
+    sent.take()
+    etag = thing.etag
+    thing.text = "u"
+    await things.replace(thing)
+
+    assert sent.take() == [
+        ("replace", etag, {"EntityType": "Thing", "text": "u", "number": 1, "tags": "[]", "x": 1, "y": "2"})
+    ]
+    bag = await things.get(PropertyBag.key("Things", "g", "a"))
+    assert (bag.type_of("x"), bag.type_of("y")) == (Edm.INT32, Edm.INT64)
+    with pytest.raises(PreconditionFailed):
+        await things.replace(thing.evolve(), if_match=etag)
+    await things.replace(thing, drop_extra=True)
+    assert "x" not in await stored(things, "a") and dict(thing.extra) == {}
+
+
+async def test_a_forced_replace_of_what_was_never_read_reads_first(things: Database, sent: Sent) -> None:
+    """Otherwise it would destroy what a newer program wrote; the write is then under the ETag that was read."""
+    await put(things, "a", text="t", novel=1)
+    requests = things.stats.requests
+    thing = Thing(name="a", number=3)
+    await things.replace(thing, if_match="*")
+
+    assert things.stats.requests == requests + 2
+    assert await stored(things, "a") == {"EntityType": "Thing", "number": 3, "tags": "[]", "novel": 1}
+    assert dict(thing.extra) == {"novel": 1}
+    sent.take()
+    await things.replace(Thing(name="a"), if_match="*", drop_extra=True)
+    assert sent.take() == [("replace", "*", {"EntityType": "Thing", "number": "0", "tags": "[]"})]
+    with pytest.raises(EntityNotFound, match=r"replace of Thing \('g', 'b'\)"):
+        await things.replace(Thing(name="b"), if_match="*")
+
+
+async def test_a_forced_replace_survives_races(things: Database) -> None:
+    """Twenty at once: each reads, and writes again after losing: none is refused, and nothing unknown is lost."""
+    await put(things, "a", novel=1)
+    await asyncio.gather(*(things.replace(Thing(name="a", number=n), if_match="*") for n in range(20)))
+
+    assert (await stored(things, "a"))["novel"] == 1
+
+
+async def test_what_was_never_read_cannot_be_updated(things: Database) -> None:
+    """It has no ETag, and each verb says so and what to do."""
+    for verb, call in (("save", things.save), ("merge", things.merge), ("replace", things.replace)):
+        with pytest.raises(PreconditionFailed, match=rf"{verb} of Thing.*no ETag; insert\(\)"):
+            await call(Thing(name="a"))
+    with pytest.raises(PreconditionFailed, match=r"modify of Thing.*no ETag"):
+        await things.modify(Thing(name="a"), lambda thing: None)
+
+
+@pytest.mark.parametrize("mode", ["merge", "replace"])
+async def test_upsert_inserts_or_writes_over(things: Database, sent: Sent, mode: Any) -> None:
+    """A merge leaves what the entity does not have, a replace leaves nothing; both give the entity its ETag."""
+    thing = Thing(name="a", number=1)
+    await things.upsert(thing, mode=mode)
+    assert thing.etag == (await load(things, "a")).etag and thing.timestamp is not None
+    await put(things, "a", text="t", number=2, x=1)
+    sent.take()
+    again = Thing(name="a", number=3)
+    await things.upsert(again, mode=mode)
+
+    kept = {"text": "t", "x": 1} if mode == "merge" else {}
+    assert sent.take()[0][:2] == (f"insert-or-{mode}", None)
+    assert await stored(things, "a") == {"EntityType": "Thing", "number": 3, "tags": "[]", **kept}
+    assert again.etag == (await load(things, "a")).etag
+
+
+async def test_after_a_blind_merge_nothing_unknown_is_lost(things: Database, sent: Sent) -> None:
+    """What was not seen is read when a replace needs it, under the ETag, and kept."""
+    await put(things, "a", text="t", number=2, x=1)
+    thing = Thing(name="a", number=3)
+    await things.upsert(thing)
+    sent.take()
+    requests = things.stats.requests
+    thing.number = 4
+    await things.save(thing)
+    assert [row for _, _, row in sent.take()] == [{"number": "4"}]
+    assert things.stats.requests == requests + 1
+    etag = thing.etag
+    await things.replace(thing)
+
+    assert things.stats.requests == requests + 3
+    assert sent.take() == [("replace", etag, {"EntityType": "Thing", "number": "4", "tags": "[]", "x": 1})]
+    assert dict(thing.extra) == {"x": 1}
+    with pytest.raises(ModelError, match=r"mode='both'.* is unknown"):
+        await things.upsert(thing, mode="both")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def test_after_a_blind_merge_a_lost_race_is_noticed(things: Database) -> None:
+    """The row that is read to complete a replace must be the one that was written."""
+    await put(things, "a", x=1)
+    thing = Thing(name="a", number=3)
+    await things.upsert(thing)
+    await put(things, "a", x=2)
+
+    with pytest.raises(PreconditionFailed, match="read it again"):
+        await things.replace(thing)
+    assert (await stored(things, "a"))["x"] == 2
+
+
+async def test_upserting_an_upgraded_entity_replaces(things: Database, sent: Sent) -> None:
+    """The old version's properties must not stay beside the new ones; so does a merge, which changes what it names."""
+    await put(things, "a", group="s", EntityType="Second", old="t", x=1)
+    entity = await things.get(Second, name="a")
+    entity.number = 7
+    sent.take()
+    await things.upsert(entity)
+    assert sent.take() == [("insert-or-replace", None, {"EntityType": "Second:2", "text": "t", "number": "7", "x": 1})]
+
+    await put(things, "a", group="s", EntityType="Second", old="t", x=1)
+    entity = await things.get(Second, name="a")
+    entity.number, entity.text = 8, "not merged"
+    await things.merge(entity, only=[Second.number])
+    assert await stored(things, "a", "s") == {"EntityType": "Second:2", "text": "t", "number": 8, "x": 1}
+    await things.save(entity)
+    assert (await stored(things, "a", "s"))["text"] == "not merged"
+
+
+async def test_a_partly_loaded_entity_saves_what_changed(things: Database, sent: Sent) -> None:
+    """Among the fields that it has; the rest of the row is left alone."""
+    await put(things, "a", text="t", number=1, tags="[]", x=1)
+    thing = await load_part(things, "a", "number")
+    sent.take()
+    etag = thing.etag
+    await things.save(thing)
+    assert sent.take() == []
+    thing.number = 2
+    await things.save(thing)
+
+    assert sent.take() == [("merge", etag, {"number": "2"})]
+    assert thing.etag == (await load(things, "a")).etag
+    thing.number = 3
+    await things.save(thing)
+    assert await stored(things, "a") == {"EntityType": "Thing", "text": "t", "number": 3, "tags": "[]", "x": 1}
+
+
+async def test_a_partly_loaded_entity_removes_under_its_etag(things: Database, sent: Sent) -> None:
+    """Removing takes a replace, so the whole row is read first, and must still be the same."""
+    await put(things, "a", text="t", number=1, tags='["x"]', x=1)
+    thing = await load_part(things, "a", "text", "number")
+    stale = await load_part(things, "a", "text")
+    sent.take()
+    etag = thing.etag
+    thing.text, thing.number = None, 5
+    await things.save(thing)
+
+    assert sent.take() == [("replace", etag, {"EntityType": "Thing", "number": "5", "tags": '["x"]', "x": 1})]
+    stale.text = None
+    with pytest.raises(PreconditionFailed):
+        await things.save(stale)
+    thing.number = 6
+    await things.save(thing)
+    assert (await stored(things, "a"))["number"] == 6
+
+
+async def test_a_partly_loaded_entity_is_never_written_in_full(things: Database) -> None:
+    """Replace, upsert and insert name what is missing; refresh loads it."""
+    await things.insert(Thing(name="a", text="t"))
+    thing = await load_part(things, "a", "number")
+    bag = PropertyBag.of_row("Things", {"PartitionKey": "g", "RowKey": "a", "odata.etag": thing.etag}, partial=True)
+
+    for call in (things.replace, things.insert, things.upsert):
+        with pytest.raises(NotLoaded, match=r"without text, tags, which would be lost; refresh\(\)"):
+            await call(thing)
+        with pytest.raises(NotLoaded, match="were not selected"):
+            await call(bag)
+    with pytest.raises(NotLoaded):
+        await things.upsert(thing, mode="replace")
+    await things.refresh(thing)
+    assert thing == await load(things, "a")
+    await things.replace(thing)
+
+
+async def test_refresh_reads_in_place(things: Database) -> None:
+    """The entity is as the row, in full; a row that is gone or of another kind says so, and changes nothing."""
+    await put(things, "a", text="t", number=1, tags="[]", x=1)
+    thing = await load(things, "a")
+    thing.number, thing.extra["x"] = 9, 9
+    bag = await things.get(PropertyBag.key("Things", "g", "a"))
+    await put(things, "a", text="u", number=2, tags="[]", x=2)
+    await things.refresh(thing)
+    await things.refresh(bag)
+
+    assert (thing.text, thing.number, dict(thing.extra)) == ("u", 2, {"x": 2})
+    assert bag == await things.get(PropertyBag.key("Things", "g", "a")) and bag.etag == thing.etag
+    await things.delete(thing, if_match="*")
+    with pytest.raises(EntityNotFound):
+        await things.refresh(bag)
+    await things.insert(Other(name="a"))
+    with pytest.raises(WrongKind):
+        await things.refresh(thing)
+    assert thing.text == "u"
+
+
+async def test_bags_know_what_changed(things: Database, sent: Sent) -> None:
+    """A save merges that, each property with its type; a removed one makes it a replace, under the same ETag."""
+    await put(things, "a", text="t", number=1, **{"y@odata.type": "Edm.Int64", "y": "2"})
+    bag = await things.get(PropertyBag.key("Things", "g", "a"))
+    sent.take()
+    await things.save(bag)
+    assert sent.take() == []
+    etag = bag.etag
+    bag["y"] += 1
+    bag["number"] = 2
+    await things.save(bag)
+    assert sent.take() == [("merge", etag, {"number": 2, "y": "3"})]
+    etag = bag.etag
+    del bag["text"]
+    await things.save(bag)
+
+    assert sent.take() == [("replace", etag, {"EntityType": "Thing", "number": 2, "y": "3"})]
+    assert bag == await things.get(PropertyBag.key("Things", "g", "a"))
+    copy = bag.copy()
+    copy["number"] = 5
+    await things.save(copy)
+    with pytest.raises(PreconditionFailed):
+        await things.merge(bag)
+    await things.merge(bag, only=["number"], if_match="*")
+    assert (await stored(things, "a"))["number"] == 2
+
+
+async def test_every_verb_takes_bags(things: Database) -> None:
+    """Each leaves the bag with its new ETag."""
+    bag = PropertyBag("Things", "g", "a", {"n": 1})
+    writes: list[Callable[[], Awaitable[None]]] = [
+        lambda: things.upsert(bag),
+        lambda: things.replace(bag),
+        lambda: things.merge(bag, only=["n"]),
+        lambda: things.upsert(bag, mode="replace"),
+    ]
+    for write in writes:
+        before = bag.etag
+        await write()
+        assert bag.etag != before
+        assert bag.etag == (await things.get(PropertyBag.key("Things", "g", "a"))).etag
+    await things.delete(bag)
+    assert bag.etag is None
+    with pytest.raises(PreconditionFailed, match="no ETag"):
+        await things.save(bag)
+    with pytest.raises(EncodeError, match=r"PropertyBag\.m: .*cannot remove"):
+        await things.merge(bag, only=["m"], if_match="*")
+    bag.set("small", 3, Edm.INT32)
+    await things.insert(bag)
+    assert (await things.get(PropertyBag.key("Things", "g", "a"))).type_of("small") is Edm.INT32
+
+
+async def test_delete_takes_a_model_and_its_key_fields(things: Database) -> None:
+    """As everything that takes a key does."""
+    await things.insert(Thing(name="a"))
+    await things.delete(Thing, group="g", name="a", if_match="*")
+    await things.delete(Thing, group="g", name="a", if_match="*", missing_ok=True)
+
+    with pytest.raises(EntityNotFound):
+        await things.delete(Thing.key(group="g", name="a"), if_match="*")
+    with pytest.raises(ModelError, match="already"):
+        await things.delete(Thing.key(group="g", name="a"), name="a")
+
+
+@pytest.mark.parametrize("verb", ["save", "merge", "replace", "upsert"])
+async def test_no_verb_moves_a_row(things: Database, verb: str) -> None:
+    """A changed key field is refused by name, and says how to move."""
+    thing = Thing(name="a")
+    await things.insert(thing)
+    thing.name = "b"
+    part = await load_part(things, "a", "number")
+    part.name, part.number = "b", 1
+
+    with pytest.raises(EncodeError, match=rf"Thing\.name: 'b'.*read as 'a'.* {verb} cannot move a row; to move it"):
+        await getattr(things, verb)(thing)
+    if verb in ("save", "merge"):
+        with pytest.raises(EncodeError, match=r"Thing\.name: 'b'"):
+            await getattr(things, verb)(part)
+    assert await things.get_or_none(Thing, group="g", name="b") is None
+
+
+MOMENTS = [dt.datetime(2024, 1, day, tzinfo=dt.UTC) for day in range(1, 20)]
+
+
+class Stamped(Entity, abstract=True):
+    created: Mapped[dt.datetime | None] = field(default=None, on_insert=lambda: MOMENTS[0])
+    updated: Mapped[dt.datetime | None] = field(default=None, on_write=MOMENTS.copy().pop)
+
+
+class Note(Stamped, table="Things", partition_key="n", row_key="{id}"):
+    id: Mapped[str]
+    text: Mapped[str] = field(default="", validator=validators.max_len(5))
+    size: Mapped[Int32] = field(default=0)
+
+
+async def test_fields_that_writes_fill(things: Database, sent: Sent) -> None:
+    """`on_insert` fills what is None, `on_write` each time; the entity gets the values when the write succeeds."""
+    note = Note(id="a")
+    await things.insert(note)
+    first = note.updated
+    assert note.created == MOMENTS[0] and first in MOMENTS
+    sent.take()
+    await things.save(note)
+    assert sent.take() == [] and note.updated == first
+    note.text = "t"
+    await things.save(note)
+    assert [sorted(row) for _, _, row in sent.take()] == [["text", "updated"]]
+    second = note.updated
+    assert second != first
+    await things.merge(note, only=[Note.size])
+    assert [sorted(row) for _, _, row in sent.take()] == [["size", "updated"]]
+
+    assert await things.get(Note, id="a") == note
+    failing = Note(id="a")
+    with pytest.raises(Exception, match="has a row"):
+        await things.insert(failing)
+    assert (failing.created, failing.updated) == (None, None)
+    kept = Note(id="b", created=MOMENTS[3])
+    await things.upsert(kept)
+    assert (await things.get(Note, id="b")).created == MOMENTS[3]
+
+
+async def test_validators_see_what_was_loaded(things: Database) -> None:
+    """Also when the rest was not."""
+    await things.insert(Note(id="a"))
+    note = await things.get(Note, id="a")
+    del note.__dict__["size"]
+    note.__dict__["_partial"] = True
+    note.__dict__["text"] = "too long"
+
+    with pytest.raises(ValueError, match="'text'"):
+        await things.save(note)
+
+
+def test_a_key_field_is_not_filled() -> None:
+    """A key must be known before anything is written."""
+    with pytest.raises(ModelError, match=r"Bad\.at is part of the key"):
+
+        class Bad(Entity, table="Things", partition_key="p", row_key="{at:%Y%m%d}"):  # pyright: ignore[reportUnusedClass]
+            at: Mapped[dt.datetime] = field(on_write=lambda: MOMENTS[0])
+
+
+async def test_a_write_is_explained(things: Database) -> None:
+    """Each request as it would be sent, with its cost; nothing is sent, and nothing changes."""
+    requests = things.stats.requests
+    new = Thing(name="it's", number=3)
+    body = b'{"PartitionKey":"g","RowKey":"it\'s","EntityType":"Thing","number@odata.type":"Edm.Int64","number":"3",'
+    assert things.explain_write("insert", new).steps == (WriteStep("POST", "/Things", None, body + b'"tags":"[]"}'),)
+    path = "/Things(PartitionKey='g',RowKey='it''s')"
+    (upsert,) = things.explain_write("upsert", new).steps
+    assert (upsert.method, upsert.path, upsert.if_match) == ("PATCH", path, None)
+    forced = things.explain_write("replace", new, if_match="*")
+    assert [(s.method, s.if_match, s.body) for s in forced.steps] == [
+        ("GET", None, b""),
+        ("PUT", "the ETag that was read", None),
+    ]
+    assert forced.cost == 2 and things.stats.requests == requests and new.etag is None
+
+    await things.insert(new)
+    assert things.explain_write("save", new).steps == ()
+    new.number = 4
+    assert str(things.explain_write("save", new)) == (
+        f'PATCH {path}\nIf-Match: {new.etag}\n{{"number":"4","number@odata.type":"Edm.Int64"}}\n(1 request, 46 bytes)'
+    )
+    (merge,) = things.explain_write("merge", new, only=[Thing.number]).steps
+    assert merge.body is not None and len(merge.body) == 46
+    delete = WriteStep("DELETE", path, "*")
+    assert things.explain_write("delete", new.key, if_match="*").steps == (delete,)
+    assert str(delete) == f"DELETE {path}\nIf-Match: *"
+    with pytest.raises(ModelError, match="is a key"):
+        things.explain_write("save", new.key)
+    with pytest.raises(ModelError, match="is unknown"):
+        things.explain_write(cast(Any, "sing"), new)

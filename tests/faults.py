@@ -1,0 +1,155 @@
+"""
+A network that fails, between the mapper and a real store: requests and replies are lost, late, or delivered twice.
+
+What happens to each write is decided by the test. A request that is late, or delivered a second time, arrives when the
+test says so, or before a later write.
+"""
+
+import enum
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.retry import RetryPolicy
+from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore
+from tableorm.testing import MemoryStore
+
+__all__ = ["QUICK", "Fate", "FaultyBackend", "FaultyStore"]
+
+QUICK = RetryPolicy(deadline=30.0, attempts=8, base=0.0)
+"""Repeats at once."""
+
+
+class Fate(enum.Enum):
+    """What happens to one write."""
+
+    FINE = "arrives, and so does the reply"
+    BUSY = "is refused because the store is asked for too much; nothing happened"
+    LOST_REQUEST = "never arrives, and nobody answers"
+    LOST_REPLY = "arrives, and nobody hears of it"
+    LATE = "nobody answers, and it arrives later"
+    TWICE = "arrives, and once more later"
+
+
+class FaultyStore:
+    """
+    A `TableStore` behind such a network; reads always arrive.
+
+    Args:
+        store: The real store.
+        fates: Of the writes in order; after the last one all is fine.
+
+    Attributes:
+        late: What will arrive later.
+        sent: The operations of each request.
+        meanwhile: What others do, once, after the next write has met its fate, and before its sender knows.
+    """
+
+    def __init__(self, store: TableStore, fates: Iterable[Fate] = ()) -> None:
+        self.store = store
+        self.fates: Iterator[Fate] = iter(fates)
+        self.late: list[tuple[str, tuple[Operation, ...], bool]] = []
+        self.sent: list[tuple[Operation, ...]] = []
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    def plan(self, *fates: Fate) -> None:
+        """Decide over the writes to come."""
+        self.fates = iter(fates)
+        self.sent.clear()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """It repeats nothing itself."""
+        return Capabilities(durable=False)
+
+    async def create_table(self, table: str) -> None:
+        await self.store.create_table(table)
+
+    async def delete_table(self, table: str) -> None:
+        await self.store.delete_table(table)
+
+    async def list_tables(self) -> list[str]:
+        return await self.store.list_tables()
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        return await self.store.get(table, partition_key, row_key, select)
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        return await self.store.query(table, query, limit, continuation)
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        (etag,) = await self._send(table, (operation,), transaction=False)
+        return etag
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        return await self._send(table, tuple(operations), transaction=True)
+
+    async def deliver(self) -> None:
+        """Let everything arrive that is under way."""
+        late, self.late = self.late, []
+        for table, operations, transaction in late:
+            with suppress(Fault):
+                await self._arrive(table, operations, transaction=transaction)
+
+    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        # As bytes on a wire: what the sender does to its row afterwards changes nothing.
+        operations = tuple(Operation(each.verb, dict(each.row), each.if_match) for each in operations)
+        self.sent.append(operations)
+        fate = next(self.fates, Fate.FINE)
+        try:
+            return await self._meet(fate, table, operations, transaction=transaction)
+        finally:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            if meanwhile is not None:
+                await meanwhile()
+
+    async def _meet(
+        self, fate: Fate, table: str, operations: tuple[Operation, ...], *, transaction: bool
+    ) -> list[str | None]:
+        if fate is Fate.BUSY:
+            raise Fault(Code.SERVER_BUSY, "Asked for too much.", retry_after=0.0)
+        if fate in (Fate.LATE, Fate.TWICE):
+            self.late.append((table, operations, transaction))
+        if fate in (Fate.LOST_REQUEST, Fate.LATE):
+            raise Fault(Code.NO_ANSWER, "Nobody answered.", doubt=True)
+        etags = await self._arrive(table, operations, transaction=transaction)
+        if fate is Fate.LOST_REPLY:
+            raise Fault(Code.NO_ANSWER, "Nobody answered.", doubt=True)
+        return etags
+
+    async def _arrive(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        if transaction:
+            return await self.store.transact(table, operations)
+        return [await self.store.write(table, operations[0])]
+
+
+class FaultyBackend:
+    """
+    A backend behind such a network.
+
+    Args:
+        store: The real store; one in memory if not given.
+    """
+
+    def __init__(self, store: TableStore | None = None) -> None:
+        self.tables = FaultyStore(store or MemoryStore())
+
+    @classmethod
+    def handles(cls, url: str) -> bool:
+        return False
+
+    @classmethod
+    def from_url(cls, url: str, *, timeout: float, options: dict[str, object]) -> "FaultyBackend":
+        raise NotImplementedError
+
+    @property
+    def queues(self) -> None:
+        return None
+
+    @property
+    def blobs(self) -> None:
+        return None
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
