@@ -32,6 +32,7 @@ demo:
 
 test:
 	@$(environment) test
+	@$(PYTHON) scripts/azurite.py
 	$(bin)/python -m pytest -n auto $(ARGS)
 
 lint:

@@ -21,6 +21,7 @@ import attrs
 import cattrs
 import orjson
 
+from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
 from benchmarks.measure import compare, fill, report, timed
@@ -260,6 +261,7 @@ BENCHES = {
     "alternatives": bench_alternatives,
     "planning": bench_planning,
     "memory": bench_memory,
+    "azure": bench_azure,
 }
 
 

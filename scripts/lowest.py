@@ -1,5 +1,5 @@
 """
-Print the lowest version of each core dependency that pyproject.toml allows, as pins for pip.
+Print the lowest version of each dependency that pyproject.toml allows users, extras included, as pins for pip.
 """
 
 import tomllib
@@ -10,13 +10,15 @@ PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 
 def main() -> None:
     """Print one pin a line."""
-    for requirement in tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]:
+    project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
+    extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
+    for requirement in [*project["dependencies"], *extras]:
         name, bound, version = requirement.partition(">=")
         if not bound or "," in version:
             raise SystemExit(
                 f"pyproject.toml: {requirement!r} is not of the form NAME>=VERSION, so its lowest is unknown"
             )
-        print(f"{name}=={version}")
+        print(f"{name.partition('[')[0]}=={version}")  # a constraint has no extras
 
 
 if __name__ == "__main__":

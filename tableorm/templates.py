@@ -462,8 +462,12 @@ def _writer(part: Part) -> Callable[[Any], str]:
         return form.to_text
     to_text, separator = form.to_text, part.separator
     alnum_separator = separator.isalnum()
+    plain = form.from_text is str and to_text("a") == "a" and to_text("A") == "A" and not alnum_separator
 
     def write(value: Any) -> str:
+        # The commonest first: plain text that needs no check and no escape.
+        if plain and type(value) is str and value.isascii() and value.isalnum():
+            return value
         text: str = to_text(value)
         return text if not alnum_separator and text.isalnum() else escape(text, separator)
 

@@ -28,6 +28,14 @@ _LIMITS = frozenset(
         Code.TOO_MANY_PROPERTIES,
     }
 )
+_DENIED = frozenset(
+    {
+        Code.AUTHENTICATION_FAILED,
+        Code.INSUFFICIENT_PERMISSIONS,
+        Code.INVALID_AUTHENTICATION_INFO,
+        Code.NO_AUTHENTICATION,
+    }
+)
 
 
 def translate(fault: Fault, what: str, table: str, entity: object = None, key: object = None) -> TableOrmError:
@@ -50,18 +58,18 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         return PreconditionFailed(
             f"{what}: the row has changed since it was read; read it again and repeat the change", code, entity
         )
-    if code == Code.RESOURCE_NOT_FOUND:
+    if code in (Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND):
         return EntityNotFound(f"{what}: table {table} has no such row", code, key)
     if code == Code.TABLE_NOT_FOUND:
         return TableNotFound(f"{what}: there is no table {table!r}; create it with db.create_tables()", code, table)
     if code in _LIMITS:
         return LimitExceeded(f"{what}: {fault.message}", code)
-    if code.startswith("Authorization") or code == "AuthenticationFailed":
+    if code.startswith("Authorization") or code in _DENIED:
         return AccessDenied(f"{what}: {fault.message}", code)
     if code in THROTTLING:
         return Throttled(f"{what}: {fault.message}", code)
     if code in TRANSIENT:
         return Unavailable(f"{what}: {fault.message}", code)
-    if code == Code.TABLE_EXISTS:
+    if code in (Code.TABLE_EXISTS, Code.TABLE_BEING_DELETED):
         return Conflict(f"{what}: {fault.message}", code, entity)
     return TableOrmError(f"{what}: {fault.message}", code)

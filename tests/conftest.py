@@ -3,10 +3,14 @@ What holds for every test: no test is skipped unseen, and none depends on how fa
 """
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from tests.azurite import Azurite
 
 # Hypothesis fails a slow example; on a loaded machine any example may be slow.
 hypothesis.settings.register_profile("tableorm", deadline=None, print_blob=True)
@@ -41,3 +45,12 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
             f"Skipped in CI, where nothing is skipped except for lack of a backend's {ACCEPTED}: {report.longrepr}"
         )
         report.outcome, report.longrepr = "failed", problem
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator["Azurite"]:
+    """The emulator, started for the first test of this worker that asks for it."""
+    from tests.azurite import running_azurite
+
+    with running_azurite() as emulator:
+        yield emulator

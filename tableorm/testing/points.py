@@ -383,6 +383,8 @@ class TypesContract(StoreContract):
     @pytest.mark.parametrize("value", PLAIN_VALUES, ids=repr)
     async def test_plain_value(self, store: TableStore, table: str, value: Value) -> None:
         """Text, Booleans, Int32 and Doubles, whose type JSON tells: 3.0 stays a Double, 3 an Int32."""
+        if repr(value) == "-0.0":
+            need(store, "faithful")
         await insert(store, table, row(V=value))
 
         stored = await store.get(table, "p", "r")
@@ -400,7 +402,7 @@ class TypesContract(StoreContract):
         """Neighbours do not disturb each other, also when a replace writes them again."""
         wide = row()
         for index, value in enumerate(PLAIN_VALUES):
-            wide[f"P{index}"] = value
+            wide[f"P{index}"] = value  # zeros of both signs are equal
         for index, (text, kind) in enumerate(TYPED_VALUES):
             wide |= typed(f"T{index}", text, kind)
         await insert(store, table, wide)

@@ -76,7 +76,7 @@ def _finish(
 ) -> PlannedWrite:
     """The planned write, with its token on the row if its rows carry tokens."""
     known = change.known
-    base = _head(known)
+    base = None if known is None else _head(known)
     # Not for rows of which nothing is known: a plain table stays as other programs expect it.
     if base is None and not (change.schema is not None and change.schema.write_token):
         return PlannedWrite(Operation(verb, row, change.if_match), change, index, after, weight, partial)
@@ -108,7 +108,9 @@ def _whole(change: Change) -> tuple[Row, int | None]:
         _keep_spelling(schema, row, known)
         if not change.values.get("_upgraded", False):
             _keep_kind(row, known)
-    extra = {} if change.drop_extra else _extra(change, schema)
+    if change.drop_extra or (known is None and "_extra" not in change.values):
+        return row, weight
+    extra = _extra(change, schema)
     if not extra:
         return row, weight
     row |= extra

@@ -13,7 +13,7 @@ from ..errors import TransactionFailed
 from ..protocol.codes import Fault
 from ..protocol.edm import timestamp_of_etag
 from ..translate import translate
-from .doubt import Landed, send, settle
+from .doubt import send, settle
 from .plan import PlannedWrite, WritePlan, in_transaction
 
 __all__ = ["apply", "execute"]
@@ -88,9 +88,11 @@ async def apply(
             throttled=throttled,
         )
     else:
-        landed = [Landed(etag) for etag in etags]
+        for write, etag in zip(writes, etags, strict=True):
+            _applied(write, etag)
+        return
     for write, each in zip(writes, landed, strict=True):
-        _applied(write, each)
+        _applied(write, each.etag, superseded=each.superseded)
 
 
 def _refused(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
@@ -110,36 +112,39 @@ def _refused(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
     raise in_transaction(change, write.index, error, "; nothing was applied") from error
 
 
-def _applied(write: PlannedWrite, landed: Landed) -> None:
+def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
     """What the subject knows after its write."""
-    change, subject, row, etag = write.change, write.change.subject, write.after, landed.etag
-    if row is not None and etag is not None:
-        row["odata.etag"] = etag
-        row["Timestamp"] = timestamp_of_etag(etag)
-    if isinstance(subject, Entity):
-        own = subject.__dict__
-        own.pop("_upgraded", None)
-        own.pop("_superseded", None)
-        if row is None:
-            _ = subject.extra  # what the model does not know stays with the entity, should it be inserted again
-            own.pop("_row", None)
-            own.pop("_partial", None)
-            return
-        if change.made:
-            own.update(change.made)
-        if change.drop_extra:
-            own.pop("_extra", None)
-        own["_row"] = row
-        if write.partial or ("_partial" in own and not all(name in own for name in subject.__schema__.fields)):
-            own["_partial"] = True
-        else:
-            own.pop("_partial", None)
-        if landed.superseded:
+    change, row = write.change, write.after
+    subject = change.subject
+    if row is not None:
+        if superseded:
             row.pop("odata.etag", None)
             row.pop("Timestamp", None)
-            own["_superseded"] = True
-    elif isinstance(subject, PropertyBag):
-        if landed.superseded and row is not None:
-            row.pop("odata.etag", None)
-            row.pop("Timestamp", None)
-        subject.written_as(row, partial=write.partial)
+        elif etag is not None:
+            row["odata.etag"] = etag
+            row["Timestamp"] = timestamp_of_etag(etag)
+    if change.schema is None:
+        if isinstance(subject, PropertyBag):
+            subject.written_as(row, partial=write.partial)
+        return
+    if not isinstance(subject, Entity):
+        return  # a key
+    own = subject.__dict__
+    own.pop("_upgraded", None)
+    own.pop("_superseded", None)
+    if row is None:
+        _ = subject.extra  # what the model does not know stays with the entity, should it be inserted again
+        own.pop("_row", None)
+        own.pop("_partial", None)
+        return
+    if change.made:
+        own.update(change.made)
+    if change.drop_extra:
+        own.pop("_extra", None)
+    own["_row"] = row
+    if write.partial or ("_partial" in own and not all(name in own for name in change.schema.fields)):
+        own["_partial"] = True
+    else:
+        own.pop("_partial", None)
+    if superseded:
+        own["_superseded"] = True

@@ -19,13 +19,13 @@ def one_more(counter: Counter) -> None:
 
 async def main(path: str, tasks: int, times: int) -> None:
     async with connect(f"local:{path}") as db:
-        print("ready", flush=True)
+        print("ready", flush=True)  # noqa: T201
         sys.stdin.readline()
 
         async def work() -> None:
             for _ in range(times):
                 await db.modify(Counter, one_more, name="shared", attempts=1_000)
-                print("added", flush=True)
+                print("added", flush=True)  # noqa: T201
 
         await asyncio.gather(*(work() for _ in range(tasks)))
 

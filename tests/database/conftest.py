@@ -1,5 +1,5 @@
 """
-A database for each test, once in a file and once in memory.
+A database for each test: in a file, in memory, and on the emulator of Azure.
 """
 
 from collections.abc import AsyncIterator
@@ -8,10 +8,31 @@ from pathlib import Path
 import pytest
 
 from tableorm import Database, connect
+from tests.azurite import Azurite
+
+AZURITE = {
+    "test_minus_zero_is_a_change": "capability: Azurite has no negative zero",
+}
+"""Tests that the emulator fails by a fault of its own (see docs/azure.md), with the reason."""
 
 
-@pytest.fixture(params=["file", "memory"])
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip on Azurite what it is known to fail."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "azurite" in item.name and item.originalname in AZURITE:
+            item.add_marker(pytest.mark.skip(reason=AZURITE[item.originalname]))
+
+
+@pytest.fixture(params=["file", "memory", "azurite"])
 async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    if request.param == "azurite":
+        emulator: Azurite = request.getfixturevalue("azurite")
+        async with connect(emulator.connection_string) as database:
+            yield database
+            # It outlives the test, and the next one begins with nothing.
+            for name in await database.tables():
+                await database.drop_table(name)
+        return
     url = f"local:{tmp_path}/test.tables" if request.param == "file" else "local::memory:"
     async with connect(url) as database:
         yield database

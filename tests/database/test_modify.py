@@ -207,3 +207,28 @@ async def test_no_update_is_lost_among_tasks(counters: Database) -> None:
     await asyncio.gather(*(work() for _ in range(32)))
 
     assert (await counters.get(Counter, name="a")).count == 160
+
+
+async def test_cancelling_at_any_moment(counters: Database) -> None:
+    """What was told done is done, what was cancelled happened in full or not at all, and writing goes on."""
+    done = 0
+
+    async def work(turns: int) -> None:
+        nonlocal done
+        task = asyncio.create_task(counters.modify(Counter, one_more, name="a"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            return
+        done += 1
+
+    for turns in range(60):
+        await work(turns)
+    await asyncio.gather(*(work(turns) for turns in range(60)))
+
+    # A write that was given up may still come.
+    count = (await counters.modify(Counter, one_more, name="a")).count
+    assert done + 1 <= count <= 121

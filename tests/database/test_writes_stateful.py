@@ -298,7 +298,8 @@ class TwoClients(RuleBasedStateMachine):
             if fate is Fate.LOST_REPLY and (not known or verb in ("delete", "force_delete")):
                 if verb in ("upsert_merge", "upsert_replace", "force_replace"):
                     if self.interfered:  # not as wanted any more: the rest is done under the ETag that was read
-                        truth.write(self.expected(held, verb, truth))
+                        rest: Any = self.expected(held, verb, truth)
+                        truth.write(rest)
                 else:
                     allowed = (OutcomeUnknown,)
         else:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import apsw
 import msgspec
 
+from tableorm.operations import check_transaction, check_transaction_size, with_index
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_key, check_table_name
 from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery
@@ -225,16 +226,16 @@ class Engine:
         """
         pump = self._pump(self._state())
         found = await self._find(table)
-        writes.check_transaction(operations)
+        check_transaction(operations)
         items: list[writes.Write] = []
         size, until = 0, time.perf_counter() + _SLICE_SECONDS
         for index, operation in enumerate(operations):
             try:
                 items.append(writes.prepare(operation, keys_checked=True))
             except Fault as fault:
-                raise writes.with_index(fault, index) from None
+                raise with_index(fault, index) from None
             size += len(items[-1].payload)
-            writes.check_transaction_size(size)
+            check_transaction_size(size)
             if time.perf_counter() > until:
                 await asyncio.sleep(0)
                 until = time.perf_counter() + _SLICE_SECONDS

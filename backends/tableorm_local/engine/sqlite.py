@@ -43,6 +43,10 @@ class Connection(Protocol):
         """Run statements, the last one up to its first row."""
         ...
 
+    def executemany(self, statements: str, bindings: Sequence[Sequence[Value]], /) -> Cursor:
+        """Run a statement once for each of the bindings."""
+        ...
+
     def changes(self) -> int:
         """Rows that the last statement changed."""
         ...

@@ -1,0 +1,244 @@
+"""
+The backend of `https:` URLs and connection strings: opens an account's tables, queues and blobs for the mapper.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, ClassVar, Self, cast
+
+import attrs
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.pipeline.transport import AsyncHttpTransport
+from azure.data.tables.aio import TableServiceClient
+from azure.storage.blob.aio import BlobServiceClient
+from azure.storage.queue.aio import QueueServiceClient
+
+from tableorm.errors import NotSupported
+from tableorm.protocol.shared_key import decode_key
+from tableorm.stores import BlobStore, Capabilities, QueueStore, TableStore
+
+from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs
+from .endpoints import Account, handles, parse
+from .pipeline import (
+    Credential,
+    Options,
+    Pipeline,
+    ThroughPipeline,
+    Traffic,
+    bare_policies,
+    make_transport,
+    table_policies,
+    user_agent,
+)
+from .queues import AzureQueues
+from .tables import AzureTables, TableService
+
+__all__ = ["AzureBackend"]
+
+# Azurite closes a connection that was idle for 5 seconds; a write must not meet that.
+_EMULATOR_KEEPALIVE_SECONDS = 4.0
+_FIELDS = {field.name for field in attrs.fields(Options)}
+
+
+class AzureBackend:
+    """
+    Azure Storage tables, queues and blobs, or the tables of Cosmos DB, over one pool of connections.
+
+    Made by `connect`; by hand it is `async with AzureBackend(account, credential) as backend: backend.tables`.
+
+    Args:
+        account: Where it is.
+        credential: What opens it.
+        options: Everything else.
+    """
+
+    joint: ClassVar[bool] = True
+
+    def __init__(self, account: Account, credential: Credential, options: Options | None = None) -> None:
+        self.account, self.options = account, options or Options()
+        self.traffic = Traffic()
+        self._credential = credential
+        self._tables: AzureTables | None = None
+        self._queues: AzureQueues | None = None
+        self._blobs: AzureBlobs | None = None
+        self._open = AsyncExitStack()
+
+    @classmethod
+    def handles(cls, url: str) -> bool:
+        """Whether `url` is `https://...`, `http://...` or a connection string."""
+        return handles(url)
+
+    @classmethod
+    def from_url(cls, url: str, *, timeout: float, options: dict[str, Any]) -> Self:
+        """
+        A backend that is not open yet.
+
+        Args:
+            url: The tables' endpoint, with a SAS as its query if that is the credential; or a connection string.
+            timeout: Seconds that a request may take in all, its repetitions included.
+            options: One of `key` (an account key), `sas` (a token) and `credential` (one of azure-core: a token
+                credential such as `DefaultAzureCredential`, `AzureNamedKeyCredential`, `AzureSasCredential`), unless
+                `url` says it; `queues` and `blobs`, endpoints or connection strings; and the fields of `Options`.
+
+        Raises:
+            TypeError: There are other options, or more than one credential.
+            NotSupported: The URL is no endpoint, or nothing opens it.
+        """
+        given = dict(options)
+        queues, blobs = given.pop("queues", None), given.pop("blobs", None)
+        key, sas, credential = given.pop("key", None), given.pop("sas", None), given.pop("credential", None)
+        unknown = sorted(given.keys() - _FIELDS)
+        if unknown:
+            known = ", ".join(sorted({"blobs", "credential", "key", "queues", "sas"} | _FIELDS))
+            raise TypeError(f"connect() got an unknown option {unknown[0]!r} for an Azure URL; known are {known}")
+        try:
+            account = parse(url)
+            for service, place in (("queue", queues), ("blob", blobs)):
+                if place is not None:
+                    other = parse(place, service)
+                    account = attrs.evolve(account, **{service: getattr(other, service)})
+        except ValueError as error:
+            raise NotSupported(f"connect(): {error}") from None
+        if account.emulated:
+            given.setdefault("keepalive", _EMULATOR_KEEPALIVE_SECONDS)
+        return cls(account, _credential(account, key, sas, credential), Options(timeout=timeout, **given))
+
+    @property
+    def tables(self) -> TableStore:
+        """
+        The tables.
+
+        Raises:
+            NotSupported: The backend is not open, or the account has only queues or blobs.
+        """
+        if self._tables is None:
+            raise NotSupported("the backend is not open, or has no tables; open it, and give the URL of the tables")
+        return self._tables
+
+    @property
+    def queues(self) -> QueueStore | None:
+        """The queues, None if there are none."""
+        return self._queues
+
+    @property
+    def blobs(self) -> BlobStore | None:
+        """The blobs, None if there are none."""
+        return self._blobs
+
+    async def open(self) -> None:
+        """
+        Make the pool of connections; nothing is sent.
+
+        Raises:
+            NotSupported: The credential does not fit the endpoint: a token over http.
+        """
+        account = self.account
+        capabilities = Capabilities(retries=True, faithful=not account.emulated)
+        async with AsyncExitStack() as opened:
+            transport = make_transport(self.options)
+            await opened.enter_async_context(transport)
+            try:
+                if account.table is not None:
+                    self._tables = await opened.enter_async_context(self._open_tables(transport, account.table))
+                if account.queue is not None:
+                    service = QueueServiceClient(
+                        account.queue,
+                        self._credential,
+                        **self._sdk_options(transport, account.queue),
+                    )
+                    self._queues = AzureQueues(await opened.enter_async_context(service), capabilities)
+                if account.blob is not None:
+                    blobs = BlobServiceClient(
+                        account.blob,
+                        self._credential,
+                        max_single_put_size=MAX_SINGLE_PUT_BYTES,
+                        max_block_size=BLOCK_BYTES,
+                        max_single_get_size=BLOCK_BYTES,
+                        max_chunk_get_size=BLOCK_BYTES,
+                        **self._sdk_options(transport, account.blob),
+                    )
+                    self._blobs = AzureBlobs(await opened.enter_async_context(blobs), capabilities)
+            except ValueError as error:
+                raise NotSupported(f"connect(): {error}") from error
+            self._open = opened.pop_all()
+
+    @asynccontextmanager
+    async def _open_tables(self, transport: AsyncHttpTransport[Any, Any], url: str) -> AsyncGenerator[AzureTables]:
+        account, options = self.account, self.options
+        policies = table_policies(url, self._credential, options, self.traffic, cosmos=account.cosmos)
+        pipeline = Pipeline(transport, policies, options)
+        # For the tables themselves; our pipeline repeats.
+        service = TableServiceClient(
+            url,
+            credential=self._credential,
+            transport=ThroughPipeline(pipeline),
+            retry_total=0,
+            api_version=options.api_version,
+        )
+        capabilities = Capabilities(ordered=not account.cosmos, retries=True, faithful=not account.emulated)
+        async with service:
+            yield AzureTables(
+                url,
+                pipeline,
+                cast("TableService", service),
+                capabilities,
+                cosmos=account.cosmos,
+                emulated=account.emulated,
+            )
+
+    def _sdk_options(self, transport: AsyncHttpTransport[Any, Any], url: str) -> dict[str, Any]:
+        """What the SDK's clients of queues and blobs take besides."""
+        options = self.options
+        pipeline = Pipeline(transport, bare_policies(url, options, self.traffic), options)
+        return {
+            "transport": ThroughPipeline(pipeline),
+            "retry_total": 0,
+            "user_agent": user_agent(options),
+            "raw_request_hook": options.raw_request_hook,
+            "raw_response_hook": options.raw_response_hook,
+            "logging_enable": options.logging_enable,
+        }
+
+    async def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._tables = self._queues = self._blobs = None
+        await self._open.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+def _credential(account: Account, key: str | None, sas: str | None, credential: Credential | None) -> Credential:
+    """The one credential among what was given and what the URL says."""
+    given = [name for name, value in (("key", key), ("sas", sas), ("credential", credential)) if value is not None]
+    if account.key is not None:
+        given.append("the connection string's AccountKey")
+    elif account.sas is not None:
+        given.append("the URL's SAS")
+    if len(given) > 1:
+        raise TypeError(f"connect() got {' and '.join(given)}; give one of them")
+    if credential is not None:
+        return credential
+    sas = sas or (account.sas if key is None else None)
+    if sas is not None:
+        return AzureSasCredential(sas.lstrip("?"))
+    key = key or account.key
+    if key is None:
+        raise NotSupported(
+            f"connect(): nothing opens the account {account.name!r}; give key=, sas= or credential=, for example "
+            "credential=DefaultAzureCredential() of azure-identity"
+        )
+    if not account.name:
+        raise NotSupported(
+            "connect(): the host does not tell the name of the account, which a key needs; give "
+            "credential=AzureNamedKeyCredential(name, key) of azure.core.credentials"
+        )
+    try:
+        decode_key(key)
+    except ValueError as error:
+        raise NotSupported(f"connect(): {error}") from None
+    return AzureNamedKeyCredential(account.name, key)

@@ -1,0 +1,105 @@
+"""
+Entity group transactions on the wire: the multipart body of `$batch`, and what comes back.
+
+Source: Table service REST, "Performing entity group transactions".
+"""
+
+import re
+from collections.abc import Sequence
+from uuid import uuid4
+
+import attrs
+
+from tableorm.protocol.codes import Code, Fault
+
+from .faults import fault_of_response
+
+__all__ = ["Part", "content_type", "etags_of", "write_batch"]
+
+_STATUS = re.compile(rb"^HTTP/\d(?:\.\d)? (\d{3})[^\r\n]*\r?\n", re.MULTILINE)
+_ETAG = re.compile(rb"^etag:[ \t]*([^\r\n]+)", re.MULTILINE | re.IGNORECASE)
+_HEADER = re.compile(rb"^([^\r\n:]+):[ \t]*([^\r\n]*?)[ \t]*\r?$", re.MULTILINE)
+
+
+@attrs.frozen
+class Part:
+    """
+    One operation as a request.
+
+    Args:
+        method: `POST`, `PUT`, `PATCH`, `DELETE`.
+        url: Absolute.
+        headers: Lines of headers, each with its line end, as bytes.
+        body: JSON; None for a delete.
+    """
+
+    method: str
+    url: str
+    headers: bytes
+    body: bytes | None
+
+
+def content_type(boundary: str) -> str:
+    """The Content-Type of a body with this boundary."""
+    return f"multipart/mixed; boundary={boundary}"
+
+
+def write_batch(parts: Sequence[Part]) -> tuple[str, bytes]:
+    """
+    The boundary and body of a transaction.
+
+    JSON has no line ends and a URL none either, so that no part holds a line that looks like a boundary.
+    """
+    unique = uuid4()
+    batch, changes = f"batch_{unique}", f"changeset_{unique}"
+    lead = (
+        f"--{changes}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\nContent-ID: ".encode()
+    )
+    pieces = [f"--{batch}\r\nContent-Type: multipart/mixed; boundary={changes}\r\n\r\n".encode()]
+    for number, part in enumerate(parts):
+        start = f"{number}\r\n\r\n{part.method} {part.url} HTTP/1.1\r\n".encode()
+        pieces += (lead, start, part.headers)
+        if part.body is not None:
+            pieces += (f"Content-Length: {len(part.body)}\r\n\r\n".encode(), part.body, b"\r\n")
+        else:
+            pieces.append(b"\r\n\r\n")
+    pieces.append(f"--{changes}--\r\n--{batch}--\r\n".encode())
+    return batch, b"".join(pieces)
+
+
+def etags_of(body: bytes, count: int) -> list[str | None]:
+    """
+    The ETags of the operations of a transaction that succeeded, in order; None for one that has none.
+
+    Args:
+        body: The answer.
+        count: How many operations were sent.
+
+    Raises:
+        Fault: An operation failed, `index` says which if the service does; or the answer is not one for `count`.
+    """
+    starts = list(_STATUS.finditer(body))
+    tags: list[str | None] = []
+    for number, match in enumerate(starts):
+        end = starts[number + 1].start() if number + 1 < len(starts) else len(body)
+        if not match.group(1).startswith(b"2"):
+            raise _failure(int(match.group(1)), body[match.end() : end])
+        found = _ETAG.search(body, match.end(), end)
+        tags.append(None if found is None else found.group(1).decode("latin-1"))
+    if len(tags) != count:
+        raise Fault(
+            Code.INTERNAL_ERROR, f"The answer to a transaction of {count} operations has {len(tags)} parts.", doubt=True
+        )
+    return tags
+
+
+def _failure(status: int, part: bytes) -> Fault:
+    head, body = part, b""
+    for blank in (b"\r\n\r\n", b"\n\n"):
+        if blank in part:
+            head, _, body = part.partition(blank)
+            break
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in _HEADER.findall(head)}
+    # Up to the line that ends the part: JSON and XML have no line that begins with two dashes.
+    body = re.split(rb"\r?\n--", body, maxsplit=1)[0]
+    return fault_of_response(status, headers, body, write=True, transaction=True)

@@ -1,0 +1,161 @@
+"""
+Where an account is and what opens it: from a URL or a connection string to frozen values.
+
+Pure; nothing here does I/O. Messages never show what a connection string or a SAS holds.
+"""
+
+import re
+from urllib.parse import urlsplit
+
+import attrs
+
+__all__ = ["EMULATOR_ACCOUNT", "EMULATOR_KEY", "Account", "handles", "parse"]
+
+EMULATOR_ACCOUNT = "devstoreaccount1"
+# Published, and the same in every emulator. Source: "Use the Azurite emulator for local Azure Storage development".
+EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+_EMULATOR_PORTS = {"table": 10002, "queue": 10001, "blob": 10000}
+
+_SERVICES = ("table", "queue", "blob")
+# ACCOUNT.SERVICE.REST, where SERVICE tells which of an account's endpoints it is.
+_HOST = re.compile(r"([a-z0-9-]+)\.(table|tables|queue|blob)\.(.+)")
+_PATH_STYLE = re.compile(r"/([a-z0-9-]+)")
+_KNOWN = {
+    "accountkey",
+    "accountname",
+    "blobendpoint",
+    "defaultendpointsprotocol",
+    "developmentstorageproxyuri",
+    "endpointsuffix",
+    "queueendpoint",
+    "sharedaccesssignature",
+    "tableendpoint",
+    "usedevelopmentstorage",
+    # Of other services in the same account; they say nothing about ours.
+    "blobsecondaryendpoint",
+    "fileendpoint",
+    "filesecondaryendpoint",
+    "queuesecondaryendpoint",
+    "tablesecondaryendpoint",
+}
+
+
+@attrs.frozen
+class Account:
+    """
+    An account's endpoints, without a slash at the end, and what a connection string or URL says of access.
+
+    Args:
+        name: Its name; empty if the host does not tell.
+        table: URL of the tables; None if there are none.
+        queue: URL of the queues, likewise.
+        blob: URL of the blobs, likewise.
+        key: The account key, base64.
+        sas: A shared access signature, as a query string without `?`.
+    """
+
+    name: str = ""
+    table: str | None = None
+    queue: str | None = None
+    blob: str | None = None
+    key: str | None = attrs.field(default=None, repr=False)
+    sas: str | None = attrs.field(default=None, repr=False)
+
+    @property
+    def cosmos(self) -> bool:
+        """Whether the tables are Cosmos DB's, by their host. Source: "Azure Cosmos DB for Table", endpoint names."""
+        host = urlsplit(self.table or "").hostname or ""
+        return ".table.cosmos." in host or ".tables.cosmos." in host
+
+    @property
+    def emulated(self) -> bool:
+        """Whether this is the account of the emulators, which enforce fewer limits than the service."""
+        return self.name == EMULATOR_ACCOUNT
+
+
+def handles(url: str) -> bool:
+    """Whether `url` is an HTTP URL or a connection string of an account."""
+    if url.lower().startswith(("http://", "https://")):
+        return True
+    names = {part.partition("=")[0].strip().lower() for part in url.split(";") if "=" in part}
+    return bool(names & {"usedevelopmentstorage", "accountname", "sharedaccesssignature"})
+
+
+def parse(url: str, service: str = "table") -> Account:
+    """
+    The account that a URL or a connection string names.
+
+    Args:
+        url: `https://ACCOUNT.table.core.windows.net`, `http://HOST:PORT/ACCOUNT`, either with a SAS as its query, or a
+            connection string.
+        service: "table", "queue" or "blob": what a URL is of, if its host does not tell.
+
+    Raises:
+        ValueError: It is none; what is wrong, without secrets.
+    """
+    return _from_url(url, service) if url.lower().startswith(("http://", "https://")) else _from_string(url)
+
+
+def _from_url(url: str, service: str) -> Account:
+    parts = urlsplit(url)
+    shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    if not parts.hostname:
+        raise ValueError(f"{shown!r} has no host; an endpoint is such as https://ACCOUNT.table.core.windows.net")
+    if parts.username or parts.password:
+        raise ValueError(f"{shown!r} has a user in front of the host; give key= or credential= instead")
+    path = parts.path.rstrip("/")
+    base = f"{parts.scheme}://{parts.netloc}{path}"
+    sas = parts.query or None
+    found = _HOST.fullmatch(parts.hostname)
+    if found is not None and not path:
+        name, label, rest = found.groups()
+        service = "table" if label == "tables" else label
+        if rest.startswith("cosmos."):
+            return Account(name, table=base, sas=sas)
+        return Account(name, sas=sas, **_siblings(base, parts.netloc, service))
+    style = _PATH_STYLE.fullmatch(path)
+    if path and style is None:
+        raise ValueError(f"{shown!r} has a path that is no account; an endpoint ends with the host, or with /ACCOUNT")
+    return Account(style.group(1) if style else "", sas=sas, **{service: base})
+
+
+def _siblings(base: str, netloc: str, service: str) -> dict[str, str]:
+    """The endpoints of one account in the cloud, which differ in one label of the host."""
+    return {other: base.replace(netloc, netloc.replace(f".{service}.", f".{other}.", 1)) for other in _SERVICES}
+
+
+def _from_string(text: str) -> Account:
+    settings: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        name, equals, value = part.partition("=")
+        if not equals or name.strip().lower() not in _KNOWN:
+            shown = repr(name[:40]) if equals else "a part without ="
+            raise ValueError(
+                f"the connection string has {shown}, which is none of its settings; it looks like "
+                "DefaultEndpointsProtocol=https;AccountName=NAME;AccountKey=KEY;EndpointSuffix=core.windows.net"
+            )
+        settings[name.strip().lower()] = value.strip()
+    if settings.get("usedevelopmentstorage", "").lower() == "true":
+        return _emulator(settings.get("developmentstorageproxyuri"))
+    name = settings.get("accountname", "")
+    protocol = settings.get("defaultendpointsprotocol", "https")
+    suffix = settings.get("endpointsuffix", "core.windows.net")
+    sas = settings.get("sharedaccesssignature")
+    endpoints: dict[str, str | None] = {}
+    for service in _SERVICES:
+        given = settings.get(f"{service}endpoint")
+        if given is not None:
+            place = _from_url(given, service)
+            endpoints[service] = getattr(place, service)
+            name, sas = name or place.name, sas or place.sas
+        elif name and "tableendpoint" not in settings:
+            endpoints[service] = f"{protocol}://{name}.{service}.{suffix}"
+    if not endpoints:
+        raise ValueError("the connection string says neither AccountName nor an endpoint such as TableEndpoint")
+    return Account(name, key=settings.get("accountkey"), sas=sas.lstrip("?") if sas else None, **endpoints)
+
+
+def _emulator(proxy: str | None) -> Account:
+    host = proxy.rstrip("/") if proxy else "http://127.0.0.1"
+    places = {each: f"{host}:{_EMULATOR_PORTS[each]}/{EMULATOR_ACCOUNT}" for each in _SERVICES}
+    return Account(EMULATOR_ACCOUNT, key=EMULATOR_KEY, **places)

@@ -1,0 +1,371 @@
+"""
+The way of a request: azure-core's pipeline with its policies over one pool of connections, and our signing.
+
+azure-data-tables builds the same pipeline inside of its clients, where the bodies are its own business. Here they are
+bytes: what a row becomes is decided in `codec` and `batch`.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, Self
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import attrs
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.pipeline import AsyncPipeline, PipelineRequest, PipelineResponse
+from azure.core.pipeline.policies import (
+    AsyncBearerTokenCredentialPolicy,
+    AsyncHTTPPolicy,
+    AsyncRetryPolicy,
+    AzureSasCredentialPolicy,
+    CustomHookPolicy,
+    DistributedTracingPolicy,
+    HttpLoggingPolicy,
+    NetworkTraceLoggingPolicy,
+    ProxyPolicy,
+    RequestIdPolicy,
+    SansIOHTTPPolicy,
+    UserAgentPolicy,
+)
+from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
+from azure.core.rest import AsyncHttpResponse, HttpRequest
+
+from .faults import code_of, fault_of_response, is_throttled, never_sent, translated
+from .signing import SharedKeyPolicy
+
+__all__ = [
+    "API_VERSION",
+    "Credential",
+    "Options",
+    "Pipeline",
+    "RetryPolicy",
+    "ThroughPipeline",
+    "Traffic",
+    "bare_policies",
+    "make_transport",
+    "table_policies",
+    "user_agent",
+]
+
+Credential = AsyncTokenCredential | AzureNamedKeyCredential | AzureSasCredential
+"""What opens an account: as azure-core has them."""
+
+Policy = AsyncHTTPPolicy[Any, Any] | SansIOHTTPPolicy[Any, Any]  # as azure-core's own are typed
+
+# What azure-data-tables 12.7 sends. Source: "Versioning for the Azure Storage services".
+API_VERSION = "2019-02-02"
+
+_STORAGE_SCOPE = "https://storage.azure.com/.default"
+_COSMOS_SCOPE = "https://cosmos.azure.com/.default"
+_READS = frozenset({"GET", "HEAD"})
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "MERGE"})
+
+_LARGE, _CHUNK = 512 * 1024, 128 * 1024  # bytes
+
+_log = logging.getLogger("tableorm_azure")
+
+
+@attrs.define
+class Traffic:
+    """
+    What has gone over the wire since the backend was opened.
+
+    Args:
+        attempts: Requests, repeated ones included.
+        retries: How many of these were repetitions.
+        throttled: Answers that refused a request for its rate.
+    """
+
+    attempts: int = 0
+    retries: int = 0
+    throttled: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """
+    What `connect` takes for an Azure URL besides its credentials; see `AzureBackend.from_url`.
+    """
+
+    timeout: float = 30.0
+    api_version: str = API_VERSION
+    audience: str | None = None
+    connections: int = 100
+    keepalive: float = 15.0
+    proxies: Mapping[str, str] | None = None
+    retry_total: int = 5
+    retry_backoff_factor: float = 0.2
+    retry_backoff_max: float = 8.0
+    transport: AsyncHttpTransport[Any, Any] | None = None
+    per_call_policies: Sequence[Policy] = ()
+    per_retry_policies: Sequence[Policy] = ()
+    raw_request_hook: Callable[[Any], Any] | None = None
+    raw_response_hook: Callable[[Any], Any] | None = None
+    logging_enable: bool = False
+    user_agent: str | None = None
+
+
+def user_agent(options: Options) -> str:
+    """The User-Agent: ours, then azure-core's, with the user's name in front and what the environment adds."""
+    ours = f"tableorm/{version('tableorm')}"
+    name = f"{options.user_agent} {ours}" if options.user_agent else ours
+    return UserAgentPolicy(user_agent=name).user_agent
+
+
+def make_transport(options: Options) -> AsyncHttpTransport[Any, Any]:
+    """The pool of connections; call it in the event loop that uses it."""
+    if options.transport is not None:
+        return options.transport
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=options.connections, keepalive_timeout=options.keepalive),
+        middlewares=(_once,),
+        trust_env=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+    )
+    # With the environment's settings aiohttp looks for proxies and in .netrc on every call, for about a millisecond.
+    transport: AsyncHttpTransport[Any, Any] = AioHttpTransport(session=session, use_env_settings=False)
+    return transport
+
+
+async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """
+    Keep aiohttp from sending a PUT or DELETE a second time when the connection breaks, as it does with all that HTTP
+    calls idempotent: under an ETag the second fails where the first has succeeded. Repeating is `RetryPolicy`'s alone.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise aiohttp.ClientConnectionError(f"the connection broke: {error}") from error
+
+
+def _proxies_for(url: str, options: Options) -> dict[str, str]:
+    """The proxies of a host: those that were given, else the environment's, looked up once."""
+    if options.proxies is not None:
+        return dict(options.proxies)
+    parts = urlsplit(url)
+    found = getproxies().get(parts.scheme)
+    return {parts.scheme: found} if found and not proxy_bypass(parts.netloc) else {}
+
+
+class RetryPolicy(AsyncRetryPolicy[Any, Any]):
+    """
+    azure-core's retries, told what is safe: reads are repeated whatever happened; writes only where it is certain that
+    they were not done: they were never sent, or refused for their rate. The rest is in doubt, and the mapper's.
+
+    Args:
+        traffic: Where to count.
+        options: Counts and times of azure-core: `retry_total`, `retry_backoff_factor`, `retry_backoff_max`.
+    """
+
+    def __init__(self, traffic: Traffic, options: Options) -> None:
+        total = options.retry_total
+        super().__init__(
+            retry_total=total,
+            retry_connect=total,
+            retry_read=total,
+            retry_status=total,
+            retry_backoff_factor=options.retry_backoff_factor,
+            retry_backoff_max=options.retry_backoff_max,
+            timeout=options.timeout,
+        )
+        self._traffic = traffic
+
+    def configure_retries(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Every method may be repeated, as far as `is_retry` and `increment` allow."""
+        options.setdefault("retry_on_methods", _METHODS)
+        return super().configure_retries(options)
+
+    def is_retry(self, settings: dict[str, Any], response: PipelineResponse[Any, Any]) -> bool:
+        """Whether an answer lets its request be sent again."""
+        http = response.http_response
+        status = http.status_code
+        if status < 400:
+            return False
+        throttled = is_throttled(status, code_of(http)) if status in (429, 503) else False
+        self._traffic.throttled += throttled
+        if response.http_request.method in _READS:
+            return settings["total"] > 0 and status in (408, 429, 500, 502, 503, 504)
+        return settings["total"] > 0 and throttled
+
+    def increment(self, settings: dict[str, Any], response: Any = None, error: Exception | None = None) -> bool:
+        """Count an attempt that failed; whether there is another."""
+        request: HttpRequest = response.http_request
+        if error is not None and request.method not in _READS and not never_sent(error):
+            return False
+        again: bool = super().increment(settings, response, error)
+        if again:
+            self._traffic.retries += 1
+            _log.info(
+                "%s %s is sent again after %s",
+                request.method,
+                urlsplit(request.url).path,
+                f"status {response.http_response.status_code}" if error is None else type(error).__name__,
+            )
+        return again
+
+
+class _Counter(SansIOHTTPPolicy[Any, Any]):
+    """Counts attempts."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+
+    def on_request(self, request: PipelineRequest[Any]) -> None:  # noqa: ARG002 - the base's signature
+        self._traffic.attempts += 1
+
+
+class _Chunks:
+    """A body in pieces, from the start each time it is sent: a large one at once would keep the event loop busy."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self._body), _CHUNK):
+            yield self._body[start : start + _CHUNK]
+
+
+def table_policies(
+    url: str, credential: Credential, options: Options, traffic: Traffic, *, cosmos: bool = False
+) -> list[Policy]:
+    """
+    What a request for tables passes, in order.
+
+    Args:
+        url: The endpoint, for the environment's proxies.
+        credential: What opens the account.
+        options: Everything else.
+        traffic: Where to count.
+        cosmos: Whether the endpoint is Cosmos DB's.
+    """
+    scope = options.audience or (_COSMOS_SCOPE if cosmos else _STORAGE_SCOPE)
+    return [
+        RequestIdPolicy(),
+        *options.per_call_policies,
+        *_proxy(url, options),
+        RetryPolicy(traffic, options),
+        *options.per_retry_policies,
+        CustomHookPolicy[Any, Any](
+            raw_request_hook=options.raw_request_hook, raw_response_hook=options.raw_response_hook
+        ),
+        _Counter(traffic),
+        _authentication(credential, scope),
+        NetworkTraceLoggingPolicy(logging_enable=options.logging_enable),
+        DistributedTracingPolicy[Any, Any](),
+        HttpLoggingPolicy(),
+    ]
+
+
+def bare_policies(url: str, options: Options, traffic: Traffic) -> list[Policy]:
+    """What a request passes of an SDK's client that signs and logs itself: proxies, and retries in their one place."""
+    return [*_proxy(url, options), RetryPolicy(traffic, options), _Counter(traffic)]
+
+
+def _proxy(url: str, options: Options) -> list[Policy]:
+    proxies = _proxies_for(url, options)
+    return [ProxyPolicy(proxies)] if proxies else []
+
+
+class Pipeline:
+    """
+    Sends requests and raises faults.
+
+    Args:
+        transport: The pool of connections; whoever made it opens and closes it.
+        policies: What each request passes.
+        options: Time-out, API version and user agent.
+    """
+
+    def __init__(self, transport: AsyncHttpTransport[Any, Any], policies: Sequence[Policy], options: Options) -> None:
+        self.transport = transport
+        self._pipeline: AsyncPipeline[HttpRequest, AsyncHttpResponse] = AsyncPipeline(transport, policies)
+        self._timeout = options.timeout
+        self._headers = {
+            "x-ms-version": options.api_version,
+            "DataServiceVersion": "3.0",
+            "MaxDataServiceVersion": "3.0;NetFx",
+            "Accept": "application/json;odata=minimalmetadata",
+            "User-Agent": user_agent(options),
+        }
+
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> AsyncHttpResponse:
+        """
+        Send a request for tables and wait for the whole answer, which is a success.
+
+        Args:
+            method: `GET`, or one that writes.
+            url: With its query, percent-encoded.
+            headers: Besides those that every request has.
+            body: Bytes, with a Content-Type among the headers.
+
+        Raises:
+            Fault: The service refused it, or there was no answer.
+        """
+        sent = {**self._headers, **headers} if headers else self._headers
+        request = HttpRequest(method, url, headers=sent, content=body)
+        write = method != "GET"
+        with translated(write=write):
+            response = await self.run(request)
+        if response.status_code >= 300:
+            raise fault_of_response(response.status_code, response.headers, response.content, write=write)
+        return response
+
+    async def run(self, request: HttpRequest, *, stream: bool = False) -> AsyncHttpResponse:
+        """Send a request as it is; raises what azure-core raises, and TimeoutError."""
+        body: object = request.content
+        if isinstance(body, bytes) and len(body) > _LARGE:
+            headers = {**request.headers, "Content-Length": str(len(body))}
+            request = HttpRequest(request.method, request.url, headers=headers, content=_Chunks(body))
+        async with asyncio.timeout(self._timeout):
+            done = await self._pipeline.run(request, stream=stream)
+        return done.http_response
+
+
+class ThroughPipeline(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
+    """
+    A pipeline as the transport of a client of the SDK: told to repeat nothing itself, the client has our retries, and
+    the connections that all share.
+
+    Args:
+        pipeline: The way of every request; whoever made it closes it.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        # By this name the SDK finds out, as of its own wrappers, whether paths are signed as aiohttp sends them.
+        self._transport = pipeline.transport
+
+    async def send(self, request: HttpRequest, *, stream: bool = False, **_: Any) -> AsyncHttpResponse:
+        """Send a request. Other options are for policies of the SDK, which leave them behind."""
+        return await self._pipeline.run(request, stream=stream)
+
+    async def open(self) -> None:
+        """Nothing: the connections are not this client's."""
+
+    async def close(self) -> None:
+        """Nothing, likewise."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+
+def _authentication(credential: Credential, scope: str) -> Policy:
+    if isinstance(credential, AzureNamedKeyCredential):
+        return SharedKeyPolicy(credential)
+    if isinstance(credential, AzureSasCredential):
+        return AzureSasCredentialPolicy[Any, Any](credential)
+    scope = scope if scope.endswith("/.default") else f"{scope.rstrip('/')}/.default"
+    return AsyncBearerTokenCredentialPolicy[Any, Any](credential, scope)

@@ -1,0 +1,247 @@
+"""
+Tables of an account as a `TableStore`: azure-data-tables for the tables, requests of our own for what is in them.
+"""
+
+import binascii
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncIterable, Callable, Sequence
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from tableorm.operations import check_if_match, check_transaction, check_transaction_size, with_index
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.filters import to_odata
+from tableorm.protocol.limits import MAX_PAGE, check_filter, check_key, check_table_name
+from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery, Verb
+
+from .batch import Part, content_type, etags_of, write_batch
+from .codec import decode_page, decode_row, encode_body, in_ascii
+from .faults import fault_of_error
+from .pipeline import Pipeline
+
+__all__ = ["AzureTables", "TableService"]
+
+# What yarl leaves as it is in a path, so that what is signed is what is sent. Not "+", which some read as a space.
+_SAFE_IN_PATH = "!$&'()*,;=:@-._~"
+_SAFE_IN_QUERY = "!'()*,:@-._~/"
+
+_METHODS = {
+    Verb.INSERT: "POST",
+    Verb.MERGE: "PATCH",
+    Verb.REPLACE: "PUT",
+    Verb.INSERT_OR_MERGE: "PATCH",
+    Verb.INSERT_OR_REPLACE: "PUT",
+    Verb.DELETE: "DELETE",
+}
+_JSON = {"Content-Type": "application/json"}
+_PART_HEADERS = b"Accept: application/json\r\nDataServiceVersion: 3.0\r\n"
+_NO_CONTENT = {**_JSON, "Prefer": "return-no-content"}
+
+
+class TableService(Protocol):
+    """What we use of `azure.data.tables.aio.TableServiceClient`, whose own types leave much open."""
+
+    async def create_table(self, table_name: str) -> object:
+        """Create a table."""
+        ...
+
+    async def delete_table(self, table_name: str, *, raw_response_hook: Callable[[Any], None]) -> None:
+        """Delete a table; nothing happens if there is none."""
+        ...
+
+    def list_tables(self) -> AsyncIterable[Any]:
+        """Tables, each with its `name`."""
+        ...
+
+
+class AzureTables:
+    """
+    The tables of one account.
+
+    Args:
+        url: Their endpoint.
+        pipeline: The way there.
+        service: The SDK's client of the same endpoint, over the same connections.
+        capabilities: What the service behind it can do.
+        cosmos: Whether it is Cosmos DB's, where a merge is a POST.
+        emulated: Whether it is an emulator's, which may damage what is not ASCII.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        pipeline: Pipeline,
+        service: TableService,
+        capabilities: Capabilities,
+        *,
+        cosmos: bool = False,
+        emulated: bool = False,
+    ) -> None:
+        self._url, self._pipeline, self._service, self._capabilities = url, pipeline, service, capabilities
+        self._merge_by_post, self._ascii = cosmos, emulated
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the service can do."""
+        return self._capabilities
+
+    # Tables
+
+    async def create_table(self, table: str) -> None:
+        """See `TableStore`."""
+        check_table_name(table)
+        try:
+            await self._service.create_table(table)
+        except Exception as error:
+            raise fault_of_error(error, write=True) from error
+
+    async def delete_table(self, table: str) -> None:
+        """See `TableStore`."""
+        check_table_name(table)
+        found = True
+
+        def see(response: Any) -> None:
+            # The SDK says nothing of a table that is not there.
+            nonlocal found
+            found = response.http_response.status_code != 404
+
+        try:
+            await self._service.delete_table(table, raw_response_hook=see)
+        except Exception as error:
+            raise fault_of_error(error, write=True) from error
+        if not found:
+            raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
+
+    async def list_tables(self) -> list[str]:
+        """See `TableStore`."""
+        try:
+            return sorted([item.name async for item in self._service.list_tables()], key=str.lower)
+        except Exception as error:
+            raise fault_of_error(error, write=False) from error
+
+    # Rows
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        """See `TableStore`."""
+        check_table_name(table)
+        url = self._row_url(table, check_key("PartitionKey", partition_key), check_key("RowKey", row_key))
+        response = await self._pipeline.send("GET", url if select is None else f"{url}?{_select(select)}")
+        return decode_row(response.content, select)
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        """See `TableStore`."""
+        if not 1 <= limit <= MAX_PAGE:
+            raise Fault(Code.INVALID_INPUT, f"A page has 1 to {MAX_PAGE} rows; this one asks for {limit}.")
+        check_table_name(table)
+        options = [f"$top={limit}"]
+        where = query.filter
+        if where is not None:
+            check_filter(where)
+            options.append(f"$filter={quote(to_odata(where), safe=_SAFE_IN_QUERY)}")
+        if query.select is not None:
+            options.append(_select(query.select))
+        if continuation is not None:
+            partition_key, row_key = _read_token(continuation)
+            options.append(f"NextPartitionKey={quote(partition_key, safe='')}")
+            if row_key is not None:
+                options.append(f"NextRowKey={quote(row_key, safe='')}")
+        response = await self._pipeline.send("GET", f"{self._url}/{table}()?{'&'.join(options)}")
+        headers = response.headers
+        following = headers.get("x-ms-continuation-NextPartitionKey")
+        token = None if following is None else _token(following, headers.get("x-ms-continuation-NextRowKey"))
+        return RowPage(decode_page(response.content, query.select), token)
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        """See `TableStore`."""
+        check_table_name(table)
+        for name in ("PartitionKey", "RowKey"):
+            check_key(name, operation.row.get(name))
+        method, url, headers, body = self._request(table, operation)
+        response = await self._pipeline.send(method, url, headers, body)
+        return None if operation.verb is Verb.DELETE else _etag(response.headers.get("ETag"))
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        """See `TableStore`."""
+        check_table_name(table)
+        check_transaction(operations)
+        parts: list[Part] = []
+        size = 0
+        for index, operation in enumerate(operations):
+            try:
+                method, url, headers, body = self._request(table, operation)
+            except Fault as fault:
+                raise with_index(fault, index) from None
+            lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+            parts.append(Part(method, url, _PART_HEADERS + lines.encode(), body))
+            size += len(body or b"")
+            check_transaction_size(size)
+        boundary, body = write_batch(parts)
+        check_transaction_size(len(body))
+        response = await self._pipeline.send(
+            "POST", f"{self._url}/$batch", {"Content-Type": content_type(boundary)}, body
+        )
+        tags = etags_of(response.content, len(operations))
+        return [
+            None if operation.verb is Verb.DELETE else _etag(tag)
+            for operation, tag in zip(operations, tags, strict=True)
+        ]
+
+    def _request(self, table: str, operation: Operation) -> tuple[str, str, dict[str, str], bytes | None]:
+        """Method, URL, headers and body of an operation, of which table and keys are checked."""
+        verb, row = operation.verb, operation.row
+        partition_key: str = row["PartitionKey"]
+        row_key: str = row["RowKey"]
+        if_match = check_if_match(verb, operation.if_match)
+        if verb is Verb.DELETE:
+            return "DELETE", self._row_url(table, partition_key, row_key), {"If-Match": if_match or "*"}, None
+        body = encode_body(row, partition_key, row_key)
+        if self._ascii:
+            body = in_ascii(body)
+        if verb is Verb.INSERT:
+            return "POST", f"{self._url}/{table}", _NO_CONTENT, body
+        headers = _JSON if if_match is None else {**_JSON, "If-Match": if_match}
+        method = _METHODS[verb]
+        if self._merge_by_post and method == "PATCH":
+            method, headers = "POST", {**headers, "X-HTTP-Method": "MERGE"}
+        return method, self._row_url(table, partition_key, row_key), headers, body
+
+    def _row_url(self, table: str, partition_key: str, row_key: str) -> str:
+        return f"{self._url}/{table}(PartitionKey='{_literal(partition_key)}',RowKey='{_literal(row_key)}')"
+
+
+def _literal(key: str) -> str:
+    """A key as it stands between the quotes of a URL."""
+    return quote(key.replace("'", "''"), safe=_SAFE_IN_PATH)
+
+
+def _select(names: tuple[str, ...]) -> str:
+    # The ETag always comes, so that a query for nothing else asks for the shortest that there is.
+    return f"$select={quote(','.join(names) or 'RowKey', safe=_SAFE_IN_QUERY)}"
+
+
+def _etag(tag: str | None) -> str:
+    if tag is None:
+        raise Fault(Code.INTERNAL_ERROR, "The answer to a write has no ETag.", doubt=True)
+    return tag
+
+
+# A continuation: what the service's headers said, as one text that can be stored and put into a URL.
+
+
+def _token(partition_key: str, row_key: str | None) -> str:
+    return urlsafe_b64encode(json.dumps([partition_key, row_key]).encode()).decode("ascii")
+
+
+def _read_token(token: str) -> tuple[str, str | None]:
+    try:
+        found: object = json.loads(urlsafe_b64decode(token.encode("ascii")))
+    except (ValueError, binascii.Error):
+        found = None
+    match found:
+        case [str() as partition_key, (str() | None) as row_key]:
+            return partition_key, row_key
+        case _:
+            raise Fault(
+                Code.INVALID_INPUT, f"The continuation {token[:40]!r} is none that a page of this store returned."
+            )

@@ -1,0 +1,278 @@
+"""
+Every exception and every code of the service has its place: one table, complete.
+"""
+
+import asyncio
+import inspect
+import pickle
+from typing import Any
+
+import aiohttp
+import azure.core.exceptions
+import azure.data.tables
+import azure.storage.blob
+import azure.storage.queue
+import pytest
+from azure.core.exceptions import (
+    AzureError,
+    HttpResponseError,
+    ResponseNotReadError,
+    ServiceRequestError,
+    ServiceResponseError,
+    StreamClosedError,
+    StreamConsumedError,
+)
+
+from tableorm.errors import (
+    AccessDenied,
+    Conflict,
+    EntityExists,
+    EntityNotFound,
+    LimitExceeded,
+    PreconditionFailed,
+    TableNotFound,
+    TableOrmError,
+    Unavailable,
+)
+from tableorm.protocol.codes import STATUS, Code, Fault
+from tableorm.translate import translate
+from tableorm_azure.faults import EXCEPTIONS, fault_of_error, fault_of_response, is_throttled, never_sent
+
+
+def _exceptions(module: Any) -> list[type[Exception]]:
+    found = [getattr(module, name) for name in dir(module)]
+    return [each for each in found if inspect.isclass(each) and issubclass(each, Exception)]
+
+
+MODULES = (azure.core.exceptions, azure.data.tables, azure.storage.queue, azure.storage.blob, aiohttp)
+EVERY = sorted({each for module in MODULES for each in _exceptions(module)}, key=lambda each: each.__name__)
+# No exceptions of requests: of a server, of a websocket, or of a program that uses the client wrongly.
+OTHERS = {
+    each
+    for each in EVERY
+    if each.__module__.startswith("aiohttp") and not issubclass(each, aiohttp.ClientError | OSError | ValueError)
+}
+
+
+def _made(kind: type[BaseException]) -> BaseException:
+    """An exception of that class, made without knowing how."""
+    error = kind.__new__(kind)
+    BaseException.__init__(error, "it broke")
+    for name in ("inner_exception", "response", "error", "code", "status"):
+        if not hasattr(kind, name):
+            error.__dict__.setdefault(name, None)
+    return error
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.__name__)
+def test_every_exception_has_a_code(kind: type[Exception]) -> None:
+    """Each class of the SDK and of the transport is in the table by itself or by a base that is not just Exception."""
+    if kind in OTHERS:
+        assert not issubclass(kind, AzureError)
+        return
+    assert any(issubclass(kind, known) for known, _ in EXCEPTIONS)
+
+
+@pytest.mark.parametrize(("kind", "code"), EXCEPTIONS, ids=lambda each: getattr(each, "__name__", ""))
+def test_the_table_says_the_code(kind: type[BaseException], code: Code) -> None:
+    """An exception gets the code of the first row that it belongs to."""
+    strange = (HttpResponseError, StreamClosedError, StreamConsumedError, ResponseNotReadError)
+    error = _made(kind) if issubclass(kind, strange) else kind("it broke")
+
+    fault = fault_of_error(error, write=True)
+    assert fault.code == code
+    assert kind.__name__ in fault.message or type(error).__name__ in fault.message
+
+
+def test_no_row_hides_another() -> None:
+    """A row stands before those of its bases."""
+    for index, (kind, _) in enumerate(EXCEPTIONS):
+        assert not any(issubclass(kind, earlier) for earlier, _ in EXCEPTIONS[:index])
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_every_code_is_an_error_of_ours(code: Code) -> None:
+    """Whatever code the service answers, the user gets an error of the tree, with the code."""
+    fault = fault_of_response(STATUS[code], {"x-ms-error-code": code}, b"", write=True)
+
+    error = translate(fault, "insert of Employee ('Sales', '1')", "Directory")
+    assert isinstance(error, TableOrmError)
+    assert error.code == code == fault.code
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (Code.ENTITY_EXISTS, EntityExists),
+        (Code.CONDITION_NOT_SATISFIED, PreconditionFailed),
+        (Code.RESOURCE_NOT_FOUND, EntityNotFound),
+        (Code.ENTITY_NOT_FOUND, EntityNotFound),
+        (Code.TABLE_NOT_FOUND, TableNotFound),
+        (Code.TABLE_EXISTS, Conflict),
+        (Code.TABLE_BEING_DELETED, Conflict),
+        (Code.AUTHENTICATION_FAILED, AccessDenied),
+        (Code.AUTHORIZATION_FAILURE, AccessDenied),
+        (Code.AUTHORIZATION_PERMISSION, AccessDenied),
+        (Code.AUTHORIZATION_SOURCE_IP, AccessDenied),
+        (Code.NO_AUTHENTICATION, AccessDenied),
+        (Code.INVALID_AUTHENTICATION_INFO, AccessDenied),
+        (Code.INSUFFICIENT_PERMISSIONS, AccessDenied),
+        (Code.ENTITY_TOO_LARGE, LimitExceeded),
+        (Code.REQUEST_BODY_TOO_LARGE, LimitExceeded),
+        (Code.SERVER_BUSY, Unavailable),
+        (Code.TOO_MANY_REQUESTS, Unavailable),
+        (Code.INTERNAL_ERROR, Unavailable),
+        (Code.OPERATION_TIMED_OUT, Unavailable),
+        (Code.NO_ANSWER, Unavailable),
+    ],
+)
+def test_codes_that_programs_wait_for(code: Code, expected: type[TableOrmError]) -> None:
+    """What a program can act upon has a class of its own."""
+    assert isinstance(translate(Fault(code, "No."), "get", "Directory"), expected)
+
+
+JSON = b'{"odata.error":{"code":"X","message":{"lang":"en-US","value":"Sorry.\\nRequestId:1\\nTime:2"}}}'
+XML = b'\xef\xbb\xbf<?xml version="1.0"?><Error><Code>X</Code><Message>Sorry.\nRequestId:1\nTime:2</Message></Error>'
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "code", "message"),
+    [
+        (400, {}, JSON, "X", "Sorry."),
+        (400, {"x-ms-error-code": "Y"}, JSON, "X", "Sorry."),
+        (403, {}, XML, "X", "Sorry."),
+        (404, {"x-ms-error-code": "Y"}, b"", "Y", "The service answered 404 Y."),
+        (400, {}, b'{"error":{"code":"X","message":"Sorry."}}', "X", "Sorry."),
+        (400, {}, b'{"code":"X","message":"Sorry."}', "X", "Sorry."),
+        (400, {}, b"{oops", Code.INVALID_INPUT, "{oops"),
+        (400, {}, b"[]", Code.INVALID_INPUT, "[]"),
+        (500, {}, b'{"odata.error":7}', Code.INTERNAL_ERROR, '{"odata.error":7}'),
+        (502, {}, b"<html>Bad gateway", Code.INTERNAL_ERROR, "<html>Bad gateway"),
+        (503, {}, b"", Code.SERVER_BUSY, "The service answered 503."),
+        (429, {}, b"", Code.TOO_MANY_REQUESTS, "The service answered 429."),
+        (418, {}, b"\xff\xfe", Code.INVALID_INPUT, "\ufffd\ufffd"),
+        (
+            400,
+            {},
+            b'{"odata.error":{"code":"","message":"The specified resource name contains invalid characters."}}',
+            Code.INVALID_RESOURCE_NAME,
+            "The specified resource name contains invalid characters.",
+        ),
+    ],
+)
+def test_answers(status: int, headers: dict[str, str], body: bytes, code: str, message: str) -> None:
+    """The code comes from the body, else from the header, else from the status; the text without request id."""
+    fault = fault_of_response(status, headers, body, write=False)
+
+    assert (fault.code, fault.message) == (code, message)
+    assert fault.index is None
+
+
+@pytest.mark.parametrize(
+    ("text", "index", "message"),
+    [
+        ("2:The entity exists.", 2, "The entity exists."),
+        ("0:The entity exists.", 0, "The entity exists."),
+        ("99:One of the request inputs is not valid.", 99, "One of the request inputs is not valid."),
+        ("The entity exists.", None, "The entity exists."),
+        ("At 12:34 it failed.", None, "At 12:34 it failed."),
+    ],
+)
+def test_index_of_a_transaction(text: str, index: int | None, message: str) -> None:
+    """The failing operation is the number before the first colon; without one it is not known, and never guessed."""
+    body = JSON.replace(b"Sorry.", text.encode())
+
+    fault = fault_of_response(409, {}, body, write=True, transaction=True)
+    assert (fault.index, fault.message) == (index, message)
+    assert fault_of_response(409, {}, body, write=True).index is None
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "doubt"),
+    [
+        (400, "InvalidInput", False),
+        (409, "EntityAlreadyExists", False),
+        (412, "UpdateConditionNotSatisfied", False),
+        (408, "OperationTimedOut", True),
+        (429, "", False),
+        (500, "InternalError", True),
+        (500, "OperationTimedOut", True),
+        (502, "", True),
+        (503, "ServerBusy", False),
+        (503, "", True),
+        (504, "", True),
+    ],
+)
+def test_doubt(status: int, code: str, *, doubt: bool) -> None:
+    """A write is in doubt if its answer does not tell; a read never is."""
+    headers = {"x-ms-error-code": code} if code else {}
+
+    assert fault_of_response(status, headers, b"", write=True).doubt is doubt
+    assert fault_of_response(status, headers, b"", write=False).doubt is False
+
+
+def _caused(error: ServiceRequestError | ServiceResponseError, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+REFUSED = aiohttp.ClientConnectorError(None, ConnectionRefusedError())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("error", "sent"),
+    [
+        (_caused(ServiceRequestError("x"), REFUSED), False),
+        (_caused(ServiceRequestError("x"), aiohttp.ServerDisconnectedError()), True),
+        (_caused(ServiceRequestError("x"), aiohttp.ClientOSError(104, "reset")), True),
+        (_caused(ServiceResponseError("x"), aiohttp.ClientPayloadError("cut")), True),
+        (ServiceRequestError("x"), True),
+        (azure.core.exceptions.ServiceRequestTimeoutError("x"), False),
+        (azure.core.exceptions.ServiceResponseTimeoutError("x"), True),
+        (azure.core.exceptions.ClientAuthenticationError("x"), False),
+        (TimeoutError(), True),
+        (ConnectionResetError(), True),
+    ],
+)
+def test_what_is_known_not_to_be_sent(error: Exception, *, sent: bool) -> None:
+    """Only a connection that was never made is a proof; azure-core calls a reset one a failed request too."""
+    assert never_sent(error) is not sent
+    assert fault_of_error(error, write=True).doubt is sent
+    assert fault_of_error(error, write=False).doubt is False
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"Retry-After": "3"}, 3.0),
+        ({"x-ms-retry-after-ms": "250"}, 0.25),
+        ({"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
+        ({"Retry-After": "soon"}, None),
+    ],
+)
+def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
+    """How long the service asks to wait is in the fault, in seconds."""
+    assert fault_of_response(503, headers, b"", write=True).retry_after == seconds
+
+
+def test_throttling() -> None:
+    """What refuses for the rate, unread: 429, and 503 with the service's code."""
+    assert is_throttled(429, "")
+    assert is_throttled(503, "ServerBusy")
+    assert not is_throttled(503, "")
+    assert not is_throttled(500, "ServerBusy")
+
+
+def test_faults_survive_pickling() -> None:
+    """With all that they say."""
+    fault = Fault(Code.SERVER_BUSY, "No.", 3, "Name", doubt=True, retry_after=1.5)
+
+    again: Fault = pickle.loads(pickle.dumps(fault))
+    assert (again.code, again.message, again.index, again.property) == ("ServerBusy", "No.", 3, "Name")
+    assert (again.doubt, again.retry_after) == (True, 1.5)
+
+
+def test_cancellation_is_no_fault() -> None:
+    """It is the caller's own, and passes."""
+    assert not issubclass(asyncio.CancelledError, Exception)

@@ -1,0 +1,240 @@
+"""
+What `connect` makes of URLs, connection strings and credentials.
+"""
+
+import sys
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.data.tables import AccountSasPermissions, ResourceTypes, generate_account_sas
+
+from tableorm import AccessDenied, Database, NotSupported, connect, opening
+from tableorm_azure import AzureBackend
+from tableorm_azure.endpoints import EMULATOR_KEY, Account, handles, parse
+from tests.azurite import KEY, Azurite
+
+LOCAL = "http://127.0.0.1"
+CLOUD = {service: f"https://acc.{service}.core.windows.net" for service in ("table", "queue", "blob")}
+
+
+@pytest.mark.parametrize(
+    ("url", "account"),
+    [
+        ("https://acc.table.core.windows.net", Account("acc", **CLOUD)),
+        ("https://acc.table.core.windows.net/", Account("acc", **CLOUD)),
+        ("https://acc.queue.core.windows.net", Account("acc", **CLOUD)),
+        (
+            "https://acc.table.core.chinacloudapi.cn?sv=1&sig=2",
+            Account(
+                "acc",
+                "https://acc.table.core.chinacloudapi.cn",
+                "https://acc.queue.core.chinacloudapi.cn",
+                "https://acc.blob.core.chinacloudapi.cn",
+                sas="sv=1&sig=2",
+            ),
+        ),
+        (
+            "https://acc.table.cosmos.azure.com:443/",
+            Account("acc", "https://acc.table.cosmos.azure.com:443"),
+        ),
+        ("http://127.0.0.1:10002/devstoreaccount1", Account("devstoreaccount1", f"{LOCAL}:10002/devstoreaccount1")),
+        ("https://tables.example.org", Account("", "https://tables.example.org")),
+        ("AccountName=acc;AccountKey=a2V5", Account("acc", **CLOUD, key="a2V5")),
+        ("DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5;", Account("acc", **CLOUD, key="a2V5")),
+        (
+            "AccountName=acc;AccountKey=a2V5;TableEndpoint=https://acc.table.cosmos.azure.com:443/;",
+            Account("acc", "https://acc.table.cosmos.azure.com:443", key="a2V5"),
+        ),
+        (
+            "TableEndpoint=https://acc.table.core.windows.net/;SharedAccessSignature=sv=1&sig=a%3D",
+            Account("acc", CLOUD["table"], sas="sv=1&sig=a%3D"),
+        ),
+        (
+            "UseDevelopmentStorage=true",
+            Account(
+                "devstoreaccount1",
+                f"{LOCAL}:10002/devstoreaccount1",
+                f"{LOCAL}:10001/devstoreaccount1",
+                f"{LOCAL}:10000/devstoreaccount1",
+                key=EMULATOR_KEY,
+            ),
+        ),
+        (
+            "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://box",
+            Account(
+                "devstoreaccount1",
+                "http://box:10002/devstoreaccount1",
+                "http://box:10001/devstoreaccount1",
+                "http://box:10000/devstoreaccount1",
+                key=EMULATOR_KEY,
+            ),
+        ),
+    ],
+)
+def test_places(url: str, account: Account) -> None:
+    """Every style of endpoint and connection string says where tables, queues and blobs are."""
+    assert handles(url)
+    assert parse(url) == account
+
+
+def test_an_endpoint_of_one_service() -> None:
+    """Where the host does not tell, the argument does."""
+    assert parse("http://127.0.0.1:1/acc", "queue") == Account("acc", queue="http://127.0.0.1:1/acc")
+
+
+@pytest.mark.parametrize("url", ["local:x", "hr.tables", "", "ftp://x", "Server=x;Password=y"])
+def test_what_is_no_account(url: str) -> None:
+    """Left to other backends."""
+    assert not handles(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("https://", "has no host"),
+        ("https://me:secret@acc.table.core.windows.net", "has a user"),
+        ("https://acc.table.core.windows.net/Flights", "path that is no account"),
+        ("http://127.0.0.1:10002/acc/Flights", "path that is no account"),
+        ("AccountName=acc;AcountKey=secret", "has 'AcountKey'"),
+        ("AccountName=acc;secret", "a part without ="),
+        ("SharedAccessSignature=secret", "neither AccountName nor an endpoint"),
+    ],
+)
+def test_places_that_are_wrong(url: str, problem: str) -> None:
+    """What is wrong is said, without what is secret."""
+    with pytest.raises(NotSupported, match=problem) as caught:
+        connect(url, key="a2V5")
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "problem"),
+    [
+        ("https://acc.table.core.windows.net", {}, "nothing opens the account 'acc'"),
+        ("https://tables.example.org", {"key": "a2V5"}, "AzureNamedKeyCredential"),
+        ("https://acc.table.core.windows.net", {"key": "no base64!"}, "not base64"),
+    ],
+)
+def test_nothing_that_opens(url: str, options: dict[str, Any], problem: str) -> None:
+    """The message says what to give."""
+    with pytest.raises(NotSupported, match=problem):
+        connect(url, **options)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "named"),
+    [
+        ("https://acc.table.core.windows.net", {"key": "a2V5", "sas": "sv=1"}, "key and sas"),
+        ("https://acc.table.core.windows.net?sv=1", {"key": "a2V5"}, "key and the URL's SAS"),
+        ("AccountName=acc;AccountKey=a2V5", {"sas": "sv=1"}, "sas and the connection string's AccountKey"),
+        ("https://acc.table.core.windows.net", {"key": "a2V5", "colour": 1}, "'colour'"),
+    ],
+)
+def test_too_much(url: str, options: dict[str, Any], named: str) -> None:
+    """Two credentials, or an option that is not known, are a mistake of the caller's."""
+    with pytest.raises(TypeError, match=named):
+        connect(url, **options)
+
+
+def test_secrets_do_not_show() -> None:
+    """In the repr of an account, which ends up in logs."""
+    assert "a2V5" not in repr(parse("AccountName=acc;AccountKey=a2V5"))
+    assert "sig" not in repr(parse("https://acc.table.core.windows.net?sv=1&sig=2"))
+
+
+def test_queues_and_blobs_elsewhere() -> None:
+    """Places of the same sort are served by the same backend; others by their own."""
+    db = connect(
+        "https://acc.table.cosmos.azure.com",
+        key="a2V5",
+        queues="http://h:1/acc",
+        blobs="https://acc.blob.core.windows.net",
+    )
+    assert isinstance(db.backend, AzureBackend)
+    assert db.backend.account == Account(
+        "acc", "https://acc.table.cosmos.azure.com", "http://h:1/acc", "https://acc.blob.core.windows.net"
+    )
+    apart = connect("local::memory:", queues="AccountName=acc;AccountKey=a2V5")
+    assert not isinstance(apart.backend, AzureBackend)
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages of Azure are not there: `connect` says how to install them, and opens everything else."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("azure", "tableorm_azure")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "azure", None)
+
+    with pytest.raises(NotSupported, match=r"pip install 'tableorm\[azure\]'"):
+        connect("https://acc.table.core.windows.net", key="a2V5")
+    connect("local::memory:")
+
+
+def test_a_backend_that_is_broken_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another module that is missing is not taken for the extra."""
+    (tmp_path / "broken_backend.py").write_text("import no_such_module\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    def entries(*, group: str) -> EntryPoints:
+        return EntryPoints([EntryPoint("azure", "broken_backend:Backend", group)])
+
+    monkeypatch.setattr(opening, "entry_points", entries)
+
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        connect("https://acc.table.core.windows.net")
+
+
+@pytest.mark.parametrize("how", ["key", "named key", "connection string", "joint"])
+async def test_azurite_opens(azurite: Azurite, how: str) -> None:
+    """By each way to give the account's key; the database asks and has what was given."""
+    db: Database
+    match how:
+        case "key":
+            db = connect(azurite.table, key=KEY)
+        case "named key":
+            db = connect(azurite.table, credential=AzureNamedKeyCredential("devstoreaccount1", KEY))
+        case "joint":
+            db = connect(azurite.table, key=KEY, queues=azurite.queue, blobs=azurite.blob)
+        case _:
+            db = connect(azurite.connection_string)
+    async with db:
+        await db.ping()
+        if how in ("joint", "connection string"):
+            assert await db.queues.list_queues("none-") == []
+            assert await db.blobs.list_containers("none-") == []
+        else:
+            with pytest.raises(NotSupported, match="queues="):
+                _ = db.queues
+
+
+async def test_queues_of_azurite_beside_the_embedded_engine(azurite: Azurite) -> None:
+    """Tables here, queues and blobs there."""
+    async with connect("local::memory:", queues=azurite.connection_string, blobs=azurite.connection_string) as db:
+        assert await db.tables() == []
+        assert await db.queues.list_queues("none-") == []
+        assert await db.blobs.list_containers("none-") == []
+
+
+async def test_a_sas_opens_azurite(azurite: Azurite) -> None:
+    """A token of the account, as an option, a credential and in the URL; a wrong one is denied."""
+    make: Any = generate_account_sas
+    token: str = make(
+        AzureNamedKeyCredential("devstoreaccount1", KEY),
+        ResourceTypes(service=True, object=True, container=True),
+        AccountSasPermissions(read=True, list=True),
+        datetime.now(UTC) + timedelta(hours=1),
+    )
+    for db in (
+        connect(azurite.table, sas=token),
+        connect(azurite.table, credential=AzureSasCredential(token)),
+        connect(f"{azurite.table}?{token}"),
+    ):
+        async with db:
+            await db.ping()
+    async with connect(azurite.table, sas=token.replace("sig=", "sig=A")) as db:
+        with pytest.raises(AccessDenied):
+            await db.ping()

@@ -1,0 +1,466 @@
+"""
+What goes over the wire, how often, and what a user may put in between.
+"""
+
+import asyncio
+import gc
+import logging
+import socket
+import warnings
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
+
+import pytest
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.core.pipeline import PipelineRequest, PipelineResponse
+from azure.core.pipeline.policies import AsyncHTTPPolicy, SansIOHTTPPolicy
+from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
+
+from tableorm import NotSupported
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.shared_key import SignedParts, decode_key, parse_authorization, verify
+from tableorm.stores import Operation, RowQuery, TableStore, Verb
+from tableorm.testing.base import refusal, row
+from tableorm_azure import AzureBackend
+from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Request, Stub, batch_answer, error_answer, row_answer
+
+Call = Callable[[TableStore], Awaitable[object]]
+INSERT = Operation(Verb.INSERT, row(A=1))
+
+READS: dict[str, Call] = {
+    "get": lambda store: store.get("Table1", "p", "r"),
+    "query": lambda store: store.query("Table1", RowQuery()),
+    "list": lambda store: store.list_tables(),
+}
+WRITES: dict[str, Call] = {
+    "insert": lambda store: store.write("Table1", INSERT),
+    "merge": lambda store: store.write("Table1", Operation(Verb.MERGE, row(A=1), "*")),
+    "replace": lambda store: store.write("Table1", Operation(Verb.REPLACE, row(A=1), ETAG)),
+    "delete": lambda store: store.write("Table1", Operation(Verb.DELETE, row(), "*")),
+    "transaction": lambda store: store.transact("Table1", [INSERT]),
+    "create table": lambda store: store.create_table("Table1"),
+    "delete table": lambda store: store.delete_table("Table1"),
+}
+PAGE = Answer(200, {"Content-Type": "application/json"}, b'{"value":[]}')
+GOOD = {"get": row_answer(), "query": PAGE, "list": PAGE, "transaction": batch_answer(NO_CONTENT)}
+
+
+def good(name: str) -> Answer:
+    """An answer that satisfies the call."""
+    return GOOD.get(name, NO_CONTENT)
+
+
+@pytest.mark.parametrize(
+    "answer", [error_answer(500, "InternalError"), Answer(503), Answer(0)], ids=["500", "503", "cut"]
+)
+@pytest.mark.parametrize("name", list(READS))
+async def test_reads_are_repeated(stub: Stub, name: str, answer: Answer) -> None:
+    """A read that failed, or whose connection was cut, is sent again, and counted."""
+    stub.answers = [answer, answer, good(name)]
+    async with stub.backend() as backend:
+        await READS[name](backend.tables)
+
+        assert len(stub.requests) == 3
+        assert (backend.traffic.attempts, backend.traffic.retries, backend.traffic.throttled) == (3, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [error_answer(503, "ServerBusy"), error_answer(429, "TooManyRequests"), Answer(429)],
+    ids=["ServerBusy", "TooManyRequests", "429"],
+)
+@pytest.mark.parametrize("name", [*READS, *WRITES])
+async def test_what_is_throttled_is_repeated(stub: Stub, name: str, answer: Answer) -> None:
+    """A request that was refused for its rate was not done, so that writes are sent again too; the count tells."""
+    stub.answers = [answer, good(name)]
+    async with stub.backend() as backend:
+        await (READS | WRITES)[name](backend.tables)
+
+        assert len(stub.requests) == 2
+        assert (backend.traffic.retries, backend.traffic.throttled) == (1, 1)
+
+
+async def test_throttling_that_does_not_end_is_reported(stub: Stub) -> None:
+    """After the last attempt the fault says so, and how long the service asks to wait."""
+    stub.answers = [error_answer(503, "ServerBusy", x_ms_retry_after_ms="1")]
+    async with stub.backend(retry_total=2) as backend:
+        fault = await refusal(backend.tables.write("Table1", INSERT))
+
+    assert (fault.code, fault.doubt, fault.retry_after) == (Code.SERVER_BUSY, False, 0.001)
+    assert len(stub.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        error_answer(500, "InternalError"),
+        error_answer(500, "OperationTimedOut"),
+        error_answer(500, "InternalError", Retry_After="0"),
+        Answer(502),
+        Answer(503),
+        Answer(504),
+        Answer(0),
+    ],
+    ids=["500", "timeout", "retry-after", "502", "503", "504", "cut"],
+)
+@pytest.mark.parametrize("name", list(WRITES))
+async def test_writes_in_doubt_are_sent_once(stub: Stub, name: str, answer: Answer) -> None:
+    """A write that may have happened is never repeated here, whatever azure-core would do; the fault says so."""
+    stub.answers = [answer, good(name)]
+    async with stub.backend() as backend:
+        fault = await refusal(WRITES[name](backend.tables))
+
+    assert fault.doubt
+    assert len(stub.requests) == 1
+
+
+@pytest.mark.parametrize("name", list(WRITES))
+async def test_a_time_out_leaves_a_write_in_doubt(stub: Stub, name: str) -> None:
+    """No answer in time: the request had arrived."""
+    forever = asyncio.Event()
+    stub.answers = [Answer(204, before=forever.wait)]
+    async with stub.backend(timeout=0.1) as backend:
+        fault = await refusal(WRITES[name](backend.tables))
+        forever.set()
+
+    assert (fault.code, fault.doubt) == (Code.OPERATION_TIMED_OUT, True)
+    assert len(stub.requests) == 1
+
+
+async def test_nobody_listens() -> None:
+    """A connection that is refused is tried again; in the end there is no doubt about a write."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and does not listen
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/stub"
+        options = {"key": KEY, "retry_total": 2, "retry_backoff_factor": 0.001}
+        async with AzureBackend.from_url(url, timeout=5.0, options=options) as backend:
+            fault = await refusal(backend.tables.write("Table1", INSERT))
+
+            assert (fault.code, fault.doubt) == (Code.NO_ANSWER, False)
+            assert backend.traffic.retries == 2
+
+
+async def test_cancelling_leaves_a_backend_that_goes_on(stub: Stub) -> None:
+    """The connection of a cancelled request is not used again."""
+    arrived, forever = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> None:
+        arrived.set()
+        await forever.wait()
+
+    stub.answers = [Answer(200, before=hang), row_answer(A=1)]
+    async with stub.backend(connections=1) as backend:
+        task = asyncio.create_task(backend.tables.get("Table1", "p", "r"))
+        await arrived.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+        assert (await backend.tables.get("Table1", "p", "r"))["A"] == 1
+        forever.set()
+
+
+async def test_one_pool_that_is_bounded(stub: Stub) -> None:
+    """However many requests are made at once, so many connections there are at most."""
+    async with stub.backend(connections=3) as backend:
+        await asyncio.gather(*(backend.tables.get("Table1", "p", "r") for _ in range(20)))
+
+    assert stub.connections <= 3
+    assert len(stub.requests) == 20
+
+
+async def test_nothing_is_left_open(stub: Stub) -> None:
+    """After closing, also twice, neither a session nor a connector complains; a closed backend says what it is."""
+    backend = stub.backend()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            await backend.open()
+            await backend.tables.get("Table1", "p", "r")
+            await backend.close()
+            await backend.close()
+        gc.collect()
+
+    with pytest.raises(NotSupported, match="not open"):
+        _ = backend.tables
+    assert backend.queues is None
+
+
+async def test_headers_of_a_request(stub: Stub) -> None:
+    """Version, user agent, request id, date: what the service needs and its logs show."""
+    async with stub.backend(user_agent="shop/1.2") as backend:
+        await backend.tables.get("Table1", "p", "r")
+        await backend.tables.get("Table1", "p", "r")
+
+    first, second = (request.headers for request in stub.requests)
+    assert first["user-agent"].startswith("shop/1.2 tableorm/0.")
+    assert first["x-ms-version"] == "2019-02-02"
+    assert first["accept"] == "application/json;odata=minimalmetadata"
+    assert first["dataserviceversion"] == "3.0"
+    assert first["x-ms-client-request-id"] != second["x-ms-client-request-id"]
+    assert {"content-type", "prefer"}.isdisjoint(first)
+
+
+async def test_headers_and_body_of_an_insert(stub: Stub) -> None:
+    """The content is not sent back; a Double says that it is one."""
+    stub.answers = [NO_CONTENT]
+    async with stub.backend() as backend:
+        tag = await backend.tables.write("Table1", Operation(Verb.INSERT, row(A=1, B=3.0)))
+
+    (request,) = stub.requests
+    assert tag == ETAG
+    assert (request.method, request.target, request.headers["prefer"]) == ("POST", "/stub/Table1", "return-no-content")
+    assert request.body == b'{"PartitionKey":"p","RowKey":"r","A":1,"B":3.0,"B@odata.type":"Edm.Double"}'
+
+
+def signed_parts(request: Request) -> SignedParts:
+    """What of a request as it arrived is signed."""
+    return SignedParts(
+        verb=request.method,
+        account="stub",
+        path=request.target.partition("?")[0],
+        date=request.headers["x-ms-date"],
+        content_type=request.headers.get("content-type", ""),
+    )
+
+
+@pytest.mark.parametrize("name", [*READS, *WRITES])
+async def test_the_signature_fits_what_was_sent(stub: Stub, name: str) -> None:
+    """As a server verifies it: over the path in the request line, by the code that the server uses."""
+    stub.answers = [good(name)]
+    async with stub.backend() as backend:
+        await (READS | WRITES)[name](backend.tables)
+
+    for request in stub.requests:
+        given = parse_authorization(request.headers["authorization"])
+        assert verify(given, signed_parts(request), [decode_key(KEY)])
+
+
+ODD = " !\"$%&'()*+,-.:;<=>@[]^_`{|}~äß日😀\U0010ffff^e"
+
+
+@pytest.mark.parametrize("key", [*ODD, ODD, "%41", "..", ".", "a''b", "+ +", "%2B", "%25"])
+async def test_odd_keys_are_signed_as_they_are_sent(stub: Stub, key: str) -> None:
+    """yarl, through which aiohttp sends a URL, leaves ours as it is."""
+    stub.answers = [row_answer()]
+    async with stub.backend() as backend:
+        await backend.tables.get("Table1", key, key)
+
+    (request,) = stub.requests
+    assert verify(parse_authorization(request.headers["authorization"]), signed_parts(request), [decode_key(KEY)])
+
+
+async def test_each_attempt_is_signed_anew(stub: Stub) -> None:
+    """A key that was renewed meanwhile is used at once."""
+    credential = AzureNamedKeyCredential("stub", KEY)
+    other = "b3RoZXI="
+
+    async def renew() -> None:
+        credential.update("stub", other)
+
+    stub.answers = [Answer(500, before=renew), row_answer()]
+    async with stub.backend(key=None, credential=credential) as backend:
+        await backend.tables.get("Table1", "p", "r")
+
+    first, second = stub.requests
+    assert verify(parse_authorization(first.headers["authorization"]), signed_parts(first), [decode_key(KEY)])
+    assert verify(parse_authorization(second.headers["authorization"]), signed_parts(second), [decode_key(other)])
+
+
+@pytest.mark.parametrize("token", ["sv=2019-02-02&sig=a%2Bb%3D", "?sv=2019-02-02&sig=a%2Bb%3D"])
+@pytest.mark.parametrize("how", ["sas", "credential", "url"])
+async def test_a_sas_is_sent_with_every_request(stub: Stub, token: str, how: str) -> None:
+    """As the query, with what else is asked; nothing is signed."""
+    given: dict[str, Any] = {"sas": token} if how == "sas" else {}
+    if how == "credential":
+        given = {"credential": AzureSasCredential(token.lstrip("?"))}
+    url = f"{stub.url}?{token.lstrip('?')}" if how == "url" else stub.url
+    stub.answers = [PAGE]
+    async with AzureBackend.from_url(url, timeout=5.0, options=given) as backend:
+        await backend.tables.query("Table1", RowQuery(), 5)
+        await backend.tables.list_tables()
+
+    for request in stub.requests:
+        assert "sv=2019-02-02&sig=a%2Bb%3D" in request.target or "sv=2019-02-02&sig=a%2Bb=" in request.target
+        assert request.target.count("sig=") == 1
+        assert "authorization" not in request.headers
+    assert "$top=5" in stub.requests[0].target
+
+
+class Token:
+    """A token credential as azure-identity's are."""
+
+    def __init__(self) -> None:
+        self.scopes: list[str] = []
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        self.scopes += scopes
+        return AccessToken("secret-token", 4_000_000_000)
+
+    async def close(self) -> None:
+        pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+
+async def test_a_token_over_http_is_refused(stub: Stub) -> None:
+    """It would be sent in the clear."""
+    with pytest.raises(NotSupported, match="HTTPS"):
+        await stub.backend(key=None, credential=Token()).open()
+
+
+class Recorder(SansIOHTTPPolicy[Any, Any]):
+    """A user's policy."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def on_request(self, request: PipelineRequest[Any]) -> None:
+        request.http_request.headers["x-mine"] = "1"
+        self.seen.append(request.http_request.method)
+
+    def on_response(self, request: PipelineRequest[Any], response: PipelineResponse[Any, Any]) -> None:
+        self.seen.append(str(response.http_response.status_code))
+
+
+class Passing(AsyncHTTPPolicy[Any, Any]):
+    """A user's policy that calls the next one."""
+
+    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
+        response: PipelineResponse[Any, Any] = await self.next.send(request)
+        response.http_response.headers["x-passed"] = "1"
+        return response
+
+
+async def test_policies_and_hooks_see_every_request(stub: Stub) -> None:
+    """Those of each call see it once, those of each attempt and the hooks see all, the SDK's own requests too."""
+    call, attempt, hooks = Recorder(), Recorder(), list[str]()
+
+    def see_request(request: PipelineRequest[Any]) -> None:
+        hooks.append(request.http_request.method)
+
+    def see_response(response: PipelineResponse[Any, Any]) -> None:
+        hooks.append(str(response.http_response.status_code))
+
+    stub.answers = [Answer(500), row_answer(), PAGE]
+    async with stub.backend(
+        per_call_policies=[call, Passing()],
+        per_retry_policies=[attempt],
+        raw_request_hook=see_request,
+        raw_response_hook=see_response,
+    ) as backend:
+        await backend.tables.get("Table1", "p", "r")
+        await backend.tables.list_tables()
+
+    assert call.seen == ["GET", "200", "GET", "200"]
+    assert attempt.seen == hooks == ["GET", "500", "GET", "200", "GET", "200"]
+    assert all(request.headers["x-mine"] == "1" for request in stub.requests)
+
+
+async def test_logging_works(stub: Stub, caplog: pytest.LogCaptureFixture) -> None:
+    """azure-core's loggers tell of requests, without secrets; ours of repetitions."""
+    stub.answers = [Answer(500), row_answer()]
+    with caplog.at_level(logging.INFO):
+        async with stub.backend(logging_enable=True) as backend:
+            await backend.tables.get("Table1", "p", "r")
+
+    assert "Request method: 'GET'" in caplog.text
+    assert "GET /stub/Table1(PartitionKey='p',RowKey='r') is sent again after status 500" in caplog.text
+    assert KEY not in caplog.text
+    assert stub.requests[0].headers["authorization"].partition(":")[2] not in caplog.text
+
+
+class Counting(AsyncHttpTransport[Any, Any]):
+    """A user's transport: one of azure-core's, and a count."""
+
+    def __init__(self) -> None:
+        self.inner: Any = AioHttpTransport()
+        self.sent = 0
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        self.sent += 1
+        return await self.inner.send(request, **options)
+
+    async def open(self) -> None:
+        await self.inner.open()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+async def test_a_transport_of_the_users(stub: Stub) -> None:
+    """All goes through it, and it is closed with the backend."""
+    transport = Counting()
+    async with stub.backend(transport=transport) as backend:
+        await backend.tables.get("Table1", "p", "r")
+    assert transport.sent == 1
+    assert transport.inner.session is None
+
+
+async def test_proxies(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are given, else the environment's, which is looked at once, when the backend is opened."""
+    url = "http://tables.example.org/stub"
+    options = {"key": KEY, "proxies": {"http": f"http://127.0.0.1:{stub.port}"}}
+    async with AzureBackend.from_url(url, timeout=5.0, options=options) as backend:
+        await backend.tables.get("Table1", "p", "r")
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{stub.port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with AzureBackend.from_url(url, timeout=5.0, options={"key": KEY}) as backend:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        await backend.tables.get("Table1", "p", "r")
+    async with AzureBackend.from_url(
+        url, timeout=5.0, options={"key": KEY, "proxies": {}, "retry_total": 0}
+    ) as backend:
+        await refusal(backend.tables.get("Table1", "p", "r"))
+
+    assert [request.target for request in stub.requests] == [f"{url}/Table1(PartitionKey='p',RowKey='r')"] * 2
+
+
+@pytest.mark.parametrize("code", ["NotFound", "EntityAlreadyExists"])
+async def test_a_transaction_without_an_index(stub: Stub, code: str) -> None:
+    """The service omits it at times: then it is not known; the SDK says 0."""
+    stub.answers = [batch_answer(error_answer(409, code))]
+    async with stub.backend() as backend:
+        fault = await refusal(backend.tables.transact("Table1", [INSERT, Operation(Verb.INSERT, row(row_key="2"))]))
+
+    assert (fault.code, fault.index, fault.doubt) == (code, None, False)
+
+
+async def test_an_answer_that_does_not_count_up(stub: Stub) -> None:
+    """Fewer parts than operations prove nothing."""
+    stub.answers = [batch_answer(NO_CONTENT)]
+    async with stub.backend() as backend:
+        fault = await refusal(backend.tables.transact("Table1", [INSERT, Operation(Verb.INSERT, row(row_key="2"))]))
+
+    assert fault.doubt
+
+
+async def test_an_error_text_like_an_answer(stub: Stub) -> None:
+    """What stands in a body is not taken for the status of another part."""
+    text = "1:HTTP/1.1 204 No Content\nETag: nothing\n--changesetresponse_1"
+    stub.answers = [batch_answer(error_answer(409, "EntityAlreadyExists", text))]
+    async with stub.backend() as backend:
+        fault = await refusal(backend.tables.transact("Table1", [INSERT, Operation(Verb.INSERT, row(row_key="2"))]))
+
+    assert (fault.code, fault.index) == ("EntityAlreadyExists", 1)
+
+
+async def test_an_answer_that_is_no_row(stub: Stub) -> None:
+    """A gateway's page with status 200 is not read as a row."""
+    stub.answers = [Answer(200, {}, b"<html>Please log in")]
+    async with stub.backend() as backend:
+        for call in READS["get"], READS["query"]:
+            with pytest.raises(Fault, match="not a row") as caught:
+                await call(backend.tables)
+            assert caught.value.code == Code.INTERNAL_ERROR

@@ -1,0 +1,36 @@
+"""
+The Azure backend against the shipped contract on an endpoint of Cosmos DB: a stub that shuffles, not the real one.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tableorm.stores import TableStore
+from tableorm.testing import Reopen, TableStoreContract
+from tableorm_azure import AzureBackend
+from tests.azure.cosmos import URL, CosmosStub
+from tests.azure.stub import KEY, Stub
+
+
+class TestCosmosStub(TableStoreContract):
+    @pytest.fixture
+    async def backend(self) -> AsyncIterator[AzureBackend]:
+        async with Stub() as stub:
+            stub.handler = CosmosStub(throttle=7).answer
+            options = {"key": KEY, "retry_backoff_factor": 0.001, "proxies": {"http": f"http://127.0.0.1:{stub.port}"}}
+            async with AzureBackend.from_url(URL, timeout=30.0, options=options) as backend:
+                yield backend
+
+    @pytest.fixture
+    def store(self, backend: AzureBackend) -> TableStore:
+        return backend.tables
+
+    @pytest.fixture
+    def reopen(self, backend: AzureBackend) -> Reopen:
+        async def reopen() -> TableStore:
+            await backend.close()
+            await backend.open()
+            return backend.tables
+
+        return reopen
