@@ -7,6 +7,7 @@ narrows them: whatever a client makes of it, no row outside of the query is read
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_left
 from hashlib import blake2b
 from zlib import crc32
 
@@ -15,12 +16,12 @@ import msgspec
 
 from .conditions import leaves
 from .errors import CursorError
-from .planner import Point, QueryPlan, clipped, rectangle_of
+from .planner import Point, QueryPlan, Range, clipped, rectangle_of
 from .protocol.filters import to_odata
 from .ranges import Position, Span
 from .running import Run, Source
 
-__all__ = ["MAX_CURSOR", "Place", "read_cursor", "remaining", "write_cursor"]
+__all__ = ["MAX_CURSOR", "Place", "digest_of", "read_cursor", "remaining", "write_cursor"]
 
 MAX_CURSOR = 4096
 """Characters of a cursor at most."""
@@ -54,7 +55,7 @@ def write_cursor(plan: QueryPlan, place: Place, limit: int | None) -> str | None
     """
     keys = [] if place.after is None else [_packed(key) for key in place.after]
     body = msgspec.msgpack.encode([keys, place.skip, place.continuation, place.left])
-    raw = bytes([_VERSION]) + _digest(plan, limit) + body
+    raw = bytes([_VERSION]) + digest_of(plan, limit) + body
     text = urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).rstrip(b"=").decode("ascii")
     return text if len(text) <= MAX_CURSOR else None
 
@@ -78,7 +79,7 @@ def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Place:
     body, check = raw[:-4], raw[-4:]
     if len(cursor) > MAX_CURSOR or body[:1] != bytes([_VERSION]) or crc32(body).to_bytes(4, "big") != check:
         raise CursorError(f"{_shown(cursor)} is no cursor, or is damaged; pass Page.cursor unchanged")
-    if body[1 : 1 + _HASH_BYTES] != _digest(plan, limit):
+    if body[1 : 1 + _HASH_BYTES] != digest_of(plan, limit):
         raise CursorError(
             f"{_shown(cursor)} belongs to another query: a cursor goes on with the very conditions, fields and limit "
             "it was made with; begin anew without a cursor"
@@ -90,7 +91,7 @@ def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Place:
         after = (_unpacked(keys[0]), _unpacked(keys[1])) if keys else None
     except (msgspec.DecodeError, IndexError, ValueError):
         raise CursorError(f"{_shown(cursor)} is damaged; pass Page.cursor unchanged") from None
-    inside = after is None or any(rectangle_of(request).holds(after) for request in plan.requests)
+    inside = after is None or _holds(plan, after)
     fits = (left is None) is (limit is None) and (left is None or limit is None or 0 <= left <= limit)
     if not inside or not fits or not 0 <= skip <= len(plan.requests) + 2:
         raise CursorError(f"{_shown(cursor)} names a place outside of the query; begin anew without a cursor")
@@ -101,16 +102,38 @@ def remaining(run: Run, place: Place) -> list[Source]:
     """The requests of a query that are left from a place on."""
     requests = list(run.plan.requests)
     if place.after is not None:
-        span = Span(low=place.after, low_open=True)
-        requests = [part for request in requests for part in clipped(request, span)]
+        first = _first_after(run.plan, place.after)
+        # Every key of the others is behind it.
+        requests[: first + 1] = [part for each in requests[first : first + 1] for part in _rest(each, place.after)]
     run.resumed = place.continuation
     left = requests[place.skip :]
     starts = [place.continuation, *[None] * len(left)]
     return [(run, request, start) for request, start in zip(left, starts, strict=False)]
 
 
-def _digest(plan: QueryPlan, limit: int | None) -> bytes:
+def _rest(request: Point | Range, after: Position) -> list[Point | Range]:
+    return clipped(request, Span(low=after, low_open=True))
+
+
+def _first_after(plan: QueryPlan, key: Position) -> int:
+    """The first request that has keys after one; requests are in key order."""
+    return bisect_left(plan.requests, True, key=lambda request: bool(_rest(request, key)))
+
+
+def _holds(plan: QueryPlan, key: Position) -> bool:
+    first = _first_after(plan, key)
+    return any(rectangle_of(request).holds(key) for request in plan.requests[max(first - 1, 0) : first + 1])
+
+
+def digest_of(plan: QueryPlan, limit: int | None) -> bytes:
     """What the requests of a plan are, in few bytes: another plan may find other rows, another limit more of them."""
+    known = plan.digests.get(limit)
+    if known is None:
+        known = plan.digests[limit] = _digest(plan, limit)
+    return known
+
+
+def _digest(plan: QueryPlan, limit: int | None) -> bytes:
     digest = blake2b(digest_size=_HASH_BYTES)
 
     def add(*texts: object) -> None:

@@ -112,7 +112,9 @@ class Explanation:
 _SHOWN = 10
 
 
-def explain(query: str, plan: QueryPlan, limit: int | None, *, ordered: bool, concurrency: int) -> Explanation:
+def explain(
+    query: str, plan: QueryPlan, limit: int | None, *, ordered: bool, concurrency: int, twice: bool = False
+) -> Explanation:
     """
     Explain a plan.
 
@@ -122,6 +124,7 @@ def explain(query: str, plan: QueryPlan, limit: int | None, *, ordered: bool, co
         limit: Its limit.
         ordered: Whether results come in key order.
         concurrency: Requests at the same time.
+        twice: Whether a row may have to be read once more.
     """
     requests = () if limit == 0 else plan.requests
     explained = tuple(_explained(plan, request, limit) for request in requests)
@@ -129,7 +132,7 @@ def explain(query: str, plan: QueryPlan, limit: int | None, *, ordered: bool, co
     points = all(request.top is None for request in explained)
     # With a limit the first requests may be enough.
     least = len(explained) if limit is None else min(len(explained), 1)
-    most = len(explained) if points or plan.access in (Access.POINT, Access.POINTS) else None
+    most = len(explained) * (1 + twice) if points or plan.access in (Access.POINT, Access.POINTS) else None
     access = plan.access if explained else Access.NOTHING
     return Explanation(
         query, access, "primary key", explained, here, least, most, ordered=ordered, concurrency=concurrency

@@ -215,6 +215,19 @@ def conjuncts(expression: Expression) -> Iterator[Expression]:
         yield expression
 
 
+def _values(field: object, values: Iterable[Any]) -> list[Any]:
+    """The values of `in_`, in an order that is the same in every process, as cursors need it."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelError(f"{field}.in_({values!r}) is refused: give a list of values, as in in_([{values!r}])")
+    found = sorted(values, key=repr) if isinstance(values, (set, frozenset)) else list(values)
+    for value in found:
+        try:
+            hash(value)
+        except TypeError:
+            raise ModelError(f"{field}.in_() is refused: {value!r} is no value that the service compares") from None
+    return found
+
+
 class Field(Generic[T]):
     """
     A field as it stands on its class: compare it to get a condition.
@@ -270,13 +283,9 @@ class Field(Generic[T]):
         Raises:
             ModelError: None is among them, or it is no iterable of values.
         """
-        if isinstance(values, (str, bytes)):
-            raise ModelError(f"{self}.in_({values!r}) is refused: give a list of values, as in in_([{values!r}])")
-        found: list[Any] = []
-        # A set has another order in each process, in which a cursor would be of another query.
-        for value in sorted(values, key=repr) if isinstance(values, (set, frozenset)) else values:
+        found = _values(self, values)
+        for value in found:
             self._refuse_no_constant(value)
-            found.append(value)
         return Membership(self, tuple(found))
 
     def is_none(self) -> Expression:
@@ -357,11 +366,17 @@ class SystemField(Generic[S]):
         return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
 
     def in_(self, values: Iterable[S]) -> Expression:
-        """One of these values."""
-        return AnyOf(tuple(self._compare(Op.EQ, value) for value in values))
+        """One of these values. Raises as `Field.in_`."""
+        return AnyOf(tuple(self._compare(Op.EQ, value) for value in _values(self, values)))
+
+    def is_none(self) -> Expression:
+        """Never: every row has it."""
+        return AnyOf(())
 
     def startswith(self, prefix: str) -> Expression:
         """Keys that start with `prefix`, to the letter."""
+        if self._kind is not str:
+            raise ModelError(f"{self}.startswith() is refused: it is for text")
         start = self._compare(Op.GE, prefix)
         end = successor(prefix)
         return start if end is None else AllOf((start, self._compare(Op.LT, end)))

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import attrs
 
 from .bag import PropertyBag
-from .connection import TURN
 from .cursors import Place, remaining, write_cursor
 from .errors import NotSupported
+from .planner import Range
 from .ranges import Position
-from .running import Run, batches
+from .running import Pace, Run, batches
 from .stores import Row
 
 if TYPE_CHECKING:
@@ -48,21 +48,21 @@ async def fill(run: Run, place: Place, concurrency: int) -> tuple[list[Any], Pla
         return found, None
     sources = remaining(run, place)
     pages = batches(sources, min(concurrency, len(sources)), ordered=True)
-    count = 0
+    count, pace = 0, Pace()
     try:
         async for batch in pages:
-            count += 1
-            rows = batch.rows
-            for start in range(0, len(rows), TURN):
-                part = rows[start : start + TURN]
-                loaded = await run.entities(batch.request, part)
-                await run.db.take_turn(len(part))
+            count += isinstance(batch.request, Range)  # points are cheap, and many at once
+            rows, start = batch.rows, 0
+            while start < len(rows):
+                part = rows[start : start + pace.size]
+                start += len(part)
+                loaded = await pace.load(run, batch.request, part)
                 if len(loaded) > wanted - len(found):
                     found += loaded[: wanted - len(found)]
                     return found, Place(after=_key(_row_of(found[-1])))
                 found += loaded
                 run.left = wanted - len(found)
-                if not run.left and start + TURN < len(rows):
+                if not run.left and start < len(rows):
                     return found, Place(after=_key(part[-1]))
             if batch.continuation is None and batch.index + 1 == len(sources):
                 return found, None
@@ -99,6 +99,7 @@ class EntityStream(Generic[E_co]):
     def __init__(self, query: "Query[E_co]", cursor: str | None) -> None:
         self._query, self._start = query, cursor
         self._found: AsyncGenerator[E_co, None] | None = None
+        self._closed = False
         self._run: Run | None = None
         self._place = Place()
         self._limit: int | None = None
@@ -106,14 +107,15 @@ class EntityStream(Generic[E_co]):
         self._given = 0
 
     async def __aenter__(self) -> Self:
-        if self._found is not None:
+        if self._found is not None or self._closed:
             raise NotSupported("the stream was used already; make another with query.stream()")
         self._found = self._query.iterate(self._start, self)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self._found is not None:
-            await self._found.aclose()
+        found, self._found, self._closed = self._found, None, True
+        if found is not None:
+            await found.aclose()
 
     def __aiter__(self) -> AsyncIterator[E_co]:
         if self._found is None:

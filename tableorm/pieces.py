@@ -291,17 +291,22 @@ def _bounds_of(schema: Schema | None, terms: Sequence[Expression]) -> tuple[_Int
         if owner.partition is None or owner.row is None or (owner.abstract and owner is not schema):
             continue  # an abstract base writes no keys; its conditions are evaluated row by row
         foreign = owner is not schema
-        given = [condition for _, condition in conditions]
         for which, template in enumerate((owner.partition, owner.row)):
-            if foreign and not any(condition.field in template.fields for condition in given):
-                continue  # nothing said about this key of the other model: its literal head says nothing either
-            found = template.bounds(given)
+            said = conditions
+            if foreign:
+                # Where both keys hold a field, it is read from one of them.
+                said = [(index, c) for index, c in said if owner.key_holders.get(c.field, (template,))[0] is template]
+                if not any(c.field in template.fields for _, c in said):
+                    continue  # nothing said about this key of the other model: its literal head says nothing either
+            found = template.bounds([condition for _, condition in said])
             if found.bounds is None:
                 return None
             merged = meet(intervals[which][0], found.bounds)
             if merged is None:
                 return None
-            intervals[which] = merged, intervals[which][1] | {conditions[position][0] for position in found.exact}
+            # A range of a foreign template holds other keys too: there each row has to be looked at.
+            held = found.exact if not foreign or found.bounds.point else ()
+            intervals[which] = merged, intervals[which][1] | {said[position][0] for position in held}
     return intervals[0], intervals[1]
 
 

@@ -96,6 +96,8 @@ class QueryPlan:
     access: Access
     requests: tuple[Point | Range, ...]
     select: tuple[str, ...] | None = None
+    digests: dict[int | None, bytes] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807 - of known type
+    """By limit, what cursors know the plan by, once it was asked for."""
 
 
 # Characters of a filter before percent-encoding. How long a request line may be is not documented for the Table
@@ -329,7 +331,9 @@ def _weight(node: Filter) -> int:
     """About how many characters a filter has."""
     if isinstance(node, Compare):
         value = node.constant.value
-        return len(node.property) + (len(value) * 2 if isinstance(value, (str, bytes)) else 36) + 12
+        if isinstance(value, str):
+            return len(node.property) + (len(value) if value.isascii() else 9 * len(value)) + 12  # percent-encoded
+        return len(node.property) + (len(value) * 2 if isinstance(value, bytes) else 36) + 12
     if isinstance(node, Not):
         return 6 + _weight(node.term)
     return sum(5 + _weight(term) for term in node.terms)
@@ -342,6 +346,13 @@ def _scan_message(kinds: Kinds, terms: Sequence[Expression]) -> str:
         for term in terms
         if (isinstance(term, Comparison) and term.op is Op.EQ) or (isinstance(term, Membership) and not term.negated)
     }
+    many = next((t for t in terms if isinstance(t, Membership) and len(t.values) > MOST_REQUESTS), None)
+    if many is not None:
+        return (
+            f"{names}: the query visits every partition of table {kinds.table}, because {many} has more than "
+            f"{MOST_REQUESTS} values, too many for a request each; ask for fewer at a time, or .allow_scan() if a scan "
+            "is meant"
+        )
     for schema in kinds.schemas:
         template = schema.partition
         missing = [field for field in template.fields if field not in given] if template is not None else []

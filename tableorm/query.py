@@ -5,6 +5,7 @@ Queries: immutable descriptions of what to read, and the ways to run them.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -13,12 +14,11 @@ import attrs
 
 from .bag import PropertyBag
 from .bulk import Bulk, BulkReport
-from .conditions import leaves
 from .connection import TURN
-from .cursors import Place, read_cursor, remaining, write_cursor
+from .cursors import Place, digest_of, read_cursor, remaining, write_cursor
 from .errors import CursorError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
 from .explain import Explanation, explain
-from .expressions import Expression, Field, Membership
+from .expressions import AllOf, AnyOf, Expression, Field, Membership
 from .keys import Key
 from .kinds import Kinds
 from .pages import EntityStream, Page, fill
@@ -39,8 +39,8 @@ E_co = TypeVar("E_co", covariant=True)
 
 # Ranges that are read ahead of a limit, which may be reached before they are needed.
 _AHEAD_OF_A_LIMIT = 4
-# Values of a condition that take longer to plan than the event loop shall wait.
-_MANY_VALUES = 500
+# Alternatives that take longer to plan than the event loop shall wait.
+_MANY = 100
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -60,6 +60,7 @@ class Query(Generic[E_co]):
     _only: tuple[Field[Any], ...] | None = None
     _ordered: bool = True
     _concurrency: int = CONCURRENCY
+    _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
     # Describing
 
@@ -132,7 +133,9 @@ class Query(Generic[E_co]):
             ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
         """
         plan = self._plan()
-        return explain(str(self), plan, self._limit, ordered=self._ordered, concurrency=self._concurrency)
+        # An entity of an older version, of which only some fields are wanted, is read once more.
+        twice = self._only is not None and any(schema.version > 1 for schema in self._kinds.schemas)
+        return explain(str(self), plan, self._limit, ordered=self._ordered, concurrency=self._concurrency, twice=twice)
 
     # Running
 
@@ -351,22 +354,26 @@ class Query(Generic[E_co]):
     def _plan(self, select: Iterable[str] | None = None) -> QueryPlan:
         if select is None and self._only is not None:
             select = Projection.of(self._kinds, self._only).select
-        return plan_query(
-            self._kinds,
-            self._where,
-            allow_scan=self._scan,
-            select=select,
-            span=self._span,
-            parallel=self._parallel,
-        )
+        names = None if select is None else tuple(select)
+        plan = self._plans.get(names)
+        if plan is None:
+            plan = plan_query(
+                self._kinds,
+                self._where,
+                allow_scan=self._scan,
+                select=names,
+                span=self._span,
+                parallel=self._parallel,
+            )
+            self._plans[names] = plan  # the query is immutable: page after page it is planned once
+        return plan
 
     async def _start(self, select: Iterable[str] | None, load: Callable[[list[Row]], list[Any]]) -> Run:
         db = self._db
         if db is None:
             raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
         db.usable()
-        terms = (leaf for term in self._where for leaf in leaves(term))
-        if sum(len(term.values) if isinstance(term, Membership) else 1 for term in terms) > _MANY_VALUES:
+        if math.prod(map(_alternatives, self._where)) > _MANY:
             plan = await asyncio.to_thread(self._plan, select)
         else:
             plan = self._plan(select)
@@ -375,6 +382,8 @@ class Query(Generic[E_co]):
     async def _resume(self, cursor: str | None) -> tuple[Run, Place]:
         self.check_ordered()
         run = await self.start()
+        if len(run.plan.requests) > _MANY:
+            await asyncio.to_thread(digest_of, run.plan, self._limit)
         place = Place(left=self._limit) if cursor is None else read_cursor(run.plan, cursor, self._limit)
         run.left = place.left
         return run, place
@@ -412,13 +421,22 @@ class Query(Generic[E_co]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = attrs.asdict(self, recurse=False)
-        del state["_db"], state["_kinds"]
+        del state["_db"], state["_kinds"], state["_plans"]
         return _restored, (type(self), self._kinds.table, state)
 
 
 def _restored(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[Any]:
     kinds = Kinds.of(state["_models"], table)
     return cls(None, kinds, **{name.removeprefix("_"): value for name, value in state.items()})
+
+
+def _alternatives(term: Expression) -> int:
+    """About how many requests a condition can become, if all others are equalities."""
+    if isinstance(term, AllOf):
+        return math.prod(map(_alternatives, term.terms))
+    if isinstance(term, AnyOf):
+        return sum(map(_alternatives, term.terms))
+    return len(term.values) if isinstance(term, Membership) else 1
 
 
 def _check_count(what: str, count: object) -> None:

@@ -99,6 +99,8 @@ class Reader(Connection):
             WrongKind: A row is of another kind than its key says.
             DecodeError: A row does not fit its model.
         """
+        if type(concurrency) is not int or concurrency < 1:
+            raise ModelError(f"get_many(concurrency={concurrency!r}) is refused: give a number from 1")
         wanted = list(keys)
         for key in wanted:
             if not isinstance(key, Key):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -110,7 +112,7 @@ class Reader(Connection):
             for index, key in numbered:
                 found[index] = await self._point(key, {})
 
-        await work_together(work, min(max(concurrency, 1), len(wanted)))
+        await work_together(work, min(concurrency, len(wanted)))
         return found
 
     @overload
@@ -197,8 +199,10 @@ class Reader(Connection):
                 of every other kind as bags.
 
         Raises:
-            ModelError: They live in different tables.
+            ModelError: They live in different tables, or are no models.
         """
+        if not 1 <= len(models) <= 4 or not all(isinstance(model, type) for model in models):
+            raise ModelError(f"select{models!r} is refused: give one to four models")
         kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else Kinds.of(models)
         return Select(self, kinds, models)
 
@@ -221,6 +225,9 @@ class Reader(Connection):
 
         Results come query by query, in the order given; `.unordered()` gives them as they come.
         """
+        for query in queries:
+            if not isinstance(query, Query):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ModelError(f"union({query!r}) is refused: give queries, as db.select(...) makes them")
         return Union(queries)
 
 

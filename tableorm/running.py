@@ -22,7 +22,7 @@ from .protocol.limits import MAX_PAGE
 from .stores import Row, RowPage
 from .translate import translate
 
-__all__ = ["CONCURRENCY", "Batch", "Run", "batches", "entities", "work_together"]
+__all__ = ["CONCURRENCY", "Batch", "Pace", "Run", "batches", "entities", "work_together"]
 
 CONCURRENCY = 16
 """Requests of a query that run at the same time, unless it says otherwise."""
@@ -75,11 +75,14 @@ class Run:
                 except Fault as fault:
                     if fault.code != Code.RESOURCE_NOT_FOUND:
                         raise
+                    await db.take_turn(1)  # an embedded store answers without waiting
                     return RowPage([], None)
                 db.stats.rows += 1
                 return RowPage([row], None)
             # Rows can be dropped here, so a small limit does not ask for as few rows when conditions are left over.
             size = MAX_PAGE if full or self.left is None or request.local else max(1, min(self.left, MAX_PAGE))
+            if continuation is not None and plan.kinds.filter is None and not plan.kinds.bags:
+                size = MAX_PAGE  # the first rows were of other kinds, which only the rows tell
             page = await store.query(table, request.query, size, continuation)
         except Fault as fault:
             if fault.code == Code.INVALID_INPUT and continuation is not None and continuation == self.resumed:
@@ -126,9 +129,14 @@ class Run:
     async def entities(self, request: Point | Range, rows: list[Row]) -> list[Any]:
         """The entities of rows, in order; rows that have to be read in full are."""
         found = self.load(self.passing(request, rows))
-        for index, each in enumerate(found):
-            if type(each) is dict:
-                found[index] = await self._in_full(cast("Row", each))
+        old = iter([index for index, each in enumerate(found) if type(each) is dict])
+
+        async def read_again() -> None:
+            for index in old:
+                found[index] = await self._in_full(cast("Row", found[index]))
+
+        if any(type(each) is dict for each in found):
+            await work_together(read_again, CONCURRENCY)
         return [entity for entity in found if entity is not None]
 
     async def _in_full(self, row: Row) -> Any:
@@ -301,6 +309,25 @@ async def _as_they_come(sources: Iterator[Source], concurrency: int) -> AsyncGen
         await _stop(workers)
 
 
+class Pace:
+    """How many rows are made into entities between two turns of the event loop."""
+
+    def __init__(self) -> None:
+        self.size = _FIRST_PART
+
+    async def load(self, run: Run, request: Point | Range, part: list[Row]) -> list[Any]:
+        """The entities of `size` rows; the next part is smaller if they took long, or larger."""
+        await run.db.take_turn(len(part))
+        begun = time.perf_counter()
+        loaded = await run.entities(request, part)
+        # Rows differ: of some a thousand, of others a few keep the event loop for as long.
+        quick = time.perf_counter() - begun < _PART_SECONDS
+        self.size = min(self.size * 2, TURN) if quick else max(self.size // 2, 1)
+        if not quick:
+            await asyncio.sleep(0)
+        return loaded
+
+
 async def entities(
     sources: Sequence[Source], concurrency: int, *, ordered: bool, seen: Callable[[Any], None] | None = None
 ) -> AsyncGenerator[Any, None]:
@@ -313,22 +340,15 @@ async def entities(
         ordered: In key order; otherwise as they come.
         seen: Called with each before it is given away.
     """
-    size_of_part = _FIRST_PART
+    pace = Pace()
     pages = batches(sources, min(concurrency, len(sources)), ordered=ordered)
     try:
         async for batch in pages:
             run, request, rows, start = batch.run, batch.request, batch.rows, 0
             while start < len(rows):
-                part = rows[start : start + size_of_part]
+                part = rows[start : start + pace.size]
                 start += len(part)
-                await run.db.take_turn(len(part))
-                begun = time.perf_counter()
-                loaded = await run.entities(request, part)
-                # Rows differ: of some a thousand, of others a few keep the event loop for as long.
-                quick = time.perf_counter() - begun < _PART_SECONDS
-                size_of_part = min(size_of_part * 2, TURN) if quick else max(size_of_part // 2, 1)
-                if not quick:
-                    await asyncio.sleep(0)
+                loaded = await pace.load(run, request, part)
                 if run.left is not None:
                     loaded = loaded[: run.left]
                     run.left -= len(loaded)

@@ -4,6 +4,8 @@ Stage 3, encode: a Change becomes one operation on one logical row.
 
 from collections.abc import Sequence
 
+import attrs
+
 from ..bag import PropertyBag
 from ..errors import EncodeError
 from ..kinds import stored_version
@@ -119,6 +121,8 @@ def _whole(change: Change) -> tuple[Row, int | None]:
 
 def unsaved(change: Change) -> list[str]:
     """The properties that a save would write or remove because they were changed since they were read."""
+    if change.made:
+        change = attrs.evolve(change, values=change.subject.__dict__, made=None)
     row = _loaded(change) if change.partial else _whole(change)[0]
     changed = [name for name in changes(change.before or {}, row) if ANNOTATION not in name]
     if change.values.get("_upgraded", False):

@@ -7,6 +7,7 @@ It stands for what no emulator does: throttling, gateways, odd errors, Cosmos DB
 import asyncio
 import json
 import re
+import ssl
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
@@ -67,9 +68,13 @@ NO_CONTENT = Answer(204, {"ETag": ETAG})
 class Stub:
     """
     The server. `answers` are given in order, the last one for ever; or `handler` makes one for each request.
+
+    Args:
+        tls: To serve https.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.requests: list[Request] = []
         self.answers: list[Answer] = [row_answer()]
         self.handler: Callable[[Request], Answer] | None = None
@@ -77,7 +82,7 @@ class Stub:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**20)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**20, ssl=self._tls)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -95,7 +100,7 @@ class Stub:
     @property
     def url(self) -> str:
         """The endpoint of an account on it, in path style."""
-        return f"http://127.0.0.1:{self.port}/stub"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}/stub"
 
     def backend(self, *, timeout: float = 30.0, **options: Any) -> AzureBackend:
         """The Azure backend of that account, which waits little between attempts."""

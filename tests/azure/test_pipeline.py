@@ -3,11 +3,15 @@ What goes over the wire, how often, and what a user may put in between.
 """
 
 import asyncio
+import datetime as dt
 import gc
+import ipaddress
 import logging
 import socket
+import ssl
 import warnings
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -15,6 +19,10 @@ from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSa
 from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import AsyncHTTPPolicy, SansIOHTTPPolicy
 from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from tableorm import NotSupported
 from tableorm.protocol.codes import Code, Fault
@@ -305,6 +313,51 @@ class Token:
 
     async def __aexit__(self, *error: object) -> None:
         pass
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of 127.0.0.1 and its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    path.write_bytes(
+        made.public_bytes(serialization.Encoding.PEM) + key.private_bytes(serialization.Encoding.PEM, *form)
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "scope"),
+    [
+        ({}, "https://storage.azure.com/.default"),
+        ({"audience": "https://storage.azure.us"}, "https://storage.azure.us/.default"),
+    ],
+)
+async def test_a_token_over_https(certificate: Path, options: dict[str, Any], scope: str) -> None:
+    """It is asked for the storage's scope, once, and sent with every request."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    transport: Any = AioHttpTransport(connection_verify=str(certificate), use_env_settings=False)
+    credential = Token()
+    async with (
+        Stub(tls) as stub,
+        stub.backend(timeout=30.0, key=None, credential=credential, transport=transport, **options) as backend,
+    ):
+        await backend.tables.get("Table1", "p", "r")
+        await backend.tables.get("Table1", "p", "r")
+
+    assert credential.scopes == [scope]
+    assert [request.headers["authorization"] for request in stub.requests] == ["Bearer secret-token"] * 2
 
 
 async def test_a_token_over_http_is_refused(stub: Stub) -> None:

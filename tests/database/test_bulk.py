@@ -286,13 +286,13 @@ async def test_several_tasks_feed_one_bulk(things: Database) -> None:
     """All of them wait, and all go on."""
 
     async def feed(task: int) -> None:
-        for number in range(3_000):
+        for number in range(1_000):
             await bulk.upsert(Thing(group=f"g{number % 300}", name=f"{task}-{number}"))
 
     async with things.bulk(concurrency=3) as bulk:
         await asyncio.gather(*(feed(task) for task in range(5)))
 
-    assert bulk.report.written == 15_000 and await count(things) == 15_000
+    assert bulk.report.written == 5_000 and await count(things) == 5_000
 
 
 async def test_progress_is_told(things: Database) -> None:
@@ -337,10 +337,10 @@ async def test_throttling_narrows_and_recovers(things: Database, store: Watched)
         under_way.append(store.busy.total())
 
     async with things.bulk(concurrency=16, on_progress=note) as bulk:
-        for number in range(40_000):
-            await bulk.upsert(Thing(group=f"g{number % 80}", name=f"{number}"))
+        for number in range(1_500):
+            await bulk.upsert(Thing(group=f"g{number}", name="a"))
 
-    assert bulk.report.written == 40_000
+    assert bulk.report.written == 1_500
     assert min(widths) <= 4 and widths[-1] == 16
     assert min(under_way[:100]) < 8
 

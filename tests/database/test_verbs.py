@@ -479,7 +479,7 @@ async def test_no_verb_moves_a_row(things: Database, verb: str) -> None:
     assert await things.get_or_none(Thing, group="g", name="b") is None
 
 
-MOMENTS = [dt.datetime(2024, 1, day, tzinfo=dt.UTC) for day in range(1, 20)]
+MOMENTS = [dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=hours) for hours in range(1_000)]
 
 
 class Stamped(Entity, abstract=True):
@@ -511,6 +511,9 @@ async def test_fields_that_writes_fill(things: Database, sent: Sent) -> None:
     assert [sorted(row) for _, _, row in sent.take()] == [["size", "updated"]]
 
     assert await things.get(Note, id="a") == note
+    third = note.updated
+    await things.modify(note, lambda fresh: fresh.evolve(text="u"))
+    assert (note.text, note.created) == ("u", MOMENTS[0]) and note.updated != third
     failing = Note(id="a")
     with pytest.raises(Exception, match="has a row"):
         await things.insert(failing)
