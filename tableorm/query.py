@@ -219,8 +219,8 @@ class Query(Generic[E_co]):
         Fetch one page of results, in key order.
 
         Args:
-            size: Entities at most, 1 to 1000. After ten requests a page is given as it is: it may have fewer, even
-                none, and more may follow.
+            size: Entities at most, 1 to 1000. After ten requests for ranges a page is given as it is: it may have
+                fewer, even none, and more may follow.
             cursor: `Page.cursor` of an earlier page; it can be stored and used in another process.
 
         Returns:

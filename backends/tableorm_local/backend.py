@@ -10,7 +10,7 @@ from tableorm.stores import BlobStore, QueueStore, TableStore
 
 from .engine import Engine, OpenError, Reason
 
-__all__ = ["LocalBackend"]
+__all__ = ["LocalBackend", "error_of"]
 
 _SCHEME = "local:"
 _MEMORY = ":memory:"
@@ -91,7 +91,7 @@ class LocalBackend:
         try:
             await self._engine.open()
         except OpenError as error:
-            raise _ERRORS[error.reason](error.message) from error
+            raise error_of(error) from error
 
     async def close(self) -> None:
         """Finish what was acknowledged and release everything. Idempotent."""
@@ -103,3 +103,8 @@ class LocalBackend:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+
+def error_of(error: OpenError) -> TableOrmError:
+    """The error of tableorm for a database that cannot be opened."""
+    return _ERRORS[error.reason](error.message)

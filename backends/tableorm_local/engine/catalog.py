@@ -126,6 +126,7 @@ def drop(connection: Connection, name: str) -> bool:
     if table is None:
         return False
     connection.execute("DELETE FROM catalog WHERE id = ?", (table.id,))
+    connection.execute("DELETE FROM settings WHERE owner = ?", (table.id,))
     connection.execute(f"ALTER TABLE t{table.id} RENAME TO gone_{table.id}")
     return True
 

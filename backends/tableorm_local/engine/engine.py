@@ -31,6 +31,7 @@ from .queues import Queues
 from .reclaim import Reclaimer, anything_to_reclaim
 from .scan import PageScan, check_limit, project
 from .session import Session, Steps, Work
+from .settings import Settings
 from .sqlite import Connection
 from .worker import InlineWorker, ThreadWorker, Worker
 
@@ -77,6 +78,7 @@ class Engine:
     Attributes:
         queues: The queues in the file.
         blobs: The blobs in the file.
+        settings: The settings in the file, and of its tables.
         create: Whether to create the file if there is none.
     """
 
@@ -89,6 +91,7 @@ class Engine:
         self._why_not = "is not open; call open() first"
         self.queues = Queues(self)
         self.blobs = Blobs(self)
+        self.settings = Settings(self)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -164,6 +167,16 @@ class Engine:
     async def list_tables(self) -> list[str]:
         """Names of all tables as created, ordered without regard to case."""
         return await self._read(lambda state: catalog.names(state.reader))
+
+    async def has_table(self, table: str) -> bool:
+        """Whether there is a table of that name in any letter case."""
+        try:
+            await self._find(table)
+        except Fault as fault:
+            if fault.code != Code.TABLE_NOT_FOUND:
+                raise
+            return False
+        return True
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         """One row. Fault ResourceNotFound or TableNotFound."""

@@ -1,0 +1,89 @@
+"""
+Settings: named bytes that belong to the whole file, or to a table and go with it. The server keeps access policies and
+the properties of the service here.
+"""
+
+from collections.abc import Callable
+
+from tableorm.protocol.codes import Code, Fault
+
+from . import catalog
+from .faults import table_not_found
+from .host import Host
+from .session import Session
+from .sqlite import Connection
+
+__all__ = ["SCHEMA", "Settings"]
+
+# A table's settings are stored under its number, which never returns; `catalog.drop` deletes them. 0 is the file.
+SCHEMA = """
+CREATE TABLE settings (owner INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (owner, name)
+) WITHOUT ROWID, STRICT;
+"""
+
+_FILE = 0
+_READ = "SELECT value FROM settings WHERE owner = ? AND name = ?"
+# They are read whole, on the event loop.
+_MAX_BYTES = 256 * 1024
+
+
+class Settings:
+    """The settings of an engine's file."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def get(self, name: str, table: str | None = None) -> bytes | None:
+        """
+        A setting of the table, or of the file; None if it is not set.
+
+        Raises:
+            Fault: TableNotFound.
+        """
+
+        def read(connection: Connection) -> bytes | None:
+            value: bytes | None = connection.execute(_READ, (_owner(connection, table), name)).get
+            return value
+
+        return await self._host.read(read)
+
+    async def put(self, name: str, value: bytes | None, table: str | None = None) -> None:
+        """
+        Set it, or remove it with None. Durable when it returns.
+
+        Raises:
+            Fault: TableNotFound; InvalidInput if the value is too large.
+        """
+        await self.change(name, lambda _: value, table)
+
+    async def change(self, name: str, change: Callable[[bytes | None], bytes | None], table: str | None = None) -> None:
+        """
+        Set it to what `change` makes of its value, None meaning none; nobody else changes it meanwhile.
+
+        Raises:
+            Fault: As `put`; and what `change` raises.
+        """
+
+        def work(session: Session) -> None:
+            connection = session.connection
+            owner = _owner(connection, table)
+            value = change(connection.execute(_READ, (owner, name)).get)
+            if value is None:
+                connection.execute("DELETE FROM settings WHERE owner = ? AND name = ?", (owner, name))
+            elif len(value) > _MAX_BYTES:
+                problem = f"The setting {name!r} has {len(value)} bytes, {_MAX_BYTES} are allowed."
+                raise Fault(Code.INVALID_INPUT, problem)
+            else:
+                connection.execute("REPLACE INTO settings VALUES (?, ?, ?)", (owner, name, value))
+            session.dirty = True
+
+        await self._host.submit(work)
+
+
+def _owner(connection: Connection, table: str | None) -> int:
+    if table is None:
+        return _FILE
+    found = catalog.look_up(connection, table.lower()) if table.isascii() else None
+    if found is None:
+        raise table_not_found()
+    return found.id

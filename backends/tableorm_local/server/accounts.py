@@ -1,0 +1,157 @@
+"""
+Accounts: who may sign requests, and with which keys; and where the published development key may be used.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import attrs
+
+from tableorm.protocol.shared_key import decode_key
+
+__all__ = [
+    "DEVELOPMENT_ACCOUNT",
+    "DEVELOPMENT_KEY",
+    "Account",
+    "Accounts",
+    "is_loopback",
+    "read_keys",
+]
+
+# Published, the same for everyone: what clients expand `UseDevelopmentStorage=true` to.
+# Source: "Use the Azurite emulator for local Azure Storage development", "Well-known storage account and key".
+DEVELOPMENT_ACCOUNT = "devstoreaccount1"
+DEVELOPMENT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+SECONDARY = "-secondary"
+
+# Source: "Storage account overview", "Storage account name".
+_NAME = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
+# In path style the first segment of the path is the account; these are pages of the server itself.
+_RESERVED = frozenset({"healthz", "metrics"})
+_MAX_KEYS = 2
+
+
+def _decoded(keys: Iterable[str]) -> tuple[bytes, ...]:
+    return tuple(decode_key(key) for key in keys)
+
+
+@attrs.frozen(kw_only=True)
+class Account:
+    """
+    An account of the server.
+
+    Args:
+        name: 3 to 24 lower case letters and digits.
+        keys: One or two keys, in base64. Requests may be signed with either, so that one can be replaced while clients
+            still use the other.
+
+    Raises:
+        ValueError: A name or key that cannot be used. The key is not in the message.
+    """
+
+    name: str
+    keys: tuple[bytes, ...] = attrs.field(converter=_decoded, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or self.name in _RESERVED:
+            raise ValueError(
+                f"the account name {self.name!r} is not 3 to 24 lower case letters and digits, or it is one of "
+                f"{', '.join(sorted(_RESERVED))}; choose another"
+            )
+        if not 1 <= len(self.keys) <= _MAX_KEYS:
+            raise ValueError(f"account {self.name} has {len(self.keys)} keys; give one or two")
+
+    @classmethod
+    def development(cls) -> "Account":
+        """The account whose key everyone knows."""
+        return cls(name=DEVELOPMENT_ACCOUNT, keys=(DEVELOPMENT_KEY,))
+
+    @property
+    def is_public(self) -> bool:
+        """Whether anyone can sign for it: one of its keys is the published one."""
+        return decode_key(DEVELOPMENT_KEY) in self.keys
+
+
+class Accounts:
+    """
+    The accounts of a server, by name.
+
+    Raises:
+        ValueError: There is none, or two have one name.
+    """
+
+    def __init__(self, accounts: Iterable[Account]) -> None:
+        accounts = tuple(accounts)
+        self._accounts = {account.name: account for account in accounts}
+        if not accounts:
+            raise ValueError("a server needs an account; leave `accounts` out for the development account")
+        if len(self._accounts) < len(accounts):
+            raise ValueError(f"two accounts have one name: {', '.join(account.name for account in accounts)}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order given."""
+        return tuple(self._accounts)
+
+    @property
+    def any_public(self) -> bool:
+        """Whether anyone can sign for one of them."""
+        return any(account.is_public for account in self._accounts.values())
+
+    def find(self, name: str) -> tuple[str, bool] | None:
+        """The account that a host or path names, and whether its secondary location; None if there is none."""
+        if name in self._accounts:
+            return name, False
+        primary = name.removesuffix(SECONDARY)
+        return (primary, True) if primary in self._accounts else None
+
+    def keys(self, name: str) -> tuple[bytes, ...]:
+        """Its keys, now."""
+        return self._accounts[name].keys
+
+    def replace_keys(self, keys: Mapping[str, Iterable[str]]) -> None:
+        """
+        Give accounts other keys from now on.
+
+        Raises:
+            ValueError: An account that there is not, or keys that cannot be used; nothing was changed.
+        """
+        unknown = sorted(keys.keys() - self._accounts.keys())
+        if unknown:
+            raise ValueError(f"there is no account {', '.join(unknown)}; there are {', '.join(self._accounts)}")
+        self._accounts |= {name: Account(name=name, keys=tuple(given)) for name, given in keys.items()}
+
+
+def read_keys(path: Path) -> tuple[str, ...]:
+    """
+    The keys in a file: one or two lines of base64; blank lines and lines that start with # do not count.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: There are none, or too many, or they are not base64. None of it is in the message.
+    """
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not a text file; put one or two keys in it, in base64, a line each") from None
+    keys = tuple(line for line in lines if line and not line.startswith("#"))
+    if not 1 <= len(keys) <= _MAX_KEYS:
+        raise ValueError(f"{path}: {len(keys)} keys; put one or two in it, in base64, a line each")
+    try:
+        _decoded(keys)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return keys
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine can connect to a server that listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,312 @@
+"""
+Options: what the headers and the query of a request ask for, each read in one place.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import date
+from urllib.parse import parse_qsl
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.filter_text import FilterSyntaxError, parse_filter
+from tableorm.protocol.filters import Filter
+from tableorm.protocol.limits import MAX_PAGE
+
+from .calls import Call, Level
+
+__all__ = [
+    "DEFAULT_VERSION",
+    "check_client_request_id",
+    "check_json_body",
+    "check_options",
+    "effective_verb",
+    "filter_of",
+    "if_match_of",
+    "level_of",
+    "options_of",
+    "prefers_content",
+    "select_of",
+    "top_of",
+    "version_of",
+]
+
+DEFAULT_VERSION = "2019-02-02"
+# The first with JSON. Source: REST, "Versioning for Azure Storage".
+_FIRST_VERSION = "2013-08-15"
+# Source: REST, "Versioning for Azure Storage": from it on there is no Atom.
+_LAST_ATOM = "2015-12-11"
+_MAX_CLIENT_ID = 1024
+_VISIBLE = re.compile(r"[!-~]*")
+_VERSION = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TAG = re.compile(r"""W/"datetime'[0-9A-Za-z%:.+-]+'\"""")
+_KNOWN_VERSIONS: set[str] = set()
+
+
+def options_of(query: str) -> dict[str, str]:
+    """
+    The parameters of a query, form-encoded: `+` is a space.
+
+    Raises:
+        Fault: InvalidQueryParameterValue if it is not UTF-8, or an option of the service is given twice.
+    """
+    if not query:
+        return {}
+    try:
+        # Bytes that are no UTF-8 arrive as lone surrogates, which have no encoding.
+        query.encode("utf-8")
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MAX_OPTIONS)
+    except ValueError:
+        raise Fault(
+            Code.INVALID_QUERY_PARAMETER,
+            f"The query is not UTF-8 once it is percent-decoded, or has more than {_MAX_OPTIONS} parameters.",
+        ) from None
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Fault(Code.INVALID_QUERY_PARAMETER, f"The query parameter {twice[:80]!r} is given more than once.")
+    return options
+
+
+_MAX_OPTIONS = 64
+# An entity has no more properties, with its keys and Timestamp.
+_MAX_NAMES = 255
+
+
+def version_of(headers: Mapping[str, str], options: Mapping[str, str]) -> str:
+    """
+    The version of the service that the client asks for: `x-ms-version`, else that of its token.
+
+    Raises:
+        Fault: InvalidHeaderValue.
+    """
+    version = headers.get("x-ms-version") or options.get("sv") or DEFAULT_VERSION
+    if version not in _KNOWN_VERSIONS:
+        if not _VERSION.fullmatch(version) or version < _FIRST_VERSION or not _is_date(version):
+            raise Fault(
+                Code.INVALID_HEADER_VALUE,
+                f"The value for one of the HTTP headers is not in the correct format: x-ms-version {version[:40]!r} is "
+                f"no version of the service from {_FIRST_VERSION} on.",
+            )
+        if len(_KNOWN_VERSIONS) < _MAX_OPTIONS:
+            _KNOWN_VERSIONS.add(version)
+    return version
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_client_request_id(headers: Mapping[str, str]) -> str | None:
+    """
+    The client's own name of the request, which is sent back.
+
+    Raises:
+        Fault: InvalidHeaderValue.
+    """
+    name = headers.get("x-ms-client-request-id")
+    if name is not None and (len(name) > _MAX_CLIENT_ID or not _VISIBLE.fullmatch(name)):
+        raise Fault(
+            Code.INVALID_HEADER_VALUE,
+            f"x-ms-client-request-id has more than {_MAX_CLIENT_ID} or other than visible characters.",
+        )
+    return name
+
+
+def effective_verb(verb: str, methods: list[str]) -> str:
+    """
+    The verb that is meant: `X-HTTP-Method`, given as `methods`, turns a POST into a MERGE.
+
+    Raises:
+        Fault: XMethodIncorrectCount, XMethodNotUsingPost, XMethodIncorrectValue.
+    """
+    if not methods:
+        return verb
+    if len(methods) > 1:
+        raise Fault(Code.XMETHOD_COUNT, "X-HTTP-Method is given more than once.")
+    if verb != "POST":
+        raise Fault(Code.XMETHOD_NOT_POST, f"X-HTTP-Method needs the verb POST (got {verb}).")
+    if methods[0].strip() != "MERGE":
+        raise Fault(Code.XMETHOD_VALUE, f"X-HTTP-Method is {methods[0][:40]!r}; MERGE is the only one there is.")
+    return "MERGE"
+
+
+# What means something to some operation. Of others those that start with $ are OData's, and refused.
+_QUERY_OPTIONS = frozenset({"$filter", "$top", "$select", "$format"})
+
+
+def check_options(call: Call) -> None:
+    """
+    Refuse options that the service does not have.
+
+    Raises:
+        Fault: NotImplemented, InvalidQueryParameterValue.
+    """
+    for name in call.options:
+        if name.startswith("$") and name not in _QUERY_OPTIONS:
+            raise Fault(
+                Code.NOT_IMPLEMENTED,
+                f"The requested operation is not implemented on the specified resource: {name[:40]!r}; there are "
+                f"{', '.join(sorted(_QUERY_OPTIONS))}.",
+            )
+    timeout = call.options.get("timeout")
+    if timeout is not None and not timeout.isdecimal():
+        raise Fault(
+            Code.INVALID_QUERY_PARAMETER,
+            f"Value for one of the query parameters specified in the request URI is invalid: timeout {timeout[:40]!r} "
+            "is no number of seconds.",
+        )
+
+
+def filter_of(call: Call) -> Filter | None:
+    """
+    `$filter`; None if there is none, or only blanks.
+
+    Raises:
+        Fault: InvalidInput; NotImplemented for functions.
+    """
+    text = call.options.get("$filter", "")
+    if not text or text.isspace():
+        return None
+    try:
+        return parse_filter(text)
+    except FilterSyntaxError as error:
+        code = Code.NOT_IMPLEMENTED if error.unsupported else Code.INVALID_INPUT
+        raise Fault(code, f"One of the request inputs is not valid: {error}.") from None
+
+
+def top_of(call: Call) -> int:
+    """
+    `$top`, how many items a page has at most.
+
+    Raises:
+        Fault: InvalidInput.
+    """
+    text = call.options.get("$top", "").strip()
+    if not text:
+        return MAX_PAGE
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PAGE)) and 1 <= int(text) <= MAX_PAGE):
+        raise Fault(
+            Code.INVALID_INPUT, f"One of the request inputs is not valid: $top is {text[:20]!r}, not 1 to {MAX_PAGE}."
+        )
+    return int(text)
+
+
+def select_of(call: Call) -> tuple[str, ...] | None:
+    """
+    `$select`; None for all properties.
+
+    Raises:
+        Fault: InvalidInput: more names than an entity can have.
+    """
+    text = call.options.get("$select", "")
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if len(names) > _MAX_NAMES:
+        problem = f"$select has {len(names)} names, {_MAX_NAMES} are allowed."
+        raise Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: {problem}")
+    return None if not names or "*" in names else names
+
+
+_JSON = "application/json"
+_ATOM = "application/atom+xml"
+
+
+def level_of(call: Call) -> Level:
+    """
+    How much metadata the answer shall have: `$format`, else `Accept`; minimal if neither says.
+
+    Raises:
+        Fault: AtomFormatNotSupported, MediaTypeNotSupported: it wants something else than JSON.
+    """
+    wanted = call.options.get("$format") or call.headers.get("Accept") or _JSON
+    known = _LEVELS.get(wanted)
+    if known is not None:
+        return known
+    atom = False
+    for media in wanted.split(","):
+        name, *parameters = (part.strip().lower() for part in media.split(";"))
+        if name in ("json", _JSON, "application/*", "*/*"):
+            for parameter in parameters:
+                key, _, value = parameter.partition("=")
+                if key.strip() == "odata":
+                    return _level(value.strip().strip('"'))
+            return Level.MINIMAL
+        atom = atom or name == _ATOM
+    if atom:
+        raise Fault(Code.ATOM_NOT_SUPPORTED, f"Atom format is not supported; accept {_JSON}.")
+    raise Fault(
+        Code.MEDIA_TYPE_NOT_SUPPORTED,
+        f"None of the provided media types are supported: {wanted[:80]!r}; accept {_JSON}.",
+    )
+
+
+_LEVELS = {f"{_JSON};odata={level.value}": level for level in Level} | {_JSON: Level.MINIMAL}
+
+
+def _level(name: str) -> Level:
+    try:
+        return Level(name)
+    except ValueError:
+        raise Fault(
+            Code.MEDIA_TYPE_NOT_SUPPORTED,
+            f"None of the provided media types are supported: there is no odata={name[:40]!r}.",
+        ) from None
+
+
+def check_json_body(call: Call) -> None:
+    """
+    Refuse a body that says of itself that it is not JSON.
+
+    Raises:
+        Fault: AtomFormatNotSupported, MediaTypeNotSupported.
+    """
+    kind = call.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if kind in ("", _JSON):
+        return
+    if kind == _ATOM:
+        raise Fault(Code.ATOM_NOT_SUPPORTED, f"Atom format is not supported; send {_JSON}.")
+    raise Fault(
+        Code.MEDIA_TYPE_NOT_SUPPORTED, f"None of the provided media types are supported: {kind[:80]!r}; send {_JSON}."
+    )
+
+
+def prefers_content(call: Call) -> bool | None:
+    """What `Prefer` says: whether to send back what was created; None if it says nothing."""
+    header = call.headers.get("Prefer")
+    if header is None:
+        return None
+    for word in header.split(","):
+        match word.strip().lower():
+            case "return-no-content":
+                return False
+            case "return-content":
+                return True
+            case _:
+                pass
+    return None
+
+
+def if_match_of(call: Call) -> str | None:
+    """
+    `If-Match`, trimmed; None without it.
+
+    Raises:
+        Fault: InvalidInput: it is no ETag, or several; or there is `If-None-Match`.
+    """
+    if "If-None-Match" in call.headers:
+        raise Fault(
+            Code.INVALID_INPUT, "One of the request inputs is not valid: If-None-Match has no meaning for a write."
+        )
+    tag = call.headers.get("If-Match")
+    if tag is None:
+        return None
+    tag = tag.strip()
+    if tag != "*" and not _TAG.fullmatch(tag):
+        raise Fault(
+            Code.INVALID_INPUT, f"One of the request inputs is not valid: If-Match {tag[:80]!r} is not one ETag or '*'."
+        )
+    return tag

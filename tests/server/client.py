@@ -1,0 +1,118 @@
+"""
+A client that sends exactly what a test says, signed or not.
+"""
+
+import datetime as dt
+import io
+from collections.abc import Mapping
+from email.utils import format_datetime
+from typing import Any
+
+import aiohttp
+import attrs
+import msgspec
+from yarl import URL
+
+from tableorm.protocol.shared_key import Scheme, SignedParts, authorization, decode_key
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Server
+
+NO_METADATA = "application/json;odata=nometadata"
+FULL_METADATA = "application/json;odata=fullmetadata"
+
+
+@attrs.frozen
+class Reply:
+    """What was answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.json["value"]
+        return rows
+
+    @property
+    def code(self) -> str:
+        """The code of the error, which body and header agree on."""
+        code = self.headers.get("x-ms-error-code", "")
+        if self.headers["Content-Type"] == "application/xml":
+            assert f"<Code>{code}</Code>" in self.body.decode()
+        elif self.body:
+            assert self.json["odata.error"]["code"] == code
+        return code
+
+    @property
+    def message(self) -> str:
+        return str(self.json["odata.error"]["message"]["value"])
+
+    @property
+    def etag(self) -> str:
+        return self.headers["ETag"]
+
+
+def http_date(moment: dt.datetime | None = None) -> str:
+    return format_datetime(moment or dt.datetime.now(dt.UTC), usegmt=True)
+
+
+@attrs.frozen
+class Api:
+    """Sends requests to one account of a server."""
+
+    session: aiohttp.ClientSession
+    root: str  # without the account
+    account: str = DEVELOPMENT_ACCOUNT
+    key: str = DEVELOPMENT_KEY
+    location: str | None = None  # the first segment of the path, if that is not the account
+
+    async def __call__(
+        self,
+        verb: str,
+        path: str,
+        body: object = None,
+        /,
+        *,
+        query: str = "",
+        scheme: Scheme | None = Scheme.SHARED_KEY,
+        date: dt.datetime | None = None,
+        signed_path: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **more: str,
+    ) -> Reply:
+        """
+        Send a request; `path` follows the account and is sent as it is, `If_Match="*"` is a header, as are `headers`.
+        """
+        sent = {name.replace("_", "-"): value for name, value in {**(headers or {}), **more}.items()}
+        data = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
+        if data is not None:
+            sent.setdefault("Content-Type", "application/json")
+        full = f"/{self.location or self.account}{path}"
+        if scheme is not None:
+            sent["x-ms-date"] = http_date(date)
+            comp = next((part[5:] for part in query.split("&") if part.startswith("comp=")), None)
+            parts = SignedParts(
+                verb=verb,
+                account=self.account,
+                path=signed_path or full,
+                date=sent["x-ms-date"],
+                content_type=sent.get("Content-Type", ""),
+                comp=comp,
+            )
+            sent["Authorization"] = authorization(parts, decode_key(self.key), scheme)
+        url = URL(self.root + full + (f"?{query}" if query else ""), encoded=True)
+        skip = {"Content-Type", "Accept", "Accept-Encoding", "User-Agent"} - sent.keys()
+        stream = None if data is None else io.BytesIO(data)
+        if data is not None:
+            sent["Content-Length"] = str(len(data))
+        async with self.session.request(verb, url, data=stream, headers=sent, skip_auto_headers=skip) as response:
+            return Reply(response.status, response.headers, await response.read())
+
+
+def root_of(server: Server) -> str:
+    """The URL of a server, without an account."""
+    return server.url.rpartition("/")[0]

@@ -1,0 +1,438 @@
+"""
+Who may do what: Shared Key, tokens of accounts and tables, stored policies, the secondary location.
+"""
+
+import base64
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import attrs
+import pytest
+
+from tableorm.protocol.sas import Access, AccountSas, TableSas, sign_sas
+from tableorm.protocol.shared_key import Scheme, decode_key
+from tableorm_local.server import DEVELOPMENT_KEY, Account, serve
+from tests.server.client import Api, Reply, root_of
+
+KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
+ONE = "/Tab(PartitionKey='p',RowKey='r')"
+
+
+@pytest.mark.parametrize("scheme", Scheme)
+async def test_both_schemes(api: Api, scheme: Scheme) -> None:
+    """SharedKey and SharedKeyLite both sign, whatever the path and the query hold."""
+    row = {"PartitionKey": "a b'c", "RowKey": "ä+%"}
+    assert (await api("POST", "/Tab", row, scheme=scheme)).status == 201
+
+    path = "/Tab(PartitionKey='a%20b%27%27c',RowKey='%C3%A4+%25')"
+    assert (await api("GET", path, scheme=scheme, query="$select=RowKey")).status == 200
+    assert (await api("GET", "/Tab", scheme=scheme, query="comp=acl")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code"),
+    [
+        ({"key": KEYS[0]}, 403, "AuthenticationFailed"),
+        ({"account": "devstoreaccount2", "location": "devstoreaccount1"}, 403, "AuthenticationFailed"),
+        ({"location": "nobody"}, 404, "ResourceNotFound"),
+    ],
+)
+async def test_wrong_signers(api: Api, changes: dict[str, Any], status: int, code: str) -> None:
+    """Another key or account is refused."""
+    reply = await attrs.evolve(api, **changes)("GET", "/Tables")
+
+    assert (reply.status, reply.code) == (status, code)
+
+
+@pytest.mark.parametrize(("minutes", "status"), [(-16, 403), (-14, 200), (14, 200), (16, 403)])
+async def test_clock_skew(api: Api, minutes: int, status: int) -> None:
+    """A date more than 15 minutes off is refused, so that what was overheard is soon worthless."""
+    reply = await api("GET", "/Tables", date=dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes))
+
+    assert reply.status == status
+    if status == 403:
+        assert reply.code == "AuthenticationFailed"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({}, 403, "AuthenticationFailed"),
+        ({"x_ms_version": "2019-12-12"}, 401, "NoAuthenticationInformation"),
+        ({"Authorization": "SharedKey devstoreaccount1:c2ln"}, 403, "AuthenticationFailed"),
+        ({"Authorization": "SharedKey devstoreaccount1:c2ln", "x_ms_date": "yesterday"}, 403, "AuthenticationFailed"),
+        ({"Authorization": "Bearer abc"}, 400, "InvalidAuthenticationInfo"),
+        ({"Authorization": "SharedKey devstoreaccount1"}, 400, "InvalidAuthenticationInfo"),
+        ({"Authorization": "SharedKey :x"}, 400, "InvalidAuthenticationInfo"),
+    ],
+)
+async def test_missing_or_malformed_credentials(api: Api, headers: dict[str, str], status: int, code: str) -> None:
+    """What is no signature is refused as the service does; an XML operation is answered in XML."""
+    reply = await api("GET", "/Tables", scheme=None, headers=headers)
+    assert (reply.status, reply.code) == (status, code)
+
+    reply = await api("GET", "/Tab", scheme=None, query="comp=acl", headers=headers)
+    assert (reply.status, reply.code, reply.headers["Content-Type"]) == (status, code, "application/xml")
+
+
+async def test_signature_covers_the_request(api: Api) -> None:
+    """A signature of another path is no good."""
+    reply = await api("GET", "/Tab()", signed_path="/devstoreaccount1/Tables")
+
+    assert reply.code == "AuthenticationFailed"
+
+
+async def test_accounts_and_rotation(tmp_path_factory: pytest.TempPathFactory, session: aiohttp.ClientSession) -> None:
+    """Each account has its data and two keys; a key that is replaced is no good from then on."""
+    folder = tmp_path_factory.mktemp("data")
+    accounts = [Account(name="first", keys=KEYS[:2]), Account(name="second", keys=KEYS[2:])]
+    async with serve(folder, port=0, accounts=accounts) as server:
+        one, other = (Api(session, root_of(server), "first", key) for key in KEYS[:2])
+        second = Api(session, root_of(server), "second", KEYS[2])
+        assert (await one("POST", "/Tables", {"TableName": "Tab"})).status == 201
+        assert len((await other("GET", "/Tables")).rows) == 1
+        assert (await second("GET", "/Tables")).rows == []
+        assert (await attrs.evolve(second, location="first")("GET", "/Tables")).status == 403
+
+        server.replace_keys({"first": [KEYS[1]]})
+        assert (await one("GET", "/Tables")).status == 403
+        assert (await other("GET", "/Tables")).status == 200
+        with pytest.raises(ValueError, match="no account third"):
+            server.replace_keys({"third": KEYS[:1]})
+    assert {path.name for path in folder.iterdir()} >= {"first.tables", "second.tables"}
+
+
+async def test_development_key_stays_here() -> None:
+    """The published key is refused where other machines could connect, also later."""
+    with pytest.raises(ValueError, match="the development key is published"):
+        serve(None, host="0.0.0.0", port=0)
+    disguised = Account(name="mine", keys=[KEYS[0], DEVELOPMENT_KEY])
+    with pytest.raises(ValueError, match="the development key is published"):
+        serve(None, host="::", port=0, accounts=[disguised])
+    async with serve(None, host="0.0.0.0", port=0, accounts=[Account(name="mine", keys=[KEYS[0]])]) as server:
+        with pytest.raises(ValueError, match="the development key is published"):
+            server.replace_keys({"mine": [DEVELOPMENT_KEY]})
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [("ab", KEYS[:1]), ("Upper", KEYS[:1]), ("a-b", KEYS[:1]), ("metrics", KEYS[:1]), ("good", []), ("good", KEYS),
+     ("good", ["not base64!"])],
+)  # fmt: skip
+def test_accounts_that_cannot_be(name: str, keys: list[str]) -> None:
+    """A bad name, no key, three, or no base64: refused without showing the key."""
+    with pytest.raises(ValueError, match=r"account") as caught:
+        Account(name=name, keys=keys)
+    assert not any(key in str(caught.value) for key in keys)
+    assert KEYS[0] not in repr(Account(name="good", keys=KEYS[:1]))
+
+
+# The secondary location
+
+
+async def test_secondary_reads_only(api: Api) -> None:
+    """The secondary location answers reads and statistics, and refuses every write."""
+    await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": "r"})
+    secondary = attrs.evolve(api, location="devstoreaccount1-secondary")
+
+    assert (await secondary("GET", ONE)).status == 200
+    stats = await secondary("GET", "/", query="restype=service&comp=stats")
+    assert b"<Status>live</Status>" in stats.body
+    for verb, path in (("POST", "/Tab"), ("PUT", ONE), ("DELETE", ONE), ("POST", "/Tables"), ("POST", "/$batch")):
+        reply = await secondary(verb, path, {})
+        assert (reply.status, reply.code) == (403, "InsufficientAccountPermissions")
+        assert "Write operations are not allowed." in reply.message
+
+
+async def test_secondary_signed_as_the_primary(api: Api) -> None:
+    """Clients that fail over after signing send the primary's signature, some a malformed path."""
+    secondary = attrs.evolve(api, location="devstoreaccount1-secondary")
+
+    assert (await secondary("GET", "/Tab()", signed_path="/devstoreaccount1/Tab()")).status == 200
+    stats = await secondary(
+        "GET", "/devstoreaccount1/", query="restype=service&comp=stats", signed_path="/devstoreaccount1/"
+    )
+    assert stats.status == 200
+
+
+# Tokens
+
+
+def moment(minutes: float) -> str:
+    return (dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def table_token(**changes: str | None) -> str:
+    given: dict[str, Any] = {"sv": "2019-02-02", "tn": "Tab", "se": moment(5), "sp": "raud"} | changes
+    return sign_sas(TableSas(**given), "devstoreaccount1", decode_key(DEVELOPMENT_KEY))
+
+
+def account_token(**changes: str | None) -> str:
+    given: dict[str, Any] = {"sv": "2019-02-02", "ss": "t", "srt": "sco", "sp": "rwdlacu", "se": moment(5)} | changes
+    return sign_sas(AccountSas(**given), "devstoreaccount1", decode_key(DEVELOPMENT_KEY))
+
+
+async def do(api: Api, access: Access, token: str, keys: tuple[str, str] = ("p", "r")) -> Reply:
+    """Do something of that sort with a token."""
+    one = f"/Tab(PartitionKey='{keys[0]}',RowKey='{keys[1]}')"
+    row = {"PartitionKey": keys[0], "RowKey": keys[1], "A": 1}
+    match access:
+        case Access.GET_PROPERTIES:
+            return await api("GET", "/", scheme=None, query=f"restype=service&comp=properties&{token}")
+        case Access.SET_PROPERTIES:
+            body = b"<StorageServiceProperties/>"
+            return await api("PUT", "/", body, scheme=None, query=f"restype=service&comp=properties&{token}")
+        case Access.GET_STATISTICS:
+            secondary = attrs.evolve(api, location="devstoreaccount1-secondary")
+            return await secondary("GET", "/", scheme=None, query=f"restype=service&comp=stats&{token}")
+        case Access.LIST_TABLES:
+            return await api("GET", "/Tables", scheme=None, query=token)
+        case Access.CREATE_TABLE:
+            return await api("POST", "/Tables", {"TableName": "Other"}, scheme=None, query=token)
+        case Access.DELETE_TABLE:
+            return await api("DELETE", "/Tables('Tab')", scheme=None, query=token)
+        case Access.GET_POLICIES:
+            return await api("GET", "/Tab", scheme=None, query=f"comp=acl&{token}")
+        case Access.SET_POLICIES:
+            return await api("PUT", "/Tab", b"", scheme=None, query=f"comp=acl&{token}")
+        case Access.QUERY:
+            return await api("GET", one, scheme=None, query=token)
+        case Access.INSERT:
+            return await api("POST", "/Tab", row | {"RowKey": keys[1] + "0"}, scheme=None, query=token)
+        case Access.UPSERT:
+            return await api("PUT", one, row, scheme=None, query=token)
+        case Access.UPDATE:
+            return await api("PATCH", one, row, scheme=None, query=token, If_Match="*")
+        case Access.DELETE:
+            return await api("DELETE", one, scheme=None, query=token, If_Match="*")
+
+
+NEEDED = {Access.QUERY: "r", Access.INSERT: "a", Access.UPSERT: "au", Access.UPDATE: "u", Access.DELETE: "d"}
+SETS = ["".join(letter for bit, letter in enumerate("raud") if number >> bit & 1) for number in range(1, 16)]
+
+
+@pytest.fixture
+async def filled(api: Api) -> Api:
+    """The table with an entity."""
+    await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": "r", "A": 0})
+    return api
+
+
+@pytest.mark.parametrize("letters", SETS)
+async def test_permissions_of_a_table_token(filled: Api, letters: str) -> None:
+    """Each operation is allowed by just the letters that it needs; a table's token allows nothing else."""
+    token = table_token(sp=letters)
+    for access in Access:
+        if access is Access.DELETE:
+            continue
+        reply = await do(filled, access, token)
+        allowed = access in NEEDED and set(NEEDED[access]) <= set(letters)
+        assert (reply.status < 300) is allowed, (access, reply.body)
+        if not allowed:
+            assert reply.status == 403
+            assert reply.code == ("AuthorizationPermissionMismatch" if access in NEEDED else "AuthorizationFailure")
+    assert ((await do(filled, Access.DELETE, token)).status < 300) is ("d" in letters)
+
+
+OPERATIONS = {
+    Access.GET_PROPERTIES: ("s", "r"),
+    Access.SET_PROPERTIES: ("s", "w"),
+    Access.GET_STATISTICS: ("s", "r"),
+    Access.LIST_TABLES: ("c", "l"),
+    Access.CREATE_TABLE: ("c", "c"),
+    Access.QUERY: ("o", "r"),
+    Access.INSERT: ("o", "a"),
+    Access.UPSERT: ("o", "au"),
+    Access.UPDATE: ("o", "u"),
+    Access.DELETE: ("o", "d"),
+    Access.DELETE_TABLE: ("c", "d"),
+}
+
+
+@pytest.mark.parametrize("access", OPERATIONS)
+async def test_permissions_of_an_account_token(filled: Api, access: Access) -> None:
+    """Each operation needs its type of resource and its letters, and no more."""
+    kind, letters = OPERATIONS[access]
+    without = "".join(letter for letter in "rwdlacu" if letter not in letters)
+    without = without.replace("w", "") if access is Access.CREATE_TABLE else without
+
+    refused = await do(filled, access, account_token(sp=without))
+    assert (refused.status, refused.code) == (403, "AuthorizationPermissionMismatch")
+    refused = await do(filled, access, account_token(srt="sco".replace(kind, "")))
+    assert (refused.status, refused.code) == (403, "AuthorizationResourceTypeMismatch")
+    assert (await do(filled, access, account_token(srt=kind, sp=letters))).status < 300
+
+
+async def test_policies_are_not_for_tokens(filled: Api) -> None:
+    """No token of an account reads or sets the policies of a table."""
+    for access in (Access.GET_POLICIES, Access.SET_POLICIES):
+        assert (await do(filled, access, account_token())).status == 403
+
+
+@pytest.mark.parametrize(
+    ("token", "code"),
+    [
+        (account_token(ss="b"), "AuthorizationServiceMismatch"),
+        (account_token(se=moment(-1)), "AuthenticationFailed"),
+        (account_token(st=moment(1)), "AuthenticationFailed"),
+        (account_token(sip="203.0.113.5"), "AuthorizationSourceIPMismatch"),
+        (account_token(spr="https"), "AuthorizationProtocolMismatch"),
+        (table_token(se=moment(-1)), "AuthenticationFailed"),
+        (table_token(st=moment(1)), "AuthenticationFailed"),
+        (table_token(sip="10.0.0.0-10.255.255.255"), "AuthorizationSourceIPMismatch"),
+        (table_token(spr="https"), "AuthorizationProtocolMismatch"),
+        (table_token(tn="Tax"), "AuthorizationFailure"),
+        (table_token().replace("sp=raud", "sp=ra"), "AuthenticationFailed"),
+        (table_token(sp="r").replace("sp=r", "sp=rd"), "AuthenticationFailed"),
+        (table_token() + "&sig=x", "InvalidQueryParameterValue"),
+        (table_token() + "&spk=q", "AuthenticationFailed"),
+        (table_token(si="none", sp=None, se=None), "AuthenticationFailed"),
+        ("sig=x", "AuthenticationFailed"),
+        ("sv=2019-02-02&tn=Tab&sp=r&sig=%ff", "InvalidQueryParameterValue"),
+    ],
+)
+async def test_tokens_that_are_refused(filled: Api, token: str, code: str) -> None:
+    """Another service, time, place, protocol or table, and whatever was tampered with."""
+    reply = await do(filled, Access.QUERY, token)
+
+    assert reply.code == code
+    assert reply.status == (400 if code.startswith("Invalid") else 403)
+
+
+@pytest.mark.parametrize("sip", ["127.0.0.1", "127.0.0.0-127.0.0.9"])
+async def test_tokens_that_are_good(filled: Api, sip: str) -> None:
+    """The right address, both protocols, any letter case of the table."""
+    token = table_token(sip=sip, spr="https,http", tn="tAB", st=moment(-1))
+
+    assert (await do(filled, Access.QUERY, token)).status == 200
+
+
+POLICY = (
+    "<SignedIdentifiers><SignedIdentifier><Id>{}</Id><AccessPolicy>{}</AccessPolicy></SignedIdentifier>"
+    "</SignedIdentifiers>"
+)
+
+
+async def test_stored_policy(filled: Api) -> None:
+    """A policy supplies what the token lacks; changing or removing it takes effect at once."""
+    policy = f"<Expiry>{moment(5)}</Expiry><Permission>r</Permission>"
+    token = table_token(si="reader", sp=None, se=None)
+
+    async def put(name: str, policy: str) -> None:
+        assert (await filled("PUT", "/Tab", POLICY.format(name, policy).encode(), query="comp=acl")).status == 204
+
+    await put("reader", policy)
+    assert (await do(filled, Access.QUERY, token)).status == 200
+    assert (await do(filled, Access.UPDATE, token)).code == "AuthorizationPermissionMismatch"
+    both = table_token(si="reader", sp="r", se=None)
+    assert (await do(filled, Access.QUERY, both)).code == "AuthenticationFailed"
+    await put("reader", f"<Expiry>{moment(-1)}</Expiry><Permission>r</Permission>")
+    assert (await do(filled, Access.QUERY, token)).code == "AuthenticationFailed"
+    await put("other", policy)
+    assert (await do(filled, Access.QUERY, token)).code == "AuthenticationFailed"
+
+
+RANGES: dict[str, dict[str, str]] = {
+    "open": {},
+    "partition": {"spk": "p", "epk": "p"},
+    "rows": {"spk": "p", "srk": "c", "epk": "p", "erk": "e"},
+    "across": {"spk": "o", "srk": "c", "epk": "q", "erk": "b"},
+    "from": {"spk": "p", "srk": "c"},
+    "until": {"epk": "p", "erk": "c"},
+    "until-partition": {"epk": "p"},
+}
+
+
+def inside(keys: tuple[str, str], bounds: Mapping[str, str]) -> bool:
+    """What the reference says, as tuples."""
+    if "spk" in bounds and keys < (bounds["spk"], bounds.get("srk", "")):
+        return False
+    return "epk" not in bounds or keys <= (bounds["epk"], bounds.get("erk", "\uffff"))
+
+
+@pytest.mark.parametrize("name", RANGES)
+async def test_ranges_of_keys(api: Api, name: str) -> None:
+    """Every operation is allowed exactly within the range, edges included; a query returns what is inside."""
+    bounds = RANGES[name]
+    places = [(partition, row) for partition in "nopqr" for row in "bcdef"]
+    for partition, row in places:
+        await api("POST", "/Tab", {"PartitionKey": partition, "RowKey": row})
+    token = table_token(**bounds)
+
+    found = await api("GET", "/Tab()", scheme=None, query=token)
+    assert [(row["PartitionKey"], row["RowKey"]) for row in found.rows] == [at for at in places if inside(at, bounds)]
+    some = await api("GET", "/Tab()", scheme=None, query=f"$filter=RowKey%20eq%20'c'%20or%20RowKey%20eq%20'f'&{token}")
+    assert {(row["PartitionKey"], row["RowKey"]) for row in some.rows} == {
+        at for at in places if inside(at, bounds) and at[1] in "cf"
+    }
+    for at in places:
+        for access in NEEDED:
+            reply = await do(api, access, token, at)
+            allowed = inside((at[0], at[1] + "0") if access is Access.INSERT else at, bounds)
+            assert (reply.status < 300) is allowed, (at, access, reply.body)
+            assert allowed or (reply.status, reply.code) == (403, "AuthorizationFailure")
+
+
+async def test_a_continuation_does_not_leave_the_range(api: Api) -> None:
+    """Whoever makes up a continuation gets no row outside of the token's range."""
+    for row in "abcd":
+        await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": row})
+    start = await api("GET", "/Tab()", query="$top=1")
+    where = f"NextPartitionKey={start.headers['x-ms-continuation-NextPartitionKey']}"
+
+    found = await api("GET", "/Tab()", scheme=None, query=f"{where}&{table_token(spk='p', srk='c')}")
+    assert [row["RowKey"] for row in found.rows] == ["c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("request_line", "allowed"),
+    [
+        ("POST /Tab", True),
+        ("PUT /Tab(PartitionKey='p',RowKey='d')", False),  # an upsert needs `u` too
+        ("DELETE /Tab(PartitionKey='p',RowKey='d')", False),
+    ],
+)
+async def test_tokens_in_transactions(api: Api, request_line: str, allowed: bool) -> None:
+    """Each part of a transaction is checked by itself against table, permission and range."""
+
+    async def run(row_key: str) -> tuple[int, bytes]:
+        body = (
+            "--a\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: application/http\r\n\r\n"
+            f"{request_line} HTTP/1.1\r\nContent-Type: application/json\r\n"
+            + ("If-Match: *\r\n" if request_line.startswith("DELETE") else "")
+            + f'\r\n{{"PartitionKey":"p","RowKey":"{row_key}"}}\r\n--b--\r\n--a--'
+        )
+        token = table_token(sp="a", spk="p", srk="c")
+        kind = "multipart/mixed; boundary=a"
+        reply = await api("POST", "/$batch", body.encode(), scheme=None, query=token, Content_Type=kind)
+        return reply.status, reply.body
+
+    status, body = await run("d")
+    assert (status, b"HTTP/1.1 201" in body) == (202, allowed)
+    assert allowed or b"403 Forbidden" in body
+    _, outside = await run("b")
+    if allowed:
+        assert b"AuthorizationFailure" in outside
+    else:
+        assert b"AuthorizationPermissionMismatch" in outside
+
+
+async def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Neither keys nor signatures are in the access log, however they are spelt."""
+    path = tmp_path_factory.mktemp("log") / "access.log"
+    token = table_token()
+    signature = token.rpartition("sig=")[2]
+    with path.open("wb") as stream:
+        async with aiohttp.ClientSession() as session, serve(None, port=0, access_log=stream) as server:
+            api = Api(session, root_of(server))
+            await api("GET", "/Tables")
+            await api("GET", "/Tab()", scheme=None, query=token)
+            await api("GET", "/Tab()", scheme=None, query=token.replace("sig=", "s%69g="))
+    text = path.read_text() + caplog.text
+
+    assert text.count("REDACTED") == 2
+    assert signature not in text
+    assert DEVELOPMENT_KEY not in text
+    assert "SharedKey " not in text

@@ -1,0 +1,397 @@
+"""
+Entities over HTTP: addresses, bodies at each level, what is sent back, conditional writes.
+"""
+
+from typing import Any
+
+import pytest
+
+from tests.server.client import FULL_METADATA, NO_METADATA, Api, Reply
+
+ONE = "/Tab(PartitionKey='p',RowKey='r')"
+STALE = "W/\"datetime'2020-01-01T00%3A00%3A00.0000000Z'\""
+
+
+def entity(row_key: str = "r", /, **properties: Any) -> dict[str, Any]:
+    return {"PartitionKey": "p", "RowKey": row_key, **properties}
+
+
+TYPES: dict[str, Any] = {
+    "Text": "ä'\"",
+    "Flag": True,
+    "Small": 3,
+    "Real": 3.0,
+    "Big": "9223372036854775807",
+    "Big@odata.type": "Edm.Int64",
+    "Nan": "NaN",
+    "Nan@odata.type": "Edm.Double",
+    "When": "2024-02-29T12:34:56.7891234Z",
+    "When@odata.type": "Edm.DateTime",
+    "Id": "c9da6455-213d-42c9-9a79-3e9149a57833",
+    "Id@odata.type": "Edm.Guid",
+    "Data": "AP8=",
+    "Data@odata.type": "Edm.Binary",
+}
+
+
+async def test_insert_returns_the_entity(api: Api) -> None:
+    """Without Prefer an insert answers 201 with the entity, its ETag and Location, and no Preference-Applied."""
+    reply = await api("POST", "/Tab", entity(**TYPES))
+
+    assert reply.status == 201
+    etag = reply.etag
+    root = f"{api.root}/devstoreaccount1"
+    assert reply.headers["Location"] == f"{root}/Tab(PartitionKey='p',RowKey='r')"
+    assert "Preference-Applied" not in reply.headers
+    assert reply.headers["Content-Type"] == "application/json;odata=minimalmetadata;streaming=true;charset=utf-8"
+    row = reply.json
+    assert row.pop("Timestamp") in etag.replace("%3A", ":")
+    assert row == {"odata.metadata": f"{root}/$metadata#Tab/@Element", "odata.etag": etag, **entity(**TYPES)}
+    assert b'"Real":3.0' in reply.body
+
+
+@pytest.mark.parametrize(("wish", "status"), [("return-content", 201), ("return-no-content", 204)])
+async def test_prefer(api: Api, wish: str, status: int) -> None:
+    """Prefer decides whether the entity is sent back, and is confirmed."""
+    reply = await api("POST", "/Tab", entity(), Prefer=wish)
+
+    assert (reply.status, reply.headers["Preference-Applied"]) == (status, wish)
+    assert bool(reply.body) is (status == 201)
+    assert (reply.headers.get("DataServiceId") == reply.headers["Location"]) is (status == 204)
+
+
+async def test_metadata_levels(api: Api) -> None:
+    """Each level says more; `$format` wins over Accept, blanks after the semicolon are legal."""
+    await api("POST", "/Tab", entity("a'b c", Big="1", **{"Big@odata.type": "Edm.Int64"}))
+    path = "/Tab(PartitionKey='p',RowKey='a''b%20c')"
+    none = await api("GET", path, Accept="application/json; odata=nometadata")
+    minimal = await api("GET", path, Accept="application/json")
+    full = await api("GET", path, query="$format=application/json;odata=fullmetadata", Accept=NO_METADATA)
+
+    assert none.json == {"PartitionKey": "p", "RowKey": "a'b c", "Timestamp": minimal.json["Timestamp"], "Big": "1"}
+    root = f"{api.root}/devstoreaccount1"
+    assert minimal.json == {
+        "odata.metadata": f"{root}/$metadata#Tab/@Element",
+        "odata.etag": minimal.etag,
+        "Big@odata.type": "Edm.Int64",
+        **none.json,
+    }
+    link = "Tab(PartitionKey='p',RowKey='a%27%27b%20c')"
+    assert full.json == {
+        "odata.type": "devstoreaccount1.Tab",
+        "odata.id": f"{root}/{link}",
+        "odata.editLink": link,
+        "Timestamp@odata.type": "Edm.DateTime",
+        **minimal.json,
+    }
+    for level, reply in (("nometadata", none), ("minimalmetadata", minimal), ("fullmetadata", full)):
+        assert reply.headers["Content-Type"] == f"application/json;odata={level};streaming=true;charset=utf-8"
+    assert (await api("GET", "/" + full.json["odata.editLink"])).json["RowKey"] == "a'b c"
+
+
+@pytest.mark.parametrize(
+    ("accept", "status", "code"),
+    [
+        ("*/*", 200, ""),
+        ("application/json", 200, ""),
+        ("text/html, application/json;odata=fullmetadata", 200, ""),
+        ("application/atom+xml", 415, "AtomFormatNotSupported"),
+        ("text/html", 415, "MediaTypeNotSupported"),
+        ("application/json;odata=verbose", 415, "MediaTypeNotSupported"),
+    ],
+)
+async def test_accept(api: Api, accept: str, status: int, code: str) -> None:
+    """What is accepted is JSON; Atom and everything else is refused with 415."""
+    reply = await api("GET", "/Tab()", Accept=accept)
+
+    assert (reply.status, reply.code if code else "") == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "annotation", "stored"),
+    [
+        ("X", "12", "Edm.Int64", ("12", "Edm.Int64")),
+        ("X", 12, "Edm.Int64", ("12", "Edm.Int64")),
+        ("X", "7", "Edm.Int32", (7, None)),
+        ("X", 5, "Edm.Double", (5.0, None)),
+        ("X", "3.14", "Edm.Double", (3.14, None)),
+        ("X", "NaN", "Edm.Double", ("NaN", "Edm.Double")),
+        ("X", "False", "Edm.Boolean", (False, None)),
+        ("X", True, "Edm.Boolean", (True, None)),
+        ("X", "text", "Edm.String", ("text", None)),
+        ("X", "2024-02-29T12:34:56Z", "Edm.DateTime", ("2024-02-29T12:34:56Z", "Edm.DateTime")),
+        ("X", "2024-02-29T12:34:56+02:00", "Edm.DateTime", ("2024-02-29T10:34:56.0000000Z", "Edm.DateTime")),
+        ("X", "2024-02-29T12:34:56", "Edm.DateTime", ("2024-02-29T12:34:56.0000000Z", "Edm.DateTime")),
+        ("X", "C9DA6455-213D-42C9-9A79-3E9149A57833", "Edm.Guid", ("c9da6455-213d-42c9-9a79-3e9149a57833", "Edm.Guid")),
+        ("X", 2**40, None, (float(2**40), None)),
+        ("X", -(2**31), None, (-(2**31), None)),
+    ],
+)
+async def test_forms_of_values(api: Api, name: str, value: object, annotation: str | None, stored: Any) -> None:
+    """Each form in which clients send a value is stored with its type, and comes back in the service's form."""
+    sent = entity(**{name: value})
+    if annotation:
+        sent |= {f"{name}@odata.type": annotation, f"{name}@odata.type@odata.type": "Edm.String"}
+    await api("POST", "/Tab", sent)
+
+    row = (await api("GET", ONE)).json
+    assert (row[name], row.get(f"{name}@odata.type")) == stored
+    assert type(row[name]) is type(stored[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", "InvalidInput"),
+        (b"[]", "InvalidInput"),
+        (b"{", "InvalidInput"),
+        (b'"x"', "InvalidInput"),
+        (b"\xff", "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":{"a":1}}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":[1]}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":NaN}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":1e999}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":"\\ud800"}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":1,"x":2}', "DuplicatePropertiesSpecified"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":"\\"","x":2}', "DuplicatePropertiesSpecified"),
+        (b'{"PartitionKey":"p"}', "PropertiesNeedValue"),
+        (b'{"RowKey":"r"}', "PropertiesNeedValue"),
+        (b'{"PartitionKey":null,"RowKey":"r"}', "PropertiesNeedValue"),
+        (b'{"PartitionKey":1,"RowKey":"r"}', "InvalidInput"),
+        (b'{"PartitionKey":"p","PartitionKey@odata.type":"Edm.Guid","RowKey":"r"}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"a/b"}', "OutOfRangeInput"),
+        (b'{"PartitionKey":"p","RowKey":"' + b"x" * 513 + b'"}', "OutOfRangeInput"),
+        (b'{"a":1' + b"".join(b',"a%d":1' % n for n in range(1000)) + b"}", "TooManyProperties"),
+        (b'{"PartitionKey":"p","RowKey":"r","1":1}', "PropertyNameInvalid"),
+        (b'{"PartitionKey":"p","RowKey":"r","' + b"x" * 256 + b'":1}', "PropertyNameTooLong"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":"' + b"x" * 32769 + b'"}', "PropertyValueTooLarge"),
+        (b'{"PartitionKey":"p","RowKey":"r","x@odata.type":"Edm.Int64"}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":"1","x@odata.type":"Edm.What"}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":"1.5","x@odata.type":"Edm.Int64"}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":"9223372036854775808","x@odata.type":"Edm.Int64"}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":"1500-01-01T00:00:00Z","x@odata.type":"Edm.DateTime"}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":"=","x@odata.type":"Edm.Binary"}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","x":"x","x@odata.type":"Edm.Guid"}', "InvalidInput"),
+    ],
+)
+async def test_bodies_that_are_refused(api: Api, body: bytes, code: str) -> None:
+    """A body that is no entity is refused with 400 and the service's code; nothing is written."""
+    reply = await api("POST", "/Tab", body)
+
+    assert (reply.status, reply.code) == (400, code)
+    assert (await api("GET", "/Tab()")).rows == []
+
+
+async def test_nulls_and_echoed_members(api: Api) -> None:
+    """Null properties and members that clients echo are not stored; the URL's keys win in an update."""
+    echoed = {
+        "odata.etag": "x",
+        "odata.metadata": "x",
+        "odata.type": "x",
+        "odata.id": "x",
+        "odata.editLink": "x",
+        "Timestamp": "2000-01-01T00:00:00Z",
+        "Timestamp@odata.type": "Edm.DateTime",
+    }
+    await api("POST", "/Tab", entity(A=1, B=None, **echoed))
+    await api("PATCH", ONE, {"A": None, "C": 2, "RowKey": "other"}, If_Match="*")
+
+    row = (await api("GET", ONE, Accept=NO_METADATA)).json
+    del row["Timestamp"]
+    assert row == entity(A=1, C=2)
+
+
+KEYS = ["O'Neil", "a b", "a+b", "a%b", "a,b)", "x',RowKey='y", "", "ä€😀", "=", "(", "a&b;c", "%41", "$batch"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+async def test_keys_in_paths(api: Api, key: str) -> None:
+    """Any key that is legal is found under its escaped URL; `+` in a path is a plus sign."""
+    inserted = await api("POST", "/Tab", {"PartitionKey": key, "RowKey": key})
+    url = inserted.headers["Location"].removeprefix(f"{api.root}/devstoreaccount1")
+
+    found = await api("GET", url)
+    assert (found.json["PartitionKey"], found.json["RowKey"]) == (key, key)
+    assert (await api("DELETE", url, If_Match="*")).status == 204
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("/Tab(PartitionKey='p',%20RowKey='a+b')", "a+b"),
+        ("/Tab(RowKey='a+b',PartitionKey='p')", "a+b"),
+        ("/Tab(PartitionKey=%27p%27%2CRowKey=%27O%27%27Neil%27)", "O'Neil"),
+        ("/tab(PartitionKey='p',RowKey='O''Neil')", "O'Neil"),
+    ],
+)
+async def test_spellings_of_paths(api: Api, path: str, key: str) -> None:
+    """Clients escape more or less, order the keys as they like, and may put a space after the comma."""
+    await api("POST", "/Tab()", entity(key))
+
+    assert (await api("GET", path)).json["RowKey"] == key
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/Tab(PartitionKey='p',RowKey='a%2Fb')", 400, "InvalidInput"),
+        ("/Tab(PartitionKey='p',RowKey='a%09b')", 400, "InvalidInput"),
+        (f"/Tab(PartitionKey='p',RowKey='{'x' * 513}')", 400, "OutOfRangeInput"),
+        ("/Tab(PartitionKey='p')", 400, "InvalidInput"),
+        ("/Tab(PartitionKey='p',RowKey='r", 400, "InvalidInput"),
+        ("/Tab('p','r')", 400, "InvalidInput"),
+        ("/Tab(PartitionKey='p',RowKey='%ff')", 400, "InvalidUri"),
+        ("/No(PartitionKey='p',RowKey='r')", 400, "OutOfRangeInput"),
+        ("/No-1(PartitionKey='p',RowKey='r')", 400, "InvalidResourceName"),
+        ("/None(PartitionKey='p',RowKey='r')", 404, "TableNotFound"),
+        ("/Tab(PartitionKey='p',RowKey='r')", 404, "ResourceNotFound"),
+        ("/Tab/Column", 400, "InvalidInput"),
+        ("/None/Column", 404, "TableNotFound"),
+    ],
+)
+async def test_paths_that_lead_nowhere(api: Api, path: str, status: int, code: str) -> None:
+    """What is wrong with a path is said with the service's code."""
+    reply = await api("GET", path)
+
+    assert (reply.status, reply.code) == (status, code)
+
+
+async def state(api: Api) -> dict[str, Any] | None:
+    """The properties of the entity, None if it is not there."""
+    reply = await api("GET", ONE, Accept=NO_METADATA)
+    if reply.status == 404:
+        return None
+    return {name: value for name, value in reply.json.items() if name in "AB"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "exists", "tag", "status", "code", "after"),
+    [
+        ("POST", True, None, 409, "EntityAlreadyExists", {"A": 1}),
+        ("POST", True, "*", 409, "EntityAlreadyExists", {"A": 1}),
+        ("POST", True, "current", 409, "EntityAlreadyExists", {"A": 1}),
+        ("POST", True, STALE, 409, "EntityAlreadyExists", {"A": 1}),
+        ("POST", False, None, 201, "", {"B": 2}),
+        ("POST", False, "*", 201, "", {"B": 2}),
+        ("PUT", True, None, 204, "", {"B": 2}),
+        ("PUT", True, "*", 204, "", {"B": 2}),
+        ("PUT", True, "current", 204, "", {"B": 2}),
+        ("PUT", True, STALE, 412, "UpdateConditionNotSatisfied", {"A": 1}),
+        ("PUT", False, None, 204, "", {"B": 2}),
+        ("PUT", False, "*", 404, "ResourceNotFound", None),
+        ("PUT", False, STALE, 404, "ResourceNotFound", None),
+        *(
+            (verb, *case)
+            for verb in ("PATCH", "MERGE", "X-MERGE")
+            for case in (
+                (True, None, 204, "", {"A": 1, "B": 2}),
+                (True, "*", 204, "", {"A": 1, "B": 2}),
+                (True, "current", 204, "", {"A": 1, "B": 2}),
+                (True, STALE, 412, "UpdateConditionNotSatisfied", {"A": 1}),
+                (False, None, 204, "", {"B": 2}),
+                (False, "*", 404, "ResourceNotFound", None),
+                (False, STALE, 404, "ResourceNotFound", None),
+            )
+        ),
+        ("DELETE", True, None, 400, "MissingRequiredHeader", {"A": 1}),
+        ("DELETE", True, "*", 204, "", None),
+        ("DELETE", True, "current", 204, "", None),
+        ("DELETE", True, STALE, 412, "UpdateConditionNotSatisfied", {"A": 1}),
+        ("DELETE", False, None, 400, "MissingRequiredHeader", None),
+        ("DELETE", False, "*", 404, "ResourceNotFound", None),
+        ("DELETE", False, STALE, 404, "ResourceNotFound", None),
+    ],
+)
+async def test_conditional_writes(
+    api: Api, verb: str, exists: bool, tag: str | None, status: int, code: str, after: dict[str, Any] | None
+) -> None:
+    """Every verb, on an entity that is there or not, with every sort of If-Match, does what the service does."""
+    current = (await api("POST", "/Tab", entity(A=1))).etag if exists else STALE
+    headers = {} if tag is None else {"If_Match": current if tag == "current" else tag}
+    path, body = ("/Tab" if verb == "POST" else ONE), None if verb == "DELETE" else entity(B=2)
+    if verb == "X-MERGE":
+        verb, headers = "POST", headers | {"X_HTTP_Method": "MERGE"}
+
+    reply = await api(verb, path, body, headers=headers)
+
+    assert reply.status == status
+    assert (reply.code if code else "") == code
+    assert await state(api) == after
+    if status == 204:
+        assert ("ETag" in reply.headers) is (verb != "DELETE")
+        assert reply.body == b""
+        if verb != "DELETE":
+            assert reply.etag == (await api("GET", ONE)).etag != current
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"If_Match": "x"},
+        {"If_Match": ""},
+        {"If_Match": f"{STALE},{STALE}"},
+        {"If_None_Match": "*"},
+        {"If_Match": "*", "If_None_Match": "*"},
+    ],
+)
+@pytest.mark.parametrize("verb", ["PUT", "PATCH", "DELETE"])
+async def test_conditions_that_are_none(api: Api, verb: str, headers: dict[str, str]) -> None:
+    """A malformed If-Match, several tags, or If-None-Match are refused."""
+    reply = await api(verb, ONE, None if verb == "DELETE" else {}, headers=headers)
+
+    assert (reply.status, reply.code) == (400, "InvalidInput")
+
+
+@pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+async def test_missing_table_comes_first(api: Api, verb: str) -> None:
+    """That there is no table is told before what is wrong with the body or the condition."""
+    path = "/None" if verb in ("GET", "POST") else "/None(PartitionKey='p',RowKey='r')"
+
+    reply = await api(verb, path, b"{" if verb in ("POST", "PUT", "PATCH") else None)
+
+    assert (reply.status, reply.code) == (404, "TableNotFound")
+    assert "The table specified does not exist." in reply.message
+
+
+async def test_too_many_properties(api: Api) -> None:
+    """A merge whose result would have too many properties is refused, and changes nothing."""
+    await api("POST", "/Tab", entity(**{f"A{n}": n for n in range(252)}))
+
+    reply = await api("PATCH", ONE, {"B": 1}, If_Match="*")
+    assert (reply.status, reply.code) == (400, "TooManyProperties")
+
+
+async def test_method_header(api: Api) -> None:
+    """X-HTTP-Method is MERGE, on POST, once."""
+
+    async def refused(verb: str, method: str) -> str:
+        reply = await api(verb, ONE, {}, X_HTTP_Method=method)
+        assert reply.status == 400
+        return reply.code
+
+    assert await refused("POST", "PUT") == "XMethodIncorrectValue"
+    assert await refused("PUT", "MERGE") == "XMethodNotUsingPost"
+
+
+async def test_content_types(api: Api) -> None:
+    """A body that says it is something else than JSON is refused with 415."""
+
+    async def insert(kind: str) -> Reply:
+        return await api("POST", "/Tab", b'{"PartitionKey":"p","RowKey":"r"}', Content_Type=kind)
+
+    assert (await insert("application/atom+xml")).code == "AtomFormatNotSupported"
+    assert (await insert("text/plain")).code == "MediaTypeNotSupported"
+    assert (await insert("application/json;odata=nometadata;charset=utf-8")).status == 201
+
+
+async def test_select_of_one(api: Api) -> None:
+    """`$select` gives exactly the named properties with their types, null for an absent one, and the ETag."""
+    await api("POST", "/Tab", entity(A=1, Big="1", **{"Big@odata.type": "Edm.Int64"}))
+
+    row = (await api("GET", ONE, query="$select=Big,%20None")).json
+    assert row.pop("odata.etag").startswith("W/")
+    assert row.pop("odata.metadata")
+    assert row == {"Big": "1", "Big@odata.type": "Edm.Int64", "None": None}
+    full = (await api("GET", ONE, query="$select=A", Accept=FULL_METADATA)).json
+    assert full["odata.editLink"] == "Tab(PartitionKey='p',RowKey='r')"
+    assert {name for name in full if not name.startswith("odata.")} == {"A"}

@@ -1,0 +1,479 @@
+"""
+HTTP itself: headers of every answer, HEAD, Expect, compression, what is too large, too slow, too many or no HTTP.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+import gzip
+import json
+import logging
+import uuid
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tableorm.protocol.edm import Edm
+from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, serve
+from tests.server.client import Api, http_date, root_of
+
+ROW = {"PartitionKey": "p", "RowKey": "r", "A": 1}
+
+
+def head(verb: str, path: str, *headers: str, kind: str = "application/json") -> bytes:
+    """A signed request up to its body, as bytes."""
+    date, full = http_date(), f"/{DEVELOPMENT_ACCOUNT}{path}"
+    bare = full.partition("?")[0]
+    parts = SignedParts(verb=verb, account=DEVELOPMENT_ACCOUNT, path=bare, date=date, content_type=kind)
+    signed = authorization(parts, decode_key(DEVELOPMENT_KEY))
+    lines = [f"{verb} {full} HTTP/1.1", "Host: localhost", f"x-ms-date: {date}", f"Authorization: {signed}"]
+    return "\r\n".join([*lines, f"Content-Type: {kind}", *headers, "", ""]).encode()
+
+
+class Wire:
+    """A bare connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def connect(cls, server: Server) -> "Wire":
+        return cls(*await asyncio.open_connection("127.0.0.1", server.port))
+
+    async def status(self) -> int:
+        """The status of the next answer, whose head is read."""
+        text = await self.reader.readuntil(b"\r\n\r\n")
+        return int(text.split()[1])
+
+    async def everything(self) -> bytes:
+        """All that comes until the server closes."""
+        try:
+            return await self.reader.read()
+        except ConnectionResetError:
+            return b""
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+async def test_headers_of_every_answer(api: Api) -> None:
+    """Every answer has the service's headers, echoes the client's id and the version that was asked for."""
+    reply = await api("GET", "/Tables")
+    for path in ("/Tab()", "/None"):
+        reply = await api("GET", path, x_ms_client_request_id="mine", x_ms_version="2020-12-06")
+        assert str(uuid.UUID(reply.headers["x-ms-request-id"])) == reply.headers["x-ms-request-id"]
+        assert reply.headers["x-ms-client-request-id"] == "mine"
+        assert reply.headers["x-ms-version"] == "2020-12-06"
+        assert reply.headers["Cache-Control"] == "no-cache"
+        assert reply.headers["X-Content-Type-Options"] == "nosniff"
+        assert reply.headers["Server"].startswith("tableorm/")
+        assert reply.headers["Date"].endswith("GMT")
+    error = reply.json["odata.error"]
+    assert error["message"]["lang"] == "en-US"
+    assert f"\nRequestId:{reply.headers['x-ms-request-id']}\nTime:20" in error["message"]["value"]
+    assert reply.headers["Content-Type"] == "application/json;odata=minimalmetadata;streaming=true;charset=utf-8"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"x_ms_version": "2013-08-15"}, 200),
+        ({"x_ms_version": "2025-01-05"}, 200),
+        ({"x_ms_version": "2011-08-18"}, 400),
+        ({"x_ms_version": "2019-13-45"}, 400),
+        ({"x_ms_version": "latest"}, 400),
+        ({"x_ms_client_request_id": "x" * 1024}, 200),
+        ({"x_ms_client_request_id": "x" * 1025}, 400),
+        ({"x_ms_client_request_id": "a b"}, 400),
+        ({"DataServiceVersion": "3.0;NetFx", "MaxDataServiceVersion": "3.0;"}, 200),
+    ],
+)
+async def test_versions_and_ids(api: Api, headers: dict[str, str], status: int) -> None:
+    """A version that there is not, and an id that cannot be echoed, are refused."""
+    reply = await api("GET", "/Tab()", headers=headers)
+
+    assert reply.status == status
+    assert status == 200 or reply.code == "InvalidHeaderValue"
+
+
+async def test_head(api: Api) -> None:
+    """HEAD answers as GET does, without the body."""
+    await api("POST", "/Tab", ROW)
+    path = "/Tab(PartitionKey='p',RowKey='r')"
+    full, bare = await api("GET", path), await api("HEAD", path)
+
+    assert (bare.status, bare.body, bare.etag) == (200, b"", full.etag)
+    assert bare.headers["Content-Length"] == str(len(full.body))
+    assert (await api("HEAD", "/None")).status == 404
+
+
+async def test_expect(server: Server, api: Api) -> None:
+    """100-continue comes once the request is allowed, and not before."""
+    body = json.dumps(ROW).encode()
+    wire = await Wire.connect(server)
+    wire.writer.write(head("POST", "/Tab", "Expect: 100-continue", f"Content-Length: {len(body)}"))
+    assert await wire.status() == 100
+    wire.writer.write(body)
+    assert await wire.status() == 201
+    await wire.close()
+
+    wire = await Wire.connect(server)
+    wire.writer.write(head("POST", "/None", "Expect: 100-continue", "Content-Length: 10"))
+    assert await wire.status() == 404
+    await wire.close()
+
+
+async def test_gzip_of_requests(api: Api) -> None:
+    """A compressed body is read, one that is not what it says is refused, and so is one that grows too large."""
+    packed = gzip.compress(json.dumps(ROW).encode())
+    assert (await api("POST", "/Tab", packed, Content_Encoding="gzip")).status == 201
+
+    assert (await api("POST", "/Tab", b"not gzip at all", Content_Encoding="gzip")).status == 400
+    bomb = gzip.compress(b" " * 50_000_000)
+    assert (await api("POST", "/Tab", bomb, Content_Encoding="gzip")).status == 413
+
+
+async def test_gzip_of_answers(session: aiohttp.ClientSession) -> None:
+    """A large answer is compressed for those who accept that; for this machine only if the server is told to."""
+    async with serve(None, port=0) as plain, serve(None, port=0, compress_for_all=True) as packing:
+        for server, packed in ((plain, False), (packing, True)):
+            api = Api(session, root_of(server))
+            await api("POST", "/Tables", {"TableName": "Tab"})
+            await api("POST", "/Tab", ROW | {f"B{n}": "x" * 30_000 for n in range(4)})
+            for accept in ("gzip", "identity"):
+                reply = await api("GET", "/Tab()", Accept_Encoding=accept)
+                assert len(reply.rows) == 1
+                assert (reply.headers.get("Content-Encoding") == "gzip") is (packed and accept == "gzip")
+
+
+async def test_chunked_body(server: Server, api: Api) -> None:
+    """A body may come in chunks of unknown length."""
+    body = json.dumps(ROW).encode()
+    wire = await Wire.connect(server)
+    wire.writer.write(head("POST", "/Tab", "Transfer-Encoding: chunked"))
+    for byte in body:
+        wire.writer.write(b"1\r\n" + bytes([byte]) + b"\r\n")
+    wire.writer.write(b"0\r\n\r\n")
+    assert await wire.status() == 201
+    await wire.close()
+
+
+async def test_host_style(server: Server, api: Api) -> None:
+    """The host may name the account instead of the path; links are made accordingly, with the secondary beside it."""
+    await api("POST", "/Tab", ROW)
+
+    async def ask(host: str, path: str) -> tuple[int, bytes]:
+        date = http_date()
+        parts = SignedParts(verb="GET", account=DEVELOPMENT_ACCOUNT, path=path, date=date)
+        signed = authorization(parts, decode_key(DEVELOPMENT_KEY))
+        headers = {"Host": host, "x-ms-date": date, "Authorization": signed}
+        async with api.session.get(f"{api.root}{path}", headers=headers) as response:
+            return response.status, await response.read()
+
+    host = "devstoreaccount1.table.core.localhost"
+    status, body = await ask(host, "/Tab()")
+    assert (status, json.loads(body)["odata.metadata"]) == (200, f"http://{host}/$metadata#Tab")
+    assert (await ask("devstoreaccount1-secondary.table.core.windows.net", "/Tab()"))[0] == 200
+    assert (await ask("other.table.core.localhost", "/Tab()"))[0] == 404
+    assert (await ask(host, "/healthz"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("http://localhost/devstoreaccount1/Tables", 403),
+        ("/devstoreaccount1/Tables?a=b#c", 403),
+        ("http://[/devstoreaccount1/Tables", 400),
+        ("*", 400),
+        ("//", 404),
+        ("/", 404),
+        ("/devstoreaccount1", 403),
+    ],
+)
+async def test_request_targets(server: Server, target: str, status: int) -> None:
+    """A target may be absolute; what is none is refused."""
+    wire = await Wire.connect(server)
+    wire.writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert await wire.status() == status
+    await wire.close()
+
+
+@pytest.mark.parametrize("target", [b"/devstoreaccount1/Tab\xff()", b"/devstoreaccount1/Tab()?$select=\xff"])
+async def test_raw_bytes_in_a_target(server: Server, api: Api, target: bytes) -> None:
+    """A target that is not UTF-8 is refused, also when it is signed."""
+    shown = target.decode("utf-8", "surrogateescape")
+    date, path = http_date(), shown.partition("?")[0]
+    parts = SignedParts(verb="GET", account=DEVELOPMENT_ACCOUNT, path=path, date=date)
+    signed = authorization(parts, decode_key(DEVELOPMENT_KEY))
+    lines = f" HTTP/1.1\r\nHost: localhost\r\nx-ms-date: {date}\r\nAuthorization: {signed}\r\n\r\n"
+    wire = await Wire.connect(server)
+    wire.writer.write(b"GET " + target + lines.encode())
+    assert await wire.status() == 400
+    await wire.close()
+
+
+@pytest.mark.parametrize("host", ["", "Host: \r\n", "Host: a b\r\n", "Host: \xff\r\n"])
+async def test_host_is_needed(server: Server, host: str) -> None:
+    """Without a proper Host it is not known whom the request is for."""
+    wire = await Wire.connect(server)
+    wire.writer.write(f"GET /devstoreaccount1/Tables HTTP/1.1\r\n{host}\r\n".encode("latin-1"))
+    assert await wire.status() == 400
+    await wire.close()
+
+
+async def test_too_large(server: Server, api: Api) -> None:
+    """A body over 4 MiB is 413, told before it is sent if its length is; a URL or header that is too long is 400."""
+    wire = await Wire.connect(server)
+    wire.writer.write(head("POST", "/Tab", f"Content-Length: {4 * 1024 * 1024 + 1}"))
+    assert await wire.status() == 413
+    await wire.close()
+
+    for line in (f"GET /devstoreaccount1/{'x' * 70_000} HTTP/1.1", "GET / HTTP/1.1\r\nX: " + "x" * 20_000):
+        wire = await Wire.connect(server)
+        wire.writer.write(f"{line}\r\nHost: localhost\r\n\r\n".encode())
+        assert await wire.status() == 400
+        await wire.close()
+    where = " or ".join(f"A eq {number}" for number in range(1500))
+    assert (await api("GET", "/Tab()", query="$filter=" + where.replace(" ", "%20"))).status == 200
+
+
+async def test_slow_clients(session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture) -> None:
+    """Who does not send a request, or a body, or does not take the answer, is let go; others are served meanwhile."""
+    limits = Limits(idle_seconds=0.2, body_seconds=0.2, write_seconds=0.2)
+    async with serve(None, port=0, limits=limits) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        for number in range(40):
+            await api(
+                "POST", "/Tab", {"PartitionKey": "p", "RowKey": f"{number}"} | {f"B{n}": "x" * 30_000 for n in range(8)}
+            )
+        silent, partial, bodiless, deaf = [await Wire.connect(server) for _ in range(4)]
+        partial.writer.write(b"GET /devstoreaccount1/Tab HTTP/1.1\r\nHost: ")
+        bodiless.writer.write(head("POST", "/Tab", "Content-Length: 100") + b"{")
+        asked = [await Wire.connect(server) for _ in range(1)]
+        for wire in (deaf, *asked):
+            wire.writer.write(head("GET", "/Tab()") * 3)
+        assert await bodiless.status() == 408
+        assert await silent.everything() == b""
+        assert await partial.everything() == b""
+        assert (await api("GET", "/Tables")).status == 200
+        for wire in (silent, partial, bodiless, deaf, *asked):
+            await wire.close()
+    assert caplog.records == []
+
+
+async def test_half_closed(server: Server, api: Api) -> None:
+    """A client that closes its sending side still gets what it asked for, or nothing; the server goes on."""
+    wire = await Wire.connect(server)
+    wire.writer.write(head("GET", "/Tab()"))
+    wire.writer.write_eof()
+    assert (await wire.everything())[:12] in (b"", b"HTTP/1.1 200")
+    await wire.close()
+
+    wire = await Wire.connect(server)
+    wire.writer.write(head("POST", "/Tab", "Content-Length: 100") + b"{")
+    await wire.close()
+    assert (await api("GET", "/Tab()")).rows == []
+
+
+async def test_too_many_connections(session: aiohttp.ClientSession) -> None:
+    """One connection too many is told that the server is busy; when one ends there is room again."""
+    async with serve(None, port=0, limits=Limits(connections=3)) as server:
+        wires = [await Wire.connect(server) for _ in range(3)]
+        for wire in wires:
+            wire.writer.write(head("GET", "/Tables"))
+            assert await wire.status() == 200
+        extra = await Wire.connect(server)
+        answer = await extra.everything()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"Retry-After: 1\r\n" in answer
+        await extra.close()
+        for wire in wires:
+            wire.writer.write(head("GET", "/Tables"))
+            await wire.reader.readuntil(b"}")
+            await wire.close()
+        async with asyncio.timeout(30):
+            reply = await Api(session, root_of(server))("GET", "/Tables")
+            while reply.status != 200:
+                reply = await Api(session, root_of(server))("GET", "/Tables")
+
+
+async def test_too_many_requests() -> None:
+    """More requests than may wait are told to come back, with Retry-After; those that wait are done."""
+    async with serve(None, port=0, limits=Limits(requests=2)) as server, aiohttp.ClientSession() as session:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        waiting = [await Wire.connect(server) for _ in range(2)]
+        for wire in waiting:
+            wire.writer.write(head("POST", "/Tab", "Content-Length: 10", "Expect: 100-continue"))
+            assert await wire.status() == 100
+        refused = await api("GET", "/Tables")
+        assert (refused.status, refused.code, refused.headers["Retry-After"]) == (503, "ServerBusy", "1")
+        for wire in waiting:
+            wire.writer.write(b"{}        ")
+            assert await wire.status() == 400
+            await wire.close()
+        assert (await api("GET", "/Tables")).status == 200
+
+
+async def test_memory_is_bounded() -> None:
+    """Bodies and answers that together would be too much are refused with 503, not held."""
+    async with serve(None, port=0, limits=Limits(buffered_bytes=10_000)) as server, aiohttp.ClientSession() as session:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        assert (await api("POST", "/Tab", ROW | {"B": "x" * 9000}, Prefer="return-no-content")).status == 204
+        assert (await api("POST", "/Tab", ROW | {"RowKey": "s", "B": "x" * 11_000})).code == "ServerBusy"
+        assert (
+            await api("POST", "/Tab", ROW | {"RowKey": "s", "B": "x" * 5000}, Prefer="return-no-content")
+        ).status == 204
+        assert (await api("GET", "/Tab()")).code == "ServerBusy"
+        assert (await api("GET", "/Tab()", query="$top=1")).status == 200
+
+
+async def test_thousand_connections(api: Api, server: Server) -> None:
+    """A thousand connections at once, each with a request, are all answered."""
+    wires = [await Wire.connect(server) for _ in range(1000)]
+    for number, wire in enumerate(wires):
+        body = json.dumps(ROW | {"RowKey": f"{number:04}"}).encode()
+        wire.writer.write(head("POST", "/Tab", f"Content-Length: {len(body)}", "Prefer: return-no-content") + body)
+
+    assert {await wire.status() for wire in wires} == {204}
+    assert len((await api("GET", "/Tab()")).rows) == 1000
+    for wire in wires:
+        await wire.close()
+
+
+async def test_pages_of_the_server(api: Api, server: Server) -> None:
+    """`/healthz` and `/metrics` need no signature; the counts are of what was asked."""
+    for _ in range(3):
+        await api("GET", "/Tab()")
+    async with api.session.get(f"{api.root}/healthz") as health, api.session.get(f"{api.root}/metrics") as metrics:
+        assert (health.status, await health.text()) == (200, "ok\n")
+        text = await metrics.text()
+    assert 'tableorm_requests_total{operation="QueryEntities",status="200"} 3' in text
+    assert 'tableorm_request_seconds_count{operation="QueryEntities"} 3' in text
+    assert "tableorm_requests_at_work 0" in text
+    assert "tableorm_buffered_bytes 0" in text
+
+
+async def test_access_log(tmp_path: Any) -> None:
+    """A line of JSON for each request says who asked for what, and what came of it."""
+    path = tmp_path / "access.log"
+    with path.open("wb") as stream:
+        async with serve(None, port=0, access_log=stream) as server, aiohttp.ClientSession() as session:
+            api = Api(session, root_of(server))
+            await api("POST", "/Tables", {"TableName": "Tab"}, x_ms_client_request_id="mine", User_Agent="me")
+            await api("GET", "/None")
+    first, second = (json.loads(line) for line in path.read_text().splitlines())
+
+    assert dt.datetime.fromisoformat(first["time"]).tzinfo is dt.UTC
+    assert {name: first[name] for name in ("client", "verb", "url", "operation", "status", "client_id", "agent")} == {
+        "client": "127.0.0.1",
+        "verb": "POST",
+        "url": "/devstoreaccount1/Tables",
+        "operation": "CreateTable",
+        "status": 201,
+        "client_id": "mine",
+        "agent": "me",
+    }
+    assert first["received"] == 19
+    assert (second["status"], second["code"]) == (404, "TableNotFound")
+
+
+BYTES = st.binary(max_size=200)
+PIECES = st.sampled_from(
+    [
+        *(
+            piece.encode()
+            for piece in ["GET ", "POST ", "/devstoreaccount1", "/Tab", "(PartitionKey='", "',RowKey='", "')"]
+        ),
+        *(piece.encode() for piece in ["?", "&", "%2", "%ff"]),
+        *(piece.encode() for piece in ["$filter=", "sig=", "sv=2019-02-02", "5", "-1"]),
+        b" HTTP/1.1\r\n",
+        b"\r\n",
+        b"\r\n\r\n",
+        b"Host: localhost\r\n",
+        b"Content-Length: ",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Expect: 100-continue\r\n",
+        b"Connection: upgrade\r\n",
+        b"Upgrade: websocket\r\n",
+        b"Authorization: SharedKey a:b\r\n",
+        b"x-ms-date: \r\n",
+        b"Origin: \xff\r\n",
+        b"\0",
+        b"\xff",
+    ]
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(PIECES | BYTES, max_size=12).map(b"".join))
+async def test_any_bytes(server: Server, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
+    """Whatever arrives, the server answers in the range of 100 to 499 or closes; it notes no error."""
+    wire = await Wire.connect(server)
+    wire.writer.write(data)
+    wire.writer.write_eof()
+    async with asyncio.timeout(20):
+        answer = await wire.everything()
+    await wire.close()
+
+    assert answer == b"" or answer.startswith(
+        (b"HTTP/1.1 4", b"HTTP/1.0 4", b"HTTP/1.1 1", b"HTTP/1.1 2", b"HTTP/1.1 501")
+    )
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        b"--",
+        b"\n",
+        b"\r\n",
+        b"--a\r\n",
+        b"--a--\r\n",
+        b"--b\r\n",
+        b"--b--\r\n",
+        b"Content-Type: multipart/mixed; boundary=b\r\n",
+        b"Content-Type: application/http\r\n",
+        b"Content-ID: 1\r\n",
+        b"If-Match: *\r\n",
+        b"POST /Tab HTTP/1.1\r\n",
+        b"PUT /Tab(PartitionKey='p',RowKey='r') HTTP/1.1\r\n",
+        b"GET /Tab() HTTP/1.1\r\n",
+        b'{"PartitionKey":"p","RowKey":"r"}',
+    ]
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(FRAGMENTS | BYTES, max_size=20).map(b"".join))
+async def test_any_transaction(api: Api, caplog: pytest.LogCaptureFixture, body: bytes) -> None:
+    """Whatever stands in a transaction, it is refused or done."""
+    reply = await api("POST", "/$batch", body, Content_Type="multipart/mixed; boundary=a")
+
+    assert reply.status in (202, 400)
+    assert b"HTTP/1.1 5" not in reply.body
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20), st.lists, max_leaves=3
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(VALUES, st.sampled_from([*Edm, "x"]), st.text(max_size=10))
+async def test_any_property(api: Api, value: object, kind: str, name: str) -> None:
+    """Whatever a property is, it is refused or stored, and then comes back."""
+    body = json.dumps({"PartitionKey": "p", "RowKey": "r", name: value, f"{name}@odata.type": kind}).encode()
+    reply = await api("PUT", "/Tab(PartitionKey='p',RowKey='r')", body)
+
+    assert reply.status in (204, 400)
+    if reply.status == 204:
+        assert (await api("GET", "/Tab(PartitionKey='p',RowKey='r')")).status == 200

@@ -1,0 +1,292 @@
+"""
+`tableorm serve` as a program: what it survives, how it stops, several processes, TLS, rotation of keys.
+"""
+
+import asyncio
+import base64
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
+from tests.server.client import Api
+
+COMMAND = [sys.executable, "-m", "tableorm.cli", "serve"]
+KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no such signals")
+
+
+class Program:
+    """A running server; `url` is what it said."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.line = process.stdout.readline()
+        self.url = next((word for word in self.line.split() if word.startswith("http")), "")
+        self.root = self.url.rpartition("/")[0]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts it; what still runs at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object) -> Program:
+        command = [*COMMAND, *map(str, arguments), "--port", "0"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return Program(process)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+def said(program: Program) -> str:
+    """All that it wrote to stderr; it must have ended."""
+    return program.process.communicate()[1]
+
+
+async def write_until_it_ends(api: Api, worker: int, acknowledged: set[str], enough: asyncio.Event) -> None:
+    """Insert entities one after the other until the server is no more, noting what it acknowledged."""
+    number = 0
+    while True:
+        key = f"{worker}-{number}"
+        row = {"PartitionKey": str(worker), "RowKey": key, "Text": "x" * 500}
+        try:
+            reply = await api("POST", "/Tab", row, Prefer="return-no-content")
+        except aiohttp.ClientError:
+            return
+        if reply.status == 204:
+            acknowledged.add(key)
+        if len(acknowledged) >= 100:
+            enough.set()
+        number += 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_nothing_acknowledged_is_lost(
+    start: Start, session: aiohttp.ClientSession, tmp_path: Path, number: signal.Signals
+) -> None:
+    """However the server ends while clients write, what it acknowledged is there when it starts again."""
+    program = start("--data", tmp_path / "hr.tables")
+    api = Api(session, program.root)
+    assert (await api("POST", "/Tables", {"TableName": "Tab"})).status == 201
+    acknowledged, enough = set[str](), asyncio.Event()
+    writers = [asyncio.create_task(write_until_it_ends(api, worker, acknowledged, enough)) for worker in range(8)]
+    await enough.wait()
+    status = await asyncio.to_thread(program.stop, number)
+    await asyncio.gather(*writers)
+    assert status == (-number if number is signal.SIGKILL else 0)
+    if number is signal.SIGTERM:
+        assert said(program) == ""
+
+    api = Api(session, start("--data", tmp_path / "hr.tables").root)
+    found = set[str]()
+    for worker in range(8):
+        query = f"$select=RowKey&$filter=PartitionKey%20eq%20'{worker}'"
+        found |= {row["RowKey"] for row in (await api("GET", "/Tab()", query=query)).rows}
+    assert acknowledged <= found
+
+
+async def test_stopping_finishes_what_is_under_way(start: Start, tmp_path: Path) -> None:
+    """On SIGTERM a request whose body is still coming is done; new connections are refused."""
+    program = start("--data", tmp_path / "hr.tables")
+    port = int(program.root.rpartition(":")[2])
+    async with aiohttp.ClientSession() as session:
+        api = Api(session, program.root)
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        from tests.server.test_http import head
+
+        body = b'{"PartitionKey":"p","RowKey":"r"}'
+        writer.write(head("POST", "/Tab", f"Content-Length: {len(body)}", "Expect: 100-continue"))
+        assert b"100 Continue" in await reader.readuntil(b"\r\n\r\n")
+        program.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    (await asyncio.open_connection("127.0.0.1", port))[1].close()
+                except ConnectionError:
+                    break
+        writer.write(body)
+        assert b" 201 " in (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0]
+        writer.close()
+    assert await asyncio.to_thread(program.process.wait, 60) == 0
+    assert said(program) == ""
+
+
+async def test_several_processes(start: Start, tmp_path: Path) -> None:
+    """Processes share port and file; their metrics add up; one that dies is replaced; SIGTERM stops all."""
+    program = start("--data", tmp_path / "hr.tables", "--workers", 3)
+    assert "with 3 processes" in program.line
+    async with aiohttp.ClientSession() as session:
+        assert (await Api(session, program.root)("POST", "/Tables", {"TableName": "Tab"})).status == 201
+
+    async def insert(number: int) -> int:
+        async with aiohttp.ClientSession() as one:
+            row = {"PartitionKey": "p", "RowKey": str(number)}
+            return (await Api(one, program.root)("POST", "/Tab", row)).status
+
+    assert {await insert(number) for number in range(30)} == {201}
+    line = 'tableorm_requests_total{operation="InsertEntity",status="201"} 30'
+    async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+        while True:
+            async with session.get(f"{program.root}/metrics") as metrics:
+                if line in await metrics.text():
+                    break
+    children = await asyncio.to_thread(_children, program.process.pid)
+    assert len(children) == 3
+    os.kill(children[0], signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while True:
+            now = await asyncio.to_thread(_children, program.process.pid)
+            if len(now) == 3 and children[0] not in now:
+                break
+    assert await asyncio.to_thread(program.stop) == 0
+    assert "ended with status -9; another takes its place" in said(program)
+
+
+def _children(parent: int) -> list[int]:
+    """The processes that serve."""
+    found = list[int]()
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            text = status.read_text()
+            command = (status.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if f"PPid:\t{parent}\n" in text and b"spawn_main" in command:
+            found.append(int(status.parent.name))
+    return sorted(found)
+
+
+async def test_keys_and_their_rotation(start: Start, session: aiohttp.ClientSession, tmp_path: Path) -> None:
+    """Accounts have their keys from files, which SIGHUP has read again; a file that is wrong changes nothing."""
+    files = [tmp_path / "one.keys", tmp_path / "two.keys"]
+    files[0].write_text(f"# the first\n{KEYS[0]}\n\n{KEYS[1]}\n")
+    files[1].write_text(KEYS[2])
+    (tmp_path / "data").mkdir()
+    program = start(
+        "--data",
+        tmp_path / "data",
+        "--account",
+        "one",
+        "--key-file",
+        files[0],
+        "--account",
+        "two",
+        "--key-file",
+        files[1],
+    )
+    assert program.url.endswith("/one")
+    one, other, two = (
+        Api(session, program.root, name, key) for name, key in zip(("one", "one", "two"), KEYS, strict=True)
+    )
+    for api in (one, other, two):
+        assert (await api("GET", "/Tables")).status == 200
+    assert (await Api(session, program.root, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY)("GET", "/Tables")).status == 404
+
+    stderr = program.process.stderr
+    assert stderr is not None
+    files[0].write_text("nonsense!")
+    program.process.send_signal(signal.SIGHUP)
+    assert "nothing is changed" in await asyncio.to_thread(stderr.readline)
+    assert (await one("GET", "/Tables")).status == 200
+    files[0].write_text(KEYS[1])
+    program.process.send_signal(signal.SIGHUP)
+    assert "read again" in await asyncio.to_thread(stderr.readline)
+    assert (await one("GET", "/Tables")).status == 403
+    assert (await other("GET", "/Tables")).status == 200
+
+
+def make_certificate(folder: Path) -> None:
+    """A key and a certificate for this machine, signed with itself."""
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem -out cert.pem"
+    extension = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command.split(), *extension], cwd=folder, capture_output=True, check=True)
+
+
+async def test_tls(start: Start, tmp_path: Path) -> None:
+    """With a certificate it speaks TLS."""
+    await asyncio.to_thread(make_certificate, tmp_path)
+    program = start("--data", ":memory:", "--cert", tmp_path / "cert.pem", "--cert-key", tmp_path / "key.pem")
+    assert program.url.startswith("https://127.0.0.1:")
+
+    context = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+        reply = await Api(session, program.root)("POST", "/Tables", {"TableName": "Tab"})
+    assert (reply.status, reply.headers["Location"][:8]) == (201, "https://")
+
+
+async def test_access_log_to_a_file(start: Start, session: aiohttp.ClientSession, tmp_path: Path) -> None:
+    """`--access-log` appends to a file."""
+    program = start("--data", ":memory:", "--access-log", tmp_path / "access.log")
+    await Api(session, program.root)("GET", "/Tables")
+    assert await asyncio.to_thread(program.stop, signal.SIGINT) == 0
+
+    assert '"operation":"QueryTables","status":200' in (tmp_path / "access.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "problem"),
+    [
+        (["--data", "x.tables", "--host", "0.0.0.0"], 1, "the development key is published"),
+        (
+            ["--data", "x.tables", "--host", "192.0.2.1", "--account", "one", "--key-file", "KEYS"],
+            1,
+            "cannot listen at",
+        ),
+        (["--data", "no/such/folder/x.tables"], 1, "no/such/folder"),
+        (["--data", "KEYS"], 1, "is not a database"),
+        (["--data", "x.tables", "--account", "one"], 1, "each --account needs a --key-file"),
+        (["--data", "x.tables", "--account", "one", "--key-file", "none.keys"], 1, "none.keys"),
+        (["--data", "x.tables", "--account", "One", "--key-file", "KEYS"], 1, "lower case letters"),
+        (["--data", "x.tables", *["--account", "one", "--key-file", "KEYS"] * 2], 1, "two accounts have one name"),
+        (
+            ["--data", "x", "--account", "one", "--key-file", "KEYS", "--account", "two", "--key-file", "KEYS"],
+            1,
+            "folder",
+        ),
+        (["--data", ":memory:", "--workers", "2"], 1, "several processes cannot share a database in memory"),
+        (["--data", "no/such/x.tables", "--workers", "2"], 1, "no/such"),
+        (["--data", "x.tables", "--cert", "none.pem"], 1, "the certificate cannot be used"),
+        (["--data", "x.tables", "--port", "70000"], 2, "is not a port"),
+        (["--data", "x.tables", "--workers", "0"], 2, "is not a number of processes"),
+        ([], 2, "--data"),
+    ],
+)
+def test_what_it_refuses(tmp_path: Path, arguments: list[str], status: int, problem: str) -> None:
+    """What cannot be served is one line on stderr; no key is in it."""
+    (tmp_path / "some.keys").write_text(KEYS[0])
+    arguments = ["some.keys" if argument == "KEYS" else argument for argument in arguments]
+    done = subprocess.run(
+        [*COMMAND, "--port", "0", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, problem in done.stderr, done.stdout) == (status, True, ""), done.stderr
+    assert status == 2 or done.stderr.count("\n") == 1
+    assert KEYS[0] not in done.stderr

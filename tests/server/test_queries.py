@@ -1,0 +1,214 @@
+"""
+Queries over HTTP: filters, selection, order, paging, and which keys a filter makes the server visit.
+"""
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm.protocol.edm import Edm, utf16_key
+from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, matcher
+from tableorm.stores import Bounds
+from tableorm_local.server.narrowing import bounds_of
+from tests.server.client import NO_METADATA, Api, Reply
+
+
+async def fill(api: Api, count: int, **properties: Any) -> None:
+    for number in range(count):
+        row = {"PartitionKey": f"p{number % 3}", "RowKey": f"{number:04d}", "N": number, **properties}
+        assert (await api("POST", "/Tab", row, Prefer="return-no-content")).status == 204
+
+
+async def ask(api: Api, where: str, more: str = "") -> Reply:
+    return await api("GET", "/Tab()", query=f"$filter={quote(where)}{more}")
+
+
+async def found(api: Api, where: str) -> list[int]:
+    reply = await ask(api, where)
+    assert reply.status == 200, reply.body
+    return [row["N"] for row in reply.rows]
+
+
+@pytest.mark.parametrize(
+    ("where", "numbers"),
+    [
+        ("PartitionKey eq 'p1'", [1, 4, 7]),
+        ("PartitionKey eq 'p1' and RowKey ge '0004'", [4, 7]),
+        ("(PartitionKey eq 'p0' or PartitionKey eq 'p2') and N lt 3", [0, 2]),
+        ("'p2' eq PartitionKey", [2, 5, 8]),
+        ("PartitionKey gt 'p1'", [2, 5, 8]),
+        ("not (N ge 2)", [0, 1]),
+        ("Missing eq 1", []),
+        ("Missing ne 1", []),
+        ("not (Missing eq 1)", []),
+        ("N eq 3L", []),
+        ("Big eq 3", [0, 3, 6, 1, 4, 7, 2, 5, 8]),
+        ("Flag", [0, 3, 6, 1, 4, 7, 2, 5, 8]),
+        ("Timestamp ge datetime'2020-01-01T00:00:00Z' and N eq 5", [5]),
+        ("PartitionKey ne 'p1' and PartitionKey le 'p1'", [0, 3, 6]),
+    ],
+)
+async def test_filters(api: Api, where: str, numbers: list[int]) -> None:
+    """A filter finds what satisfies it, in the order of the keys, wherever its keys stand."""
+    await fill(api, 9, Flag=True, Big="3", **{"Big@odata.type": "Edm.Int64"})
+
+    assert await found(api, where) == numbers
+
+
+@pytest.mark.parametrize(
+    ("where", "status", "code"),
+    [
+        ("N EQ 1", 400, "InvalidInput"),
+        ("N eq 'abc", 400, "InvalidInput"),
+        ("N eq M", 400, "InvalidInput"),
+        ("N eq null", 400, "InvalidInput"),
+        ("((N eq 1)", 400, "InvalidInput"),
+        ("not (" * 100 + "N eq 1" + ")" * 100, 400, "InvalidInput"),
+        ("startswith(RowKey,'a')", 501, "NotImplemented"),
+        ("substringof('a',RowKey)", 501, "NotImplemented"),
+    ],
+)
+async def test_filters_that_are_refused(api: Api, where: str, status: int, code: str) -> None:
+    """A malformed filter is 400, a function is 501."""
+    reply = await ask(api, where)
+
+    assert (reply.status, reply.code) == (status, code)
+
+
+async def test_empty_filter(api: Api) -> None:
+    """An empty filter is none."""
+    await fill(api, 2)
+
+    assert len((await api("GET", "/Tab()", query="$filter=")).rows) == 2
+    assert len((await api("GET", "/Tab", query="$filter=%20&$select=&$top=")).rows) == 2
+
+
+async def test_plus_is_a_space_in_a_query(api: Api) -> None:
+    """Query parameters are form-encoded."""
+    await fill(api, 3)
+
+    reply = await api("GET", "/Tab()", query="$filter=N+eq+1&$select=N")
+    assert [row["N"] for row in reply.rows] == [1]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("$top=0", 400, "InvalidInput"),
+        ("$top=1001", 400, "InvalidInput"),
+        ("$top=-1", 400, "InvalidInput"),
+        ("$top=x", 400, "InvalidInput"),
+        ("$select=" + ",".join(f"A{n}" for n in range(256)), 400, "InvalidInput"),
+        ("$orderby=N", 501, "NotImplemented"),
+        ("$skip=1", 501, "NotImplemented"),
+        ("$top=1&$top=2", 400, "InvalidQueryParameterValue"),
+        ("$filter=%ff", 400, "InvalidQueryParameterValue"),
+        ("timeout=x", 400, "InvalidQueryParameterValue"),
+        ("NextPartitionKey=x", 400, "InvalidInput"),
+        ("NextPartitionKey=1!3!AAA&NextRowKey=", 400, "InvalidInput"),
+        ("comp=what", 400, "InvalidQueryParameterValue"),
+        ("timeout=30&$top=1000&sv=1&unknown=2", 400, "InvalidHeaderValue"),
+    ],
+)
+async def test_options_that_are_refused(api: Api, query: str, status: int, code: str) -> None:
+    """What the service does not have, or cannot read, is refused and not ignored."""
+    reply = await api("GET", "/Tab()", query=query)
+
+    assert (reply.status, reply.code) == (status, code)
+
+
+async def pages(api: Api, query: str) -> list[list[int]]:
+    """The numbers on each page, following the headers as clients do."""
+    pages, more = list[list[int]](), ""
+    while True:
+        reply = await api("GET", "/Tab()", query=query + more, Accept=NO_METADATA)
+        assert reply.status == 200, reply.body
+        pages.append([row["N"] for row in reply.rows])
+        partition = reply.headers.get("x-ms-continuation-NextPartitionKey")
+        if partition is None:
+            return pages
+        row = reply.headers["x-ms-continuation-NextRowKey"]
+        more = f"&NextPartitionKey={quote(partition, safe='')}&NextRowKey={quote(row, safe='')}"
+
+
+async def test_paging(api: Api) -> None:
+    """`$top` caps a page, not the result; continuation headers lead on, in order, to the end."""
+    await fill(api, 9)
+
+    assert await pages(api, "$top=4") == [[0, 3, 6, 1], [4, 7, 2, 5], [8]]
+    assert await pages(api, "$top=2&$filter=PartitionKey%20eq%20'p1'") == [[1, 4], [7]]
+    assert [number for page in await pages(api, "$top=3&$filter=N%20lt%203") for number in page] == [0, 1, 2]
+
+
+async def test_select_of_many(api: Api) -> None:
+    """`$select` gives the named properties, null for what an entity lacks; `*` gives all."""
+    await fill(api, 1)
+
+    (row,) = (await api("GET", "/Tab()", query="$select=N,Missing", Accept=NO_METADATA)).rows
+    assert row == {"N": 0, "Missing": None}
+    (row,) = (await api("GET", "/Tab()", query="$select=*", Accept=NO_METADATA)).rows
+    assert set(row) == {"PartitionKey", "RowKey", "Timestamp", "N"}
+
+
+async def test_deleting_between_pages(api: Api) -> None:
+    """A page starts at a key, not at a number: what is deleted meanwhile shifts nothing."""
+    await fill(api, 4)
+    first = await api("GET", "/Tab()", query="$top=2", Accept=NO_METADATA)
+    for row in first.rows:
+        await api("DELETE", f"/Tab(PartitionKey='{row['PartitionKey']}',RowKey='{row['RowKey']}')", If_Match="*")
+
+    token = first.headers["x-ms-continuation-NextPartitionKey"]
+    rest = await api("GET", "/Tab()", query=f"NextPartitionKey={quote(token, safe='')}", Accept=NO_METADATA)
+    assert [row["N"] for row in rest.rows] == [1, 2]
+
+
+# Bounds
+
+TEXTS = st.sampled_from(["", "a", "a\0", "ab", "b", "\ud7ff", "\ue000", "\U00010000", "z"])
+COMPARES = st.builds(
+    Compare,
+    st.sampled_from(["PartitionKey", "RowKey", "N"]),
+    st.sampled_from(Op),
+    st.builds(Constant, st.just(Edm.STRING), TEXTS) | st.just(Constant(Edm.INT32, 1)),
+)
+
+
+def combined(terms: st.SearchStrategy[Filter]) -> st.SearchStrategy[Filter]:
+    several = st.lists(terms, min_size=1, max_size=3).map(tuple)
+    return several.map(And) | several.map(Or) | terms.map(Not)
+
+
+FILTERS = st.recursive(COMPARES, combined, max_leaves=8)
+
+
+def within(key: str, bounds: Bounds) -> bool:
+    unit = utf16_key(key)
+    above = bounds.lower is None or utf16_key(bounds.lower) < unit + (b"" if bounds.lower_open else b"\0")
+    below = bounds.upper is None or unit < utf16_key(bounds.upper) + (b"" if bounds.upper_open else b"\0")
+    return above and below
+
+
+@given(FILTERS, TEXTS, TEXTS)
+def test_bounds_lose_no_row(where: Filter, partition: str, row: str) -> None:
+    """A row that satisfies a filter has its keys within the bounds taken from it."""
+    entity = {"PartitionKey": partition, "RowKey": row, "N": 1}
+
+    if matcher(where)(entity):
+        assert within(partition, bounds_of(where, "PartitionKey"))
+        assert within(row, bounds_of(where, "RowKey"))
+
+
+@given(TEXTS, TEXTS)
+def test_bounds_are_tight(low: str, high: str) -> None:
+    """Conditions on a key become its bounds exactly, so that a query visits no more."""
+    lower, upper = (
+        Compare("RowKey", Op.GE, Constant(Edm.STRING, low)),
+        Compare("RowKey", Op.LT, Constant(Edm.STRING, high)),
+    )
+
+    assert bounds_of(And((lower, upper)), "RowKey") == Bounds(low, high, upper_open=True)
+    assert bounds_of(And((lower, upper)), "PartitionKey") == Bounds()
+    assert bounds_of(Compare("RowKey", Op.EQ, Constant(Edm.STRING, low)), "RowKey").point

@@ -1,0 +1,315 @@
+"""
+Tables over HTTP, their policies, and the properties of the service.
+"""
+
+import re
+from urllib.parse import quote
+
+import pytest
+
+from tests.server.client import FULL_METADATA, NO_METADATA, Api
+
+
+async def test_create_and_list(api: Api) -> None:
+    """A table keeps the case of its name, is listed without regard to it, and is there in any."""
+    created = await api("POST", "/Tables", {"TableName": "apple"})
+    assert created.status == 201
+    root = f"{api.root}/devstoreaccount1"
+    assert created.json == {"odata.metadata": f"{root}/$metadata#Tables/@Element", "TableName": "apple"}
+    assert created.headers["Location"] == f"{root}/Tables('apple')"
+    silent = await api("POST", "/Tables", {"TableName": "Berry"}, Prefer="return-no-content")
+    assert (silent.status, silent.headers["Preference-Applied"]) == (204, "return-no-content")
+
+    names = [item["TableName"] for item in (await api("GET", "/Tables")).rows]
+    assert names == ["apple", "Berry", "Tab"]
+    assert (await api("GET", "/Tables('BERRY')")).json["TableName"] == "Berry"
+    full = (await api("GET", "/Tables()", query="$top=1", Accept=FULL_METADATA)).rows[0]
+    assert full == {
+        "odata.type": "devstoreaccount1.Tables",
+        "odata.id": f"{root}/Tables('apple')",
+        "odata.editLink": "Tables('apple')",
+        "TableName": "apple",
+    }
+
+
+async def test_pages_of_tables(api: Api) -> None:
+    """Tables come in pages too, filtered by TableName alone."""
+    for name in ("Abc", "abd", "Xyz"):
+        await api("POST", "/Tables", {"TableName": name})
+
+    first = await api("GET", "/Tables", query="$top=2", Accept=NO_METADATA)
+    token = quote(first.headers["x-ms-continuation-NextTableName"], safe="")
+    rest = await api("GET", "/Tables", query=f"$top=2&NextTableName={token}", Accept=NO_METADATA)
+    assert [row["TableName"] for row in first.rows + rest.rows] == ["Abc", "abd", "Tab", "Xyz"]
+    assert "x-ms-continuation-NextTableName" not in rest.headers
+    prefix = quote("TableName ge 'a' and TableName lt 'b'")
+    some = await api("GET", "/Tables", query=f"$filter={prefix}")
+    assert [row["TableName"] for row in some.rows] == ["abd"]
+    for where in ("Timestamp gt datetime'2020-01-01T00:00:00Z'", "not (Name eq 'x')"):
+        assert (await api("GET", "/Tables", query=f"$filter={quote(where)}")).code == "InvalidInput"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"TableName": "tab"}, 409, "TableAlreadyExists"),
+        ({"TableName": "a-b"}, 400, "InvalidResourceName"),
+        ({"TableName": "1ab"}, 400, "InvalidResourceName"),
+        ({"TableName": "Tables"}, 400, "InvalidResourceName"),
+        ({"TableName": "ab"}, 400, "OutOfRangeInput"),
+        ({"TableName": "a" * 64}, 400, "OutOfRangeInput"),
+        ({"TableName": 1}, 400, "InvalidInput"),
+        ({}, 400, "PropertiesNeedValue"),
+        (b"{", 400, "InvalidInput"),
+    ],
+)
+async def test_tables_that_are_refused(api: Api, body: object, status: int, code: str) -> None:
+    """A name that is taken, or none, is refused."""
+    reply = await api("POST", "/Tables", body)
+
+    assert (reply.status, reply.code) == (status, code)
+
+
+async def test_delete(api: Api) -> None:
+    """A deleted table is gone at once, its name is free; deleting what is not there is ResourceNotFound."""
+    assert (await api("DELETE", "/Tables('TAB')")).status == 204
+
+    assert (await api("GET", "/Tab()")).code == "TableNotFound"
+    assert (await api("DELETE", "/Tables('Tab')")).code == "ResourceNotFound"
+    assert (await api("GET", "/Tables('Tab')")).code == "ResourceNotFound"
+    assert (await api("POST", "/Tables", {"TableName": "Tab"})).status == 201
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "query", "absent", "present", "text"),
+    [
+        ("POST", "/{}/Tables", "", "TableNotFound", "PropertiesNeedValue", "The values are not specified for all"),
+        ("DELETE", "/{}/Tables('X')", "", "TableNotFound", "InvalidInput", "The number of keys specified in the URI"),
+        ("POST", "/{}/$batch", "", "TableNotFound", "MediaTypeNotSupported", "None of the provided media types"),
+        (
+            "PUT",
+            "/{}/",
+            "restype=service&comp=properties",
+            "TableNotFound",
+            "InvalidQueryParameterValue",
+            "Value for one",
+        ),
+        (
+            "GET",
+            "/{}/",
+            "restype=service&comp=properties",
+            "TableNotFound",
+            "InvalidQueryParameterValue",
+            "Value for one",
+        ),
+    ],
+)
+async def test_url_of_a_table_given_as_that_of_the_account(
+    api: Api, verb: str, path: str, query: str, absent: str, present: str, text: str
+) -> None:
+    """What clients ask for that were given a table's URL is answered as they know it."""
+    body = b"{}" if verb in ("POST", "PUT") else None
+
+    assert (await api(verb, path.format("None"), body, query=query)).code == absent
+    reply = await api(verb, path.format("Tab"), body, query=query)
+    assert reply.code == present
+    assert text in reply.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "query", "status", "code"),
+    [
+        ("PATCH", "/Tables", "", 405, "MethodNotAllowed"),
+        ("DELETE", "/Tab()", "", 405, "MethodNotAllowed"),
+        ("PUT", "/Tab()", "", 405, "MethodNotAllowed"),
+        ("GET", "/$batch", "", 405, "MethodNotAllowed"),
+        ("POST", "/Tab", "comp=acl", 405, "MethodNotAllowed"),
+        ("GET", "/", "", 400, "InvalidUri"),
+        ("GET", "/", "comp=properties", 400, "InvalidQueryParameterValue"),
+        ("GET", "/", "restype=service&comp=what", 400, "InvalidQueryParameterValue"),
+        ("GET", "/", "restype=service&comp=stats", 400, "InvalidQueryParameterValue"),
+        ("GET", "/$metadata", "", 400, "InvalidResourceName"),
+    ],
+)
+async def test_what_there_is_not(api: Api, verb: str, path: str, query: str, status: int, code: str) -> None:
+    """Verbs and parameters that a resource does not have are refused."""
+    reply = await api(verb, path, query=query)
+
+    assert (reply.status, reply.code) == (status, code)
+
+
+POLICIES = b"""<?xml version="1.0" encoding="utf-8"?><SignedIdentifiers>
+<SignedIdentifier><Id>full</Id><AccessPolicy><Start>2024-01-01</Start><Expiry>2030-01-01T00:00:00.5Z</Expiry>
+<Permission>raud</Permission></AccessPolicy></SignedIdentifier>
+<SignedIdentifier><Id>bare</Id></SignedIdentifier>
+<SignedIdentifier><Id>empty</Id><AccessPolicy><Start/><Expiry></Expiry></AccessPolicy></SignedIdentifier>
+</SignedIdentifiers>"""
+
+
+async def test_policies(api: Api) -> None:
+    """Policies come back with what they have; a PUT replaces all, none clears; a table takes them along."""
+    assert (await api("GET", "/Tab", query="comp=acl")).body.endswith(b"<SignedIdentifiers />")
+    assert (await api("PUT", "/Tab", POLICIES, query="comp=acl", Content_Type="application/xml")).status == 204
+
+    reply = await api("GET", "/tab", query="comp=acl")
+    assert (reply.status, reply.headers["Content-Type"]) == (200, "application/xml")
+    text = reply.body.decode()
+    assert re.findall("<Id>(.*?)</Id>", text) == ["full", "bare", "empty"]
+    assert "<Start>2024-01-01T00:00:00.0000000Z</Start><Expiry>2030-01-01T00:00:00.5000000Z</Expiry>" in text
+    assert (
+        "<SignedIdentifier><Id>bare</Id></SignedIdentifier><SignedIdentifier><Id>empty</Id></SignedIdentifier>" in text
+    )
+
+    await api("PUT", "/Tab", b"", query="comp=acl")
+    assert b"<Id>" not in (await api("GET", "/Tab", query="comp=acl")).body
+    await api("PUT", "/Tab", POLICIES, query="comp=acl")
+    await api("DELETE", "/Tables('Tab')")
+    await api("POST", "/Tables", {"TableName": "Tab"})
+    assert b"<Id>" not in (await api("GET", "/Tab", query="comp=acl")).body
+
+
+@pytest.mark.parametrize(
+    ("inside", "code"),
+    [
+        ("<SignedIdentifier><Id>a</Id></SignedIdentifier>" * 2, "InvalidXmlDocument"),
+        ("".join(f"<SignedIdentifier><Id>{n}</Id></SignedIdentifier>" for n in range(6)), "InvalidXmlDocument"),
+        (f"<SignedIdentifier><Id>{'a' * 65}</Id></SignedIdentifier>", "InvalidXmlDocument"),
+        ("<SignedIdentifier><Id></Id></SignedIdentifier>", "InvalidXmlDocument"),
+        ("<SignedIdentifier>", "InvalidXmlDocument"),
+        (
+            "<SignedIdentifier><Id>a</Id><AccessPolicy><Permission>rx</Permission></AccessPolicy></SignedIdentifier>",
+            "InvalidXmlNodeValue",
+        ),
+        (
+            "<SignedIdentifier><Id>a</Id><AccessPolicy><Expiry>soon</Expiry></AccessPolicy></SignedIdentifier>",
+            "InvalidXmlNodeValue",
+        ),
+        ("<a>" * 2000 + "</a>" * 2000, "InvalidXmlDocument"),
+    ],
+)
+async def test_policies_that_are_refused(api: Api, inside: str, code: str) -> None:
+    """Too many, twice the same, or malformed policies are refused, in XML; those that there are stay."""
+    await api("PUT", "/Tab", POLICIES, query="comp=acl")
+    reply = await api("PUT", "/Tab", f"<SignedIdentifiers>{inside}</SignedIdentifiers>".encode(), query="comp=acl")
+
+    assert (reply.status, reply.code, reply.headers["Content-Type"]) == (400, code, "application/xml")
+    assert b"<Id>full</Id>" in (await api("GET", "/Tab", query="comp=acl")).body
+
+
+async def test_documents_that_grow(api: Api) -> None:
+    """A document with entities is refused before any is expanded."""
+    entities = b'<!DOCTYPE a [<!ENTITY b "xx"><!ENTITY c "&b;&b;">]>'
+    bomb = b'<?xml version="1.0"?>' + entities + b"<SignedIdentifiers>&c;</SignedIdentifiers>"
+
+    assert (await api("PUT", "/Tab", bomb, query="comp=acl")).code == "InvalidXmlDocument"
+
+
+SERVICE = "restype=service&comp=properties"
+LOGGING = (
+    "<Logging><Version>1.0</Version><Delete>true</Delete><Read>false</Read><Write>true</Write>"
+    "<RetentionPolicy><Enabled>true</Enabled><Days>5</Days></RetentionPolicy></Logging>"
+)
+METRICS = (
+    "<HourMetrics><Version>1.0</Version><Enabled>true</Enabled><IncludeAPIs>true</IncludeAPIs>"
+    "<RetentionPolicy><Enabled>false</Enabled></RetentionPolicy></HourMetrics>"
+)
+RULE = (
+    "<CorsRule><AllowedOrigins>https://a.example,https://b.example</AllowedOrigins><AllowedMethods>GET,PUT</AllowedMethods>"
+    "<AllowedHeaders>x-ms-meta*,content-type</AllowedHeaders><ExposedHeaders>x-ms-*</ExposedHeaders>"
+    "<MaxAgeInSeconds>60</MaxAgeInSeconds></CorsRule>"
+)
+
+
+async def put_service(api: Api, inside: str) -> tuple[int, str]:
+    body = f"<StorageServiceProperties>{inside}</StorageServiceProperties>".encode()
+    reply = await api("PUT", "/", body, query=SERVICE, Content_Type="application/xml")
+    return reply.status, reply.code if reply.status >= 400 else ""
+
+
+async def test_properties(api: Api) -> None:
+    """Properties are off at first; each section keeps its value until it is sent, an empty Cors clears."""
+    off = (await api("GET", "/", query=SERVICE)).body.decode()
+    assert off.count("<Enabled>false</Enabled>") == 5
+    assert "IncludeAPIs" not in off
+    assert await put_service(api, LOGGING) == (202, "")
+    assert await put_service(api, METRICS + f"<Cors>{RULE}</Cors>") == (202, "")
+
+    text = (await api("GET", "/", query=SERVICE)).body.decode()
+    assert "<Delete>true</Delete><Read>false</Read><Write>true</Write>" in text
+    assert "<Days>5</Days>" in text
+    assert "<IncludeAPIs>true</IncludeAPIs>" in text
+    assert "<AllowedOrigins>https://a.example,https://b.example</AllowedOrigins>" in text
+    assert await put_service(api, "<Cors/>") == (202, "")
+    text = (await api("GET", "/", query=SERVICE)).body.decode()
+    assert "CorsRule" not in text
+    assert "<Days>5</Days>" in text
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        LOGGING.replace("<Days>5", "<Days>366"),
+        LOGGING.replace("<Days>5", "<Days>0"),
+        LOGGING.replace("1.0", "2.0"),
+        LOGGING.replace("<Delete>true", "<Delete>yes"),
+        METRICS.replace("<Enabled>true", "<Enabled>false"),
+        f"<Cors>{RULE * 6}</Cors>",
+        f"<Cors>{RULE.replace('GET,PUT', 'FLY')}</Cors>",
+        f"<Cors>{RULE.replace('<MaxAgeInSeconds>60</MaxAgeInSeconds>', '')}</Cors>",
+        f"<Cors>{RULE.replace('x-ms-*', 'x' * 257)}</Cors>",
+        f"<Cors>{RULE.replace('https://b.example', 'h' * 2100)}</Cors>",
+        "<Cors>",
+    ],
+)
+async def test_properties_that_are_refused(api: Api, inside: str) -> None:
+    """Properties out of range are refused with 400."""
+    status, code = await put_service(api, inside)
+
+    assert status == 400
+    assert code in ("InvalidXmlDocument", "InvalidXmlNodeValue")
+
+
+async def preflight(api: Api, **headers: str) -> dict[str, str]:
+    reply = await api("OPTIONS", "/Tab()", scheme=None, headers=headers)
+    names = {name: value for name, value in reply.headers.items() if name.startswith("Access-Control")}
+    return names | {"status": str(reply.status), "code": reply.headers.get("x-ms-error-code", "")}
+
+
+async def test_preflight(api: Api) -> None:
+    """Rules are obeyed: origin, method and each header must be allowed by one of them."""
+    asked = {"Origin": "https://a.example", "Access_Control_Request_Method": "PUT"}
+    assert (await preflight(api, **asked))["code"] == "CorsPreflightFailure"
+    await put_service(api, f"<Cors>{RULE}</Cors>")
+
+    allowed = await preflight(api, **asked, Access_Control_Request_Headers="X-Ms-Meta-a, Content-Type")
+    assert allowed == {
+        "status": "200",
+        "code": "",
+        "Access-Control-Allow-Origin": "https://a.example",
+        "Access-Control-Allow-Methods": "PUT",
+        "Access-Control-Allow-Headers": "X-Ms-Meta-a, Content-Type",
+        "Access-Control-Max-Age": "60",
+        "Access-Control-Allow-Credentials": "true",
+    }
+    for wrong in (
+        {"Origin": "https://A.example"},
+        {"Access_Control_Request_Method": "DELETE"},
+        {"Access_Control_Request_Headers": "if-match"},
+    ):
+        refused = await preflight(api, **(asked | wrong))
+        assert (refused["status"], refused["code"]) == ("403", "CorsPreflightFailure")
+    assert (await preflight(api, Origin="https://a.example"))["status"] == "400"
+
+
+async def test_cors_of_requests(api: Api) -> None:
+    """An answer to a page of an allowed origin may be read by it; to others it says nothing."""
+    await put_service(api, f"<Cors>{RULE}</Cors>")
+
+    allowed = await api("GET", "/Tab()", Origin="https://b.example")
+    assert allowed.headers["Access-Control-Allow-Origin"] == "https://b.example"
+    assert allowed.headers["Access-Control-Expose-Headers"] == "x-ms-*"
+    assert allowed.headers["Vary"] == "Origin"
+    failed = await api("GET", "/None", Origin="https://b.example")
+    assert failed.headers["Access-Control-Allow-Origin"] == "https://b.example"
+    other = await api("GET", "/Tab()", Origin="https://c.example")
+    assert (other.status, "Access-Control-Allow-Origin" in other.headers) == (200, False)

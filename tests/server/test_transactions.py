@@ -1,0 +1,270 @@
+"""
+Entity group transactions over HTTP: the frame, the answers, all or nothing.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.server.client import Api, Reply
+
+Part = tuple[str, str, Any, dict[str, str]]
+
+
+def part(verb: str, path: str, body: Any = None, **headers: str) -> Part:
+    return verb, path, body, {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def insert(row_key: str, partition_key: str = "p", /, **properties: Any) -> Part:
+    return part("POST", "/Tab", {"PartitionKey": partition_key, "RowKey": row_key, **properties})
+
+
+def one(row_key: str) -> str:
+    return f"/Tab(PartitionKey='p',RowKey='{row_key}')"
+
+
+def frame(api: Api, parts: list[Part], end: str = "\r\n") -> bytes:
+    """The body of a transaction, as clients write it."""
+    lines = ["--batch_a", "Content-Type: multipart/mixed; boundary=changeset_b", ""]
+    for number, (verb, path, body, headers) in enumerate(parts):
+        lines += ["--changeset_b", "Content-Type: application/http", "Content-Transfer-Encoding: binary"]
+        lines += [f"Content-ID: {number}", "", f"{verb} {api.root}/devstoreaccount1{path} HTTP/1.1"]
+        if body is not None:
+            lines.append("Content-Type: application/json")
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        lines += ["", "" if body is None else json.dumps(body)]
+    return end.join([*lines, "--changeset_b--", "--batch_a--", ""]).encode()
+
+
+async def send(api: Api, body: bytes, kind: str = "multipart/mixed; boundary=batch_a") -> Reply:
+    return await api("POST", "/$batch", body, Content_Type=kind)
+
+
+async def transact(api: Api, *parts: Part) -> list[tuple[int, dict[str, str], Any]]:
+    """Send it; status, headers and body of each answer, taken apart as strictly as clients do."""
+    reply = await send(api, frame(api, list(parts)))
+    assert reply.status == 202, reply.body
+    return answers_in(reply)
+
+
+def answers_in(reply: Reply) -> list[tuple[int, dict[str, str], Any]]:
+    outer = reply.headers["Content-Type"].partition("boundary=")[2]
+    text = reply.body.decode()
+    assert text.startswith(f"--{outer}\r\n")
+    assert text.endswith(f"--{outer}--\r\n")
+    head, _, content = text.partition("\r\n\r\n")
+    inner = head.partition("boundary=")[2]
+    found: list[tuple[int, dict[str, str], Any]] = []
+    if not inner:
+        return found
+    for piece in content.split(f"--{inner}")[1:-1]:
+        part_head, request, rest = piece.split("\r\n\r\n", 2)
+        assert "Content-Type: application/http" in part_head
+        status, *headers = request.split("\r\n")
+        assert status.startswith("HTTP/1.1 ")
+        names = dict(line.split(": ", 1) for line in headers)
+        found.append((int(status.split()[1]), names, json.loads(rest) if rest.strip() else None))
+    return found
+
+
+async def rows(api: Api) -> dict[str, Any]:
+    return {row["RowKey"]: row.get("A") for row in (await api("GET", "/Tab()")).rows}
+
+
+async def test_every_operation(api: Api) -> None:
+    """All six operations in one transaction, in order, each answered with its ETag and Content-ID."""
+    for name in "abcd":
+        await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": name, "A": 0, "B": 0})
+
+    answers = await transact(
+        api,
+        insert("new", A=1),
+        part("PUT", one("a"), {"A": 1}, If_Match="*"),
+        part("PATCH", one("b"), {"A": 1}, If_Match="*"),
+        part("POST", one("c"), {"A": 1}, If_Match="*", X_HTTP_Method="MERGE"),
+        part("DELETE", one("d"), If_Match="*"),
+        part("PUT", one("e"), {"A": 1}),
+        part("MERGE", one("f"), {"A": 1}),
+        part("POST", "/Tab", {"PartitionKey": "p", "RowKey": "g", "A": 1}, Prefer="return-no-content"),
+    )
+
+    assert [status for status, _, _ in answers] == [201, 204, 204, 204, 204, 204, 204, 204]
+    assert [headers["Content-ID"] for _, headers, _ in answers] == [str(number) for number in range(8)]
+    assert answers[0][2]["A"] == 1
+    assert answers[7][1]["Preference-Applied"] == "return-no-content"
+    assert ["ETag" in headers for _, headers, _ in answers] == [True] * 4 + [False] + [True] * 3
+    assert await rows(api) == {"a": 1, "b": 1, "c": 1, "e": 1, "f": 1, "g": 1, "new": 1}
+    assert (await api("GET", one("a"))).etag == answers[1][1]["ETag"]
+    assert "B" not in (await api("GET", one("a"))).json
+
+
+@pytest.mark.parametrize(
+    ("bad", "status", "code"),
+    [
+        (insert("there"), 409, "EntityAlreadyExists"),
+        (part("PUT", one("none"), {"A": 1}, If_Match="*"), 404, "ResourceNotFound"),
+        (part("DELETE", one("there"), If_Match="W/\"datetime'2020-01-01T00%3A00%3A00.0000000Z'\""), 412, None),
+        (part("DELETE", one("there")), 400, "MissingRequiredHeader"),
+        (insert("x", "q"), 400, "CommandsInBatchActOnDifferentPartitions"),
+        (insert("0"), 400, "InvalidDuplicateRow"),
+        (insert("x", Big="x" * 32769), 400, "PropertyValueTooLarge"),
+        (insert("x", **{"a-b": 1}), 400, "PropertyNameInvalid"),
+        (part("POST", "/Other", {"PartitionKey": "p", "RowKey": "x"}), 400, "InvalidInput"),
+        (part("GET", one("there")), 400, "InvalidInput"),
+        (part("POST", "/Tables", {"TableName": "New"}), 400, "InvalidInput"),
+        (part("POST", "/Tab", [1]), 400, "InvalidInput"),
+        (part("PATCH", "/Tab(PartitionKey='p')", {}), 400, "InvalidInput"),
+    ],
+)
+async def test_one_failure_undoes_all(api: Api, bad: Part, status: int, code: str | None) -> None:
+    """The first failure decides: one answer with its number, nothing is written."""
+    await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": "there", "A": 0})
+
+    ((found, headers, body),) = await transact(api, insert("0"), insert("1"), bad, insert("3"))
+
+    assert (found, headers["x-ms-error-code"]) == (status, code or "UpdateConditionNotSatisfied")
+    assert body["odata.error"]["code"] == headers["x-ms-error-code"]
+    assert body["odata.error"]["message"]["value"].startswith("2:")
+    assert headers["Content-ID"] == "2"
+    assert await rows(api) == {"there": 0}
+
+
+async def test_rules_come_before_operations(api: Api) -> None:
+    """Partitions and duplicates are checked before what is wrong with an operation by itself."""
+    bad = insert("0", Big="x" * 32769)
+
+    ((_, headers, _),) = await transact(api, bad, insert("1"), insert("1"))
+    assert headers["x-ms-error-code"] == "InvalidDuplicateRow"
+
+
+async def test_counts(api: Api) -> None:
+    """None is answered with no parts, 100 are done, 101 are refused."""
+    assert await transact(api) == []
+    assert len(await transact(api, *(insert(f"{n:03}") for n in range(100)))) == 100
+
+    ((status, headers, _),) = await transact(api, *(insert(f"x{n:03}") for n in range(101)))
+    assert (status, headers["x-ms-error-code"]) == (400, "InvalidInput")
+    assert len(await rows(api)) == 100
+
+
+async def test_missing_table(api: Api) -> None:
+    """A missing table is told in a part."""
+    ((status, headers, _),) = await transact(api, part("POST", "/None", {"PartitionKey": "p", "RowKey": "x"}))
+
+    assert (status, headers["x-ms-error-code"]) == (404, "TableNotFound")
+
+
+async def test_a_query_by_itself(api: Api) -> None:
+    """A transaction may be a single query, outside of a change set."""
+    await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": "r", "A": 7})
+
+    async def ask(request: str) -> Reply:
+        text = f"--batch_a\r\nContent-Type: application/http\r\n\r\n{request} HTTP/1.1\r\n\r\n\r\n--batch_a--"
+        reply = await send(api, text.encode())
+        assert reply.status == 202
+        return reply
+
+    body = (await ask(f"GET {api.root}/devstoreaccount1{one('r')}")).body
+    assert b"HTTP/1.1 200 OK\r\n" in body
+    assert b'"A":7' in body
+    assert b"HTTP/1.1 404 Not Found\r\n" in (await ask(f"GET {one('x')}")).body
+    assert b"HTTP/1.1 400 Bad Request\r\n" in (await ask("GET /Tab()")).body
+    assert b"HTTP/1.1 400 Bad Request\r\n" in (await ask(f"DELETE {one('r')}")).body
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "multipart/mixed; boundary=batch_a",
+        "multipart/mixed;boundary=batch_a",
+        'multipart/mixed; boundary="batch_a"',
+        "Multipart/Mixed; charset=utf-8; boundary=batch_a",
+        "multipart/mixed; boundary=batch_a; charset=utf-8",
+    ],
+)
+async def test_spellings_of_the_frame(api: Api, end: str, kind: str) -> None:
+    """The boundary may be quoted and stand anywhere, lines may end in LF; text like a boundary is no boundary."""
+    body = frame(api, [insert("x", A="--changeset_b--"), part("DELETE", one("y"), If_Match="*")], end)
+
+    ((status, _, _),) = answers_in(await send(api, body, kind))
+    assert status == 404
+    body = frame(api, [insert("x", A="--changeset_b--")], end)
+    ((status, _, _),) = answers_in(await send(api, body, kind))
+    assert status == 201
+
+
+async def test_hosts_and_paths_of_parts(api: Api) -> None:
+    """A part's URL may name another host, have parameters, or be a path."""
+    row = {"PartitionKey": "p", "A": 1}
+    parts = [
+        "POST https://elsewhere.example:99/devstoreaccount1/Tab?$format=application/json;odata=fullmetadata",
+        "POST /devstoreaccount1/Tab",
+        "POST /Tab",
+    ]
+    lines = ["--a", "Content-Type: multipart/mixed; boundary=b", ""]
+    for number, request in enumerate(parts):
+        lines += ["--b", "Content-Type: application/http", "", f"{request} HTTP/1.1", "Host: x", ""]
+        lines.append(json.dumps({**row, "RowKey": str(number)}))
+
+    reply = await send(api, "\r\n".join([*lines, "--b--", "--a--"]).encode(), "multipart/mixed; boundary=a")
+    answers = answers_in(reply)
+    assert [status for status, _, _ in answers] == [201, 201, 201]
+    assert "odata.editLink" in answers[0][2]
+
+
+HEAD = b"--batch_a\r\nContent-Type: multipart/mixed; boundary=changeset_b\r\n\r\n"
+PART = b"--changeset_b\r\nContent-Type: application/http\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"nothing",
+        b"--batch_a",
+        b"--batch_a\r\n",
+        HEAD,
+        HEAD + PART,
+        HEAD + PART + b"POST /Tab HTTP/1.1\r\n\r\n{}",
+        HEAD + PART + b"POST /Tab HTTP/1.1\r\n\r\n{}\r\n--changeset_b--",
+        HEAD + PART + b"POST /Tab\r\n\r\n{}\r\n--changeset_b--\r\n--batch_a--",
+        HEAD + PART + b"POST /Tab HTTP/1.1\r\nno header\r\n\r\n{}\r\n--changeset_b--\r\n--batch_a--",
+        HEAD + b"--changeset_b\r\n\r\nPOST /Tab HTTP/1.1\r\n\r\n{}\r\n--changeset_b--\r\n--batch_a--",
+        HEAD + b"--changeset_b--\r\n" + HEAD + b"--changeset_b--\r\n--batch_a--",
+        b"--batch_a\r\nContent-Type: text/plain\r\n\r\nx\r\n--batch_a--",
+        b"--batch_a\r\n" + b"A: b\r\n" * 100 + b"\r\n\r\n--batch_a--",
+        b"--batch_a\r\n" + b"A" * 70_000 + b"\r\n--batch_a--",
+    ],
+)
+async def test_frames_that_are_broken(api: Api, body: bytes) -> None:
+    """A frame that is malformed or cut short is refused outright."""
+    reply = await send(api, body)
+
+    assert (reply.status, reply.code) == (400, "InvalidInput")
+
+
+@pytest.mark.parametrize("kind", ["multipart/mixed", "application/json", "multipart/mixed; boundary=", "text/plain"])
+async def test_other_content_types(api: Api, kind: str) -> None:
+    """Without a boundary it is no transaction."""
+    reply = await send(api, frame(api, []), kind)
+
+    assert (reply.status, reply.code) == (415, "MediaTypeNotSupported")
+
+
+async def test_delimiters_in_one_line(api: Api) -> None:
+    """A megabyte of what looks like a delimiter takes no longer than any other."""
+    reply = await send(api, HEAD + b"--changeset_b" * 80_000)
+
+    assert (reply.status, reply.code) == (400, "InvalidInput")
+
+
+async def test_too_large(api: Api) -> None:
+    """More than 4 MiB are refused with 413; just as much is done."""
+    big = [insert(f"{n:03}", **{f"A{i}": "x" * 10_000 for i in range(10)}) for n in range(43)]
+
+    reply = await send(api, frame(api, big))
+    assert (reply.status, reply.code) == (413, "RequestBodyTooLarge")
+    assert await rows(api) == {}
+    assert len(await transact(api, *big[:40])) == 40
