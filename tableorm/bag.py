@@ -21,6 +21,7 @@ from .protocol.edm import (
     type_of,
 )
 from .protocol.limits import check_key, check_property_name, check_table_name
+from .reserved import WRITE_TAIL
 from .stores import Row
 
 __all__ = ["PropertyBag"]
@@ -150,6 +151,8 @@ class PropertyBag(MutableMapping[str, Any]):
             self._row.pop(name, None)
             if row is not None and name in row:
                 self._row[name] = row[name]
+        if row is not None and WRITE_TAIL in row:  # tokens are the write's own, never the user's
+            self._row[WRITE_TAIL] = row[WRITE_TAIL]
         self._before, self._partial = row, partial or (self._selected and row is not None)
 
     def read_as(self, row: Row) -> None:

@@ -8,17 +8,17 @@ Never are two transactions of one partition under way, so operations of one row 
 
 import asyncio
 import heapq
+import inspect
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import attrs
-import msgspec
 
 from .bag import PropertyBag
 from .entity import Entity
-from .errors import ModelError, NotLoaded, NotSupported, OutcomeUnknown, TableOrmError
+from .errors import ModelError, NotLoaded, NotSupported, TableOrmError, shown
 from .expressions import Field
 from .keys import Key
 from .protocol.codes import Code, Fault
@@ -34,8 +34,9 @@ from .writes.change import (
     save_change,
     upsert_change,
 )
-from .writes.check import is_light
+from .writes.check import is_light, most_bytes
 from .writes.complete import needs_row
+from .writes.doubt import InDoubt
 from .writes.encode import encode
 from .writes.execute import apply
 from .writes.plan import PlannedWrite, WritePlan
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 __all__ = ["Bulk", "BulkFailure", "BulkReport"]
+
+_Address = tuple[str, str]
 
 _WAITING_OPERATIONS = 10_000
 _WAITING_BYTES = 64 * 1024 * 1024
@@ -109,7 +112,10 @@ class Bulk:
 
     Each operation takes its entity as it is when it is called, and the entity has its new ETag once it was written. An
     operation that cannot be encoded raises at the call; what the store refuses is in the report, and sinks nothing
-    else.
+    else. A call that was cancelled, or ran into a time-out, has not given its operation.
+
+    A `save`, `merge`, `replace` or `delete` of an object that was given before waits until that was written, and is
+    sent under the ETag that it got.
     """
 
     def __init__(
@@ -122,11 +128,14 @@ class Bulk:
     ) -> None:
         if concurrency < 1 or (rate is not None and rate <= 0):
             raise ModelError(f"bulk(concurrency={concurrency!r}, rate={rate!r}) is refused: give numbers above 0")
+        if inspect.iscoroutinefunction(on_progress):
+            raise _not_plain(on_progress)
         self._db, self._on_progress = db, on_progress
         self._pace = _Pace(rate)
         self._width = _Width(concurrency)
-        self._lanes: dict[tuple[str, str], _Lane] = {}
-        self._ready: deque[tuple[tuple[str, str], _Lane]] = deque()
+        self._lanes: dict[_Address, _Lane] = {}
+        self._given: dict[int, tuple[_Address, int]] = {}  # by identity of the object: how many of it are not written
+        self._ready: deque[tuple[_Address, _Lane]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = self._bytes = self._taken = 0
         self._room: asyncio.Future[None] | None = None
@@ -145,12 +154,20 @@ class Bulk:
         """How many transactions may be under way now: less than `concurrency` while the store is overburdened."""
         return self._width.now
 
-    async def insert(self, entity: Entity | PropertyBag) -> None:
-        """Insert a new entity. Raises what `db.insert` raises of its values."""
-        await self._add(insert_change(entity))
+    async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
+        """
+        Insert a new entity. Raises what `db.insert` raises of its values.
+
+        Args:
+            entity: An entity or bag.
+            repeat: As of `db.insert`; False holds for all of the transaction that it is sent in.
+        """
+        change = insert_change(entity)
+        await self._add(change if repeat else attrs.evolve(change, repeat=False))
 
     async def save(self, entity: Entity | PropertyBag) -> None:
         """Write what has changed since the entity was read. Raises as `db.save`."""
+        await self._written_before(entity)
         await self._add(save_change(entity))
 
     async def merge(
@@ -161,12 +178,16 @@ class Bulk:
         if_match: str | None = None,
     ) -> None:
         """Merge some fields. Raises what `db.merge` raises of its values."""
+        if if_match is None:
+            await self._written_before(entity)
         await self._add(merge_change(entity, only, if_match))
 
     async def replace(
         self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False
     ) -> None:
         """Replace the row. Raises what `db.replace` raises of its values."""
+        if if_match is None:
+            await self._written_before(entity)
         await self._add(replace_change(entity, if_match, drop_extra=drop_extra))
 
     async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
@@ -175,13 +196,29 @@ class Bulk:
 
     async def delete(self, target: Entity | PropertyBag | Key[Any], *, if_match: str | None = None) -> None:
         """Delete a row. Raises as `db.delete` without an ETag."""
+        if if_match is None:
+            await self._written_before(target)
         await self._add(delete_change(target, if_match))
 
-    async def _add(self, change: Change) -> None:
+    def _require_open(self) -> None:
         if self._state != "open":
             raise NotSupported(f"the bulk is {self._state}; use it inside `async with db.bulk() as bulk:`")
         if self._error is not None:
             raise self._error
+
+    async def _written_before(self, subject: object) -> None:
+        """Until what was given of this object is written: only then it has its new ETag."""
+        while (given := self._given.get(id(subject))) is not None:
+            self._require_open()
+            lane = self._lanes[given[0]]
+            if not (lane.busy or lane.ready):
+                lane.ready = True
+                self._ready.append((given[0], lane))
+            self._start()
+            await self._wait()
+
+    async def _add(self, change: Change) -> None:
+        self._require_open()
         if needs_row(change):
             raise NotLoaded(
                 f"{change} needs properties of the stored row that were not read; refresh() the entity first, or "
@@ -193,7 +230,17 @@ class Bulk:
             return
         if not is_light(write):
             plan_writes((write,))
-        size = _size(write)
+        size = most_bytes(write)
+        self._taken += 1
+        if self._taken >= _TURN:
+            self._taken = 0
+            await asyncio.sleep(0)
+            self._require_open()
+        while self._is_full():
+            self._start(force=True)
+            await self._wait()
+            self._require_open()
+        # From here on nothing is awaited: whoever was cancelled before has given nothing.
         address = change.table, change.partition_key
         lane = self._lanes.get(address)
         if lane is None:
@@ -201,17 +248,12 @@ class Bulk:
         lane.writes.append((write, size))
         self._waiting += 1
         self._bytes += size
-        self._taken += 1
+        subject = id(change.subject)
+        self._given[subject] = address, self._given[subject][1] + 1 if subject in self._given else 1
         if len(lane.writes) >= self._pace.chunk and not (lane.busy or lane.ready):
             lane.ready = True
             self._ready.append((address, lane))
             self._start()
-        if self._taken >= _TURN:
-            self._taken = 0
-            await asyncio.sleep(0)
-        while self._is_full() and self._error is None:
-            self._start(force=True)
-            await self._wait()
 
     def _is_full(self) -> bool:
         return (
@@ -254,11 +296,14 @@ class Bulk:
             self._error = task.exception()
         if self._state != "dropped":
             self._start(force=self._state == "closing" or self._is_full())
+        self._wake()
+
+    def _wake(self) -> None:
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
         self._room = None
 
-    async def _send_lane(self, address: tuple[str, str], lane: _Lane) -> None:
+    async def _send_lane(self, address: _Address, lane: _Lane) -> None:
         chunk: list[PlannedWrite] = []
         rows: set[str] = set()
         size = 0
@@ -272,19 +317,30 @@ class Bulk:
             chunk.append(write)
             size += bytes_of_it
         try:
-            await self._pace.wait(len(chunk))
-            await self._send(WritePlan(address[0], address[1], tuple(chunk)))
+            if chunk:  # otherwise it was dropped in the meantime
+                await self._pace.wait(len(chunk))
+                await self._send(WritePlan(address[0], address[1], tuple(chunk)))
         finally:
             self._waiting -= len(chunk)
             self._bytes -= size
+            for write in chunk:
+                self._written_one(write.change.subject)
             lane.busy = False
             if not lane.writes:
-                del self._lanes[address]
+                self._lanes.pop(address, None)
             elif len(lane.writes) >= self._pace.chunk:
                 lane.ready = True
                 self._ready.append((address, lane))
         if self._on_progress is not None:
-            self._on_progress(self.report)
+            told = self._on_progress(self.report)
+            if inspect.iscoroutine(told):
+                told.close()
+                raise _not_plain(self._on_progress)
+
+    def _written_one(self, subject: object) -> None:
+        address, count = self._given.pop(id(subject))
+        if count > 1:
+            self._given[id(subject)] = address, count - 1
 
     async def _send(self, plan: WritePlan) -> None:
         """Send a chunk; without what failed, as often as it takes."""
@@ -295,8 +351,10 @@ class Bulk:
             self._requests += 1
             try:
                 await apply(self._db, plan, throttled=self._width.narrow)
-            except OutcomeUnknown as error:
-                for write in writes:
+            except InDoubt as doubt:
+                for number, write in enumerate(writes):
+                    error = doubt.error_of(number)
+                    error.__cause__ = doubt.fault
                     self._fail(write, error)
             except Fault as fault:
                 at = fault.index
@@ -339,6 +397,11 @@ class Bulk:
             raise
         finally:
             self._state = "dropped"
+            for lane in self._lanes.values():
+                lane.writes.clear()
+            self._lanes.clear()
+            self._ready.clear()
+            self._wake()  # whoever feeds it still is told that it is over
             if cancelled:
                 for task in self._tasks:
                     task.cancel()
@@ -405,19 +468,8 @@ class _Width:
         self._width = min(float(self.most), self._width + 1 / self._width)
 
 
-def _size(write: PlannedWrite) -> int:
-    """Bytes at most of an operation in the body of a transaction: the row, and around it headers and the URL."""
-    row, change = write.operation.row, write.change
-    # A character of a key is at most four bytes, each three characters of the URL.
-    around = _HEADERS + 12 * (len(change.partition_key) + len(change.row_key))
-    if write.weight is not None and write.weight <= _SHORT:
-        return around + 6 * write.weight + _MEMBER_BYTES * len(row)
-    return around + len(msgspec.json.encode(row))
-
-
-_HEADERS = 1024
-_SHORT = 2048  # characters that need no measuring: each is at most six bytes of JSON
-_MEMBER_BYTES = 300  # a name of 255 characters, and a value of fixed size
+def _not_plain(function: object) -> ModelError:
+    return ModelError(f"bulk(on_progress={shown(function)}) is asynchronous, and is not awaited; give a plain function")
 
 
 def _is_of_all(fault: Fault) -> bool:

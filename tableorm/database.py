@@ -42,8 +42,8 @@ from .writes.complete import complete, needs_row
 from .writes.encode import encode
 from .writes.execute import execute
 from .writes.explain import WriteExplanation, explain
-from .writes.modify import adopt, applied, check_function, refuse_unsaved
-from .writes.plan import PlannedWrite
+from .writes.modify import adopt, applied, check_function, forget, refuse_unsaved
+from .writes.plan import Mode, PlannedWrite
 
 __all__ = ["Database"]
 
@@ -107,6 +107,9 @@ class Database(Reader):
         """
         Merge fields into the row, whether they changed or not; all others stay as they are there.
 
+        If some are merged into another version of the row than the entity was read from, it has no ETag afterwards:
+        `refresh` it before its next write. An upgraded entity then reads the row first, and replaces it.
+
         Args:
             entity: An entity or bag.
             only: The fields to send: `[Employee.age]`, or names of properties of a bag; None for all that it has. A
@@ -127,7 +130,7 @@ class Database(Reader):
         Write the whole entity in place of the row.
 
         Properties that the model does not know are written back as they were read. If nobody has read them, as when an
-        entity that you made yourself replaces whatever is there, the row is read first.
+        entity replaces whatever is there, or another version of the row than it was read from, the row is read first.
 
         Args:
             entity: An entity or bag.
@@ -144,7 +147,8 @@ class Database(Reader):
 
     async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
         """
-        Insert the entity, or write it over the row that is there, without looking: the last writer wins.
+        Insert the entity, or write it over the row that is there, without looking: the last writer wins. Only an
+        upgraded entity reads the row first.
 
         Args:
             entity: An entity or bag.
@@ -179,12 +183,14 @@ class Database(Reader):
             PreconditionFailed: The row has changed, or there is no ETag.
             EntityNotFound: There is no such row.
         """
-        subject = target if isinstance(target, (Entity, PropertyBag)) else self.key_from(target, fields)
+        key = self.key_of_target(target, fields)
+        subject = target if isinstance(target, (Entity, PropertyBag)) else key
         try:
             await self._write(delete_change(subject, if_match), missing_ok=missing_ok)
         except EntityNotFound:
             if not missing_ok:
                 raise
+            forget(subject)
 
     async def refresh(self, entity: Entity | PropertyBag) -> None:
         """
@@ -227,15 +233,17 @@ class Database(Reader):
             ModelError: `fn` is asynchronous, or returns something else than such an entity.
         """
         check_function(fn)
+        if attempts < 1:
+            raise ModelError(f"modify(attempts={attempts!r}) is refused: try at least once")
         instance = target if isinstance(target, (Entity, PropertyBag)) else None
         if instance is not None:
             refuse_unsaved(instance)
-        key = key_of(instance) if instance is not None else self.key_from(target, fields)
+        key = self.key_of_target(target, fields)
         for attempt in range(attempts):
             if attempt:
                 await asyncio.sleep(self._pause(attempt))
             row = await self._existing(key)
-            result = applied(fn, self.load_row(key.model, key.table, row.copy()))
+            result = applied(fn, self.load_row(key.model, key.table, row.copy()), instance)
             try:
                 await self._write(save_change(result, verb="modify"))
             except (PreconditionFailed, EntityNotFound):
@@ -328,10 +336,13 @@ class Database(Reader):
         for attempt in range(attempts):
             if attempt:
                 await asyncio.sleep(self._pause(attempt))
+            tx = self.transaction()
             try:
-                async with self.transaction() as tx:
+                async with tx:
                     return await fn(tx)
             except TransactionFailed as error:
+                if not tx.sent:
+                    raise  # its own operations do not fit together, and will not
                 cause = error.__cause__
                 # Whether a row is there the function may have asked; that it blindly inserts one shows the second time.
                 again = isinstance(cause, (EntityExists, EntityNotFound)) and error.index != existing
@@ -384,17 +395,17 @@ class Database(Reader):
             if attempt:
                 await asyncio.sleep(self._pause(attempt))
             row = await self.read_row(change.table, change.partition_key, change.row_key)
-            if row is None:
+            if row is None and change.mode is not Mode.UPSERT_MERGE:
                 raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
             write = encode(complete(change, row), 0)
             if write is None:
                 return
             try:
                 await execute(self, plan_writes((write,)))
-            except (PreconditionFailed, OutcomeUnknown) as error:
+            except (PreconditionFailed, EntityExists, EntityNotFound, OutcomeUnknown) as error:
                 # Forced: whoever wrote meanwhile is written over, also if that was our own lost request.
-                answered = isinstance(error, PreconditionFailed) or error.found is not None
-                if change.if_match != "*" or not answered:
+                answered = not isinstance(error, OutcomeUnknown) or error.found is not None
+                if change.if_match not in (None, "*") or not answered:
                     raise
                 continue
             return
@@ -419,6 +430,19 @@ class Database(Reader):
         if schema.abstract:
             raise ModelError(f"{schema.name} is abstract: name one of its concrete classes, or give a Key")
         return schema.key(fields)
+
+    def key_of_target(self, target: Any, fields: dict[str, Any]) -> Key[Any]:
+        """
+        The key of an entity or bag, or what `key_from` takes.
+
+        Raises:
+            ModelError: As `key_from`; or it is an entity, which has its key, and there are fields.
+        """
+        if not isinstance(target, (Entity, PropertyBag)):
+            return self.key_from(target, fields)
+        if fields:
+            raise ModelError(f"{target!r} has its key already; give it without fields")
+        return key_of(target)
 
     async def read_row(self, table: str, partition_key: str, row_key: str) -> Row | None:
         """

@@ -3,6 +3,7 @@ Transactions: operations collected in a block, sent as one entity group transact
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
@@ -27,8 +28,8 @@ from .writes.change import (
 )
 from .writes.complete import needs_row
 from .writes.encode import encode, overlaid
-from .writes.fold import fold
-from .writes.modify import adopt, applied, check_function, refuse_unsaved
+from .writes.fold import fold, tightened
+from .writes.modify import adopt, applied, check_function, forget, refuse_unsaved
 from .writes.plan import Change, PlannedWrite
 from .writes.tail import new_token
 
@@ -49,9 +50,14 @@ class _Pending:
 
     write: PlannedWrite
     subjects: list[object]
+    read: list[object] = attrs.Factory(list[object])
+    """Those of them that know all of the row, as it was read for this transaction."""
 
     def knows(self, subject: object) -> bool:
         return any(each is subject for each in self.subjects)
+
+    def has_read(self, subject: object) -> bool:
+        return any(each is subject for each in self.read)
 
 
 class Transaction:
@@ -69,14 +75,21 @@ class Transaction:
         self._adopt: list[tuple[Entity | PropertyBag, Entity | PropertyBag]] = []
         self._token = new_token()
         self._state = "new"
+        self.sent = False
 
-    def insert(self, entity: Entity | PropertyBag) -> None:
-        """Insert a new entity when the block ends. Raises what `db.insert` raises of its values."""
-        self._add(insert_change(entity))
+    def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
+        """
+        Insert a new entity when the block ends. Raises what `db.insert` raises of its values.
+
+        Args:
+            entity: An entity or bag.
+            repeat: As of `db.insert`; False holds for the whole transaction.
+        """
+        self._add(attrs.evolve(insert_change(entity, self._pending(entity)), repeat=repeat))
 
     def save(self, entity: Entity | PropertyBag) -> None:
         """Write what has changed since the entity was read when the block ends. Raises as `db.save`."""
-        self._add(save_change(entity, self._pending(entity)))
+        self._add(save_change(entity, self._standing(entity)))
 
     def merge(
         self,
@@ -86,19 +99,19 @@ class Transaction:
         if_match: str | None = None,
     ) -> None:
         """Merge some fields when the block ends. Raises as `db.merge`."""
-        self._add(merge_change(entity, only, if_match, self._pending(entity)))
+        self._add(merge_change(entity, only, if_match, self._standing(entity)))
 
     def replace(self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False) -> None:
         """Replace the row when the block ends. Raises as `db.replace`."""
-        self._add(replace_change(entity, if_match, drop_extra=drop_extra, pending=self._pending(entity)))
+        self._add(replace_change(entity, if_match, drop_extra=drop_extra, pending=self._standing(entity)))
 
     def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
         """Insert, or merge or replace the row that is there, when the block ends. Raises as `db.upsert`."""
-        self._add(upsert_change(entity, mode))
+        self._add(upsert_change(entity, mode, self._pending(entity)))
 
     def delete(self, target: Entity | PropertyBag | Key[Any], *, if_match: str | None = None) -> None:
         """Delete a row when the block ends. Raises as `db.delete`; a missing row fails the transaction."""
-        pending = None if isinstance(target, Key) else self._pending(target)
+        pending = None if isinstance(target, Key) else self._standing(target)
         self._add(delete_change(target, if_match, pending))
 
     @overload
@@ -124,9 +137,7 @@ class Transaction:
         key = self._db.key_from(target, fields)
         pending = self._rows.get((key.table, key.partition_key, key.row_key))
         if pending is not None:
-            entity = await self._pending_entity(key, pending.write)
-            pending.subjects.append(entity)
-            return entity
+            return await self._pending_entity(key, pending, guard=guard)
         entity = await self._db.get(key)
         if guard:
             self._require_open()
@@ -156,44 +167,62 @@ class Transaction:
         """
         check_function(fn)
         instance = target if isinstance(target, (Entity, PropertyBag)) else None
-        if instance is not None and self._pending(instance) is None:
+        if instance is not None and self._standing(instance) is None:
             refuse_unsaved(instance)
-        key = key_of(instance) if instance is not None else self._db.key_from(target, fields)
+        key = self._db.key_of_target(target, fields)
         subject: Any = await self.get(key)
-        result = applied(fn, subject)
+        result = applied(fn, subject, instance)
         self._require_open()
         pending = self._rows.get(_address(result))
         if pending is not None and not pending.knows(result):
             pending.subjects.append(result)  # returned in place of what it was given
-        self._add(save_change(result, self._pending(result), "modify"))
+            pending.read.append(result)
+        self._add(save_change(result, self._standing(result), "modify"))
         if instance is not None:
             self._adopt.append((instance, result))
         return result
 
-    async def _pending_entity(self, key: Key[Any], write: PlannedWrite) -> Any:
-        after: Row | None = write.after
-        if after is None:
+    async def _pending_entity(self, key: Key[Any], pending: _Pending, *, guard: bool) -> Any:
+        """
+        What a row will be. Where that takes reading it, its write then is one of the very row that was read: what the
+        function does with it holds only for that.
+        """
+        write = pending.write
+        if write.after is None:
             raise EntityNotFound(f"there is no {key}: this transaction deletes it", Code.RESOURCE_NOT_FOUND, key)
-        if write.partial:
+        stored: Row | None = None
+        if write.partial or (guard and _is_blind(write)):
             stored = await self._db.read_row(key.table, key.partition_key, key.row_key)
-            after = overlaid(stored or {}, write.operation.row)
-        if write.operation.if_match not in (None, "*"):
-            after = {"odata.etag": write.operation.if_match, **after}
-        return self._db.load_row(key.model, key.table, dict(after))
+            self._require_open()
+            write = pending.write = tightened(pending.write, stored)  # another task may have added to it
+        after: Row = overlaid(stored or {}, write.operation.row) if write.partial else dict(write.after or {})
+        if not _is_blind(write):
+            after["odata.etag"] = write.operation.if_match
+        entity = self._db.load_row(key.model, key.table, after)
+        pending.subjects.append(entity)
+        pending.read.append(entity)
+        return entity
 
     def _pending(self, subject: Entity | PropertyBag) -> PlannedWrite | None:
         """The write that the transaction holds of this very object, or of what it is a copy of."""
         pending = self._rows.get(_address(subject))
+        return pending.write if pending is not None and pending.knows(subject) else None
+
+    def _standing(self, subject: Entity | PropertyBag) -> PlannedWrite | None:
+        """The like, if it leaves a row."""
+        pending = self._rows.get(_address(subject))
         if pending is None or pending.write.after is None or not pending.knows(subject):
             return None
-        return pending.write
+        # An object that was read here has seen all of the row, whatever another had not.
+        return attrs.evolve(pending.write, stale=False) if pending.has_read(subject) else pending.write
 
     def _add(self, change: Change) -> None:
         self._require_open()
         if needs_row(change):
             raise NotLoaded(
                 f"{change} needs properties of the stored row that were not read; refresh() the entity first, or use "
-                "`await tx.modify(...)`"
+                "`await tx.modify(...)`; where there may be no such row, upsert(mode='replace') or "
+                "replace(drop_extra=True)"
             )
         # Now: what is changed later in the block belongs to another write.
         write = encode(change, self._count, self._token)
@@ -206,6 +235,8 @@ class Transaction:
             self._rows[address] = _Pending(write, [change.subject])
             return
         pending.write = self._folded(pending, write)
+        if pending.has_read(change.subject):
+            pending.write = attrs.evolve(pending.write, stale=False)
         pending.subjects.append(change.subject)
 
     def _folded(self, pending: _Pending, write: PlannedWrite) -> PlannedWrite:
@@ -234,9 +265,30 @@ class Transaction:
         if kind is not None:
             return
         if self._rows:
+            self.sent = True
             await self._db.run_writes([pending.write for pending in self._rows.values()])
+        for pending in self._rows.values():
+            _serve(pending)
         for instance, result in self._adopt:
             adopt(instance, result)
+
+
+def _serve(pending: _Pending) -> None:
+    """Let all objects of a row become what the last of them was written as, if that knows all of it."""
+    write = pending.write
+    last = write.change.subject
+    known = not (write.partial or write.stale) or pending.has_read(last)
+    for each in pending.subjects:
+        if write.after is None:
+            forget(each)
+        elif not known or each is last or type(each) is not type(last):
+            continue
+        elif isinstance(each, (Entity, PropertyBag)):
+            adopt(each, copy(write.change.subject))
+
+
+def _is_blind(write: PlannedWrite) -> bool:
+    return write.operation.if_match in (None, "*")
 
 
 def _address(subject: Entity | PropertyBag) -> _Address:

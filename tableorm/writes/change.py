@@ -27,24 +27,29 @@ __all__ = [
     "merge_change",
     "replace_change",
     "save_change",
+    "state_change",
     "upsert_change",
 ]
 
 Subject = Entity | PropertyBag
 
 
-def insert_change(subject: Subject) -> Change:
+def insert_change(subject: Subject, pending: PlannedWrite | None = None) -> Change:
     """
     Insert an entity under the key of its fields, whether it was read before or not.
+
+    Args:
+        subject: The entity or bag.
+        pending: The write of the same subject that a transaction holds already.
 
     Raises:
         TemplateError: A key field is missing or does not fit.
         NotLoaded: It was loaded in part.
     """
-    return _in_full("insert", Mode.INSERT, subject)
+    return _in_full("insert", Mode.INSERT, subject, pending)
 
 
-def upsert_change(subject: Subject, mode: Literal["merge", "replace"]) -> Change:
+def upsert_change(subject: Subject, mode: Literal["merge", "replace"], pending: PlannedWrite | None = None) -> Change:
     """
     Insert an entity, or merge it into the row or replace the row that is there, without looking.
 
@@ -55,26 +60,30 @@ def upsert_change(subject: Subject, mode: Literal["merge", "replace"]) -> Change
     """
     if mode not in ("merge", "replace"):
         raise ModelError(f"upsert(mode={mode!r}) is unknown; use 'merge' or 'replace'")
-    upgraded = isinstance(subject, Entity) and subject.__dict__.get("_upgraded", False)
-    chosen = Mode.UPSERT_REPLACE if mode == "replace" or upgraded else Mode.UPSERT_MERGE
-    return _in_full("upsert", chosen, subject)
+    chosen = Mode.UPSERT_REPLACE if mode == "replace" else Mode.UPSERT_MERGE
+    return _in_full("upsert", chosen, subject, pending)
 
 
-def _in_full(verb: str, mode: Mode, subject: Subject) -> Change:
+def _in_full(verb: str, mode: Mode, subject: Subject, pending: PlannedWrite | None) -> Change:
+    before, _, partial = _base(subject)
+    foreign = mode is not Mode.INSERT and pending is None
+    if pending is not None:  # nothing after a delete
+        before, partial = pending.after, pending.partial
     if isinstance(subject, PropertyBag):
         if subject.selected:
             raise _partly(verb, subject, "properties that were not selected")
         table, keys = subject.table, (subject.partition_key, subject.row_key)
-        return Change(verb, mode, subject, None, table, *keys, before=subject.before, partial=subject.partial)
+        return Change(verb, mode, subject, None, table, *keys, before=before, partial=partial, foreign=foreign)
     schema = _schema(subject)
     own = subject.__dict__
-    before = own.get("_row")
-    partial = own.get("_partial", False)
-    if partial:
+    if own.get("_partial", False):
         _refuse_partial(verb, subject, schema)
-    values, made = own, None
+    if pending is not None and pending.after is None:
+        _ = subject.extra  # as after a delete: what the model does not know stays with the entity
+    values: dict[str, Any] = own
+    made: dict[str, Any] | None = None
     if schema.filled:
-        values, made = _filled(schema, own, inserted=before is None or mode is Mode.INSERT)
+        values, made, _ = _filled(schema, own, pending, inserted=before is None or mode is Mode.INSERT)
     if schema.has_validators:
         _validate(subject, schema, values)
     partition_key, row_key = schema.make_keys(values)
@@ -83,8 +92,22 @@ def _in_full(verb: str, mode: Mode, subject: Subject) -> Change:
             _refuse_new_key(verb, own, schema, before, partial=partial)
         # The keys it was read with need not be what the template writes today.
         partition_key, row_key = before["PartitionKey"], before["RowKey"]
-    table = schema.table_name()
-    return Change(verb, mode, subject, schema, table, partition_key, row_key, None, values, made, before, partial)
+    return Change(
+        verb,
+        mode,
+        subject,
+        schema,
+        schema.table_name(),
+        partition_key,
+        row_key,
+        None,
+        values,
+        made,
+        before,
+        partial,
+        dropped=None if pending is None else pending.change.dropped,
+        foreign=foreign,
+    )
 
 
 def save_change(subject: Subject, pending: PlannedWrite | None = None, verb: str = "save") -> Change:
@@ -147,11 +170,16 @@ def _update(
 ) -> Change:
     before, etag, partial = _base(subject)
     if pending is not None:
-        before, partial, condition = pending.after, pending.partial, pending.operation.if_match
+        before, partial, etag = pending.after, pending.partial, pending.operation.if_match
+        condition = etag if if_match in (None, "*") else if_match
+        everything = mode is Mode.REPLACE or (mode is Mode.MERGE and only is None)
+        if pending.stale and everything and if_match is None:
+            raise _no_etag(verb, subject, stale=True)
     else:
         condition = if_match or etag
         if condition is None:
             raise _no_etag(verb, subject)
+    foreign = condition != etag
     if isinstance(subject, PropertyBag):
         if mode is Mode.REPLACE and subject.selected:
             raise _partly(verb, subject, "properties that were not selected")
@@ -168,14 +196,20 @@ def _update(
             partial=partial,
             only=only,
             drop_extra=drop_extra,
+            foreign=foreign,
         )
     schema = _schema(subject)
     own = subject.__dict__
     if mode is Mode.REPLACE and own.get("_partial", False):
         _refuse_partial(verb, subject, schema)
-    values, made = _filled(schema, own, inserted=False)
-    if made and only is not None:
-        only = (*only, *(name for name in made if name not in only))
+    values, made, new = _filled(schema, own, pending, inserted=False)
+    if new and only is not None:
+        only = (*only, *(name for name in new if name not in only))
+    if drop_extra:
+        bag: PropertyBag | None = own.get("_extra")
+        dropped: Row | None = schema.unknown(own.get("_row") or {}) if bag is None else bag.row.copy()
+    else:
+        dropped = None if pending is None else pending.change.dropped
     if schema.has_validators:
         _validate(subject, schema, values)
     if before is None:
@@ -198,7 +232,29 @@ def _update(
         None,
         only,
         drop_extra,
+        dropped,
+        foreign,
     )
+
+
+def state_change(subject: Subject) -> Change:
+    """
+    What a subject has that was not saved: a save that fills and validates nothing, and is not to be sent.
+
+    Raises:
+        PreconditionFailed: It was never read nor written.
+        EncodeError: A key field was changed.
+    """
+    before, etag, partial = _base(subject)
+    if before is None:
+        raise _no_etag("modify", subject)
+    key = key_of(subject)
+    keys = key.table, key.partition_key, key.row_key
+    if isinstance(subject, PropertyBag):
+        return Change("modify", Mode.SAVE, subject, None, *keys, etag, before=before, partial=partial)
+    schema, own = _schema(subject), subject.__dict__
+    _refuse_new_key("modify", own, schema, before, partial=partial)
+    return Change("modify", Mode.SAVE, subject, schema, *keys, etag, own, before=before, partial=partial)
 
 
 def delete_change(
@@ -231,6 +287,7 @@ def delete_change(
         condition,
         before=before,
         partial=partial,
+        dropped=None if pending is None else pending.change.dropped,
     )
 
 
@@ -267,6 +324,7 @@ def _base(subject: Subject) -> tuple[Row | None, str | None, bool]:
     """What a subject knows of the stored row, its ETag, and whether the row may have more."""
     if isinstance(subject, PropertyBag):
         return subject.before, subject.etag, subject.partial
+    _schema(subject)
     row = stored_row(subject)
     return row, None if row is None else row.get("odata.etag"), subject.__dict__.get("_partial", False)
 
@@ -278,10 +336,11 @@ def _schema(subject: object) -> Schema:
     return schema
 
 
-def _no_etag(verb: str, subject: Subject | Key[Any]) -> PreconditionFailed:
-    if isinstance(subject, Entity) and subject.__dict__.get("_superseded", False):
+def _no_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False) -> PreconditionFailed:
+    if stale or (isinstance(subject, Entity) and subject.__dict__.get("_superseded", False)):
         return PreconditionFailed(
-            f"{verb} of {subject!r}: it was written, and then the row was changed by somebody else; refresh() it first",
+            f"{verb} of {subject!r}: it was written, and what it does not know of its row may have been changed by "
+            "somebody else; refresh() it first",
             None,
             subject,
         )
@@ -303,6 +362,11 @@ def _no_etag(verb: str, subject: Subject | Key[Any]) -> PreconditionFailed:
 
 def _refuse_partial(verb: str, subject: Entity, schema: Schema) -> None:
     missing = [name for name in schema.fields if name not in subject.__dict__]
+    if missing and stored_row(subject) is None:
+        raise NotLoaded(
+            f"{verb} of {subject!r}: it was loaded in part, without {', '.join(missing)}, and then deleted; set them "
+            "first"
+        )
     if missing:
         raise _partly(verb, subject, ", ".join(missing))
 
@@ -335,17 +399,24 @@ def _some(schema: Schema) -> str:
     return ", ".join(f"{schema.name}.{info.name}" for info in schema.stored[:3]) or "none: it stores none"
 
 
-def _filled(schema: Schema, own: dict[str, Any], *, inserted: bool) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The fields to write: with those that the write makes, in a copy, so that a failed write changes no entity."""
+def _filled(
+    schema: Schema, own: dict[str, Any], pending: PlannedWrite | None, *, inserted: bool
+) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any]]:
+    """
+    The fields to write, in a copy, so that a failed write changes no entity; those of them that were made, by this
+    write or earlier in its transaction; and those that this write makes.
+    """
     if not schema.filled:
-        return own, None
+        return own, None, {}
+    earlier = {} if pending is None or pending.after is None else pending.change.made or {}
+    standing = {name: value for name, value in earlier.items() if own.get(name) is None}
     made: dict[str, Any] = {}
     for info in schema.filled:
         if info.on_write is not None:
             made[info.name] = info.on_write()
         elif inserted and info.on_insert is not None and own.get(info.name) is None:
             made[info.name] = info.on_insert()
-    return {**own, **made}, made
+    return {**own, **standing, **made}, {**standing, **made}, made
 
 
 def _validate(subject: Entity, schema: Schema, values: dict[str, Any]) -> None:

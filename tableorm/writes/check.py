@@ -3,6 +3,7 @@ Stage 9, check: every limit of the service, on the operations as they will be se
 """
 
 from typing import NoReturn
+from urllib.parse import quote
 
 import msgspec
 
@@ -17,12 +18,16 @@ from ..protocol.limits import (
 from ..translate import translate
 from .plan import PlannedWrite, WritePlan, in_transaction
 
-__all__ = ["check", "is_light"]
+__all__ = ["check", "is_light", "most_bytes"]
 
 # Below this many characters nothing of a row of a model can pass a limit, so nothing has to be measured: a character
 # is 4 bytes at most, and what is of fixed size is at most 252 properties of 16 bytes with names of 255 characters, far
 # from 1 MiB.
 _LIGHT = MAX_VALUE_BYTES // 4
+
+_SHORT = 2048  # characters that need no measuring: each is at most six bytes of JSON
+_MEMBER_BYTES = 300  # a name of 255 characters, and a value of fixed size
+_HEADERS = 1024  # of an operation in the body of a transaction, with the address of the account
 
 
 def check(plan: WritePlan, *, transaction: bool = False) -> WritePlan:
@@ -49,6 +54,16 @@ def check(plan: WritePlan, *, transaction: bool = False) -> WritePlan:
 def is_light(write: PlannedWrite) -> bool:
     """Whether nothing of a write alone can pass a limit."""
     return write.weight is not None and write.weight <= _LIGHT
+
+
+def most_bytes(write: PlannedWrite) -> int:
+    """Bytes at most of an operation in the body of a transaction: the row, and around it headers and the URL."""
+    row, change = write.operation.row, write.change
+    # A character of a key is at most four bytes, each three characters of the URL.
+    around = _HEADERS + 12 * (len(change.partition_key) + len(change.row_key))
+    if write.weight is not None and write.weight <= _SHORT:
+        return around + 6 * write.weight + _MEMBER_BYTES * len(row)
+    return around + len(msgspec.json.encode(row))
 
 
 def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> None:
@@ -80,22 +95,19 @@ def _check_transaction(plan: WritePlan) -> None:
             f"the transaction has {len(writes)} operations, {MAX_TRANSACTION_OPERATIONS} are allowed",
             Code.INVALID_INPUT,
         )
-    if sum(map(_at_most, writes)) <= MAX_TRANSACTION_BYTES:
+    if sum(map(most_bytes, writes)) <= MAX_TRANSACTION_BYTES:
         return
     total = 0
     for write in writes:
-        total += len(msgspec.json.encode(write.operation.row))
+        keys = quote(write.change.partition_key, safe="") + quote(write.change.row_key, safe="")
+        total += _HEADERS + len(keys) + len(msgspec.json.encode(write.operation.row))
         if total > MAX_TRANSACTION_BYTES:
             _refuse(
                 write,
-                f"up to here the transaction has {total} bytes, {MAX_TRANSACTION_BYTES} are allowed",
+                f"up to here the transaction has {total} bytes with the headers of its operations, "
+                f"{MAX_TRANSACTION_BYTES} are allowed",
                 Code.REQUEST_BODY_TOO_LARGE,
             )
-
-
-def _at_most(write: PlannedWrite) -> int:
-    # A character is at most 6 bytes of JSON; names, and what is of fixed size, are bounded by the number of members.
-    return MAX_TRANSACTION_BYTES if write.weight is None else 6 * write.weight + 600 * len(write.operation.row)
 
 
 def _refuse(write: PlannedWrite, problem: str, code: Code) -> NoReturn:

@@ -4,15 +4,16 @@ Part of stage 10: what becomes of a write that failed for a reason which passes,
 A write that surely had no effect is sent again. After a lost reply the same request is sent again too, if it has a
 condition: it cannot succeed twice. If it then fails, somebody has to find out whether the first one had succeeded, and
 only a write token in the row proves that. Equal content proves nothing: two counters both go from 4 to 5, two workers
-insert the same lease.
+insert the same lease. That it had not succeeded yet does not prove that it never will, because it may be under way
+still: that needs a row which has lost the ETag that it was sent with.
 
 A write without condition is not sent again blindly, because it could overwrite what came after it: the row is read
-first, and what is left to do is done under the ETag that was read.
+first, and what is left to do is done under the ETag that was read. An insert has a condition that can come true again,
+when somebody deletes the row; with writes beside it that have none, it is not sent again at all.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NoReturn
 
 import attrs
 
@@ -23,13 +24,14 @@ from ..kinds import Kinds
 from ..protocol.codes import THROTTLING, Code, Fault
 from ..retry import Patience
 from ..stores import Operation, Row, TableStore, Verb
-from .encode import content
+from .encode import changes, content
 from .plan import PlannedWrite, WritePlan
 from .tail import tail_of
 
-__all__ = ["Landed", "send", "settle"]
+__all__ = ["InDoubt", "Landed", "send", "settle"]
 
 _READ_AT_ONCE = 16
+_NAMED = 5  # operations of a transaction that an error names
 _WHOLE = frozenset({Verb.INSERT, Verb.REPLACE, Verb.INSERT_OR_REPLACE})
 
 
@@ -45,6 +47,55 @@ class Landed:
 
     etag: str | None
     superseded: bool = False
+
+
+class InDoubt(Exception):
+    """
+    Nothing proves what became of a plan.
+
+    Args:
+        plan: What was sent.
+        fault: How that ended.
+        rows: What was found of each write; None if the rows could not be read.
+    """
+
+    def __init__(self, plan: WritePlan, fault: Fault, rows: Sequence[Row | None] | None) -> None:
+        super().__init__(fault.message)
+        self.plan, self.fault, self.rows = plan, fault, rows
+
+    def error(self) -> OutcomeUnknown:
+        """What is raised for all of the plan; `found` is the row that the fault names, or the first."""
+        writes, fault = self.plan.writes, self.fault
+        at = fault.index if fault.index is not None and fault.index < len(writes) else 0
+        if len(writes) == 1:
+            return self.error_of(0)
+        named = [writes[at].origin, *(write.origin for write in writes if write is not writes[at])]
+        more = f", and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        return self._error(at, f"transaction of {', '.join(map(str, named[:_NAMED]))}{more}")
+
+    def error_of(self, at: int) -> OutcomeUnknown:
+        """What is said of one of its writes."""
+        return self._error(at, str(self.plan.writes[at].origin))
+
+    def _error(self, at: int, what: str) -> OutcomeUnknown:
+        write = self.plan.writes[at]
+        found = None if self.rows is None else _shown(write, self.plan.table, self.rows[at])
+        seen = (
+            "the row could not be read"
+            if self.rows is None
+            else "there is no such row"
+            if found is None
+            else "see .found"
+        )
+        tokens = any(each.token for each in self.plan.writes)
+        remedy = "" if tokens else "; a model with write_token=True could tell"
+        return OutcomeUnknown(
+            f"{what}: a reply was lost, and nothing proves whether it was written ({seen}){remedy}",
+            self.fault.code,
+            write.origin.verb,
+            write.token,
+            found,
+        )
 
 
 async def send(store: TableStore, plan: WritePlan, *, transaction: bool) -> list[str | None]:
@@ -89,10 +140,11 @@ async def settle(
 
     Raises:
         Fault: It was surely not applied.
-        OutcomeUnknown: It may have been applied.
+        InDoubt: It may have been applied, or may yet be.
     """
     store, patience = db.usable(), Patience(db.retry, begun)
-    blind = not any(_has_condition(write) for write in plan.writes)
+    inserts = [_inserts(write) for write in plan.writes]
+    blind = not all(inserts) and not any(_sent_etag(write) for write in plan.writes)
     now, doubt = plan, False
     while True:
         if throttled is not None and fault.code in THROTTLING:
@@ -106,25 +158,33 @@ async def settle(
             rows = await _read_all(db, db.backend.tables, plan)
             if rows is not None and _proved(plan, rows):
                 return _landed(plan, rows)
-            _unknown(plan, fault, rows)
+            raise InDoubt(plan, fault, rows) from fault
         elif blind or not fault.transient:
             rows = await _read_all(db, store, plan)
+            dead = rows is not None and _can_never_land(plan, rows)
+            if dead and len(inserts) > 1:
+                # Now that nothing of ours can arrive any more: what another row says was true before it could.
+                rows = await _read_all(db, store, plan)
             if rows is None:
-                _unknown(plan, fault, None)
-            if _proved(plan, rows) or (blind and _as_wanted(plan, rows, missing_ok=missing_ok)):
+                raise InDoubt(plan, fault, None) from fault
+            if _proved(plan, rows):
                 return _landed(plan, rows)
             if blind:
+                if any(inserts):
+                    raise InDoubt(plan, fault, rows) from fault
+                if _as_wanted(plan, rows, missing_ok=missing_ok):
+                    return _landed(plan, rows)
                 now = _conditional(plan, rows, fault)
             else:
-                if _surely_not(plan, rows):
+                if dead and _not_yet(plan, rows):
                     raise fault
                 if rows == [None] and _deletes(plan.writes[0]) and missing_ok:
                     return [Landed(None)]
                 # Whoever deleted the row that we may have inserted has had it: it is inserted again.
                 if not (rows == [None] and _inserts(plan.writes[0])):
-                    _unknown(plan, fault, rows)
+                    raise InDoubt(plan, fault, rows) from fault
             if not fault.transient and not await patience.another(fault):
-                _unknown(plan, fault, rows)
+                raise InDoubt(plan, fault, rows) from fault
         db.count_request()
         try:
             return [Landed(etag) for etag in await send(store, now, transaction=transaction)]
@@ -132,9 +192,9 @@ async def settle(
             fault = next_fault
 
 
-def _has_condition(write: PlannedWrite) -> bool:
-    """Whether it cannot succeed twice."""
-    return _inserts(write) or write.operation.if_match not in (None, "*")
+def _sent_etag(write: PlannedWrite) -> bool:
+    """Whether it has a condition that cannot hold twice: ETags never return."""
+    return write.operation.if_match not in (None, "*")
 
 
 def _inserts(write: PlannedWrite) -> bool:
@@ -160,10 +220,14 @@ async def _read_all(db: Connection, store: TableStore, plan: WritePlan) -> list[
                     return None
                 raise
 
+    failed = False
+    tasks: list[asyncio.Task[Row | None]] = []
     try:
-        return list(await asyncio.gather(*(read(write) for write in plan.writes)))
-    except Fault:
-        return None
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(read(write)) for write in plan.writes]
+    except* Fault:
+        failed = True
+    return None if failed else [task.result() for task in tasks]
 
 
 def _proved(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
@@ -171,8 +235,16 @@ def _proved(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
     return any(write.token in tail_of(row) for write, row in zip(plan.writes, rows, strict=True))
 
 
-def _surely_not(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
-    """Whether a row still carries the token that it had before us, and not ours: nothing was applied."""
+def _can_never_land(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
+    """Whether a row has lost the ETag that it was sent with, so that no request of ours can be applied any more."""
+    return any(
+        _sent_etag(write) and (row is None or row["odata.etag"] != write.operation.if_match)
+        for write, row in zip(plan.writes, rows, strict=True)
+    )
+
+
+def _not_yet(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
+    """Whether a row still carries the token that it had before us, and not ours: nothing was applied till now."""
     return any(write.base in tail_of(row) for write, row in zip(plan.writes, rows, strict=True))
 
 
@@ -190,10 +262,13 @@ def _equals(write: PlannedWrite, row: Row | None) -> bool:
     """Whether a row is as a write would leave it, as far as the write says."""
     if _deletes(write) or row is None:
         return _deletes(write) and row is None
-    sent = content(write.operation.row)
-    if write.operation.verb in _WHOLE:
-        return content(row) == sent
-    return all(row.get(name) == value for name, value in sent.items())
+    return _has(row, write.operation.row, whole=write.operation.verb in _WHOLE)
+
+
+def _has(row: Row, members: Row, *, whole: bool) -> bool:
+    """Whether a row has these members, values of the same type; with `whole` no others, but for its ETag and tail."""
+    members = {name: value for name, value in content(members).items() if value is not None}
+    return not changes(row, members) and not (whole and changes(members, content(row)))
 
 
 def _landed(plan: WritePlan, rows: Sequence[Row | None]) -> list[Landed]:
@@ -208,12 +283,7 @@ def _state(write: PlannedWrite, row: Row | None) -> Landed:
     # A foreign client may have merged without touching the tail; to take over its ETag would let our next save
     # overwrite what we never saw.
     newest = write.token is None or tail_of(row)[:1] == (write.token,)
-    after = content(write.after or {})
-    same = (
-        all(row.get(name) == value for name, value in after.items() if value is not None)
-        if write.partial
-        else content(row) == after
-    )
+    same = _has(row, write.after or {}, whole=not write.partial)
     return Landed(row["odata.etag"], superseded=not (newest and same))
 
 
@@ -228,25 +298,9 @@ def _conditional(plan: WritePlan, rows: Sequence[Row | None], fault: Fault) -> W
         elif operation.if_match is None:
             operation = Operation(Verb.INSERT, operation.row)
         else:
-            _unknown(plan, fault, rows)  # it has to exist: it did, or never did
+            raise InDoubt(plan, fault, rows) from fault  # it has to exist: it did, or never did
         writes.append(attrs.evolve(write, operation=operation))
     return attrs.evolve(plan, writes=tuple(writes))
-
-
-def _unknown(plan: WritePlan, fault: Fault, rows: Sequence[Row | None] | None) -> NoReturn:
-    at = fault.index if fault.index is not None and fault.index < len(plan.writes) else 0
-    write = plan.writes[at]
-    change = write.origin
-    found = _shown(write, plan.table, None if rows is None else rows[at])
-    seen = "the row could not be read" if rows is None else "there is no such row" if found is None else "see .found"
-    remedy = "" if write.token else "; a model with write_token=True could tell"
-    raise OutcomeUnknown(
-        f"{change}: a reply was lost, and nothing proves whether it was written ({seen}){remedy}",
-        fault.code,
-        change.verb,
-        write.token,
-        found,
-    ) from fault
 
 
 def _shown(write: PlannedWrite, table: str, row: Row | None) -> object:

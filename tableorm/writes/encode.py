@@ -51,6 +51,9 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
     row, weight = _whole(change)
     if change.mode is Mode.UPSERT_MERGE:
         _refuse_removal(change, row)
+        if change.stored is not None:
+            row = overlaid(content(change.stored), row)
+            return _finish(change, index, token, Verb.REPLACE, row, row, None)
         after = row if change.before is None else overlaid(change.before, row)
         return _finish(change, index, token, Verb.INSERT_OR_MERGE, row, after, weight, partial=True)
     return _finish(change, index, token, _VERBS[change.mode], row, row, weight)
@@ -84,10 +87,15 @@ def _finish(
         return PlannedWrite(Operation(verb, row, change.if_match), change, index, after, weight, partial)
     if token is None:
         token = new_token()
-    # What overwrites without looking must not claim to follow what it may never have seen.
-    blind = change.if_match is None or change.if_match == "*"
-    read = () if blind else tail_of(known)
-    tail = lengthened(read[1:] if read[:1] == (token,) else read, token)
+    read = tail_of(known)
+    # What overwrites without looking must not claim to follow what it may never have seen; nor what overwrites the
+    # version of an ETag that it was given, and has itself read another one.
+    blind = known is None or change.if_match in (None, "*") or change.if_match != known.get("odata.etag")
+    if read[:1] == (token,):
+        read = read[1:]  # what the transaction holds of the row already follows what it has seen, and no more
+    elif blind:
+        read = ()
+    tail = lengthened(read, token)
     after = {**(row if after is None else after), WRITE_TAIL: tail}
     row = {**row, WRITE_TAIL: tail}
     if weight is not None:
@@ -108,7 +116,7 @@ def _whole(change: Change) -> tuple[Row, int | None]:
     row, weight = schema.encode(change.values, change.partition_key, change.row_key)
     if known is not None:
         _keep_spelling(schema, row, known)
-        if not change.values.get("_upgraded", False):
+        if not change.upgraded:
             _keep_kind(row, known)
     if change.drop_extra or (known is None and "_extra" not in change.values):
         return row, weight
@@ -121,11 +129,9 @@ def _whole(change: Change) -> tuple[Row, int | None]:
 
 def unsaved(change: Change) -> list[str]:
     """The properties that a save would write or remove because they were changed since they were read."""
-    if change.made:
-        change = attrs.evolve(change, values=change.subject.__dict__, made=None)
     row = _loaded(change) if change.partial else _whole(change)[0]
     changed = [name for name in changes(change.before or {}, row) if ANNOTATION not in name]
-    if change.values.get("_upgraded", False):
+    if change.upgraded:
         return []  # the upgrade changed it
     return changed + removed_properties(change, row)
 
@@ -143,9 +149,9 @@ def _save(change: Change, index: int, token: str | None) -> PlannedWrite | None:
     row, weight = _whole(change)
     removed = [name for name in before if name not in row and _is_property(name)]
     changed = changes(before, row)
-    if not (changed or removed or change.values.get("_upgraded", False)) or _only_made(change, changed, removed):
+    if not (changed or removed or change.upgraded) or _only_made(change, changed, removed):
         return None
-    if change.values.get("_upgraded", False) or removed:
+    if change.upgraded or removed:
         # A merge cannot remove a property; the row holds all that the model does not know as well.
         return _finish(change, index, token, Verb.REPLACE, row, row, weight)
     return _finish(change, index, token, Verb.MERGE, {**_keys(change), **changed}, row, weight)
@@ -172,7 +178,7 @@ def _without(row: Row, names: Sequence[str]) -> Row:
 
 def _only_made(change: Change, changed: Row, removed: list[str]) -> bool:
     """Whether nothing changed but what the write itself makes, such as `updated_at`."""
-    if not change.made or removed or change.schema is None or change.values.get("_upgraded", False):
+    if not change.made or removed or change.schema is None or change.upgraded:
         return False
     made = {change.schema.fields[name].property for name in change.made}
     return all(name.removesuffix(ANNOTATION) in made for name in changed)
@@ -206,16 +212,20 @@ def removed_properties(change: Change, row: Row | None = None) -> list[str]:
 
 def _merge(change: Change, index: int, token: str | None) -> PlannedWrite | None:
     schema, before = change.schema, change.before
-    if schema is not None and change.values.get("_upgraded", False) and before is not None:
+    # Of a row version that the subject has not seen, it knows no more than what it sends.
+    some = change.only is not None and (schema is None or len(change.only) < len(schema.stored))
+    stale = some and change.foreign and before is not None
+    if schema is not None and change.upgraded and change.known is not None:
         # The first write of an upgraded entity is a replace: of what it was upgraded to, and of these fields.
-        row = overlaid(content(before), _chosen(change))
-        return _finish(change, index, token, Verb.REPLACE, row, row, None)
+        row = overlaid(content(change.known), _chosen(change))
+        return attrs.evolve(_finish(change, index, token, Verb.REPLACE, row, row, None), stale=stale)
     row = _chosen(change)
     if not row:
         return None
-    exact = before is not None and not change.partial and change.if_match != "*"
+    exact = before is not None and not change.partial and not change.foreign
     after = {**_keys(change), **row} if before is None else overlaid(before, row)
-    return _finish(change, index, token, Verb.MERGE, {**_keys(change), **row}, after, None, partial=not exact)
+    write = _finish(change, index, token, Verb.MERGE, {**_keys(change), **row}, after, None, partial=not exact)
+    return attrs.evolve(write, stale=stale) if stale else write
 
 
 def _chosen(change: Change) -> Row:
@@ -240,7 +250,7 @@ def _chosen(change: Change) -> Row:
 
 def _surely_absent(change: Change, info: FieldInfo) -> bool:
     """Whether the row has no such property, so that there is nothing to remove."""
-    known = change.before is not None and not change.partial and change.if_match != "*"
+    known = change.before is not None and not change.partial and not change.foreign
     return known and change.before is not None and info.property not in change.before
 
 
@@ -305,6 +315,8 @@ def _extra(change: Change, schema: Schema) -> Row:
         known = change.known
         return schema.unknown(known) if known is not None and len(known) > 2 else {}
     mine = {name: value for name, value in bag.row.items() if name not in SYSTEM_MEMBERS}
+    if change.dropped is not None:
+        mine = changes(change.dropped, mine)
     if stored is None:
         return mine
     old, now = schema.unknown(before or {}), schema.unknown(stored)

@@ -13,7 +13,8 @@ from ..errors import TransactionFailed
 from ..protocol.codes import Fault
 from ..protocol.edm import timestamp_of_etag
 from ..translate import translate
-from .doubt import send, settle
+from .doubt import InDoubt, send, settle
+from .modify import forget
 from .plan import PlannedWrite, WritePlan, in_transaction
 
 __all__ = ["apply", "execute"]
@@ -41,6 +42,8 @@ async def execute(
         await apply(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok)
     except Fault as fault:
         _refused(plan, fault, transaction=transaction)
+    except InDoubt as doubt:
+        raise doubt.error() from doubt.fault
 
 
 async def apply(
@@ -65,7 +68,7 @@ async def apply(
 
     Raises:
         Fault: It was surely not applied.
-        OutcomeUnknown: The reply was lost, and nothing proves what happened.
+        InDoubt: The reply was lost, and nothing proves what happened.
     """
     store = db.usable()
     writes = plan.writes
@@ -83,7 +86,7 @@ async def apply(
             fault,
             begun=begun,
             transaction=transaction,
-            repeat=repeat,
+            repeat=repeat and all(write.origin.repeat for write in writes),
             missing_ok=missing_ok,
             throttled=throttled,
         )
@@ -116,6 +119,7 @@ def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
     """What the subject knows after its write."""
     change, row = write.change, write.after
     subject = change.subject
+    superseded = superseded or write.stale
     if row is not None:
         if superseded:
             row.pop("odata.etag", None)
@@ -133,9 +137,7 @@ def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
     own.pop("_upgraded", None)
     own.pop("_superseded", None)
     if row is None:
-        _ = subject.extra  # what the model does not know stays with the entity, should it be inserted again
-        own.pop("_row", None)
-        own.pop("_partial", None)
+        forget(subject)
         return
     if change.made:
         own.update(change.made)

@@ -93,7 +93,7 @@ def explain(change: Change) -> WriteExplanation:
     quoted = [key.replace("'", "''") for key in (change.partition_key, change.row_key)]
     path = f"/{change.table}(PartitionKey='{quoted[0]}',RowKey='{quoted[1]}')"
     if needs_row(change):
-        etag = AS_READ if change.if_match == "*" else change.if_match
+        etag = AS_READ if change.if_match in (None, "*") else change.if_match
         return WriteExplanation((WriteStep("GET", path), WriteStep("PUT", path, etag, None)))
     write = encode(change, 0, _TOKEN)
     if write is None:

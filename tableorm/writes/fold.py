@@ -7,13 +7,17 @@ conditions. What no single operation can do is refused.
 
 from typing import NoReturn
 
+import attrs
+
 from ..errors import EntityExists, EntityNotFound, NotSupported, PreconditionFailed, TableOrmError
 from ..protocol.codes import Code
+from ..reserved import WRITE_TAIL
 from ..stores import Operation, Row, Verb
 from .encode import overlaid
-from .plan import PlannedWrite, in_transaction
+from .plan import Mode, PlannedWrite, in_transaction
+from .tail import lengthened, tail_of
 
-__all__ = ["fold"]
+__all__ = ["fold", "tightened"]
 
 _WHOLE = frozenset({Verb.INSERT, Verb.REPLACE, Verb.INSERT_OR_REPLACE})
 _UPSERTS = frozenset({Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE})
@@ -49,7 +53,42 @@ def fold(one: PlannedWrite, two: PlannedWrite) -> PlannedWrite:
         return _folded(one, two, verb, row, condition, row)
     row = overlaid(first.row, second.row)
     verb = Verb.MERGE if condition is not None else Verb.INSERT_OR_MERGE
-    return _folded(one, two, verb, row, condition, overlaid(one.after or {}, second.row), partial=one.partial)
+    after = overlaid(one.after or {}, second.row)
+    everything = two.change.mode in (Mode.MERGE, Mode.UPSERT_MERGE) and two.change.only is None
+    stale = two.stale or (one.stale and not everything)
+    return _folded(one, two, verb, row, condition, after, partial=one.partial, stale=stale)
+
+
+def tightened(write: PlannedWrite, stored: Row | None) -> PlannedWrite:
+    """
+    An unconditional write as one of just the row that was read: who has seen that row relies on it.
+
+    Args:
+        write: What the transaction holds: no delete.
+        stored: The row; None if there is none.
+
+    Raises:
+        EntityNotFound: The write needs a row.
+    """
+    operation = write.operation
+    if operation.verb is Verb.INSERT or operation.if_match not in (None, "*"):
+        return write
+    if stored is None:
+        if operation.if_match == "*":
+            raise EntityNotFound(f"{write.change}: there is no such row", Code.RESOURCE_NOT_FOUND)
+        return attrs.evolve(write, operation=Operation(Verb.INSERT, operation.row), after=operation.row, partial=False)
+    verb = {Verb.INSERT_OR_MERGE: Verb.MERGE, Verb.INSERT_OR_REPLACE: Verb.REPLACE}.get(operation.verb, operation.verb)
+    row, after, read = operation.row, write.after or {}, tail_of(stored)
+    if write.token is not None:
+        tail = lengthened(read, write.token)
+        row, after = {**row, WRITE_TAIL: tail}, {**after, WRITE_TAIL: tail}
+    return attrs.evolve(
+        write,
+        operation=Operation(verb, row, stored["odata.etag"]),
+        after=after,
+        weight=None,
+        base=read[0] if read else None,
+    )
 
 
 def _folded(
@@ -61,10 +100,14 @@ def _folded(
     after: Row | None,
     *,
     partial: bool = False,
+    stale: bool = False,
 ) -> PlannedWrite:
+    change = two.change
+    if one.change.drop_extra and one.after is not None and after is not None:
+        change = attrs.evolve(change, drop_extra=True)
     return PlannedWrite(
         Operation(verb, row, if_match),
-        two.change,
+        change,
         one.index,
         after,
         None,
@@ -72,6 +115,7 @@ def _folded(
         two.token or one.token,
         one.base,
         one.origin,
+        stale=stale,
     )
 
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from ..bag import PropertyBag
 from ..entity import Entity
 from ..errors import EncodeError, ModelError, shown
-from .change import key_of, save_change
+from .change import key_of, state_change
 from .encode import unsaved
 
-__all__ = ["adopt", "applied", "check_function", "refuse_unsaved"]
+__all__ = ["adopt", "applied", "check_function", "forget", "refuse_unsaved"]
 
 M = TypeVar("M", bound=Entity | PropertyBag)
 
@@ -38,9 +38,14 @@ def _not_plain(function: object) -> ModelError:
     )
 
 
-def applied(function: Callable[[M], M | None], subject: M) -> M:
+def applied(function: Callable[[M], M | None], subject: M, instance: object = None) -> M:
     """
     What a function makes of an entity or bag: that itself, changed, or what it returned in its place.
+
+    Args:
+        function: The user's.
+        subject: What was read.
+        instance: What modify was called on, if that is an entity or bag.
 
     Raises:
         ModelError: It returned something else, or an awaitable.
@@ -49,6 +54,11 @@ def applied(function: Callable[[M], M | None], subject: M) -> M:
     result: Any = function(subject)
     if result is None or result is subject:
         return subject
+    if result is instance:
+        raise ModelError(
+            f"modify: the function returned the entity that modify was called on, {shown(result)}, which is not what "
+            "was read; change and return what it gets"
+        )
     if inspect.iscoroutine(result):
         result.close()
         raise _not_plain(function)
@@ -81,10 +91,7 @@ def refuse_unsaved(subject: Entity | PropertyBag) -> None:
         EncodeError: It has changes that were not saved.
         PreconditionFailed: It was never read nor written.
     """
-    superseded = isinstance(subject, Entity) and subject.__dict__.get("_superseded", False)
-    if superseded:
-        return  # modify reads it
-    change = save_change(subject, verb="modify")
+    change = state_change(subject)
     names = unsaved(change)
     if names:
         raise EncodeError(
@@ -101,7 +108,22 @@ def adopt(subject: Entity | PropertyBag, fresh: Entity | PropertyBag) -> None:
         if isinstance(fresh, PropertyBag):
             subject.read_as(fresh.row)
         return
+    if subject is fresh:
+        return
     own = subject.__dict__
     for name in (*_INTERNAL, *subject.__schema__.fields):
         own.pop(name, None)
     own.update(fresh.__dict__)
+
+
+def forget(subject: object) -> None:
+    """Let an entity or bag know that its row is gone."""
+    if isinstance(subject, PropertyBag):
+        subject.written_as(None)
+    elif isinstance(subject, Entity):
+        own = subject.__dict__
+        _ = subject.extra  # what the model does not know stays with the entity, should it be inserted again
+        for name in ("_row", "_upgraded", "_superseded"):
+            own.pop(name, None)
+        if all(name in own for name in subject.__schema__.fields):
+            own.pop("_partial", None)

@@ -48,6 +48,10 @@ class Change:
         stored: The stored row in full, where a stage has read it.
         only: Names of the fields, or properties of a bag, to merge; None for all.
         drop_extra: Whether a replace leaves out what the model does not know.
+        dropped: Unknown properties of the entity that a replace in the same transaction has left out.
+        foreign: Whether the row may be another version than `before`: it is written without looking, or under an ETag
+            that was given and is not that of `before`.
+        repeat: Whether it may be sent again after a lost reply.
     """
 
     verb: str
@@ -65,6 +69,14 @@ class Change:
     stored: Row | None = None
     only: tuple[str, ...] | None = None
     drop_extra: bool = False
+    dropped: Row | None = None
+    foreign: bool = False
+    repeat: bool = True
+
+    @property
+    def upgraded(self) -> bool:
+        """Whether the entity was read from a row of an older version, which a merge would leave half old."""
+        return self.values.get("_upgraded", False) is True
 
     @property
     def known(self) -> Row | None:
@@ -91,6 +103,8 @@ class PlannedWrite:
         token: The write token that the row gets; None if it carries none.
         base: The newest token that the row had when it was read; None if it had none, or was not read.
         first: The first of the changes that were folded into it; None if there is but one.
+        stale: Whether the subject has fields that were not written, and may differ in the row: then it must not get the
+            new ETag, under which its next write would overwrite what it never saw.
     """
 
     operation: Operation
@@ -102,6 +116,7 @@ class PlannedWrite:
     token: str | None = None
     base: str | None = None
     first: Change | None = None
+    stale: bool = False
 
     @property
     def origin(self) -> Change:

@@ -424,3 +424,100 @@ async def test_patience_in_bulk(store: Watched) -> None:
                 await bulk.upsert(Thing(name=f"{number}"))
 
     assert (bulk.report.written, bulk.report.failures) == (100, 100)
+
+
+async def test_each_of_a_chunk_in_doubt_has_its_own_error() -> None:
+    """It names that operation, and has the row that was found of it."""
+    network = FaultyStore(MemoryStore())
+    backend = FaultyBackend()
+    backend.tables = network
+    async with Database(backend, retry=QUICK) as db:
+        await db.create_tables(Thing)
+        network.plan(Fate.LOST_REPLY)
+        things = [Thing(name=f"{number}") for number in range(3)]
+        async with db.bulk() as bulk:
+            for thing in things:
+                await bulk.insert(thing)
+
+    for thing, failure in zip(things, bulk.report.failed, strict=True):
+        assert isinstance(failure.error, OutcomeUnknown) and failure.entity is thing
+        assert str(failure.error).startswith(f"insert of Thing ('g', '{thing.name}'): ")
+        assert failure.error.found == thing
+
+
+async def test_nothing_is_sent_after_the_block(things: Database, store: Watched) -> None:
+    """One of several feeders fails; the others, which wait for room, are told that it is over."""
+    store.gate.clear()
+
+    async def feed(number: int) -> None:
+        for count in range(5_000):
+            await bulk.upsert(Thing(group=f"g{number}", name=f"{count}"))
+
+    bulk = things.bulk(concurrency=2)
+    feeders: list[asyncio.Task[None]] = []
+    with pytest.raises(ZeroDivisionError):
+        async with bulk:
+            feeders += [asyncio.create_task(feed(number)) for number in range(8)]
+            for _ in range(20_000):
+                await asyncio.sleep(0)
+            store.gate.set()
+            raise ZeroDivisionError
+    sent, written = len(store.requests), bulk.report.written
+    for feeder in feeders:
+        with pytest.raises(NotSupported, match="the bulk is"):
+            await feeder
+
+    assert (len(store.requests), bulk.report.written) == (sent, written)
+    assert await count(things) == written < 5_000
+
+
+async def test_a_call_that_times_out_has_given_nothing(things: Database, store: Watched) -> None:
+    """Whoever repeats it does not write twice."""
+    store.gate.clear()
+    given = 0
+    async with things.bulk(concurrency=1) as bulk:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                while True:
+                    await bulk.insert(Thing(group=f"g{given // 100}", name=f"{given}"))
+                    given += 1
+        store.gate.set()
+        await bulk.insert(Thing(group=f"g{given // 100}", name=f"{given}"))
+
+    assert (bulk.report.written, bulk.report.failures) == (given + 1, 0)
+
+
+async def test_one_object_given_twice(things: Database) -> None:
+    """The second call waits for the ETag of the first, and sees what that has written."""
+    thing = Thing(name="a")
+    async with things.bulk() as bulk:
+        await bulk.insert(thing)
+        for number in (1, 2, 0):
+            thing.number = number
+            await bulk.save(thing)
+        thing.text = "x"
+        await bulk.upsert(thing)
+        await bulk.merge(thing, only=[Thing.number])
+        await bulk.replace(thing, drop_extra=True)
+        found = await things.get(Thing, group="g", name="a")
+        await bulk.delete(thing)
+
+    assert (bulk.report.written, bulk.report.failures) == (8, 0)
+    assert (found.number, found.text) == (0, "x")
+    assert await count(things) == 0 and thing.etag is None
+
+
+async def test_progress_is_told_to_a_plain_function(things: Database) -> None:
+    """What would have to be awaited is refused: at once, or when it has been called."""
+
+    async def told(report: BulkReport) -> None: ...
+
+    with pytest.raises(ModelError, match=r"on_progress=.*plain function"):
+        things.bulk(on_progress=told)
+
+    class Teller:
+        async def __call__(self, report: BulkReport) -> None: ...
+
+    with pytest.raises(ModelError, match=r"on_progress=.*plain function"):
+        async with things.bulk(on_progress=Teller()) as bulk:
+            await bulk.insert(Thing(name="a"))

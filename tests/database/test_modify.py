@@ -3,10 +3,12 @@
 """
 
 import asyncio
+import datetime as dt
 from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
+from attrs import validators
 
 from tableorm import (
     Conflict,
@@ -29,6 +31,12 @@ class Counter(Entity, table="Counters", partition_key="c", row_key="{name}"):
     count: Mapped[int] = field(default=0)
     note: Mapped[str | None] = field(default=None)
     small: Mapped[Int32] = field(default=0)
+
+
+class Stamped(Entity, table="Counters", partition_key="c", row_key="{name}"):
+    name: Mapped[str]
+    count: Mapped[int] = field(default=0, validator=validators.lt(5))
+    updated: Mapped[dt.datetime | None] = field(default=None, on_write=lambda: dt.datetime.now(dt.UTC))
 
 
 class Newer(Entity, table="Counters", partition_key="c", row_key="{name}", kind="Counter", version=2):
@@ -232,3 +240,71 @@ async def test_cancelling_at_any_moment(counters: Database) -> None:
     # A write that was given up may still come.
     count = (await counters.modify(Counter, one_more, name="a")).count
     assert done + 1 <= count <= 121
+
+
+async def test_by_an_instance_whose_fields_are_filled_on_write(counters: Database) -> None:
+    """What the write itself makes is no unsaved change; in transactions too."""
+    stamped = Stamped(name="s")
+    await counters.insert(stamped)
+
+    def count(each: Stamped) -> None:
+        each.count += 1
+
+    await counters.modify(stamped, count)
+    async with counters.transaction() as tx:
+        await tx.modify(stamped, count)
+
+    assert stamped.count == 2
+    assert stamped == await counters.get(Stamped, name="s")
+
+
+async def test_repairing_what_breaks_a_validator(counters: Database) -> None:
+    """An instance is judged after the function, not before."""
+    await counters.insert(PropertyBag("Counters", "c", "s", {"EntityType": "Stamped", "count": 9}))
+    stamped = await counters.get(Stamped, name="s")
+
+    def repair(each: Stamped) -> None:
+        each.count = 4
+
+    await counters.modify(stamped, repair)
+    assert (await counters.get(Stamped, name="s")).count == stamped.count == 4
+
+
+async def test_a_function_must_not_return_the_instance(counters: Database) -> None:
+    """It is not what was read; nothing is written, and the instance keeps what it has."""
+    instance = await counters.get(Counter, name="a")
+
+    def confused(_: Counter) -> Counter:
+        instance.note = "changed"
+        return instance
+
+    with pytest.raises(ModelError, match="not what was read"):
+        await counters.modify(instance, confused)
+    instance.note = None
+    with pytest.raises(ModelError, match="not what was read"):
+        async with counters.transaction() as tx:
+            await tx.modify(instance, confused)
+
+    assert instance == Counter(name="a", note="changed")
+    assert (await counters.get(Counter, name="a")).note is None
+
+
+async def test_no_attempts_are_refused(counters: Database) -> None:
+    """Nothing was tried, so no race was lost."""
+    with pytest.raises(ModelError, match=r"attempts=0.* try at least once"):
+        await counters.modify(Counter, one_more, name="a", attempts=0)
+
+
+async def test_unsaved_changes_of_a_superseded_instance_are_not_lost(counters: Database) -> None:
+    """They are refused as those of any other."""
+    instance = await counters.get(Counter, name="a")
+    await counters.modify(Counter, one_more, name="a")
+    instance.note = "n"
+    await counters.merge(instance, only=[Counter.note], if_match="*")
+    instance.note = "unsaved"
+    with pytest.raises(EncodeError, match="was changed and not saved"):
+        await counters.modify(instance, one_more)
+    instance.note = "n"
+    await counters.modify(instance, one_more)
+
+    assert (instance.count, instance.note) == (2, "n")

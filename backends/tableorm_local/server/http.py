@@ -38,7 +38,7 @@ _COMPRESS_IN_THREAD = 64 * 1024
 class _Connection(web.RequestHandler):
     """A connection; one too many is told so, and what is no HTTP is answered in the service's words."""
 
-    __slots__ = ("_front",)
+    __slots__ = ("_first", "_front")
 
     def __init__(self, front: "Front", server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
         limits = front.limits
@@ -54,6 +54,16 @@ class _Connection(web.RequestHandler):
             lingering_time=2.0,
         )
         self._front = front
+        # Between requests aiohttp sees to it; before the first, not every version does.
+        self._first = loop.call_later(limits.idle_seconds, self.force_close)
+
+    def greeted(self) -> None:
+        """A request has come."""
+        self._first.cancel()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._first.cancel()
+        super().connection_lost(exc)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -186,6 +196,8 @@ class Front:
         return response
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if isinstance(request.protocol, _Connection):
+            request.protocol.greeted()
         page = self._page(request)
         if page is not None:
             return page
