@@ -304,10 +304,20 @@ def _bounds_of(schema: Schema | None, terms: Sequence[Expression]) -> tuple[_Int
             merged = meet(intervals[which][0], found.bounds)
             if merged is None:
                 return None
-            # A range of a foreign template holds other keys too: there each row has to be looked at.
-            held = found.exact if not foreign or found.bounds.point else ()
+            # A range of a foreign template holds other keys too: there each row has to be looked at, unless the kind
+            # has the very field from a base that both share.
+            sure = not foreign or found.bounds.point
+            held = [at for at in found.exact if sure or _shares(schema, owner, said[at][1].field)]
             intervals[which] = merged, intervals[which][1] | {said[position][0] for position in held}
     return intervals[0], intervals[1]
+
+
+def _shares(schema: Schema | None, other: Schema, field: str) -> bool:
+    """Whether a kind has a field of another model from a base of both."""
+    if schema is None:
+        return False
+    bases = (getattr(base, "__schema__", None) for base in other.model.__mro__ if issubclass(schema.model, base))
+    return any(isinstance(base, Schema) and field in base.fields for base in bases)
 
 
 _KEYS = {"PartitionKey": 0, "RowKey": 1}

@@ -18,7 +18,9 @@ class TestCosmosStub(TableStoreContract):
     async def backend(self) -> AsyncIterator[AzureBackend]:
         async with Stub() as stub:
             stub.handler = CosmosStub(throttle=7).answer
-            options = {"key": KEY, "retry_backoff_factor": 0.001, "proxies": {"http": f"http://127.0.0.1:{stub.port}"}}
+            # Many callers at once can each meet the throttle several times in a row.
+            patience = {"retry_backoff_factor": 0.001, "retry_total": 50}
+            options = {"key": KEY, "proxies": {"http": f"http://127.0.0.1:{stub.port}"}, **patience}
             async with AzureBackend.from_url(URL, timeout=30.0, options=options) as backend:
                 yield backend
 

@@ -97,6 +97,30 @@ async def test_a_field_of_another_model_is_read_from_one_of_its_keys(edges: Data
     assert found[0] + found[1] == found[2] and found[2] + found[3] == 1
 
 
+class AtPlace(Entity, table="Edges", partition_key="{place}", abstract=True):
+    place: Mapped[str]
+    hour: Mapped[int]
+
+
+class Train(AtPlace, row_key="{hour:02d}_{number:03d}"):
+    number: Mapped[int]
+
+
+class Sky(AtPlace, row_key="{hour:02d}"):
+    clear: Mapped[bool] = field(default=True)
+
+
+async def test_a_field_of_a_common_base_is_the_same_field(edges: Database) -> None:
+    """A range that is said of one kind holds for the other, which has the field from the base of both."""
+    for hour in range(5):
+        await edges.insert(Sky(place="here", hour=hour))
+        await edges.insert(Train(place="here", hour=hour, number=1))
+    query = edges.select(Train, Sky).where(Train.place == "here", Train.hour >= 1, Train.hour < 3)
+
+    found = [(type(e).__name__, e.hour) for e in await query.all()]
+    assert found == [("Sky", 1), ("Train", 1), ("Sky", 2), ("Train", 2)]
+
+
 async def test_rows_that_only_reading_tells_are_not_read_one_by_one(edges: Database) -> None:
     """The first request of a limit is small; if it brings none of the kind, the next one is a whole page."""
     async with edges.bulk() as bulk:
