@@ -58,5 +58,5 @@ docs:
 	$(bin)/zensical build --strict --clean
 
 clean:
-	rm -rf .venv .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site
+	rm -rf .venv .azurite .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

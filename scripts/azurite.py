@@ -1,5 +1,5 @@
 """
-Install the emulator Azurite into `.cache/azurite`, for the tests of the Azure backend.
+Install the emulator Azurite into `.azurite`, for the tests of the Azure backend.
 
     python3 scripts/azurite.py
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "scripts" / "npm"
-FOLDER = ROOT / ".cache" / "azurite"
+FOLDER = ROOT / ".azurite"  # not in .cache, which building the documentation empties
 PROGRAM = FOLDER / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
 STAMP = FOLDER / "installed.txt"
 
@@ -32,7 +32,7 @@ def main() -> None:
     key = sha256((PINS / "package-lock.json").read_bytes()).hexdigest()
     if PROGRAM.exists() and STAMP.exists() and STAMP.read_text(encoding="utf-8") == key:
         return
-    print("Installing Azurite into .cache/azurite", flush=True)
+    print("Installing Azurite into .azurite", flush=True)
     FOLDER.mkdir(parents=True, exist_ok=True)
     STAMP.unlink(missing_ok=True)
     for name in ("package.json", "package-lock.json"):
