@@ -40,11 +40,13 @@ from .errors import (
     Throttled,
     TransactionFailed,
     Unavailable,
+    UniqueViolation,
     WrongKind,
 )
 from .explain import ExplainedRequest, Explanation
 from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, Timestamp
 from .fields import Mapped, field
+from .indexes import Index, IndexOf
 from .keys import Key
 from .kinds import upgrade
 from .opening import connect
@@ -81,6 +83,8 @@ __all__ = [
     "Explanation",
     "Expression",
     "Field",
+    "Index",
+    "IndexOf",
     "Int32",
     "Key",
     "LimitExceeded",
@@ -111,6 +115,7 @@ __all__ = [
     "TransactionFailed",
     "Unavailable",
     "Union",
+    "UniqueViolation",
     "WriteExplanation",
     "WriteStep",
     "WrongKind",

@@ -14,14 +14,13 @@ from typing import Any
 
 import attrs
 
-from .declare import concrete
 from .entity import schema_of
 from .errors import EncodeError
 from .expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
 from .kinds import Kinds
 from .protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, Edm, utf16_key
 from .protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compile_filter, constant
-from .schema import FieldInfo, Schema
+from .schema import FieldInfo, Schema, concrete
 from .stores import Row
 from .templates import Condition, Template, outside, successor
 

@@ -9,12 +9,12 @@ from typing import Self, TypeVar
 
 import attrs
 
-from .declare import concrete
 from .entity import Entity, schema_of
 from .errors import NotSupported, TableNotFound
 from .protocol.codes import Code, Fault
 from .protocol.limits import check_table_name
 from .retry import PatientStore, RetryPolicy
+from .schema import concrete
 from .stores import Backend, BlobStore, QueueStore, TableStore
 from .translate import translate
 

@@ -17,17 +17,16 @@ from .errors import (
     OutcomeUnknown,
     PreconditionFailed,
     TransactionFailed,
+    UniqueViolation,
     WrongKind,
 )
 from .expressions import Field
 from .keys import Key
 from .kinds import describe_kind
-from .protocol.codes import Code, Fault
+from .protocol.codes import Code
 from .reader import Reader
 from .stores import Row
 from .transaction import Transaction
-from .translate import translate
-from .writes import plan_writes
 from .writes.change import (
     Change,
     delete_change,
@@ -38,21 +37,18 @@ from .writes.change import (
     save_change,
     upsert_change,
 )
+from .writes.commit import ATTEMPTS, commit, pause_of
 from .writes.complete import complete, needs_row
 from .writes.encode import encode
-from .writes.execute import execute
 from .writes.explain import WriteExplanation, explain
 from .writes.modify import adopt, applied, check_function, forget, refuse_unsaved
-from .writes.plan import Mode, PlannedWrite
+from .writes.plan import PlannedWrite
 
 __all__ = ["Database"]
 
 E = TypeVar("E", bound=Entity)
 M = TypeVar("M", bound=Entity | PropertyBag)
 T = TypeVar("T")
-
-ATTEMPTS = 50
-"""How often `modify` and `run_transaction` begin anew after a lost race, if they are not told otherwise."""
 
 
 class Database(Reader):
@@ -241,7 +237,7 @@ class Database(Reader):
         key = self.key_of_target(target, fields)
         for attempt in range(attempts):
             if attempt:
-                await asyncio.sleep(self._pause(attempt))
+                await asyncio.sleep(pause_of(self, attempt))
             row = await self._existing(key)
             result = applied(fn, self.load_row(key.model, key.table, row.copy()), instance)
             try:
@@ -256,10 +252,6 @@ class Database(Reader):
             Code.CONDITION_NOT_SATISFIED,
             await self._current(key),
         )
-
-    def _pause(self, attempt: int) -> float:
-        """Seconds before a read and a write are tried again: at first about what they take."""
-        return min(1.0, self.retry.pause(attempt) / 5)
 
     def explain_write(
         self,
@@ -335,7 +327,7 @@ class Database(Reader):
         existing: int | None = None
         for attempt in range(attempts):
             if attempt:
-                await asyncio.sleep(self._pause(attempt))
+                await asyncio.sleep(pause_of(self, attempt))
             tx = self.transaction()
             try:
                 async with tx:
@@ -378,34 +370,38 @@ class Database(Reader):
 
     async def run_writes(self, writes: Sequence[PlannedWrite]) -> None:
         """Send encoded changes as one transaction."""
-        await execute(self, plan_writes(writes, transaction=True), transaction=True)
+        await commit(self, writes, transaction=True)
 
     async def _write(self, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
         self.usable()
         if needs_row(change):
-            await self._write_completed(change)
+            await self._write_completed(change, missing_ok=missing_ok)
             return
         write = encode(change, 0)
         if write is not None:
-            await execute(self, plan_writes((write,)), repeat=repeat, missing_ok=missing_ok)
+            await commit(self, (write,), repeat=repeat, missing_ok=missing_ok)
 
-    async def _write_completed(self, change: Change) -> None:
+    async def _write_completed(self, change: Change, *, missing_ok: bool = False) -> None:
         """Write what needs the stored row, under the ETag it is read with; again after a lost race, if forced."""
         for attempt in range(ATTEMPTS):
             if attempt:
-                await asyncio.sleep(self._pause(attempt))
+                await asyncio.sleep(pause_of(self, attempt))
             row = await self.read_row(change.table, change.partition_key, change.row_key)
-            if row is None and change.mode is not Mode.UPSERT_MERGE:
-                raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
             write = encode(complete(change, row), 0)
             if write is None:
                 return
             try:
-                await execute(self, plan_writes((write,)))
+                await commit(self, (write,), missing_ok=missing_ok)
+            except UniqueViolation:
+                raise
             except (PreconditionFailed, EntityExists, EntityNotFound, OutcomeUnknown) as error:
                 # Forced: whoever wrote meanwhile is written over, also if that was our own lost request.
                 answered = not isinstance(error, OutcomeUnknown) or error.found is not None
-                if change.if_match not in (None, "*") or not answered:
+                if (
+                    change.if_match not in (None, "*")
+                    or not answered
+                    or (change.copied and not isinstance(error, Conflict))
+                ):
                     raise
                 continue
             return
@@ -443,23 +439,6 @@ class Database(Reader):
         if fields:
             raise ModelError(f"{target!r} has its key already; give it without fields")
         return key_of(target)
-
-    async def read_row(self, table: str, partition_key: str, row_key: str) -> Row | None:
-        """
-        A row as it is stored; None if there is none.
-
-        Raises:
-            TableNotFound: There is no such table.
-        """
-        self.stats.requests += 1
-        try:
-            row = await self.usable().get(table, partition_key, row_key)
-        except Fault as fault:
-            if fault.code == Code.RESOURCE_NOT_FOUND:
-                return None
-            raise translate(fault, f"get of ({partition_key!r}, {row_key!r})", table) from fault
-        self.stats.rows += 1
-        return row
 
     def load_row(self, model: type[Any], table: str, row: Row) -> Any:
         """

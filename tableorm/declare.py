@@ -13,22 +13,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import attrs
 
-from .errors import ModelError
+from .errors import ModelError, NotSupported
 from .expressions import Field
 from .fields import FieldDeclaration, FieldDescriptor, Mapped
+from .indexes import Index, IndexSchema, refuse_meeting
 from .properties import Int32, PropertyType, property_type, split_optional
 from .protocol.codes import Fault
 from .protocol.edm import check_text
 from .protocol.limits import check_property_name, check_table_name
 from .reserved import RESERVED_FIELDS, is_reserved_property
-from .schema import Discriminator, FieldInfo, Schema
+from .schema import Discriminator, FieldInfo, Schema, concrete, descendants
 from .template_syntax import may_meet, parse_template
 from .templates import Template
 
 if TYPE_CHECKING:
     from .entity import Entity
 
-__all__ = ["Auto", "Naming", "concrete", "declare"]
+__all__ = ["Auto", "Naming", "declare"]
 
 Naming = Literal["as_written", "pascal"] | Callable[[str], str]
 
@@ -146,9 +147,33 @@ def declare(
             raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
     if not abstract:
         _check_heads(schema, parents)
+        _add_indexes(schema, annotations)
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))
     return schema
+
+
+def _add_indexes(schema: Schema, annotations: dict[str, Any]) -> None:
+    """The indexes of the class and its bases, each as the nearest class declares it."""
+    declared: dict[str, Index] = {}
+    for base in reversed(schema.model.__mro__):
+        declared |= {name: each for name, each in vars(base).items() if isinstance(each, Index)}
+    for name, index in declared.items():
+        label = f"{schema.name}.{name}"
+        assert schema.partition is not None
+        if index.partition_key is not None and index.partition_key != schema.partition.text:
+            raise NotSupported(
+                f"{label}: partition_key={index.partition_key!r} is not the model's, {schema.partition.text!r}; an "
+                "index in another partition needs consistency='eventual', which is not supported yet"
+            )
+        row = parse_template(index.row_key, label, "row_key", annotations, schema.kind)
+        found = IndexSchema(index, schema, row)
+        for other in schema.indexes.values():
+            assert other.row is not None
+            refuse_meeting(label, row, f"{other.name}.row_key", other.row)
+        schema.indexes[name] = found
+    if declared:
+        schema.write_token = True
 
 
 def _bare(annotation: Any) -> Any:
@@ -416,7 +441,7 @@ def _check_heads(schema: Schema, parents: list[Schema]) -> None:
             f"got {own.text!r}; begin it with {{kind}}_"
         )
     roots = [p for p in parents if p.table == schema.table and p.discriminator == schema.discriminator]
-    family = [s for root in roots for s in [*concrete(root), *_descendants(root.model)]]
+    family = [s for root in roots for s in [*concrete(root), *descendants(root.model)]]
     for other in dict.fromkeys(family):
         template: Template | None = getattr(other, which)
         if not _same_class(other, schema) and template is not None and may_meet(own, template):
@@ -426,23 +451,5 @@ def _check_heads(schema: Schema, parents: list[Schema]) -> None:
             )
 
 
-def concrete(schema: Schema) -> list[Schema]:
-    """The schemas of the concrete classes of a model: itself, or of an abstract base all that derive from it."""
-    if not schema.abstract:
-        return [schema]
-    # A class that was declared again, in a notebook or by a reload, replaces the one before.
-    found = {(s.model.__module__, s.model.__qualname__): s for s in _descendants(schema.model)}
-    return list(found.values())
-
-
 def _same_class(one: Schema, two: Schema) -> bool:
     return (one.model.__module__, one.model.__qualname__) == (two.model.__module__, two.model.__qualname__)
-
-
-def _descendants(model: type[Any]) -> Iterator[Schema]:
-    for child in model.__subclasses__():
-        own = child.__dict__.get("__schema__")
-        if isinstance(own, Schema):
-            if not own.abstract:
-                yield own
-            yield from _descendants(child)

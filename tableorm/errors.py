@@ -13,6 +13,7 @@ Every error that tableorm raises, as one tree.
       NotSupported          this backend or version cannot do it
       Conflict
         EntityExists        an insert met a row
+          UniqueViolation   another entity has the value of a unique index
         PreconditionFailed  the row has changed since it was read
       TransactionFailed     one operation failed, nothing was applied
       OutcomeUnknown        the reply to a write was lost, and nothing proves what happened
@@ -28,6 +29,7 @@ Each says which model and key (or field), the value, and what to do; `.code` is 
 one. They survive pickling.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "Throttled",
     "TransactionFailed",
     "Unavailable",
+    "UniqueViolation",
     "WrongKind",
     "shown",
 ]
@@ -187,6 +190,31 @@ class Conflict(TableOrmError):
 
 class EntityExists(Conflict):
     """An insert met a row with the same key."""
+
+
+class UniqueViolation(EntityExists):
+    """
+    Another entity has the value of a unique index.
+
+    Args:
+        message: Which entity has it.
+        code: The service's error code.
+        entity: What was to be written.
+        index: Name of the index: "Employee.by_email".
+        values: The fields that it is made of, as they were to be.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        code: str | None = None,
+        entity: object = None,
+        *,
+        index: str = "",
+        values: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, code, entity)
+        self.index, self.values = index, dict(values or {})
 
 
 class PreconditionFailed(Conflict):

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from .indexes import IndexSchema
 from .planner import Access, Point, QueryPlan, Range
 from .protocol.filters import to_odata
 from .protocol.limits import MAX_PAGE
@@ -55,13 +56,14 @@ class Explanation:
     Args:
         query: The query, as text.
         access: How rows are found; of several requests the costliest.
-        path: Through which keys: "primary key".
+        path: Through which keys: "primary key", or "index Employee.by_email".
         requests: In key order.
         client_side: Conditions that are evaluated here.
         min_transactions: Storage transactions that it takes at least.
         max_transactions: At most; None if that depends on how many rows there are.
         ordered: Whether results come in key order.
         concurrency: Requests that run at the same time, at most.
+        follows: Whether for each row that is found its primary is read too, since copies hold keys alone.
     """
 
     query: str
@@ -73,6 +75,7 @@ class Explanation:
     max_transactions: int | None
     ordered: bool
     concurrency: int
+    follows: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, ready for JSON."""
@@ -88,6 +91,8 @@ class Explanation:
         for request in self.requests[:_SHOWN]:
             lines.append(f"  {request.access.value}: {request}")
             lines += [f"    then here: {condition}" for condition in request.client_side]
+        if self.follows:
+            lines.append("  for each row found: GET the row that it is a copy of, several at the same time")
         if len(self.requests) > _SHOWN:
             lines.append(f"  ... and {len(self.requests) - _SHOWN} more requests")
         if len(self.requests) > 1:
@@ -130,12 +135,15 @@ def explain(
     explained = tuple(_explained(plan, request, limit) for request in requests)
     here = tuple(dict.fromkeys(text for request in explained for text in request.client_side))
     points = all(request.top is None for request in explained)
+    follows, twice = plan.kinds.follows, twice or plan.kinds.follows
     # With a limit the first requests may be enough.
     least = len(explained) if limit is None else min(len(explained), 1)
     most = len(explained) * (1 + twice) if points or plan.access in (Access.POINT, Access.POINTS) else None
     access = plan.access if explained else Access.NOTHING
+    copies = ", ".join(schema.name for schema in plan.kinds.schemas if isinstance(schema, IndexSchema))
+    path = f"index {copies}" if copies else "primary key"
     return Explanation(
-        query, access, "primary key", explained, here, least, most, ordered=ordered, concurrency=concurrency
+        query, access, path, explained, here, least, most, ordered=ordered, concurrency=concurrency, follows=follows
     )
 
 

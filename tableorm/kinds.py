@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 from .bag import PropertyBag
-from .declare import concrete
 from .errors import DecodeError, ModelError
+from .indexes import IndexOf, IndexSchema
 from .protocol.edm import ANNOTATION, Edm
 from .protocol.filters import And, Compare, Constant, Filter, Op, Or
 from .ranges import EVERYTHING, hull
-from .reserved import ENTITY_TYPE, ENTITY_VERSION
-from .schema import MISFITS, Schema, Upgrade
+from .reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
+from .schema import MISFITS, Schema, Upgrade, concrete
 from .stores import Bounds, Row
 from .template_syntax import may_meet
 
@@ -69,9 +69,10 @@ class Kinds:
         object.__setattr__(self, "_by_kind", {str(s.kind): s for s in by_property})
 
     @classmethod
-    def of(cls, models: Sequence[type[Any]], table: str | None = None) -> "Kinds":
+    def of(cls, models: "Sequence[type[Any] | IndexOf[Any]]", table: str | None = None) -> "Kinds":
         """
-        The kinds of these classes; an abstract base stands for all of its kinds.
+        The kinds of these classes; an abstract base stands for all of its kinds. Of an index they are those of its
+        copies.
 
         Raises:
             ModelError: They live in different tables, or share a kind.
@@ -82,7 +83,7 @@ class Kinds:
             if model is PropertyBag:
                 bags = True
                 continue
-            found = concrete(model.__schema__)
+            found: Sequence[Schema] = model.schemas if isinstance(model, IndexOf) else concrete(model.__schema__)
             if not found:
                 raise ModelError(
                     f"{model.__name__} is abstract and has no concrete classes yet; import or declare them"
@@ -104,6 +105,17 @@ class Kinds:
         if same != 0 and any(s.kind == same and s.discriminator == "property" for s in schemas):
             raise ModelError(f"{', '.join(s.name for s in schemas if s.kind == same)} all have the kind {same!r}")
         return cls(tuple(schemas), tables.pop(), bags)
+
+    @property
+    def follows(self) -> bool:
+        """Whether rows are copies that only tell where their primaries are."""
+        return any(schema.follows for schema in self.schemas)
+
+    @property
+    def primaries(self) -> "Kinds | None":
+        """Of copies the kinds that they are copies of; None if they are no copies."""
+        copied = tuple(schema.primary for schema in self.schemas if isinstance(schema, IndexSchema))
+        return Kinds(copied, self.table, bags=False) if copied else None
 
     def only(self, schemas: "Sequence[Schema | None]") -> "Kinds":
         """Some of the kinds; None among them stands for rows of any other."""
@@ -163,6 +175,8 @@ class Kinds:
         schema, version = found
         if version >= schema.version:
             return cast("Entity", schema.decode(row))
+        if schema.follows or schema.partial:
+            return cast("Entity", row)  # an upgrade may need any property
         return cast("Entity", _upgraded(schema, version, self.table, row))
 
     def schema_of_row(self, row: Row) -> Schema | None:
@@ -265,7 +279,7 @@ def _upgraded(schema: Schema, version: int, table: str, row: Row) -> Any:
     upgraded = dict(bag.row)
     for name in (ENTITY_TYPE, ENTITY_VERSION):
         upgraded.pop(name + ANNOTATION, None)
-    for member in ("PartitionKey", "RowKey", "odata.etag", "Timestamp"):
+    for member in ("PartitionKey", "RowKey", "odata.etag", "Timestamp", WRITE_TAIL, MARKS, COPY_OF):
         if member in row:
             upgraded[member] = row[member]
     upgraded |= schema.kind_properties

@@ -9,9 +9,10 @@ import attrs
 
 from .errors import ModelError
 from .expressions import Field
+from .indexes import IndexSchema
 from .kinds import Kinds
 from .protocol.edm import ANNOTATION
-from .reserved import ENTITY_TYPE, ENTITY_VERSION, WRITE_TAIL
+from .reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
 from .schema import Schema
 from .stores import Row
 
@@ -50,7 +51,12 @@ class Projection:
             own = [f.name for f in fields if issubclass(schema.model, f.model)]
             # What a key holds as well is there anyway.
             own += schema.key_holders if fields else ()
-            names[schema] = frozenset(name for name in own if schema.fields[name].stored)
+            missing = [name for name in own if name not in schema.fields]
+            if missing and not schema.follows:
+                raise ModelError(
+                    f"only(...) is refused: the copies of {schema.name} do not hold {missing[0]!r}; add it to include="
+                )
+            names[schema] = frozenset(name for name in own if name not in missing and schema.fields[name].stored)
         for field in fields:
             if not any(issubclass(schema.model, field.model) for schema in kinds.schemas):
                 raise ModelError(f"only({field}) is refused: the query asks for no {field.model.__name__}")
@@ -71,7 +77,7 @@ class Projection:
         if found is None:
             return None
         schema, version = found
-        if version < schema.version:
+        if version < schema.version or schema.follows:
             return row  # an upgrade may need any property
         members = self._members.get(schema)
         if members is None:
@@ -90,12 +96,23 @@ def _select(kinds: Kinds, names: dict[Schema, frozenset[str]]) -> tuple[str, ...
         found.append(ENTITY_VERSION)
     if any(schema.write_token for schema in kinds.schemas):
         found.append(WRITE_TAIL)  # the next write goes on from it
+    if any(isinstance(schema, IndexSchema) for schema in kinds.schemas):
+        found.append(COPY_OF)
+    if any(schema.indexes for schema in kinds.schemas):
+        found.append(MARKS)  # and deletes the copies
     found += [schema.fields[name].property for schema, own in names.items() for name in schema.fields if name in own]
     return tuple(dict.fromkeys(found))
 
 
 def _members(schema: Schema, names: frozenset[str]) -> tuple[str, ...]:
-    properties = [ENTITY_TYPE, ENTITY_VERSION, WRITE_TAIL, *(schema.fields[name].property for name in names)]
+    properties = [
+        ENTITY_TYPE,
+        ENTITY_VERSION,
+        WRITE_TAIL,
+        MARKS,
+        COPY_OF,
+        *(schema.fields[name].property for name in names),
+    ]
     return (
         "PartitionKey",
         "RowKey",

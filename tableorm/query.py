@@ -19,6 +19,8 @@ from .cursors import Place, digest_of, read_cursor, remaining, write_cursor
 from .errors import CursorError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
 from .explain import Explanation, explain
 from .expressions import AllOf, AnyOf, Expression, Field, Membership
+from .following import confirming, of_copies
+from .indexes import IndexOf
 from .keys import Key
 from .kinds import Kinds
 from .pages import EntityStream, Page, fill
@@ -51,7 +53,7 @@ class Query(Generic[E_co]):
 
     _db: "Connection | None"
     _kinds: Kinds
-    _models: tuple[type[Any], ...]
+    _models: "tuple[type[Any] | IndexOf[Any], ...]"
     _where: tuple[Expression, ...] = ()
     _limit: int | None = None
     _scan: bool = False
@@ -199,6 +201,10 @@ class Query(Generic[E_co]):
     async def count(self) -> int:
         """How many entities there are. Rows are read for it, with what tells their kind alone. Raises as `all`."""
         kinds, total = self._kinds, 0
+        if kinds.follows:
+            async for _ in self:
+                total += 1
+            return total
         run = await self._start(Projection.of(kinds, ()).select, kinds.load_all)
         async with aclosing(self._batches(run)) as pages:
             async for batch in pages:
@@ -359,7 +365,7 @@ class Query(Generic[E_co]):
         if plan is None:
             plan = plan_query(
                 self._kinds,
-                self._where,
+                self._where if self._kinds.primaries is None else of_copies(self._kinds, self._where),
                 allow_scan=self._scan,
                 select=names,
                 span=self._span,
@@ -377,7 +383,9 @@ class Query(Generic[E_co]):
             plan = await asyncio.to_thread(self._plan, select)
         else:
             plan = self._plan(select)
-        return Run(db, plan, load, self._limit, self._names())
+        primaries = self._kinds.primaries
+        confirm = None if primaries is None else confirming(primaries, self._where)
+        return Run(db, plan, load, self._limit, self._names(), confirm=confirm)
 
     async def _resume(self, cursor: str | None) -> tuple[Run, Place]:
         self.check_ordered()

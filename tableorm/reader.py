@@ -10,6 +10,8 @@ from .bag import PropertyBag
 from .connection import TURN, Connection
 from .entity import Entity, schema_of
 from .errors import EntityNotFound, ModelError, WrongKind
+from .following import is_current
+from .indexes import IndexOf
 from .keys import Key
 from .kinds import Kinds, describe_kind
 from .projection import Projection
@@ -17,10 +19,11 @@ from .protocol.codes import Code, Fault
 from .protocol.limits import check_table_name
 from .query import Query, Select
 from .raw import RawSelect
+from .reserved import COPY_OF
 from .retry import RetryPolicy
 from .running import CONCURRENCY, work_together
 from .schema import Schema
-from .stores import Backend
+from .stores import Backend, Row
 from .translate import translate
 from .union import Union
 
@@ -33,6 +36,8 @@ B = TypeVar("B", bound=Entity | PropertyBag)
 C = TypeVar("C", bound=Entity | PropertyBag)
 D = TypeVar("D", bound=Entity | PropertyBag)
 R = TypeVar("R")
+
+_LOOKS = 3  # at a copy whose primary is moved while it is read
 
 
 class Reader(Connection):
@@ -49,18 +54,21 @@ class Reader(Connection):
         retry: RetryPolicy | None = None,
     ) -> None:
         super().__init__(backend, queues=queues, blobs=blobs, retry=retry)
-        self._kinds: dict[type[Any], Kinds] = {}
+        self._kinds: dict[type[Any] | IndexOf[Any], Kinds] = {}
 
     @overload
     async def get(self, target: type[E], /, **fields: Any) -> E: ...
     @overload
     async def get(self, target: Key[M], /) -> M: ...
+    @overload
+    async def get(self, target: IndexOf[E], /, **fields: Any) -> E: ...
     async def get(self, target: Any, /, **fields: Any) -> Any:
         """
         Read one entity by its key: a point query.
 
         Args:
-            target: A model, with its key fields; or a `Key`.
+            target: A model, with its key fields; a `Key`; or an index, with the fields of its keys: the entity then has
+                no ETag, unless the index holds keys alone, and its first write reads the row.
             fields: The key fields.
 
         Raises:
@@ -80,6 +88,8 @@ class Reader(Connection):
     async def get_or_none(self, target: type[E], /, **fields: Any) -> E | None: ...
     @overload
     async def get_or_none(self, target: Key[M], /) -> M | None: ...
+    @overload
+    async def get_or_none(self, target: IndexOf[E], /, **fields: Any) -> E | None: ...
     async def get_or_none(self, target: Any, /, **fields: Any) -> Any:
         """As `get`, but None if there is no such row."""
         return await self._point(target, fields)
@@ -119,6 +129,8 @@ class Reader(Connection):
     async def exists(self, target: type[E], /, **fields: Any) -> bool: ...
     @overload
     async def exists(self, target: Key[Any], /) -> bool: ...
+    @overload
+    async def exists(self, target: IndexOf[Any], /, **fields: Any) -> bool: ...
     async def exists(self, target: Any, /, **fields: Any) -> bool:
         """Whether there is such an entity. Takes and raises what `get` does, besides EntityNotFound."""
         return await self._point(target, fields, whole=False) is not None
@@ -132,7 +144,11 @@ class Reader(Connection):
             key = _any_key(target)
             table, partition_key, row_key, model = key.table, key.partition_key, key.row_key, key.model
         else:
-            schema: Schema = getattr(target, "__schema__", None) or schema_of(target)
+            schema: Schema | None = getattr(target, "__schema__", None)
+            if schema is None:
+                if isinstance(target, IndexOf):
+                    return await self._by_index(_any_index(target), fields, whole=whole)
+                schema = schema_of(target)
             if fields.keys() != schema.key_names or schema.abstract:
                 self._refuse_fields(schema, fields)
             partition_key, row_key = schema.make_keys(fields)
@@ -163,8 +179,58 @@ class Reader(Connection):
             )
         return entity
 
+    async def read_row(self, table: str, partition_key: str, row_key: str) -> Row | None:
+        """
+        A row as it is stored; None if there is none.
+
+        Raises:
+            TableNotFound: There is no such table.
+        """
+        self.stats.requests += 1
+        try:
+            row = await self.usable().get(table, partition_key, row_key)
+        except Fault as fault:
+            if fault.code == Code.RESOURCE_NOT_FOUND:
+                return None
+            raise translate(fault, f"get of ({partition_key!r}, {row_key!r})", table) from fault
+        self.stats.rows += 1
+        return row
+
+    async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool) -> Any:
+        """The entity that has a copy under this key of an index."""
+        schemas = index.schemas
+        if len(schemas) != 1:
+            raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
+        schema, kinds = schemas[0], self._kinds_of(index)
+        if fields.keys() != schema.key_names:
+            schema.key(fields)  # raises, and says which field is missing or unknown
+        partition_key, row_key = schema.make_keys(fields)
+        table = schema.table_name()
+        for _ in range(_LOOKS):
+            copy = await self.read_row(table, partition_key, row_key)
+            if copy is None:
+                return None
+            await self.take_turn(1)
+            found = kinds.load(copy)
+            if found is None:
+                raise WrongKind(
+                    f"the row ({partition_key!r}, {row_key!r}) in table {table} is no copy of {index}: it has "
+                    f"{describe_kind(copy)}",
+                    (partition_key, row_key),
+                    copy.get("EntityType"),
+                )
+            if not isinstance(found, dict) or not whole:
+                return found
+            row = await self.read_row(table, partition_key, copy[COPY_OF])
+            if row is not None and is_current(copy, row):
+                return self._kinds_of(schema.model).load(row)
+        return None  # it was moved each time between the two reads
+
     @staticmethod
     def _not_found(target: Any, fields: dict[str, Any]) -> EntityNotFound:
+        if isinstance(target, IndexOf):
+            given = ", ".join(f"{name}={value!r}" for name, value in fields.items())
+            return EntityNotFound(f"there is no {target} of {given}", Code.RESOURCE_NOT_FOUND)
         key = _any_key(target) if isinstance(target, Key) else schema_of(target).key(fields)
         return EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
 
@@ -174,14 +240,17 @@ class Reader(Connection):
             raise ModelError(f"{schema.name} is abstract: get one of its concrete classes, or give a Key")
         schema.key(fields)  # raises, and says which field is missing or unknown
 
-    def _kinds_of(self, model: type[Any]) -> Kinds:
+    def _kinds_of(self, model: Any) -> Kinds:
         kinds = self._kinds.get(model)
         if kinds is None:
             kinds = Kinds.of([model])
-            if not schema_of(model).abstract:  # an abstract base can still get more kinds
+            owner: Any = _any_index(model).model if isinstance(model, IndexOf) else model
+            if not schema_of(owner).abstract:  # an abstract base can still get more kinds
                 self._kinds[model] = kinds
         return kinds
 
+    @overload
+    def select(self, model: IndexOf[E], /) -> Select[E]: ...
     @overload
     def select(self, model: type[A], /) -> Select[A]: ...
     @overload
@@ -195,14 +264,15 @@ class Reader(Connection):
         A query for entities of these models, which share a table.
 
         Args:
-            models: One to four classes. An abstract base brings all of its kinds; `PropertyBag` among them brings rows
-                of every other kind as bags.
+            models: One to four classes, or one index, whose copies are read then, in its order. An abstract base brings
+                all of its kinds; `PropertyBag` among them brings rows of every other kind as bags.
 
         Raises:
             ModelError: They live in different tables, or are no models.
         """
-        if not 1 <= len(models) <= 4 or not all(isinstance(model, type) for model in models):
-            raise ModelError(f"select{models!r} is refused: give one to four models")
+        index = len(models) == 1 and isinstance(models[0], IndexOf)
+        if not index and (not 1 <= len(models) <= 4 or not all(isinstance(model, type) for model in models)):
+            raise ModelError(f"select{models!r} is refused: give one to four models, or one index")
         kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else Kinds.of(models)
         return Select(self, kinds, models)
 
@@ -229,6 +299,11 @@ class Reader(Connection):
             if not isinstance(query, Query):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ModelError(f"union({query!r}) is refused: give queries, as db.select(...) makes them")
         return Union(queries)
+
+
+def _any_index(index: Any) -> IndexOf[Any]:
+    found: IndexOf[Any] = index
+    return found
 
 
 def _any_key(key: Any) -> Key[Any]:

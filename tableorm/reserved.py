@@ -4,7 +4,15 @@ Names that tableorm keeps for itself: properties of stored rows, and attributes 
 
 import re
 
-__all__ = ["ENTITY_TYPE", "ENTITY_VERSION", "RESERVED_FIELDS", "WRITE_TAIL", "is_reserved_property"]
+__all__ = [
+    "COPY_OF",
+    "ENTITY_TYPE",
+    "ENTITY_VERSION",
+    "MARKS",
+    "RESERVED_FIELDS",
+    "WRITE_TAIL",
+    "is_reserved_property",
+]
 
 ENTITY_TYPE = "EntityType"
 """Property that holds the kind, and after a colon the version from 2 on."""
@@ -14,6 +22,12 @@ ENTITY_VERSION = "EntityVersion"
 
 WRITE_TAIL = "_w"
 """Property that holds the tokens of the last writes, newest first; see `tableorm.writes.tail`."""
+
+MARKS = "_ix"
+"""Property of an entity that notes what was derived from it: JSON text, by name of the index where its copy is."""
+
+COPY_OF = "_of"
+"""Property of a copy: the RowKey of its primary, in the same partition."""
 
 RESERVED_FIELDS = frozenset({"etag", "timestamp", "extra", "key", "key_of", "kind", "evolve"})
 """Names on every entity, so never fields of a model."""

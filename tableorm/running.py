@@ -15,10 +15,12 @@ import attrs
 
 from .connection import TURN, Connection
 from .errors import CursorError, NotSupported
+from .following import is_current
 from .planner import Access, Point, QueryPlan, Range
 from .protocol.codes import Code, Fault
 from .protocol.edm import utf16_key
 from .protocol.limits import MAX_PAGE
+from .reserved import COPY_OF
 from .stores import Row, RowPage
 from .translate import translate
 
@@ -48,6 +50,7 @@ class Run:
         left: Entities that are still wanted; None for all.
         name: What is read, for messages.
         resumed: Where a cursor says that the store goes on; None if it says nothing.
+        confirm: Of a query by an index, what a primary must satisfy that was read after its copy.
     """
 
     db: Connection
@@ -56,6 +59,7 @@ class Run:
     left: int | None
     name: str
     resumed: str | None = None
+    confirm: Callable[[Row], bool | None] | None = None
 
     async def fetch(self, request: Point | Range, continuation: str | None, *, full: bool = False) -> RowPage:
         """
@@ -140,10 +144,15 @@ class Run:
         return [entity for entity in found if entity is not None]
 
     async def _in_full(self, row: Row) -> Any:
-        point = Point(row["PartitionKey"], row["RowKey"])
-        whole = Run(self.db, QueryPlan(self.plan.kinds, Access.POINT, (point,)), self.load, None, self.name)
-        page = await whole.fetch(point, None)
-        return next(iter(self.plan.kinds.load_all(page.rows)), None)
+        kinds, key = self.plan.kinds, row["RowKey"]
+        if self.confirm is not None:
+            kinds, key = kinds.primaries or kinds, row[COPY_OF]
+        point = Point(row["PartitionKey"], key)
+        whole = Run(self.db, QueryPlan(kinds, Access.POINT, (point,)), self.load, None, self.name)
+        rows = (await whole.fetch(point, None)).rows
+        if self.confirm is not None:  # it may have changed since its copy was read
+            rows = [each for each in rows if is_current(row, each) and self.confirm(each)]
+        return next(iter(kinds.load_all(rows)), None)
 
 
 @attrs.frozen(eq=False)

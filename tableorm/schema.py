@@ -2,7 +2,7 @@
 The schema of a model: everything the mapper needs to know of a class, read once when the class is made.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
@@ -14,14 +14,15 @@ from .keys import Key
 from .properties import PropertyType
 from .protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from .protocol.limits import MAX_CUSTOM_PROPERTIES
-from .reserved import ENTITY_TYPE, ENTITY_VERSION, WRITE_TAIL
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
 from .stores import Row
 from .templates import Template
 
 if TYPE_CHECKING:
     from .entity import Entity
+    from .indexes import IndexSchema
 
-__all__ = ["MISFITS", "Discriminator", "FieldInfo", "Schema", "Upgrade"]
+__all__ = ["MISFITS", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
 
 Upgrade = Callable[[PropertyBag], PropertyBag]
 Discriminator = Literal["property", "row_key", "partition_key"] | Callable[[PropertyBag], "type[Entity]"]
@@ -78,7 +79,13 @@ class Schema:
         upgrades: From version to the function that makes the next.
         write_token: Whether its rows carry the tokens of their last writes.
         filled: Fields that get a value when the entity is written.
+        indexes: Its indexes, by name.
+        follows: Whether a row only tells where the row is that the entity is read from.
+        partial: Whether rows hold but some of the fields.
     """
+
+    follows = False
+    partial = False
 
     def __init__(
         self,
@@ -103,6 +110,7 @@ class Schema:
         self.fields = dict(fields)
         self.filled = tuple(info for info in self.fields.values() if info.on_insert or info.on_write)
         self.upgrades: dict[int, Upgrade] = {}
+        self.indexes: dict[str, IndexSchema] = {}
         templates = [template for template in (partition, row) if template is not None]
         self.key_fields = tuple(dict.fromkeys(name for template in templates for name in template.fields))
         self.key_holders = {
@@ -120,7 +128,7 @@ class Schema:
         kind_names = () if kind is None else (ENTITY_TYPE,) if discriminator == "property" else (ENTITY_VERSION,)
         self.known = frozenset(
             {*SYSTEM_MEMBERS}
-            | {member for p in (*self.by_property, *kind_names, WRITE_TAIL) for member in (p, p + ANNOTATION)}
+            | {member for p in (*self.by_property, *kind_names, WRITE_TAIL, MARKS) for member in (p, p + ANNOTATION)}
         )
         if len(self.stored) + len(self.kind_properties) + write_token > MAX_CUSTOM_PROPERTIES:
             raise ModelError(
@@ -324,3 +332,22 @@ class Schema:
     def unknown(self, row: Row) -> Row:
         """The members of a row that are no fields of the model: properties with their annotations."""
         return {name: value for name, value in row.items() if name not in self.known}
+
+
+def concrete(schema: Schema) -> list[Schema]:
+    """The schemas of the concrete classes of a model: itself, or of an abstract base all that derive from it."""
+    if not schema.abstract:
+        return [schema]
+    # A class that was declared again, in a notebook or by a reload, replaces the one before.
+    found = {(s.model.__module__, s.model.__qualname__): s for s in descendants(schema.model)}
+    return list(found.values())
+
+
+def descendants(model: type[Any]) -> Iterator[Schema]:
+    """The schemas of the concrete classes that derive from a model."""
+    for child in model.__subclasses__():
+        own = child.__dict__.get("__schema__")
+        if isinstance(own, Schema):
+            if not own.abstract:
+                yield own
+            yield from descendants(child)

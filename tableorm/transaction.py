@@ -2,8 +2,9 @@
 Transactions: operations collected in a block, sent as one entity group transaction when it ends.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
@@ -11,7 +12,7 @@ import attrs
 
 from .bag import PropertyBag
 from .entity import Entity
-from .errors import EntityNotFound, NotLoaded, NotSupported
+from .errors import Conflict, EntityNotFound, NotSupported, TransactionFailed, UniqueViolation
 from .expressions import Field
 from .keys import Key
 from .protocol.codes import Code
@@ -26,11 +27,12 @@ from .writes.change import (
     save_change,
     upsert_change,
 )
-from .writes.complete import needs_row
+from .writes.commit import ATTEMPTS, pause_of
+from .writes.complete import complete, needs_row
 from .writes.encode import encode, overlaid
 from .writes.fold import fold, tightened
 from .writes.modify import adopt, applied, check_function, forget, refuse_unsaved
-from .writes.plan import Change, PlannedWrite
+from .writes.plan import Change, PlannedWrite, in_transaction
 from .writes.tail import new_token
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class Transaction:
         self._count = 0
         self._rows: dict[_Address, _Pending] = {}
         self._adopt: list[tuple[Entity | PropertyBag, Entity | PropertyBag]] = []
+        self._late: dict[_Address, tuple[Change, int]] = {}
         self._token = new_token()
         self._state = "new"
         self.sent = False
@@ -136,6 +139,11 @@ class Transaction:
         self._require_open()
         key = self._db.key_from(target, fields)
         pending = self._rows.get((key.table, key.partition_key, key.row_key))
+        if (key.table, key.partition_key, key.row_key) in self._late:
+            raise NotSupported(
+                f"get of {key}: this transaction writes the row when the block ends, after reading it; read it before, "
+                "or use `await tx.modify(...)` for both"
+            )
         if pending is not None:
             return await self._pending_entity(key, pending, guard=guard)
         entity = await self._db.get(key)
@@ -218,19 +226,21 @@ class Transaction:
 
     def _add(self, change: Change) -> None:
         self._require_open()
-        if needs_row(change):
-            raise NotLoaded(
-                f"{change} needs properties of the stored row that were not read; refresh() the entity first, or use "
-                "`await tx.modify(...)`; where there may be no such row, upsert(mode='replace') or "
-                "replace(drop_extra=True)"
-            )
-        # Now: what is changed later in the block belongs to another write.
+        address = change.table, change.partition_key, change.row_key
+        pending = self._rows.get(address)
+        if address in self._late:
+            raise _two_late(change)
+        if needs_row(change) and (pending is None or pending.write.partial):
+            if pending is not None:
+                raise _two_late(change)
+            # As it is now: what is changed later in the block belongs to another write.
+            self._late[address] = attrs.evolve(change, values=deepcopy(change.values)), self._count
+            self._count += 1
+            return
         write = encode(change, self._count, self._token)
         self._count += 1
         if write is None:
             return
-        address = change.table, change.partition_key, change.row_key
-        pending = self._rows.get(address)
         if pending is None:
             self._rows[address] = _Pending(write, [change.subject])
             return
@@ -248,6 +258,35 @@ class Transaction:
             )
         return fold(pending.write, write)
 
+    async def _send(self) -> None:
+        """Send what was collected; again with rows read anew, if one of those was changed that are forced."""
+        known = [pending.write for pending in self._rows.values()]
+        forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and not change.copied}
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(pause_of(self._db, attempt))
+            late = await asyncio.gather(*(self._completed(change, index) for change, index in self._late.values()))
+            writes = [*known, *(write for write in late if write is not None)]
+            if not writes:
+                return
+            try:
+                await self._db.run_writes(sorted(writes, key=lambda write: write.index))
+            except TransactionFailed as error:
+                cause = error.__cause__
+                raced = isinstance(cause, (Conflict, EntityNotFound)) and not isinstance(cause, UniqueViolation)
+                if not raced or error.index not in forced or attempt + 1 == ATTEMPTS:
+                    raise
+            else:
+                return
+
+    async def _completed(self, change: Change, index: int) -> PlannedWrite | None:
+        """The write of a change that needs the stored row."""
+        row = await self._db.read_row(change.table, change.partition_key, change.row_key)
+        try:
+            return encode(complete(change, row), index, self._token)
+        except (Conflict, EntityNotFound) as error:
+            raise in_transaction(change, index, error, "; nothing was sent") from error
+
     def _require_open(self) -> None:
         if self._state != "open":
             raise NotSupported(f"the transaction is {self._state}; use it inside `async with db.transaction() as tx:`")
@@ -264,9 +303,9 @@ class Transaction:
         self._state = "closed"
         if kind is not None:
             return
-        if self._rows:
+        if self._rows or self._late:
             self.sent = True
-            await self._db.run_writes([pending.write for pending in self._rows.values()])
+            await self._send()
         for pending in self._rows.values():
             _serve(pending)
         for instance, result in self._adopt:
@@ -285,6 +324,13 @@ def _serve(pending: _Pending) -> None:
             continue
         elif isinstance(each, (Entity, PropertyBag)):
             adopt(each, copy(write.change.subject))
+
+
+def _two_late(change: Change) -> NotSupported:
+    return NotSupported(
+        f"{change}: this transaction writes the row already, and one of the two needs properties of the row that "
+        "were not read; refresh() the entity before, or use `await tx.modify(...)`"
+    )
 
 
 def _is_blind(write: PlannedWrite) -> bool:

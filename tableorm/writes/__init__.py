@@ -4,6 +4,7 @@ Writes: what passes from a verb to the store, stage by stage.
     change    verb and entity -> Change: keys, values, validators, condition
     complete  read the stored row, where it is needed
     encode    Change -> PlannedWrite: one operation on one row
+    derive    copies under other keys: operations on other rows
     place     one operation per row (`fold`), all of one table and partition
     check     limits on final operations -> WritePlan, frozen
     execute   send, new ETags into the entities, errors reported where they came from; `doubt` if a reply was lost

@@ -177,7 +177,7 @@ def _update(
             raise _no_etag(verb, subject, stale=True)
     else:
         condition = if_match or etag
-        if condition is None:
+        if condition is None and not _is_copied(subject):
             raise _no_etag(verb, subject)
     foreign = condition != etag
     if isinstance(subject, PropertyBag):
@@ -234,6 +234,7 @@ def _update(
         drop_extra,
         dropped,
         foreign,
+        copied=_is_copied(subject) and if_match is None,
     )
 
 
@@ -274,7 +275,8 @@ def delete_change(
         before, etag, partial = _base(subject)
         key = key_of(subject)
     condition = if_match or etag or (None if pending is None else pending.operation.if_match or "*")
-    if condition is None:
+    copied = _is_copied(subject) and if_match is None
+    if condition is None and not copied:
         raise _no_etag(verb, subject)
     return Change(
         verb,
@@ -288,6 +290,8 @@ def delete_change(
         before=before,
         partial=partial,
         dropped=None if pending is None else pending.change.dropped,
+        foreign=condition != etag,
+        copied=copied,
     )
 
 
@@ -327,6 +331,11 @@ def _base(subject: Subject) -> tuple[Row | None, str | None, bool]:
     _schema(subject)
     row = stored_row(subject)
     return row, None if row is None else row.get("odata.etag"), subject.__dict__.get("_partial", False)
+
+
+def _is_copied(subject: object) -> bool:
+    """Whether an entity was read from a copy, and not written since."""
+    return isinstance(subject, Entity) and subject.__dict__.get("_copied", False) is True
 
 
 def _schema(subject: object) -> Schema:

@@ -58,9 +58,9 @@ def is_light(write: PlannedWrite) -> bool:
 
 def most_bytes(write: PlannedWrite) -> int:
     """Bytes at most of an operation in the body of a transaction: the row, and around it headers and the URL."""
-    row, change = write.operation.row, write.change
+    row = write.operation.row
     # A character of a key is at most four bytes, each three characters of the URL.
-    around = _HEADERS + 12 * (len(change.partition_key) + len(change.row_key))
+    around = _HEADERS + 12 * (len(row["PartitionKey"]) + len(row["RowKey"]))
     if write.weight is not None and write.weight <= _SHORT:
         return around + 6 * write.weight + _MEMBER_BYTES * len(row)
     return around + len(msgspec.json.encode(row))
@@ -99,8 +99,9 @@ def _check_transaction(plan: WritePlan) -> None:
         return
     total = 0
     for write in writes:
-        keys = quote(write.change.partition_key, safe="") + quote(write.change.row_key, safe="")
-        total += _HEADERS + len(keys) + len(msgspec.json.encode(write.operation.row))
+        row = write.operation.row
+        keys = quote(row["PartitionKey"], safe="") + quote(row["RowKey"], safe="")
+        total += _HEADERS + len(keys) + len(msgspec.json.encode(row))
         if total > MAX_TRANSACTION_BYTES:
             _refuse(
                 write,

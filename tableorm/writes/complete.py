@@ -1,27 +1,40 @@
 """
 Stage 2, complete: what later stages need of the stored row, and nobody has read yet.
 
-A plain model needs it seldom: to remove a property from a row that was loaded in part, to replace one of which the
-unknown properties are not known, and to write an upgraded entity over another version of the row than was read. Then
-the row is read, and the write is conditional on the ETag it was read with.
+A model with indexes needs it wherever the entity was not read in full: the row tells where its copies are. So does what
+was read from a copy, which has no ETag of its own. A plain model needs it seldom: to remove a property from a row that
+was loaded in part, to replace one of which the unknown properties are not known, and to write an upgraded entity over
+another version of the row than was read. Then the row is read, and the write is conditional on the ETag it was read
+with.
 """
 
 import attrs
 
-from ..errors import PreconditionFailed, WrongKind
+from ..errors import EntityNotFound, PreconditionFailed, WrongKind
 from ..kinds import Kinds, describe_kind
 from ..protocol.codes import Code
 from ..stores import Row
-from .encode import removed_properties
+from .encode import changes, content, removed_properties, unsaved
 from .plan import Change, Mode
 
 __all__ = ["complete", "needs_row"]
 
+_UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
+
 
 def needs_row(change: Change) -> bool:
     """Whether the stored row must be read before this can be written."""
-    if change.stored is not None:
+    if change.stored is not None or change.prior is not None or change.mode in (Mode.INSERT, Mode.GUARD):
         return False
+    needed = change.copied or _needs(change)
+    # What writes nothing reads nothing.
+    return needed and (change.mode is not Mode.SAVE or change.upgraded or bool(unsaved(change)))
+
+
+def _needs(change: Change) -> bool:
+    if change.schema is not None and change.schema.indexes:
+        # Where its copies are is told by the row alone.
+        return change.partial or change.before is None or change.foreign or change.mode in _UPSERTS
     if change.mode is Mode.SAVE:
         return change.partial and bool(removed_properties(change))
     if change.mode is Mode.REPLACE and not change.drop_extra:
@@ -41,10 +54,13 @@ def complete(change: Change, row: Row | None) -> Change:
         row: The row as it is stored; None for an upsert that finds none, which then inserts.
 
     Raises:
+        EntityNotFound: There is no row.
         PreconditionFailed: It is no longer the row that the entity was read as.
         WrongKind: The entity was upgraded from an older version, and the row is of another kind now.
     """
     if row is None:
+        if change.mode not in _UPSERTS:
+            raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
         return attrs.evolve(change, mode=Mode.INSERT, before=None, foreign=False)
     etag: str = row["odata.etag"]
     if change.upgraded and change.schema is not None:
@@ -62,4 +78,31 @@ def complete(change: Change, row: Row | None) -> Change:
             Code.CONDITION_NOT_SATISFIED,
             change.subject,
         )
-    return attrs.evolve(change, stored=row, if_match=etag)
+    if change.copied:
+        _refuse_other(change, row)
+        if not change.partial:
+            return attrs.evolve(change, before=row, prior=row, if_match=etag, copied=False)
+    elif change.mode is Mode.UPSERT_REPLACE:
+        return attrs.evolve(change, mode=Mode.REPLACE, prior=row, if_match=etag, foreign=False)
+    elif change.mode is Mode.DELETE:
+        return attrs.evolve(change, prior=row, if_match=etag)
+    return attrs.evolve(change, stored=row, if_match=etag, copied=False)
+
+
+def _refuse_other(change: Change, row: Row) -> None:
+    """What was read from a copy is written only over the row that it is a copy of."""
+    before, schema = change.before or {}, change.schema
+    assert schema is not None
+    mine, now = content(before), content(row)
+    for members in (mine, now):
+        for name in schema.kind_properties:
+            members.pop(name, None)
+    if change.partial:
+        loaded = {info.property for info in schema.stored if info.name in change.values}
+        now = {name: value for name, value in now.items() if name.partition("@")[0] in loaded}
+    if changes(mine, now) or changes(now, mine):
+        raise PreconditionFailed(
+            f"{change}: the row has changed since a copy of it was read; read it again and repeat the change",
+            Code.CONDITION_NOT_SATISFIED,
+            change.subject,
+        )

@@ -65,7 +65,7 @@ class InDoubt(Exception):
 
     def error(self) -> OutcomeUnknown:
         """What is raised for all of the plan; `found` is the row that the fault names, or the first."""
-        writes, fault = self.plan.writes, self.fault
+        writes, fault = [write for write in self.plan.writes if write.effect is None], self.fault
         at = fault.index if fault.index is not None and fault.index < len(writes) else 0
         if len(writes) == 1:
             return self.error_of(0)
@@ -178,8 +178,8 @@ async def settle(
             else:
                 if dead and _not_yet(plan, rows):
                     raise fault
-                if rows == [None] and _deletes(plan.writes[0]) and missing_ok:
-                    return [Landed(None)]
+                if missing_ok and all(map(_deletes, plan.writes)) and not any(rows):
+                    return _landed(plan, rows)
                 # Whoever deleted the row that we may have inserted has had it: it is inserted again.
                 if not (rows == [None] and _inserts(plan.writes[0])):
                     raise InDoubt(plan, fault, rows) from fault

@@ -10,7 +10,7 @@ from ..bag import PropertyBag
 from ..errors import EncodeError
 from ..kinds import stored_version
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
-from ..reserved import ENTITY_TYPE, ENTITY_VERSION, WRITE_TAIL
+from ..reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
 from ..schema import FieldInfo, Schema
 from ..stores import Operation, Row, Verb
 from .plan import Change, Mode, PlannedWrite
@@ -24,7 +24,7 @@ _VERBS = {
     Mode.UPSERT_MERGE: Verb.INSERT_OR_MERGE,
     Mode.UPSERT_REPLACE: Verb.INSERT_OR_REPLACE,
 }
-_NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TAIL})
+_NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TAIL, MARKS})
 
 
 def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite | None:
@@ -41,7 +41,7 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
     """
     if change.mode is Mode.DELETE:
         operation = Operation(Verb.DELETE, _keys(change), change.if_match)
-        return PlannedWrite(operation, change, index, None, 0, base=_head(change.before))
+        return PlannedWrite(operation, change, index, None, 0, base=_head(change.seen))
     if change.mode is Mode.GUARD:
         return _finish(change, index, token, Verb.MERGE, _keys(change), overlaid(change.before or {}, {}), 0)
     if change.mode is Mode.SAVE:
@@ -80,7 +80,7 @@ def _finish(
     partial: bool = False,
 ) -> PlannedWrite:
     """The planned write, with its token on the row if its rows carry tokens."""
-    known = change.known
+    known = change.seen
     base = None if known is None else _head(known)
     # Not for rows of which nothing is known: a plain table stays as other programs expect it.
     if base is None and not (change.schema is not None and change.schema.write_token):
@@ -165,8 +165,9 @@ def _save_part(change: Change, index: int, token: str | None, before: Row) -> Pl
     if not (changed or removed) or _only_made(change, changed, removed):
         return None
     if not removed:
-        after = overlaid(before, changed)
-        return _finish(change, index, token, Verb.MERGE, {**_keys(change), **changed}, after, None, partial=True)
+        after = overlaid(before if change.stored is None else content(change.stored), changed)
+        partial = change.stored is None
+        return _finish(change, index, token, Verb.MERGE, {**_keys(change), **changed}, after, None, partial=partial)
     assert change.stored is not None
     whole = _without(overlaid(content(change.stored), changed), removed)
     return _finish(change, index, token, Verb.REPLACE, whole, whole, None)
@@ -222,6 +223,10 @@ def _merge(change: Change, index: int, token: str | None) -> PlannedWrite | None
     row = _chosen(change)
     if not row:
         return None
+    if change.stored is not None:
+        after = overlaid(content(change.stored), row)
+        write = _finish(change, index, token, Verb.MERGE, {**_keys(change), **row}, after, None)
+        return attrs.evolve(write, stale=stale) if stale else write
     exact = before is not None and not change.partial and not change.foreign
     after = {**_keys(change), **row} if before is None else overlaid(before, row)
     write = _finish(change, index, token, Verb.MERGE, {**_keys(change), **row}, after, None, partial=not exact)
@@ -301,7 +306,7 @@ def overlaid(row: Row, members: Row) -> Row:
 
 
 def _is_property(name: str) -> bool:
-    return name not in SYSTEM_MEMBERS and ANNOTATION not in name and name != WRITE_TAIL
+    return name not in SYSTEM_MEMBERS and ANNOTATION not in name and name not in (WRITE_TAIL, MARKS)
 
 
 def _extra(change: Change, schema: Schema) -> Row:

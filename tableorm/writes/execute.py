@@ -17,7 +17,7 @@ from .doubt import InDoubt, send, settle
 from .modify import forget
 from .plan import PlannedWrite, WritePlan, in_transaction
 
-__all__ = ["apply", "execute"]
+__all__ = ["apply", "execute", "refused"]
 
 
 async def execute(
@@ -41,7 +41,7 @@ async def execute(
     try:
         await apply(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok)
     except Fault as fault:
-        _refused(plan, fault, transaction=transaction)
+        refused(plan, fault, transaction=transaction)
     except InDoubt as doubt:
         raise doubt.error() from doubt.fault
 
@@ -98,7 +98,15 @@ async def apply(
         _applied(write, each.etag, superseded=each.superseded)
 
 
-def _refused(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
+def refused(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
+    """
+    Raise the error of a plan that was surely not applied, where it came from.
+
+    Args:
+        plan: What was sent.
+        fault: What the store said.
+        transaction: Whether the user asked for a transaction, and gets its errors.
+    """
     writes = plan.writes
     at = fault.index if fault.index is not None and fault.index < len(writes) else None
     write = writes[at or 0]
@@ -117,6 +125,8 @@ def _refused(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
 
 def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
     """What the subject knows after its write."""
+    if write.effect is not None:
+        return
     change, row = write.change, write.after
     subject = change.subject
     superseded = superseded or write.stale
@@ -136,6 +146,7 @@ def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
     own = subject.__dict__
     own.pop("_upgraded", None)
     own.pop("_superseded", None)
+    own.pop("_copied", None)
     if row is None:
         forget(subject)
         return

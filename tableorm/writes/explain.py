@@ -5,12 +5,12 @@ What a write would send, as a value that can be printed and compared: `db.explai
 import attrs
 import msgspec
 
-from ..stores import Verb
-from .check import check
+from ..stores import Operation, Verb
+from .commit import derived_plan
 from .complete import needs_row
+from .derive import derive, derives
 from .encode import encode
-from .place import place
-from .plan import Change
+from .plan import Change, Mode, WritePlan
 
 __all__ = ["WriteExplanation", "WriteStep", "explain"]
 
@@ -59,15 +59,18 @@ class WriteExplanation:
     What a write sends, in order; nothing if nothing changed.
 
     Args:
-        steps: The requests.
+        steps: The operations.
+        transaction: Whether those that write go as one request, an entity group transaction.
     """
 
     steps: tuple[WriteStep, ...]
+    transaction: bool = False
 
     @property
     def cost(self) -> int:
         """Storage transactions, as they are billed: one for each request."""
-        return len(self.steps)
+        reads = sum(step.method == "GET" for step in self.steps)
+        return reads + 1 if self.transaction else len(self.steps)
 
     @property
     def bytes_sent(self) -> int:
@@ -76,7 +79,11 @@ class WriteExplanation:
 
     def __str__(self) -> str:
         noun = "request" if self.cost == 1 else "requests"
-        return "\n".join([*map(str, self.steps), f"({self.cost} {noun}, {self.bytes_sent} bytes)"])
+        reads = [str(step) for step in self.steps if step.method == "GET"]
+        writes = [str(step) for step in self.steps if step.method != "GET"]
+        if self.transaction:
+            writes = ["POST /$batch", *("  " + text.replace("\n", "\n  ") for text in writes)]
+        return "\n".join([*reads, *writes, f"({self.cost} {noun}, {self.bytes_sent} bytes)"])
 
 
 AS_READ = "the ETag that was read"
@@ -90,18 +97,30 @@ def explain(change: Change) -> WriteExplanation:
         EncodeError: A value does not fit its field.
         LimitExceeded: A limit of the service would be passed.
     """
-    quoted = [key.replace("'", "''") for key in (change.partition_key, change.row_key)]
-    path = f"/{change.table}(PartitionKey='{quoted[0]}',RowKey='{quoted[1]}')"
+    path = _path(change.table, change.partition_key, change.row_key)
     if needs_row(change):
         etag = AS_READ if change.if_match in (None, "*") else change.if_match
-        return WriteExplanation((WriteStep("GET", path), WriteStep("PUT", path, etag, None)))
+        method = "DELETE" if change.mode is Mode.DELETE else "PUT"
+        indexed = change.schema is not None and bool(change.schema.indexes)
+        return WriteExplanation((WriteStep("GET", path), WriteStep(method, path, etag, None)), transaction=indexed)
     write = encode(change, 0, _TOKEN)
     if write is None:
         return WriteExplanation(())
-    check(place((write,)))
-    verb, row = write.operation.verb, write.operation.row
+    noted, effects = derive((write,)) if derives(write) else ([write], {})
+    plan = derived_plan(noted, effects, {}, transaction=False)
+    return WriteExplanation(tuple(_step(plan, each.operation) for each in plan.writes), len(plan.writes) > 1)
+
+
+def _step(plan: WritePlan, operation: Operation) -> WriteStep:
+    verb, row = operation.verb, operation.row
     if verb is Verb.INSERT:
-        return WriteExplanation((WriteStep("POST", f"/{change.table}", None, msgspec.json.encode(row)),))
+        return WriteStep("POST", f"/{plan.table}", None, msgspec.json.encode(row))
+    path = _path(plan.table, row["PartitionKey"], row["RowKey"])
     properties = {name: value for name, value in row.items() if name not in ("PartitionKey", "RowKey")}
     body = b"" if verb is Verb.DELETE else msgspec.json.encode(properties)
-    return WriteExplanation((WriteStep(_METHODS[verb], path, write.operation.if_match, body),))
+    return WriteStep(_METHODS[verb], path, operation.if_match, body)
+
+
+def _path(table: str, partition_key: str, row_key: str) -> str:
+    quoted = [key.replace("'", "''") for key in (partition_key, row_key)]
+    return f"/{table}(PartitionKey='{quoted[0]}',RowKey='{quoted[1]}')"

@@ -16,7 +16,7 @@ __all__ = ["adopt", "applied", "check_function", "forget", "refuse_unsaved"]
 
 M = TypeVar("M", bound=Entity | PropertyBag)
 
-_INTERNAL = ("_row", "_extra", "_upgraded", "_partial", "_superseded")
+_INTERNAL = ("_row", "_extra", "_upgraded", "_partial", "_superseded", "_copied")
 
 
 def check_function(function: object) -> None:
@@ -123,7 +123,7 @@ def forget(subject: object) -> None:
     elif isinstance(subject, Entity):
         own = subject.__dict__
         _ = subject.extra  # what the model does not know stays with the entity, should it be inserted again
-        for name in ("_row", "_upgraded", "_superseded"):
+        for name in ("_row", "_upgraded", "_superseded", "_copied"):
             own.pop(name, None)
         if all(name in own for name in subject.__schema__.fields):
             own.pop("_partial", None)

@@ -10,6 +10,7 @@ import attrs
 from ..errors import TableOrmError, TransactionFailed
 from ..schema import Schema
 from ..stores import Operation, Row
+from .effects import Effect
 
 __all__ = ["Change", "Mode", "PlannedWrite", "WritePlan", "in_transaction"]
 
@@ -45,13 +46,15 @@ class Change:
         made: Those of the values that the write itself made, for the entity to get when it has succeeded.
         before: What the subject knows of the stored row; None if nothing.
         partial: Whether the stored row may have more than `before`.
-        stored: The stored row in full, where a stage has read it.
+        stored: The stored row in full, where a stage has read it to build on it.
+        prior: The stored row in full, where a stage has read it to know what is derived from it.
         only: Names of the fields, or properties of a bag, to merge; None for all.
         drop_extra: Whether a replace leaves out what the model does not know.
         dropped: Unknown properties of the entity that a replace in the same transaction has left out.
         foreign: Whether the row may be another version than `before`: it is written without looking, or under an ETag
             that was given and is not that of `before`.
         repeat: Whether it may be sent again after a lost reply.
+        copied: Whether the subject was read from a copy, so that its row has to be read first.
     """
 
     verb: str
@@ -72,6 +75,8 @@ class Change:
     dropped: Row | None = None
     foreign: bool = False
     repeat: bool = True
+    prior: Row | None = None
+    copied: bool = False
 
     @property
     def upgraded(self) -> bool:
@@ -82,6 +87,11 @@ class Change:
     def known(self) -> Row | None:
         """All that is known of the stored row."""
         return self.before if self.stored is None else self.stored
+
+    @property
+    def seen(self) -> Row | None:
+        """The row that the condition is about, as far as it is known."""
+        return self.known if self.prior is None else self.prior
 
     def __str__(self) -> str:
         model = self.schema.name if self.schema is not None else "PropertyBag"
@@ -105,6 +115,7 @@ class PlannedWrite:
         first: The first of the changes that were folded into it; None if there is but one.
         stale: Whether the subject has fields that were not written, and may differ in the row: then it must not get the
             new ETag, under which its next write would overwrite what it never saw.
+        effect: What it does to a derived row; None for the write of what the user gave.
     """
 
     operation: Operation
@@ -117,6 +128,7 @@ class PlannedWrite:
     base: str | None = None
     first: Change | None = None
     stale: bool = False
+    effect: Effect | None = None
 
     @property
     def origin(self) -> Change:

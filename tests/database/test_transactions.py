@@ -16,7 +16,6 @@ from tableorm import (
     EntityNotFound,
     Mapped,
     ModelError,
-    NotLoaded,
     NotSupported,
     PreconditionFailed,
     PropertyBag,
@@ -251,19 +250,34 @@ async def test_entities_change_only_when_a_transaction_succeeds(things: Database
     await things.insert(new)
 
 
-async def test_a_transaction_does_not_read_to_complete(things: Database) -> None:
-    """What needs the stored row says so, and what to do; `modify` does."""
-    await things.insert(Thing(name="a", text="t"))
+async def test_a_transaction_reads_what_it_needs_when_it_ends(things: Database) -> None:
+    """A save that removes a property, and a forced replace, keep what only the stored row tells."""
+    await things.insert(PropertyBag("Things", "g", "a", {"EntityType": "Thing", "text": "t", "more": 1}))
+    await things.insert(PropertyBag("Things", "g", "b", {"EntityType": "Thing", "text": "t", "more": 2}))
     blind = Thing(name="a", text="t")
     await things.upsert(blind)
     blind.text = None
+    forced = Thing(name="b")
+    async with things.transaction() as tx:
+        tx.save(blind)
+        tx.replace(forced, if_match="*")
+        blind.text = forced.text = "after"
 
-    with pytest.raises(NotLoaded, match=r"refresh\(\) the entity first"):
+    a, b = await load(things, "a"), await load(things, "b")
+    assert (a.text, a.extra["more"], b.text, b.extra["more"]) == (None, 1, None, 2)
+    assert (blind.etag, forced.etag) == (a.etag, b.etag)
+
+
+async def test_a_transaction_fails_where_there_is_no_row_to_read(things: Database) -> None:
+    """The error names the operation; nothing is written."""
+    with pytest.raises(TransactionFailed, match="no such row") as raised:
         async with things.transaction() as tx:
-            tx.save(blind)
-    with pytest.raises(NotLoaded, match="were not read"):
-        async with things.transaction() as tx:
+            tx.insert(Thing(name="new"))
             tx.replace(Thing(name="a"), if_match="*")
+
+    assert (raised.value.index, raised.value.operation) == (1, "replace")
+    assert isinstance(raised.value.__cause__, EntityNotFound)
+    assert await things.get_or_none(Thing, group="g", name="new") is None
 
 
 async def test_every_verb_in_a_transaction(things: Database) -> None:

@@ -13,7 +13,7 @@ from tableorm import (
     EncodeError,
     Entity,
     Mapped,
-    NotLoaded,
+    NotSupported,
     PreconditionFailed,
     PropertyBag,
     Transaction,
@@ -292,7 +292,7 @@ async def test_all_objects_of_a_row_become_what_was_written(things: Database) ->
 async def test_replacing_what_was_upserted_says_what_to_do(things: Database) -> None:
     """There may be no row that could be read."""
     thing = Thing(name="a")
-    with pytest.raises(NotLoaded, match=r"upsert\(mode='replace'\)"):
+    with pytest.raises(NotSupported, match="refresh"):
         async with things.transaction() as tx:
             tx.upsert(thing)
             tx.replace(thing)

@@ -1,0 +1,360 @@
+"""
+Indexes: more keys under which the entities of a model are found, as copies of their rows in the same partition.
+
+A copy has a kind of its own, `Employee#by_email`, and the RowKey of its primary in the property `_of`. To the planner
+and to the decoder an index is a schema like any other: that of the copies.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
+
+import attrs
+import msgspec
+
+from .codegen import make_decoder
+from .errors import DecodeError, ModelError, NotSupported
+from .protocol.edm import ANNOTATION
+from .reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
+from .schema import FieldInfo, Schema, concrete
+from .stores import Row
+from .template_syntax import may_meet
+from .templates import Template
+
+if TYPE_CHECKING:
+    from .entity import Entity
+
+__all__ = ["Index", "IndexOf", "IndexSchema", "marks_of", "refuse_meeting"]
+
+E = TypeVar("E", bound="Entity")
+
+Include = Literal["all", "keys"] | Sequence[str]
+
+
+class Index:
+    """
+    A further key of a model: `by_email = Index(row_key="email_{email}", unique=True)` in the body of the class.
+
+    Each entity is stored once more under that key, in the same partition and by the same entity group transaction, so
+    that the copy is as current as the entity. An optional field of the template that is None means that there is no
+    copy. Read through it with `db.get(Employee.by_email, ...)` and `db.select(Employee.by_email)`.
+
+    Args:
+        row_key: Template of the copies' RowKeys. Its keys must be told from those of the model: begin it with other
+            literal text. Unless the index is unique, it holds all fields of the model's own row_key.
+        partition_key: As the model's; another one needs `consistency="eventual"`.
+        unique: Whether no two entities of a partition may have the same key: `UniqueViolation`.
+        include: What copies hold: "all" fields, the names of some, or "keys": then the entity is read after the copy.
+        where: Takes the entity; only those for which it is true have a copy.
+        consistency: "transactional"; "eventual" is not supported yet.
+        building: The index is written and not read, until the entities that were there before it have their copies:
+            see `db.build_index`.
+
+    Raises:
+        ModelError: An argument is wrong; when the class is made, the template does not fit the model.
+        NotSupported: `consistency="eventual"`, or a partition_key other than the model's.
+    """
+
+    def __init__(
+        self,
+        *,
+        row_key: str,
+        partition_key: str | None = None,
+        unique: bool = False,
+        include: Include = "all",
+        where: Callable[[Any], bool] | None = None,
+        consistency: Literal["transactional", "eventual"] = "transactional",
+        building: bool = False,
+    ) -> None:
+        if not isinstance(row_key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"Index(row_key={row_key!r}) is refused: give a template, as in 'email_{{email}}'")
+        if consistency not in ("transactional", "eventual"):
+            raise ModelError(f"Index(consistency={consistency!r}) is unknown; use 'transactional'")
+        if isinstance(include, str) and include not in ("all", "keys"):
+            raise ModelError(f"Index(include={include!r}) is unknown; use 'all', 'keys' or a list of field names")
+        if where is not None and not callable(where):  # pyright: ignore[reportUnnecessaryComparison]
+            raise ModelError(
+                f"Index(where={where!r}) is refused: give a function of the entity, as `lambda e: e.active`"
+            )
+        self.row_key, self.partition_key, self.unique = row_key, partition_key, unique
+        self.include: Include = include if isinstance(include, str) else tuple(include)
+        self.where, self.consistency, self.building = where, consistency, building
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.name = name
+        if self.consistency == "eventual":
+            raise NotSupported(
+                f"{owner.__name__}.{name}: consistency='eventual' is not supported yet; an index in the same partition "
+                "is transactional"
+            )
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type[E]) -> "IndexOf[E]": ...
+        @overload
+        def __get__(self, instance: object, owner: type[Any]) -> NoReturn: ...
+        def __get__(self, instance: Any, owner: Any) -> Any: ...
+
+    else:
+
+        def __get__(self, instance, owner):
+            if instance is not None:
+                raise AttributeError(f"{self.name} is an index: it belongs to the class, {owner.__name__}.{self.name}")
+            return IndexOf(owner, self.name)
+
+
+@attrs.frozen(repr=False)
+class IndexOf(Generic[E]):
+    """
+    An index of a model, as `Employee.by_email` gives it: for `db.get` and `db.select`.
+
+    Args:
+        model: The class; an abstract base stands for all of its classes.
+        name: Of the index.
+    """
+
+    model: type[E]
+    name: str
+
+    @property
+    def __name__(self) -> str:
+        return f"{self.model.__name__}.{self.name}"
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+    @property
+    def schemas(self) -> "list[IndexSchema]":
+        """
+        The schemas of its copies, of each concrete class.
+
+        Raises:
+            NotSupported: The index is being built.
+        """
+        found = [schema.indexes[self.name] for schema in concrete(self.model.__schema__)]
+        for each in found:
+            if each.index.building:
+                raise NotSupported(
+                    f"{self} is being built: entities that were there before it may lack their copies; run "
+                    f"db.build_index({self}) to the end, then declare it without building=True"
+                )
+        return found
+
+
+class IndexSchema(Schema):
+    """
+    The schema of an index's copies.
+
+    Args:
+        declared: The index.
+        primary: The schema of the model.
+        row: Template of the copies' RowKeys.
+
+    Attributes:
+        index: The index.
+        primary: The schema of the model.
+        keys_only: Whether a copy holds nothing but where its primary is.
+        needed: The optional fields of its template: None in one of them means no copy.
+    """
+
+    def __init__(self, declared: Index, primary: Schema, row: Template) -> None:
+        self.index, self.primary = declared, primary
+        self.label = f"{primary.name}.{declared.name}"
+        self.keys_only = self.follows = declared.include == "keys"
+        self._check(row)
+        fields = self._fields(row)
+        super().__init__(
+            model=primary.model,
+            table=primary.table,
+            abstract=False,
+            kind=f"{primary.kind}#{declared.name}",
+            version=primary.version,
+            discriminator="property",
+            naming=primary.naming,
+            partition=primary.partition,
+            row=row,
+            fields=fields,
+            write_token=True,
+        )
+        self.name = self.label
+        self.needed = tuple(name for name in row.fields if primary.fields[name].optional)
+        # What copies have and their primary does not.
+        self._own = [info for info in self.stored if not primary.fields[info.name].stored]
+        extra = [info.property for info in self._own]
+        self._dropped = frozenset({m for p in (*extra, COPY_OF) for m in (p, p + ANNOTATION)} | {"odata.etag"})
+        copied = [info.property for info in self.stored if primary.fields[info.name].stored]
+        self.properties = frozenset(copied)
+        self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
+
+    def _generate(self) -> None:
+        super()._generate()
+        if self.keys_only:
+            self.decode_current = _as_it_is
+            return
+        self.partial = len(self.fields) < len(self.primary.fields)
+        decode = make_decoder(self.model, self._coded(self.stored), self._keys_read(), partial=self.partial)
+
+        def decode_copy(row: Row) -> Any:
+            return self._finish(decode(row), row)
+
+        self.decode_current = decode_copy
+
+    def _check(self, row: Template) -> None:
+        primary, declared = self.primary, self.index
+        name = self.label
+        if primary.kind is None:
+            raise ModelError(f"{name}: a model with kind=None has no indexes, since nothing would tell copies from it")
+        if primary.discriminator not in ("property", "row_key"):
+            raise ModelError(f"{name}: an index needs discriminator='property' or 'row_key', which tell copies apart")
+        partition, own = primary.partition, primary.row
+        assert partition is not None
+        assert own is not None
+        refuse_meeting(name, row, f"{primary.name}.row_key", own)
+        missing = [field for field in own.fields if field not in {*row.full_fields, *partition.full_fields}]
+        if missing and not declared.unique:
+            raise ModelError(
+                f"{name}: row_key {row.text!r} lacks {', '.join(missing)}, so that two entities could have one copy; "
+                f"add {{{missing[0]}}} to it, or unique=True if there can be but one"
+            )
+
+    def _fields(self, row: Template) -> dict[str, FieldInfo]:
+        """The fields of the model as copies hold them: in their keys, or as properties."""
+        primary, include = self.primary, self.index.include
+        partition = primary.partition
+        assert partition is not None
+        in_keys = row.full_fields | partition.full_fields
+        chosen = frozenset(row.fields) | frozenset(partition.fields)
+        if include == "all":
+            chosen = frozenset(primary.fields)
+        elif include != "keys":
+            for name in include:
+                if name not in primary.fields:
+                    raise ModelError(
+                        f"{self.label}: include={list(include)!r} is refused: {primary.name} has no field {name!r}; "
+                        "its "
+                        f"fields are {', '.join(primary.fields)}"
+                    )
+            chosen |= frozenset(include) | primary.key_names
+        found = {
+            name: attrs.evolve(info, stored=info.stored or name not in in_keys)
+            for name, info in primary.fields.items()
+            if name in chosen
+        }
+        if self.keys_only:
+            found = {name: attrs.evolve(info, stored=name not in in_keys) for name, info in found.items()}
+        seen: dict[str, str] = {}
+        for name, info in found.items():
+            if info.stored and seen.setdefault(info.property, name) != name:
+                raise ModelError(
+                    f"{self.label}: copies would store both {seen[info.property]!r} and {name!r} as {info.property!r}; "
+                    "give one of them another name by field(name=...)"
+                )
+        return found
+
+    # Writing
+
+    def address(self, values: Mapping[str, Any]) -> str | None:
+        """
+        The RowKey of the copy of an entity; None if it has none.
+
+        Args:
+            values: Its fields, in full.
+
+        Raises:
+            TemplateError: A value does not fit the template.
+        """
+        for name in self.needed:
+            if values[name] is None:
+                return None
+        if self.index.where is not None:
+            entity: Any = object.__new__(self.model)
+            entity.__dict__.update(values)
+            if not self.index.where(entity):
+                return None
+        assert self.row is not None
+        return self.row.format(values)
+
+    def copy_of(self, values: Mapping[str, Any], row: Row, address: str) -> Row:
+        """
+        The copy of a row.
+
+        Args:
+            values: The fields of the entity, in full.
+            row: The row of the primary, in full.
+            address: The RowKey of the copy.
+        """
+        if self.index.include != "all":
+            copy: Row = {name: row[name] for name in self._members if name in row}
+        else:
+            copy = {name: value for name, value in row.items() if name not in _NOT_COPIED}
+        version = str(row.get(ENTITY_TYPE, "")).partition(":")[2] or str(row.get(ENTITY_VERSION, ""))
+        copy["PartitionKey"], copy["RowKey"] = row["PartitionKey"], address
+        copy[ENTITY_TYPE] = f"{self.kind}:{version}" if version else str(self.kind)
+        copy[COPY_OF] = row["RowKey"]
+        if self._own:
+            copy |= self.encode_some(values, self._own)
+        return copy
+
+    # Reading
+
+    def _finish(self, entity: Any, row: Row) -> Any:
+        """
+        What was decoded from a copy as an entity of its primary, without that one's ETag: its first write reads the
+        primary.
+        """
+        own, dropped = entity.__dict__, self._dropped
+        primary = {name: value for name, value in row.items() if name not in dropped}
+        primary["RowKey"] = row[COPY_OF]
+        primary.pop(ENTITY_TYPE, None)
+        primary |= self.primary.kind_properties
+        own["_row"] = primary
+        own["_copied"] = True
+        return entity
+
+    def decode_part(self, row: Row, names: frozenset[str]) -> Any:
+        """As of any schema; of a copy that holds keys alone the copy itself."""
+        if self.keys_only:
+            return row
+        return self._finish(super().decode_part(row, names), row)
+
+
+_NOT_COPIED = frozenset({MARKS, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TAIL})
+
+
+def _as_it_is(row: Row) -> Any:
+    """A copy that holds keys alone: the primary has to be read."""
+    return row
+
+
+def marks_of(row: Row | None) -> dict[str, Any]:
+    """
+    What a row notes of the rows that are derived from it.
+
+    Raises:
+        DecodeError: The note is damaged.
+    """
+    text = None if row is None else row.get(MARKS)
+    if text is None or row is None:
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, TypeError):
+        raise DecodeError(
+            f"has {text!r} as {MARKS}, which is no note of its copies; repair it with `tableorm audit --repair`",
+            str(row.get("EntityType")),
+            (str(row.get("PartitionKey")), str(row.get("RowKey"))),
+        ) from None
+
+
+def refuse_meeting(name: str, row: Template, other_name: str, other: Template) -> None:
+    """
+    Refuse two templates of which a RowKey can be of both.
+
+    Raises:
+        ModelError: One can.
+    """
+    if may_meet(row, other):
+        raise ModelError(
+            f"{name}: a RowKey can be of {row.text!r} and of {other_name} {other.text!r}, so that one row would "
+            f"overwrite the other; begin it with literal text of its own, as in '{name.rpartition('.')[2]}_{row.text}'"
+        )
