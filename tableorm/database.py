@@ -18,11 +18,9 @@ from .errors import (
     PreconditionFailed,
     TransactionFailed,
     UniqueViolation,
-    WrongKind,
 )
 from .expressions import Field
 from .keys import Key
-from .kinds import describe_kind
 from .protocol.codes import Code
 from .reader import Reader
 from .stores import Row
@@ -439,26 +437,6 @@ class Database(Reader):
         if fields:
             raise ModelError(f"{target!r} has its key already; give it without fields")
         return key_of(target)
-
-    def load_row(self, model: type[Any], table: str, row: Row) -> Any:
-        """
-        The entity or bag of a row.
-
-        Raises:
-            WrongKind: It is of another kind.
-            DecodeError: It does not fit the model.
-        """
-        if model is PropertyBag:
-            return PropertyBag.of_row(table, row)
-        entity = self._kinds_of(model).load(row)
-        if entity is None:
-            keys = row["PartitionKey"], row["RowKey"]
-            raise WrongKind(
-                f"the row {keys} in table {table} is no {model.__name__}: it has {describe_kind(row)}",
-                keys,
-                row.get("EntityType"),
-            )
-        return entity
 
     async def _existing(self, key: Key[Any]) -> Row:
         row = await self.read_row(key.table, key.partition_key, key.row_key)

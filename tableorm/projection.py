@@ -98,7 +98,7 @@ def _select(kinds: Kinds, names: dict[Schema, frozenset[str]]) -> tuple[str, ...
         found.append(WRITE_TAIL)  # the next write goes on from it
     if any(isinstance(schema, IndexSchema) for schema in kinds.schemas):
         found.append(COPY_OF)
-    if any(schema.indexes for schema in kinds.schemas):
+    if any(schema.guarded for schema in kinds.schemas):
         found.append(MARKS)  # and deletes the copies
     found += [schema.fields[name].property for schema, own in names.items() for name in schema.fields if name in own]
     return tuple(dict.fromkeys(found))

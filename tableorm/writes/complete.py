@@ -32,7 +32,7 @@ def needs_row(change: Change) -> bool:
 
 
 def _needs(change: Change) -> bool:
-    if change.schema is not None and change.schema.indexes:
+    if change.schema is not None and change.schema.guarded:
         # Where its copies are is told by the row alone.
         return change.partial or change.before is None or change.foreign or change.mode in _UPSERTS
     if change.mode is Mode.SAVE:
