@@ -164,6 +164,8 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     row = cast("Row", write.after)
     changed = {name for name in changes(seen or {}, row) if ANNOTATION not in name}
     changed |= {name for name in seen or () if ANNOTATION not in name and name not in row}
+    if change.upgraded or first.upgraded:
+        changed |= row.keys()  # copies are of the version that was stored
     source = _Source(write, row, _values(write, schema, row), changed, fills)
     new: dict[str, Any] = {}
     effects: list[Effect] = []
@@ -297,7 +299,7 @@ def _copied(_name: str, index: IndexSchema, old: Any, source: _Source) -> tuple[
 def _concerns(index: IndexSchema, changed: set[str]) -> bool:
     """Whether some of the properties that change are in the copies of an index."""
     if index.index.include == "all":
-        return bool(changed - _NEVER_COPIED)
+        return bool(changed - _NEVER_COPIED - index.kept_properties)
     return bool(changed & (index.properties | _KIND))
 
 
@@ -326,8 +328,21 @@ def _tallied(_name: str, tally: TallySchema, old: Any, source: _Source) -> tuple
             f"{tally.label} counts it in {target.name} {address!r} of this partition, which does not exist; insert that"
         )
         create = _maker(target, source.partition_key, address) if tally.declared.create else None
-        effects.append(Patch(address, source.write, {info.property: amount}, needed=f"{needed} first", create=create))
+        effects.append(
+            Patch(
+                address,
+                source.write,
+                {info.property: amount},
+                needed=f"{needed} first",
+                create=create,
+                kind=_kind_of(target),
+            )
+        )
     return mark, effects
+
+
+def _kind_of(schema: Schema) -> str | None:
+    return schema.kind if schema.discriminator == "property" else None
 
 
 def _maker(target: Schema, partition_key: str, row_key: str) -> Callable[[], Row]:
@@ -355,7 +370,9 @@ def _held(_name: str, embed: EmbedSchema, old: Any, source: _Source) -> tuple[An
     if address is not None:
         back = {theirs: own for own, theirs in properties.items()}
         needed = f"{embed.label} is {target.name} {address!r} of this partition, which does not exist"
-        effects.append(Patch(address, source.write, marks={note: {"to": [mine, back]}}, needed=needed))
+        effects.append(
+            Patch(address, source.write, marks={note: {"to": [mine, back]}}, needed=needed, kind=_kind_of(target))
+        )
     return mark, effects
 
 
