@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import attrs
+from msgspec import structs
 
 from .bag import PropertyBag
 from .entity import Entity
@@ -85,7 +86,7 @@ class Transaction:
             entity: An entity or bag.
             repeat: As of `db.insert`; False holds for the whole transaction.
         """
-        self._add(attrs.evolve(insert_change(entity, self._pending(entity)), repeat=repeat))
+        self._add(structs.replace(insert_change(entity, self._pending(entity)), repeat=repeat))
 
     def save(self, entity: Entity | PropertyBag) -> None:
         """Write what has changed since the entity was read when the block ends. Raises as `db.save`."""
@@ -214,7 +215,7 @@ class Transaction:
         if pending is None or pending.write.after is None or not pending.knows(subject):
             return None
         # An object that was read here has seen all of the row, whatever another had not.
-        return attrs.evolve(pending.write, stale=False) if pending.has_read(subject) else pending.write
+        return structs.replace(pending.write, stale=False) if pending.has_read(subject) else pending.write
 
     def _add(self, change: Change) -> None:
         self._require_open()
@@ -236,7 +237,7 @@ class Transaction:
             return
         pending.write = self._folded(pending, write)
         if pending.has_read(change.subject):
-            pending.write = attrs.evolve(pending.write, stale=False)
+            pending.write = structs.replace(pending.write, stale=False)
         pending.subjects.append(change.subject)
 
     def _folded(self, pending: _Pending, write: PlannedWrite) -> PlannedWrite:

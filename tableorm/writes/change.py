@@ -65,19 +65,21 @@ def upsert_change(subject: Subject, mode: Literal["merge", "replace"], pending: 
 
 
 def _in_full(verb: str, mode: Mode, subject: Subject, pending: PlannedWrite | None) -> Change:
-    before, _, partial = _base(subject)
     foreign = mode is not Mode.INSERT and pending is None
-    if pending is not None:  # nothing after a delete
-        before, partial = pending.after, pending.partial
     if isinstance(subject, PropertyBag):
+        before, partial = subject.before, subject.partial
+        if pending is not None:  # nothing after a delete
+            before, partial = pending.after, pending.partial
         if subject.selected:
             raise _partly(verb, subject, "properties that were not selected")
         table, keys = subject.table, (subject.partition_key, subject.row_key)
         return Change(verb, mode, subject, None, table, *keys, before=before, partial=partial, foreign=foreign)
-    schema = _schema(subject)
-    own = subject.__dict__
-    if own.get("_partial", False):
+    schema, own = _schema(subject), subject.__dict__
+    before, partial = own.get("_row"), own.get("_partial", False)
+    if partial:
         _refuse_partial(verb, subject, schema)
+    if pending is not None:
+        before, partial = pending.after, pending.partial
     if pending is not None and pending.after is None:
         _ = subject.extra  # as after a delete: what the model does not know stays with the entity
     values: dict[str, Any] = own

@@ -6,7 +6,7 @@ unknown properties are not known, and to write an upgraded entity over another v
 the row is read, and the write is conditional on the ETag it was read with.
 """
 
-import attrs
+from msgspec import structs
 
 from ..errors import PreconditionFailed, WrongKind
 from ..kinds import Kinds, describe_kind
@@ -45,7 +45,7 @@ def complete(change: Change, row: Row | None) -> Change:
         WrongKind: The entity was upgraded from an older version, and the row is of another kind now.
     """
     if row is None:
-        return attrs.evolve(change, mode=Mode.INSERT, before=None, foreign=False)
+        return structs.replace(change, mode=Mode.INSERT, before=None, foreign=False)
     etag: str = row["odata.etag"]
     if change.upgraded and change.schema is not None:
         entity = Kinds.of([change.schema.model]).load(row.copy())
@@ -62,4 +62,4 @@ def complete(change: Change, row: Row | None) -> Change:
             Code.CONDITION_NOT_SATISFIED,
             change.subject,
         )
-    return attrs.evolve(change, stored=row, if_match=etag)
+    return structs.replace(change, stored=row, if_match=etag)

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import attrs
+from msgspec import structs
 
 from ..bag import PropertyBag
 from ..connection import Connection
@@ -299,7 +300,7 @@ def _conditional(plan: WritePlan, rows: Sequence[Row | None], fault: Fault) -> W
             operation = Operation(Verb.INSERT, operation.row)
         else:
             raise InDoubt(plan, fault, rows) from fault  # it has to exist: it did, or never did
-        writes.append(attrs.evolve(write, operation=operation))
+        writes.append(structs.replace(write, operation=operation))
     return attrs.evolve(plan, writes=tuple(writes))
 
 

@@ -1,11 +1,14 @@
 """
 What a write is on its way to the store: frozen values.
+
+Those that are made for each row are structs of msgspec: a frozen attrs class takes eight times as long to make.
 """
 
 from enum import StrEnum
 from typing import Any
 
 import attrs
+import msgspec
 
 from ..errors import TableOrmError, TransactionFailed
 from ..schema import Schema
@@ -27,8 +30,7 @@ class Mode(StrEnum):
     GUARD = "guard"
 
 
-@attrs.frozen(eq=False)
-class Change:
+class Change(msgspec.Struct, frozen=True, eq=False):
     """
     A verb and what it is applied to.
 
@@ -62,7 +64,7 @@ class Change:
     partition_key: str
     row_key: str
     if_match: str | None = None
-    values: dict[str, Any] = attrs.Factory(dict[str, Any])
+    values: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     made: dict[str, Any] | None = None
     before: Row | None = None
     partial: bool = False
@@ -88,8 +90,7 @@ class Change:
         return f"{self.verb} of {model} ({self.partition_key!r}, {self.row_key!r})"
 
 
-@attrs.frozen(eq=False)
-class PlannedWrite:
+class PlannedWrite(msgspec.Struct, frozen=True, eq=False):
     """
     One operation on one row, and where it came from.
 
