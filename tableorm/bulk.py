@@ -39,7 +39,7 @@ from .writes.check import is_light, most_bytes
 from .writes.complete import needs_row
 from .writes.doubt import InDoubt
 from .writes.encode import encode
-from .writes.execute import apply
+from .writes.execute import apply, claim
 from .writes.plan import PlannedWrite, WritePlan
 
 if TYPE_CHECKING:
@@ -372,10 +372,12 @@ class Bulk:
             try:
                 await apply(self._db, plan, throttled=self._width.narrow)
             except InDoubt as doubt:
-                for number, write in enumerate(writes):
+                unknown = claim(doubt)
+                self._written += len(writes) - len(unknown)
+                for number in unknown:
                     error = doubt.error_of(number)
                     error.__cause__ = doubt.fault
-                    self._fail(write, error)
+                    self._fail(writes[number], error)
             except Fault as fault:
                 at = fault.index
                 if len(writes) == 1 or _is_of_all(fault):

@@ -31,6 +31,7 @@ from .writes.complete import needs_row
 from .writes.encode import encode, overlaid
 from .writes.fold import fold, tightened
 from .writes.modify import adopt, applied, check_function, forget, refuse_unsaved
+from .writes.move import move_changes
 from .writes.plan import Change, PlannedWrite
 from .writes.tail import new_token
 
@@ -69,8 +70,8 @@ class Transaction:
     must go through one object, which is the entity that was given first, or what `get` or `modify` returned.
     """
 
-    def __init__(self, db: "Database") -> None:
-        self._db = db
+    def __init__(self, db: "Database", *, repeat: bool = True) -> None:
+        self._db, self._repeat = db, repeat
         self._count = 0
         self._rows: dict[_Address, _Pending] = {}
         self._adopt: list[tuple[Entity | PropertyBag, Entity | PropertyBag]] = []
@@ -114,6 +115,15 @@ class Transaction:
         """Delete a row when the block ends. Raises as `db.delete`; a missing row fails the transaction."""
         pending = None if isinstance(target, Key) else self._standing(target)
         self._add(delete_change(target, if_match, pending))
+
+    def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
+        """
+        Give an entity another key when the block ends, as `db.move` does: one operation of yours, two of the 100. Until
+        then the entity is the one that is deleted.
+        """
+        delete, insert = move_changes(entity, fields, self._standing(entity))
+        self._add(delete, insert)
+        self._adopt.append((entity, insert.subject))
 
     @overload
     async def get(self, target: type[E], /, *, guard: bool = False, **fields: Any) -> E: ...
@@ -217,28 +227,34 @@ class Transaction:
         # An object that was read here has seen all of the row, whatever another had not.
         return structs.replace(pending.write, stale=False) if pending.has_read(subject) else pending.write
 
-    def _add(self, change: Change) -> None:
+    def _add(self, *changes: Change) -> None:
+        """Collect the changes, each of another row, of one operation of the user's: all or none of them."""
         self._require_open()
-        if needs_row(change):
-            raise NotLoaded(
-                f"{change} needs properties of the stored row that were not read; refresh() the entity first, or use "
-                "`await tx.modify(...)`; where there may be no such row, upsert(mode='replace') or "
-                "replace(drop_extra=True)"
-            )
+        for change in changes:
+            if needs_row(change):
+                raise NotLoaded(
+                    f"{change} needs properties of the stored row that were not read; refresh() the entity first, or "
+                    "use `await tx.modify(...)`; where there may be no such row, upsert(mode='replace') or "
+                    "replace(drop_extra=True)"
+                )
         # Now: what is changed later in the block belongs to another write.
-        write = encode(change, self._count, self._token)
+        writes = [encode(change, self._count, self._token) for change in changes]
         self._count += 1
-        if write is None:
-            return
-        address = change.table, change.partition_key, change.row_key
-        pending = self._rows.get(address)
+        held = [(write, self._held(write)) for write in writes if write is not None]
+        for write, folded in held:
+            change = write.change
+            pending = self._rows.setdefault((change.table, change.partition_key, change.row_key), _Pending(folded, []))
+            pending.write = folded
+            pending.subjects.append(change.subject)
+
+    def _held(self, write: PlannedWrite) -> PlannedWrite:
+        """A write together with what is held of its row."""
+        change = write.change
+        pending = self._rows.get((change.table, change.partition_key, change.row_key))
         if pending is None:
-            self._rows[address] = _Pending(write, [change.subject])
-            return
-        pending.write = self._folded(pending, write)
-        if pending.has_read(change.subject):
-            pending.write = structs.replace(pending.write, stale=False)
-        pending.subjects.append(change.subject)
+            return write
+        folded = self._folded(pending, write)
+        return structs.replace(folded, stale=False) if pending.has_read(change.subject) else folded
 
     def _folded(self, pending: _Pending, write: PlannedWrite) -> PlannedWrite:
         looks = write.operation.verb in (Verb.MERGE, Verb.REPLACE) and pending.write.after is not None
@@ -267,7 +283,7 @@ class Transaction:
             return
         if self._rows:
             self.sent = True
-            await self._db.run_writes([pending.write for pending in self._rows.values()])
+            await self._db.run_writes([pending.write for pending in self._rows.values()], repeat=self._repeat)
         for pending in self._rows.values():
             _serve(pending)
         for instance, result in self._adopt:

@@ -78,6 +78,16 @@ class InDoubt(Exception):
         """What is said of one of its writes."""
         return self._error(at, str(self.plan.writes[at].origin))
 
+    def as_wanted(self, at: int) -> Landed | None:
+        """
+        What became of one of its writes, if that has no condition and its row is as it wants it, whoever made it so:
+        then it is done, whatever became of the others. A delete asks if there was a row, and an insert who made it.
+        """
+        write = self.plan.writes[at]
+        if self.rows is None or _inserts(write) or _deletes(write) or _sent_etag(write):
+            return None
+        return _state(write, self.rows[at]) if _equals(write, self.rows[at]) else None
+
     def _error(self, at: int, what: str) -> OutcomeUnknown:
         write = self.plan.writes[at]
         found = None if self.rows is None else _shown(write, self.plan.table, self.rows[at])

@@ -106,6 +106,8 @@ def _folded(
     change = two.change
     if one.change.drop_extra and one.after is not None and after is not None:
         change = structs.replace(change, drop_extra=True)
+    if change.repeat and not one.change.repeat:
+        change = structs.replace(change, repeat=False)  # holds for whatever becomes of it
     return PlannedWrite(
         Operation(verb, row, if_match),
         change,

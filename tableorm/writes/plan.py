@@ -53,7 +53,7 @@ class Change(msgspec.Struct, frozen=True, eq=False):
         dropped: Unknown properties of the entity that a replace in the same transaction has left out.
         foreign: Whether the row may be another version than `before`: it is written without looking, or under an ETag
             that was given and is not that of `before`.
-        repeat: Whether it may be sent again after a lost reply.
+        repeat: Whether it, and what was folded into it, may be sent again after a lost reply.
     """
 
     verb: str
