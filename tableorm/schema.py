@@ -164,7 +164,7 @@ class Schema:
     def _generate(self) -> None:
         coded = self._coded(self.stored)
         self.decode_current = make_decoder(self.model, coded, self._keys_read())
-        self._encode = make_encoder(self.name, coded)
+        self._encode = make_encoder(self.name, coded, self.kind_properties)
         self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
 
     def _coded(self, infos: Sequence[FieldInfo]) -> list[CodedField]:
@@ -259,9 +259,8 @@ class Schema:
         Raises:
             EncodeError: A value does not fit its field.
         """
-        row: Row = {"PartitionKey": partition_key, "RowKey": row_key, **self.kind_properties}
         try:
-            weight = self._encode(own, row)
+            return self._encode(own, partition_key, row_key)
         except KeyError as error:
             # Ask the descriptor: its NotLoaded error names the field.
             raise EncodeError(
@@ -270,7 +269,6 @@ class Schema:
                 str(error.args[0]),
                 None,
             ) from None
-        return row, weight
 
     def decode_part(self, row: Row, names: frozenset[str]) -> Any:
         """

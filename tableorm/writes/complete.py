@@ -8,7 +8,7 @@ another version of the row than was read. Then the row is read, and the write is
 with.
 """
 
-import attrs
+from msgspec import structs
 
 from ..errors import EntityNotFound, PreconditionFailed, WrongKind
 from ..kinds import Kinds, describe_kind
@@ -61,7 +61,7 @@ def complete(change: Change, row: Row | None) -> Change:
     if row is None:
         if change.mode not in _UPSERTS:
             raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
-        return attrs.evolve(change, mode=Mode.INSERT, before=None, foreign=False)
+        return structs.replace(change, mode=Mode.INSERT, before=None, foreign=False)
     etag: str = row["odata.etag"]
     if change.upgraded and change.schema is not None:
         entity = Kinds.of([change.schema.model]).load(row.copy())
@@ -81,12 +81,12 @@ def complete(change: Change, row: Row | None) -> Change:
     if change.copied:
         _refuse_other(change, row)
         if not change.partial:
-            return attrs.evolve(change, before=row, prior=row, if_match=etag, copied=False)
+            return structs.replace(change, before=row, prior=row, if_match=etag, copied=False)
     elif change.mode is Mode.UPSERT_REPLACE:
-        return attrs.evolve(change, mode=Mode.REPLACE, prior=row, if_match=etag, foreign=False)
+        return structs.replace(change, mode=Mode.REPLACE, prior=row, if_match=etag, foreign=False)
     elif change.mode is Mode.DELETE:
-        return attrs.evolve(change, prior=row, if_match=etag)
-    return attrs.evolve(change, stored=row, if_match=etag, copied=False)
+        return structs.replace(change, prior=row, if_match=etag)
+    return structs.replace(change, stored=row, if_match=etag, copied=False)
 
 
 def _refuse_other(change: Change, row: Row) -> None:

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import attrs
 import msgspec
+from msgspec import structs
 
 from ..errors import Conflict, EncodeError, NotSupported, TableOrmError
 from ..indexes import IndexSchema, marks_of
@@ -151,14 +152,14 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     old = marks_of(seen)
     if change.mode is Mode.GUARD and write.first is None:
         return write, []
+    if schema is None and old and (write.after is not None or change.verb == "move"):
+        raise NotSupported(
+            f"{change}: the row notes {', '.join(old)}, which are derived from it, and which a bag cannot keep right; "
+            "write it through its model"
+        )
     if write.after is None:
         return write, [effect for name, mark in old.items() for effect in _undone(name, mark, write)]
     if schema is None:
-        if old:
-            raise NotSupported(
-                f"{change}: the row notes {', '.join(old)}, which are derived from it, and which a bag cannot keep "
-                "right; write it through its model"
-            )
         return write, []
     write = _with_kept(write, schema, seen)
     row = cast("Row", write.after)
@@ -205,7 +206,9 @@ def _noted(write: PlannedWrite, old: Mapping[str, Any], new: Mapping[str, Any]) 
         if not merges or new != old:
             row[MARKS] = text
     weight = None if write.weight is None else write.weight + len(text or "")
-    return attrs.evolve(write, operation=Operation(operation.verb, row, operation.if_match), after=after, weight=weight)
+    return structs.replace(
+        write, operation=Operation(operation.verb, row, operation.if_match), after=after, weight=weight
+    )
 
 
 # What other entities keep
@@ -239,7 +242,7 @@ def _with_kept(write: PlannedWrite, schema: Schema, seen: Row | None) -> Planned
                 if stored is not None and member in seen:
                     members[member] = seen[member]
     operation = Operation(write.operation.verb, row, write.operation.if_match)
-    return attrs.evolve(write, operation=operation, after=after)
+    return structs.replace(write, operation=operation, after=after)
 
 
 def _kept_error(schema: Schema, field: str, value: object) -> EncodeError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import msgspec
+from msgspec import structs
 
 from ..errors import EntityExists, EntityNotFound, LimitExceeded, TableOrmError, UniqueViolation, WrongKind
 from ..indexes import marks_of
@@ -362,7 +363,7 @@ class Patch(Effect):
             verb: Verb = Verb.REPLACE if gone else operation.verb
         else:
             row, verb = after, operation.verb
-        return attrs.evolve(write, operation=Operation(verb, row, operation.if_match), after=after, weight=None)
+        return structs.replace(write, operation=Operation(verb, row, operation.if_match), after=after, weight=None)
 
     def _refuse_other_kind(self, row: Row) -> None:
         found = str(row.get(ENTITY_TYPE, ""))
