@@ -8,7 +8,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import attrs
 
@@ -34,6 +34,7 @@ from .stores import Row
 
 if TYPE_CHECKING:
     from .connection import Connection
+    from .entity import Entity
 
 __all__ = ["Query", "Select"]
 
@@ -290,6 +291,8 @@ class Query(Generic[E_co]):
         if if_match not in (None, "*"):
             raise ModelError(f"delete(if_match={if_match!r}) is refused: rows have an ETag each; give '*' or nothing")
         kinds, left = self._kinds, self._limit
+        if kinds.primaries is not None:
+            return await self._delete_primaries(if_match, concurrency=concurrency, rate=rate, on_progress=on_progress)
         run = await self._start(Projection.of(kinds, ()).select, kinds.load_all)
         async with (
             Bulk(run.db, concurrency=concurrency, rate=rate, on_progress=on_progress) as bulk,
@@ -302,9 +305,28 @@ class Query(Generic[E_co]):
                         continue
                     model = PropertyBag if resolved is None else resolved[0].model
                     key: Key[Any] = Key(model, kinds.table, row["PartitionKey"], row["RowKey"])
-                    await bulk.delete(key, if_match=if_match or row["odata.etag"])
+                    if if_match is None:
+                        await bulk.delete_found(key, row)
+                    else:
+                        await bulk.delete(key, if_match=if_match)
                     left = None if left is None else left - 1
                 run.left = left
+        return bulk.report
+
+    async def _delete_primaries(
+        self,
+        if_match: str | None,
+        *,
+        concurrency: int,
+        rate: float | None,
+        on_progress: Callable[[BulkReport], object] | None,
+    ) -> BulkReport:
+        """Delete the entities of the copies that are found, if they are as their copies say."""
+        if self._db is None:
+            raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
+        async with Bulk(self._db, concurrency=concurrency, rate=rate, on_progress=on_progress) as bulk:
+            async for entity in self:
+                await bulk.delete(cast("Entity", entity), if_match=if_match)
         return bulk.report
 
     # Inside

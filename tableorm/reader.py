@@ -28,6 +28,7 @@ from .schema import Schema
 from .stores import Backend, Row
 from .translate import translate
 from .union import Union
+from .writes.commit import read_row
 
 __all__ = ["Reader"]
 
@@ -203,15 +204,7 @@ class Reader(Connection):
         Raises:
             TableNotFound: There is no such table.
         """
-        self.stats.requests += 1
-        try:
-            row = await self.usable().get(table, partition_key, row_key)
-        except Fault as fault:
-            if fault.code == Code.RESOURCE_NOT_FOUND:
-                return None
-            raise translate(fault, f"get of ({partition_key!r}, {row_key!r})", table) from fault
-        self.stats.rows += 1
-        return row
+        return await read_row(self, table, partition_key, row_key)
 
     def load_row(self, model: type[Any], table: str, row: Row) -> Any:
         """
