@@ -12,9 +12,9 @@ from typing import Any, Generic, NoReturn, TypeVar
 import attrs
 
 from .errors import EncodeError, ModelError
+from .forms import successor
 from .protocol.edm import check_text
 from .protocol.filters import Compare, Constant, Op, constant, to_odata
-from .templates import successor
 
 __all__ = [
     "MAX_DEPTH",

@@ -8,23 +8,39 @@ evaluated here, on the rows that come back.
 
 import enum
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
+from operator import itemgetter
 from typing import Any
 
 import attrs
 
-from .conditions import FALSE, Test, normal, properties_of, refuse_other_tables, to_filter, to_test
+from .conditions import FALSE, leaves, normal, refuse_other_tables
+from .entity import schema_of
 from .errors import ScanRefused
-from .expressions import AllOf, AnyOf, Comparison, Expression, Membership, conjuncts
+from .evaluating import Test, to_test
+from .expressions import Comparison, Expression, Membership, Presence, conjuncts
+from .forms import Form
 from .kinds import Kinds
-from .pieces import MOST_REQUESTS, Piece, pieces_of
+from .pieces import MOST_REQUESTS, Left, Piece, Pieces
 from .protocol.edm import utf16_key
 from .protocol.filters import And, Compare, Filter, Not, Op
 from .ranges import EVERYTHING, Rectangle, Span, divide
+from .shapes import Shape, Slot, filled, patterns, shape_of, slot_of
 from .stores import Bounds, RowQuery
 
-__all__ = ["Access", "Local", "Point", "QueryPlan", "Range", "clipped", "divided", "plan_query", "rectangle_of"]
+__all__ = [
+    "Access",
+    "Local",
+    "Point",
+    "QueryPlan",
+    "Range",
+    "Recipe",
+    "clipped",
+    "divided",
+    "plan_query",
+    "rectangle_of",
+]
 
 
 class Access(enum.Enum):
@@ -115,7 +131,7 @@ def plan_query(
     parallel: int = 1,
 ) -> QueryPlan:
     """
-    Plan a query.
+    Plan a query. What its shape tells is found out once; later it is planned from its values alone.
 
     Args:
         kinds: What is asked for.
@@ -129,54 +145,32 @@ def plan_query(
         ScanRefused: It would visit every partition, and may not; says which condition is missing.
         EncodeError: A value does not fit the field that it is compared with.
     """
-    if where and len(where) == len(kinds.point_shape) and span is None:
-        point = _known_point(kinds, where)
-        if point is not None:
-            return QueryPlan(kinds, Access.POINT, (point,), None if select is None else tuple(select))
-    terms = _terms(kinds, where)
-    points = _all_points(kinds, terms)
-    if points is not None:
-        found: list[Point | Range] = list(points)
-        names = None if select is None else tuple(select)
-    else:
-        pieces = [] if any(term is FALSE for term in terms) else pieces_of(kinds, terms)
-        if pieces and not allow_scan and not all(piece.rectangle.partition.point for piece in pieces):
-            raise ScanRefused(_scan_message(kinds, terms))
-        wanted = None if select is None else dict.fromkeys(select)
+    shape, values = shape_of(where)
+    recipe = kinds.recipes.get(shape)
+    if recipe is None:
+        recipe = _recipe(kinds, where, shape)
+    names = None if select is None else tuple(select)
+    found: list[Point | Range] | None = None
+    if recipe.points is not None:
+        if recipe.points.one and span is None:
+            point = recipe.points.find_one(values)
+            return QueryPlan(kinds, Access.POINT if point else Access.NOTHING, point, names)
+        found = recipe.points.find(values)
+    if found is None:
+        found = []
+        pieces = recipe.pieces_for(values)
+        if not allow_scan and not all(piece[0].point for piece in pieces):
+            raise ScanRefused(_scan_message(kinds, [filled(term, values) for term in recipe.terms]))
+        wanted = None if names is None else dict.fromkeys(names)
         found = [_request(kinds, piece, wanted) for piece in pieces]
-        names = None if wanted is None else tuple(wanted)
-        if names is not None:  # only now is it known what the conditions of all of them need
+        if wanted is not None:  # only now is it known what the conditions of all of them need
+            names = tuple(wanted)
             found = [_selecting(request, names) for request in found]
     if parallel > 1:
         found = [part for each in found for part in divided(kinds, each, math.ceil(parallel / len(found)))]
     if span is not None:
         found = [part for each in found for part in clipped(each, span)]
     return QueryPlan(kinds, _access_of(found), tuple(found), names)
-
-
-def _terms(kinds: Kinds, where: Sequence[Expression]) -> list[Expression]:
-    """The conditions in normal form, one by one."""
-    terms: list[Expression] = []
-    own = kinds.own_fields
-    for expression in where:
-        parts = expression.terms if type(expression) is AllOf else (expression,)
-        if own and _is_plain(own, parts):
-            terms += parts  # in normal form as it is: the commonest case, several times faster
-            continue
-        refuse_other_tables(kinds, expression)
-        terms += conjuncts(normal(kinds, expression))
-    return terms
-
-
-def _is_plain(own: Mapping[int, str], terms: Iterable[Expression]) -> bool:
-    """Whether terms are comparisons of the one kind's own fields, and these combined without negation."""
-    for term in terms:
-        if type(term) is Comparison:
-            if id(term.field) not in own:
-                return False
-        elif type(term) is not AnyOf or not term.terms or not _is_plain(own, term.terms):
-            return False
-    return True
 
 
 def _selecting(request: Point | Range, names: tuple[str, ...]) -> Point | Range:
@@ -227,104 +221,183 @@ def divided(kinds: Kinds, request: Point | Range, parts: int) -> list[Point | Ra
     return [_narrowed(request, Rectangle(each, whole.row)) for each in partitions]
 
 
-# Points: every key field is given
+# Recipes: what the shape of a query tells
 
 
-def _known_point(kinds: Kinds, where: Sequence[Expression]) -> Point | None:
-    """The point of equalities that are exactly the key fields of the one kind: by far the commonest query."""
-    shape = kinds.point_shape
-    values: dict[str, Any] = {}
-    for term in where:
-        if type(term) is not Comparison or term.op is not Op.EQ:
-            return None
-        name = shape.get(id(term.field))
-        if name is None:
-            return None
-        values[name] = term.value
-    if len(values) != len(shape):
-        return None
-    try:
-        return Point(*kinds.schemas[0].make_keys(values))
-    except ValueError:
-        return None  # out of the format's range, or of another type: the long way round knows
+@attrs.frozen(eq=False)
+class Recipe:
+    """
+    What is known of the queries of a shape.
+
+    Args:
+        kinds: What is asked for.
+        terms: The conditions as patterns in normal form, of which all must hold.
+        points: How to find the points, if equalities and memberships give exactly the key fields of the one kind.
+        pieces: How to find the rectangles of keys; None if no row can satisfy the conditions.
+    """
+
+    kinds: Kinds
+    terms: tuple[Expression, ...]
+    points: "_Points | None"
+    pieces: Pieces | None
+
+    def pieces_for(self, values: Sequence[Any]) -> list[Piece]:
+        """The rectangles of keys for these values."""
+        if self.pieces is None:
+            return []
+        if self.pieces.fits(values):
+            return self.pieces.find(values)
+        # With so many values, that they are too many decides what is a request: a recipe of its own, used once.
+        many = [slot_of(leaf).at for term in self.terms for leaf in leaves(term) if isinstance(leaf, Membership)]
+        sizes = {at: len(dict.fromkeys(values[at])) for at in many}
+        return Pieces(self.kinds, self.terms, sizes).find(values)
 
 
-def _all_points(kinds: Kinds, terms: Sequence[Expression]) -> list[Point] | None:
-    """The points of equalities and memberships that are exactly the key fields of the one kind, in key order."""
-    shape = kinds.point_shape
-    given: dict[str, tuple[Any, ...]] = {}
-    for term in terms:
-        if isinstance(term, Comparison) and term.op is Op.EQ:
-            values: tuple[Any, ...] = (term.value,)
-        elif isinstance(term, Membership) and not term.negated:
-            values = term.values
-        else:
+def _recipe(kinds: Kinds, where: Sequence[Expression], shape: Shape) -> Recipe:
+    """The recipe of a shape, which is kept if it is not too large."""
+    for expression in where:
+        refuse_other_tables(kinds, expression)
+    terms = tuple(term for pattern in patterns(where) for term in conjuncts(normal(kinds, pattern)))
+    never = any(term is FALSE for term in terms)
+    pieces = None if never else Pieces(kinds, terms)
+    recipe = Recipe(kinds, terms, _Points.of(kinds, terms), pieces)
+    if not any(_may_grow(kinds, leaf) for expression in where for leaf in leaves(expression)):
+        kinds.recipes.keep(shape, recipe, 1 + len(terms) if pieces is None else pieces.weight)
+    return recipe
+
+
+def _may_grow(kinds: Kinds, leaf: Expression) -> bool:
+    """Whether a condition is about whatever classes an abstract base has, and more can be declared at any time."""
+    if not isinstance(leaf, (Comparison, Membership, Presence)):
+        return False
+    named = schema_of(leaf.field.model)
+    return named.abstract and (kinds.bags or not all(issubclass(s.model, named.model) for s in kinds.schemas))
+
+
+@attrs.frozen(eq=False)
+class _Points:
+    """
+    Equalities and memberships that are exactly the key fields of the one kind.
+
+    Args:
+        partition: The PartitionKeys.
+        row: The RowKeys.
+        at: Where the values of each term are.
+        many: Where there are several values each.
+        one: Whether there is one point.
+    """
+
+    partition: Form
+    row: Form
+    at: tuple[int, ...]
+    many: tuple[int, ...]
+    one: bool
+
+    @classmethod
+    def of(cls, kinds: Kinds, terms: Sequence[Expression]) -> "_Points | None":
+        """What terms say of points; None if they say anything else."""
+        shape = kinds.point_shape
+        if not shape or len(terms) != len(shape):
             return None
-        name = shape.get(id(term.field))
-        if name is None or name in given:
+        schema = kinds.schemas[0]
+        said: list[tuple[str, Op | None]] = []
+        slots: list[Slot] = []
+        for term in terms:
+            plain = isinstance(term, Comparison) and term.op is Op.EQ
+            if not plain and not (isinstance(term, Membership) and not term.negated):
+                return None
+            assert isinstance(term, (Comparison, Membership))
+            name = shape.get(id(term.field))
+            if name is None or (name, Op.EQ) in said:
+                return None
+            said.append((name, Op.EQ))
+            slots.append(slot_of(term))
+        if schema.partition is None or schema.row is None:
             return None
-        given[name] = values
-    if not shape or len(given) != len(shape) or math.prod(map(len, given.values())) > MOST_REQUESTS:
-        return None
-    make_keys, names = kinds.schemas[0].make_keys, list(given)
-    try:
-        keys = {make_keys(dict(zip(names, choice, strict=True))) for choice in product(*given.values())}
-    except ValueError:
-        return None
-    ordered = sorted(keys, key=lambda key: (utf16_key(key[0]), utf16_key(key[1]))) if len(keys) > 1 else keys
-    return [Point(*key) for key in ordered]
+        many = tuple(slot.at for slot in slots if slot.many)
+        forms = schema.partition.form(tuple(said)), schema.row.form(tuple(said))
+        return cls(*forms, tuple(slot.at for slot in slots), many, not many)
+
+    def find_one(self, values: Sequence[Any]) -> tuple[Point, ...]:
+        """The one point; none if no key can hold a value."""
+        partition, row = self.partition.text(values, self.at), self.row.text(values, self.at)
+        return () if partition is None or row is None else (Point(partition, row),)
+
+    def find(self, values: Sequence[Any]) -> list[Point | Range] | None:
+        """The points in key order; None if they are too many for a request each."""
+        if math.prod(len(values[at]) for at in self.many) > MOST_REQUESTS:
+            return None
+        keys: set[tuple[str, str]] = set()
+        each = list(values)
+        for choice in product(*(dict.fromkeys(values[at]) for at in self.many)):
+            for at, value in zip(self.many, choice, strict=True):
+                each[at] = value
+            partition, row = self.partition.text(each, self.at), self.row.text(each, self.at)
+            if partition is not None and row is not None:
+                keys.add((partition, row))
+        ordered = sorted(keys, key=lambda key: (utf16_key(key[0]), utf16_key(key[1]))) if len(keys) > 1 else keys
+        return [Point(*key) for key in ordered]
 
 
 # Requests
 
 
-def _access(kinds: Kinds, rectangle: Rectangle) -> Access:
-    if not rectangle.partition.point:
+def _access(kinds: Kinds, partition: Bounds, row: Bounds) -> Access:
+    if not partition.point:
         return Access.TABLE_SCAN
-    if rectangle.row.point:
+    if row.point:
         return Access.POINT
-    return Access.PARTITION_SCAN if rectangle.row in (EVERYTHING, kinds.rows) else Access.RANGE
+    return Access.PARTITION_SCAN if row in (EVERYTHING, kinds.rows) else Access.RANGE
 
 
 def _request(kinds: Kinds, piece: Piece, wanted: dict[str, None] | None) -> Point | Range:
     """The request of a piece; what its conditions need is added to what is wanted."""
-    rectangle = piece.rectangle
-    access = _access(piece.kinds, rectangle)
-    if access is Access.POINT and not piece.left:
-        assert rectangle.partition.lower is not None
-        assert rectangle.row.lower is not None
-        return Point(rectangle.partition.lower, rectangle.row.lower)
+    partition, row, own, left = piece
+    access = _access(own, partition, row)
+    if access is Access.POINT and not left:
+        assert partition.lower is not None
+        assert row.lower is not None
+        return Point(partition.lower, row.lower)
     filters: list[Filter] = []
-    if access is not Access.POINT and piece.kinds.filter is not None:
-        filters.append(piece.kinds.filter)
-    local: list[Expression] = []
-    if piece.left:
-        _divide_terms(kinds, piece, filters, local)
+    if access is not Access.POINT and own.filter is not None:
+        filters.append(own.filter)
+    local = _divide(left, filters) if left else []
     if wanted is not None:
-        for term in local:
-            wanted.update(dict.fromkeys(properties_of(kinds, term)))
+        for term, _ in local:
+            wanted.update(dict.fromkeys(term.needs))
     where = None if not filters else filters[0] if len(filters) == 1 else And(tuple(filters))
-    tests = tuple(Local(term, to_test(kinds, term)) for term in local)
-    return Range(RowQuery(rectangle.partition, rectangle.row, where), access, tests)
+    tests = tuple([_local(kinds, term, values) for term, values in local])
+    return Range(RowQuery(partition, row, where), access, tests)
 
 
-def _divide_terms(kinds: Kinds, piece: Piece, filters: list[Filter], local: list[Expression]) -> None:
-    """Which terms are sent as filters, and which are evaluated here."""
-    sent: list[tuple[int, Expression, Filter]] = []
-    for term in piece.left:
-        node = to_filter(kinds, term, piece.given)
+def _local(kinds: Kinds, term: Left, values: Sequence[Any]) -> Local:
+    condition = term.fill(values)
+    return Local(condition, to_test(kinds, condition))
+
+
+def _divide(left: Sequence[tuple[Left, Sequence[Any]]], filters: list[Filter]) -> list[tuple[Left, Sequence[Any]]]:
+    """Add the terms that are sent as filters; those that are evaluated here."""
+    local: list[tuple[Left, Sequence[Any]]] = []
+    sent: list[tuple[int, Left, Sequence[Any], Filter]] = []
+    for term, values in left:
+        node = term.send(values)
         if node is None:
-            local.append(term)
+            local.append((term, values))
         else:
-            sent.append((_weight(node), term, node))
-    if sum(weight for weight, _, _ in sent) > MAX_FILTER_CHARACTERS:
+            sent.append((_weight(node), term, values, node))
+    if sum(weight for weight, _, _, _ in sent) > MAX_FILTER_CHARACTERS:
         # The heaviest stay here; a filter that is refused for its length helps nobody.
         room = MAX_FILTER_CHARACTERS
-        for weight, term, _ in sorted(sent, key=lambda each: each[0]):
+        short: list[Left] = []
+        for weight, term, values, _ in sorted(sent, key=itemgetter(0)):
             room -= weight
             if room < 0:
-                local.append(term)
-    filters += (node for _, term, node in sent if term not in local)
+                local.append((term, values))
+            else:
+                short.append(term)
+        sent = [each for each in sent if each[1] in short]
+    filters += [node for _, _, _, node in sent]
+    return local
 
 
 def _weight(node: Filter) -> int:

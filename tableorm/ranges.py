@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from .forms import successor
 from .protocol.edm import utf16_key
 from .stores import Bounds
-from .templates import Template, successor
+from .templates import Template
 
 __all__ = ["EVERYTHING", "Position", "Rectangle", "Span", "divide", "high_of", "hull", "low_of", "meet", "overlaps"]
 
