@@ -6,6 +6,8 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
+
 from .conditions import FieldTerm, key_of_field, misfit, one_property, owners_of
 from .expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
 from .forms import outside
@@ -17,10 +19,29 @@ from .sending import property_filter
 from .stores import Row
 from .templates import Template
 
-__all__ = ["Test", "to_test"]
+__all__ = ["Local", "Test", "local_of", "to_test"]
 
 Test = Callable[[Row], bool | None]
 """Whether a row satisfies a condition; None for unknown, which is no result."""
+
+
+@attrs.frozen(eq=False)
+class Local:
+    """
+    A condition that is evaluated here.
+
+    Args:
+        condition: As it was written.
+        test: Rows that answer True are results.
+    """
+
+    condition: Expression
+    test: Test
+
+
+def local_of(kinds: Kinds, condition: Expression) -> Local:
+    """A condition as it is evaluated here. Raises as `to_test`."""
+    return Local(condition, to_test(kinds, condition))
 
 
 def to_test(kinds: Kinds, term: Expression) -> Test:

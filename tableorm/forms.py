@@ -109,7 +109,19 @@ class Form:
         point: Whether the conditions give the whole key.
     """
 
-    __slots__ = ("_error", "_last", "_limits", "_next", "_open_ended", "_steps", "_tail", "_whole", "exact", "point")
+    __slots__ = (
+        "_error",
+        "_last",
+        "_limits",
+        "_next",
+        "_one",
+        "_open_ended",
+        "_steps",
+        "_tail",
+        "_whole",
+        "exact",
+        "point",
+    )
 
     def __init__(self, parts: Sequence[Part], said: Said, error: Callable[[str], TemplateError]) -> None:
         self._error = error
@@ -133,6 +145,7 @@ class Form:
             if part.format.full:
                 (exact if not open_ended and _ends(parts, position) else open_ended).update(equal)
         self._steps = tuple(steps)
+        self._one = steps[0] if len(steps) == 1 and not steps[0].more else None
         self.point = self._next is None
         self._open_ended = bool(open_ended)
         if open_ended and not self.point:
@@ -191,10 +204,17 @@ class Form:
         if self._limits:
             return self._limited(head, values, at)
         end = successor(head)
-        return Bounds(head or None, end, False, end is not None), self.exact
+        return Bounds(head or None, end, upper_open=end is not None), self.exact
 
     def text(self, values: Sequence[Any], at: Sequence[int]) -> str | None:
         """The head of all keys, the whole key if the form is a point; None if no key can satisfy the conditions."""
+        step = self._one
+        if step is not None:  # as below, for the commonest case
+            try:
+                return f"{step.literal}{step.write(values[at[step.first]])}{self._tail}"
+            except ValueError as error:
+                self._refuse(step, values, at, error)
+                return None
         head = ""
         for step in self._steps:
             try:

@@ -15,6 +15,7 @@ import attrs
 
 from .conditions import leaves, properties_of
 from .entity import schema_of
+from .evaluating import Local, local_of
 from .expressions import AllOf, AnyOf, Comparison, Expression, Membership, PropertyComparison
 from .kinds import Kinds
 from .protocol.filters import Filter, Op, Or
@@ -38,14 +39,14 @@ class Left:
     Args:
         send: From values to its filter.
         fill: From values to the condition itself.
+        local: From values to what is evaluated here.
         needs: The properties that it is about.
-        fixed: Whether it has no values.
     """
 
     send: Sender
     fill: Callable[[Values], Expression]
+    local: Callable[[Values], Local]
     needs: tuple[str, ...]
-    fixed: bool
 
 
 Piece = tuple[Bounds, Bounds, Kinds, Sequence[tuple[Left, Values]]]
@@ -58,12 +59,14 @@ _Choice = tuple[Expression, ...]
 class _Branch:
     """Terms that all hold: those that all alternatives share, and a choice."""
 
-    __slots__ = ("_kinds", "_many", "_rests", "chosen", "either", "find", "first", "terms")
+    __slots__ = ("_kinds", "_many", "_rests", "chosen", "either", "first", "rectangles", "terms")
 
-    def __init__(self, kinds: Kinds, common: Sequence[Expression], chosen: _Choice) -> None:
+    def __init__(
+        self, kinds: Kinds, common: Sequence[Expression], chosen: _Choice, base: Rectangles | None = None
+    ) -> None:
         self._kinds, self.chosen, self.first = kinds, chosen, len(common)
         self.terms = (*common, *chosen)
-        self.find = Rectangles(kinds, self.terms).find
+        self.rectangles = Rectangles(kinds, self.terms, base)
         self._many = [s.at for t in chosen if isinstance(t, Comparison) and (s := slot_of(t)).many]
         self._rests: dict[frozenset[int], tuple[Left, ...]] = {}
         self.either: Left | None = None
@@ -91,8 +94,21 @@ class _Branch:
 
 def _left(kinds: Kinds, term: Expression, given: Sequence[Comparison]) -> Left:
     needs = tuple(dict.fromkeys(properties_of(kinds, term)))
-    fixed = not any(isinstance(leaf, (Comparison, Membership, PropertyComparison)) for leaf in leaves(term))
-    return Left(sender(kinds, term, given), partial(filled, term), needs, fixed)
+    return Left(sender(kinds, term, given), partial(filled, term), _evaluated(kinds, term), needs)
+
+
+def _evaluated(kinds: Kinds, term: Expression) -> Callable[[Values], Local]:
+    if any(isinstance(leaf, (Comparison, Membership, PropertyComparison)) for leaf in leaves(term)):
+        return lambda values: local_of(kinds, filled(term, values))
+    known: list[Local] = []  # a condition without values is the same each time
+
+    def local(values: Values) -> Local:
+        del values
+        if not known:
+            known.append(local_of(kinds, term))
+        return known[0]
+
+    return local
 
 
 def _equalities(kinds: Kinds, terms: Iterable[Expression]) -> list[Comparison]:
@@ -105,6 +121,8 @@ def _equalities(kinds: Kinds, terms: Iterable[Expression]) -> list[Comparison]:
 
 _Alternative = tuple[tuple[bytes, bool], tuple[bytes, bool], Found, _Branch, Values]
 """Where its PartitionKeys and its RowKeys begin, a rectangle of a branch, and the values of that."""
+
+_LOWS = itemgetter(0, 1)
 
 
 class Pieces:
@@ -135,7 +153,10 @@ class Pieces:
                 self._choices.append(sized[0])
         self._base = _Branch(kinds, self._common, ())
         made = [tuple([term for part in choice for term in part]) for choice in product(*self._choices)]
-        self._branches = [_Branch(kinds, self._common, chosen) for chosen in made] if self._choices else [self._base]
+        base = self._base.rectangles
+        self._branches = (
+            [_Branch(kinds, self._common, chosen, base) for chosen in made] if self._choices else [self._base]
+        )
         self._varies = any(_many(term) is not None for chosen in made for term in chosen)
         self.weight = len(self._branches) * (1 + len(terms))
 
@@ -152,29 +173,32 @@ class Pieces:
 
     def find(self, values: Values) -> list[Piece]:
         """The rectangles of keys that can satisfy all terms, in key order, none of which overlap."""
-        if not self._choices:
-            found = self._base.find(values)
-            if len(found) == 1:
-                return [_piece(found[0], self._base, values)]
+        like = self._base.rectangles.intervals(values)
+        base = self._base.rectangles.find(like)
+        if not base or (len(base) == 1 and not self._choices):
+            return [_piece(found, self._base, values) for found in base]
         alternatives: list[_Alternative] = []
+        # Most alternatives differ in one key alone.
+        partition, row, *_ = base[0]
+        low_partition, low_row = low_of(partition), low_of(row)
         for branch in self._branches:
+            rectangles = branch.rectangles
             for each in branch.alternatives(values):
-                alternatives += [
-                    (low_of(found[0]), low_of(found[1]), found, branch, each) for found in branch.find(each)
-                ]
-        alternatives.sort(key=itemgetter(0, 1))
+                for found in rectangles.find(rectangles.intervals(each, like)):
+                    a = low_partition if found[0] is partition else low_of(found[0])
+                    b = low_row if found[1] is row else low_of(found[1])
+                    alternatives.append((a, b, found, branch, each))
+        alternatives.sort(key=_LOWS)
         clusters = _clusters(alternatives)
-        if len(clusters) == len(alternatives):
-            return [_piece(found, branch, each) for _, _, found, branch, each in alternatives]
-        base = self._base.find(values)
         return [
             _piece(*cluster[0][2:]) if len(cluster) == 1 else self._merged(cluster, base, values)
             for cluster in clusters
         ]
 
     def _merged(self, cluster: list[_Alternative], base: list[Found], values: Values) -> Piece:
-        partition = hull([found[0] for _, _, found, _, _ in cluster])
-        row = hull([found[1] for _, _, found, _, _ in cluster])
+        partitions, rows = [each[2][0] for each in cluster], [each[2][1] for each in cluster]
+        partition = partitions[0] if all(each is partitions[0] for each in partitions) else hull(partitions)
+        row = hull(rows)
         # What the common conditions alone imply holds in every part of it that is within theirs. A branch can be
         # wider: an equality makes a key, whatever else is said of that field.
         exact: frozenset[int] = frozenset()
@@ -185,7 +209,7 @@ class Pieces:
         left = [(each, values) for each in self._base.rest(exact)]
         for _, _, found, branch, _ in cluster:
             chosen = range(branch.first, len(branch.terms))
-            if found[1] == row and found[0] == partition and found[2] is self._kinds and found[3].issuperset(chosen):
+            if found[2] is self._kinds and found[3].issuperset(chosen) and found[1] == row and found[0] == partition:
                 break  # it has all that the others have
         else:
             left.append((self._either([(branch, each) for _, _, _, branch, each in cluster]), values))
@@ -214,7 +238,8 @@ class Pieces:
             del values
             return AnyOf(tuple([side.fill(each) for side, each in sides]))
 
-        return Left(send, fill, tuple(dict.fromkeys(name for side, _ in sides for name in side.needs)), fixed=False)
+        needs = tuple(dict.fromkeys([name for side, _ in sides for name in side.needs]))
+        return Left(send, fill, lambda values: local_of(self._kinds, fill(values)), needs)
 
 
 def _piece(found: Found, branch: _Branch, values: Values) -> Piece:

@@ -18,7 +18,7 @@ import attrs
 from .conditions import FALSE, leaves, normal, refuse_other_tables
 from .entity import schema_of
 from .errors import ScanRefused
-from .evaluating import Test, to_test
+from .evaluating import Local
 from .expressions import Comparison, Expression, Membership, Presence, conjuncts
 from .forms import Form
 from .kinds import Kinds
@@ -31,7 +31,6 @@ from .stores import Bounds, RowQuery
 
 __all__ = [
     "Access",
-    "Local",
     "Point",
     "QueryPlan",
     "Range",
@@ -56,20 +55,6 @@ class Access(enum.Enum):
 
 
 _RANKS = {access: rank for rank, access in enumerate(Access)}
-
-
-@attrs.frozen(eq=False)
-class Local:
-    """
-    A condition that is evaluated here.
-
-    Args:
-        condition: As it was written.
-        test: Rows that answer True are results.
-    """
-
-    condition: Expression
-    test: Test
 
 
 @attrs.frozen
@@ -162,7 +147,7 @@ def plan_query(
         if not allow_scan and not all(piece[0].point for piece in pieces):
             raise ScanRefused(_scan_message(kinds, [filled(term, values) for term in recipe.terms]))
         wanted = None if names is None else dict.fromkeys(names)
-        found = [_request(kinds, piece, wanted) for piece in pieces]
+        found = [_request(piece, wanted) for piece in pieces]
         if wanted is not None:  # only now is it known what the conditions of all of them need
             names = tuple(wanted)
             found = [_selecting(request, names) for request in found]
@@ -350,7 +335,7 @@ def _access(kinds: Kinds, partition: Bounds, row: Bounds) -> Access:
     return Access.PARTITION_SCAN if row in (EVERYTHING, kinds.rows) else Access.RANGE
 
 
-def _request(kinds: Kinds, piece: Piece, wanted: dict[str, None] | None) -> Point | Range:
+def _request(piece: Piece, wanted: dict[str, None] | None) -> Point | Range:
     """The request of a piece; what its conditions need is added to what is wanted."""
     partition, row, own, left = piece
     access = _access(own, partition, row)
@@ -366,13 +351,8 @@ def _request(kinds: Kinds, piece: Piece, wanted: dict[str, None] | None) -> Poin
         for term, _ in local:
             wanted.update(dict.fromkeys(term.needs))
     where = None if not filters else filters[0] if len(filters) == 1 else And(tuple(filters))
-    tests = tuple([_local(kinds, term, values) for term, values in local])
+    tests = tuple([term.local(values) for term, values in local]) if local else ()
     return Range(RowQuery(partition, row, where), access, tests)
-
-
-def _local(kinds: Kinds, term: Left, values: Sequence[Any]) -> Local:
-    condition = term.fill(values)
-    return Local(condition, to_test(kinds, condition))
 
 
 def _divide(left: Sequence[tuple[Left, Sequence[Any]]], filters: list[Filter]) -> list[tuple[Left, Sequence[Any]]]:

@@ -21,7 +21,7 @@ from .shapes import slot_of
 from .stores import Bounds
 from .templates import Template
 
-__all__ = ["Found", "Rectangles"]
+__all__ = ["Found", "Intervals", "Rectangles"]
 
 Found = tuple[Bounds, Bounds, Kinds, frozenset[int]]
 """PartitionKeys, RowKeys, the kinds that can be there, and the terms that hold for every key inside."""
@@ -42,7 +42,7 @@ _SAID: dict[Op, Callable[[str], Bounds]] = {
 }
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
 class _Stored:
     """
     A condition on a key as it is stored.
@@ -61,7 +61,7 @@ class _Stored:
         return self.make(values[self.at]), self.held
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
 class _Said:
     """
     What conditions say of a key by a template.
@@ -109,10 +109,10 @@ _Source = _Stored | _Said
 class _Key:
     """What terms say of one key of one kind, from one or several sides."""
 
-    __slots__ = ("_only", "_sources")
+    __slots__ = ("_only", "sources")
 
     def __init__(self, sources: Sequence[_Source]) -> None:
-        self._sources = tuple(sources)
+        self.sources = tuple(sources)
         self._only = sources[0] if len(sources) == 1 else None
 
     def interval(self, values: Values) -> _Interval | None:
@@ -120,7 +120,7 @@ class _Key:
         if self._only is not None:
             return self._only.interval(values)
         whole: _Interval | None = _ANY
-        for source in self._sources:  # all of them, so that a value of another type is refused whatever the others say
+        for source in self.sources:  # all of them, so that a value of another type is refused whatever the others say
             found = source.interval(values)
             if whole is None or found is None:
                 whole = None
@@ -128,6 +128,10 @@ class _Key:
             merged = meet(whole[0], found[0])
             whole = None if merged is None else (merged, whole[1] | found[1])
         return whole
+
+
+Intervals = tuple[_Interval | None, _Interval | None]
+"""What is said of PartitionKey and RowKey; None if no key can satisfy it."""
 
 
 class Rectangles:
@@ -139,31 +143,47 @@ class Rectangles:
     Args:
         kinds: What is asked for.
         terms: Patterns in normal form that all must hold.
+        like: Those of the first of the terms. What they say of a key need not be worked out again where the other
+            terms add nothing.
     """
 
-    __slots__ = ("_keys", "_kinds", "_one")
+    __slots__ = ("_keys", "_kinds", "_same", "_schemas")
 
-    def __init__(self, kinds: Kinds, terms: Sequence[Expression]) -> None:
+    def __init__(self, kinds: Kinds, terms: Sequence[Expression], like: "Rectangles | None" = None) -> None:
         self._kinds = kinds
-        schemas: list[Schema | None] = list(kinds.schemas)
+        self._schemas: list[Schema | None] = list(kinds.schemas)
         if kinds.bags:
-            schemas.append(None)  # rows of any kind: only the conditions themselves bound them
-        self._keys = [(schema, *_keys_of(schema, terms)) for schema in schemas]
-        self._one = self._keys[0] if len(self._keys) == 1 else None
+            self._schemas.append(None)  # rows of any kind: only the conditions themselves bound them
+        self._keys = [_keys_of(schema, terms) for schema in self._schemas]
+        self._same = [(False, False)] * len(self._keys)
+        if like is not None:
+            pairs = zip(self._keys, like._keys, strict=True)
+            self._same = [(a[0].sources == b[0].sources, a[1].sources == b[1].sources) for a, b in pairs]
 
-    def find(self, values: Values) -> list[Found]:
-        """The rectangles for these values; none if no row can satisfy the terms."""
-        if self._one is not None:
-            _, partition_key, row_key = self._one
-            partition, row = partition_key.interval(values), row_key.interval(values)
+    def intervals(self, values: Values, like: Sequence[Intervals] = ()) -> list[Intervals]:
+        """What the terms say of the keys of each kind; `like` is what the first of them say."""
+        if not like:
+            return [(partition.interval(values), row.interval(values)) for partition, row in self._keys]
+        return [
+            (
+                known[0] if same[0] else partition.interval(values),
+                known[1] if same[1] else row.interval(values),
+            )
+            for (partition, row), same, known in zip(self._keys, self._same, like, strict=True)
+        ]
+
+    def find(self, intervals: Sequence[Intervals]) -> list[Found]:
+        """The rectangles of these intervals; none if no row can satisfy the terms."""
+        if len(intervals) == 1:
+            partition, row = intervals[0]
             if partition is None or row is None:
                 return []
             return [(partition[0], row[0], self._kinds, partition[1] | row[1])]
-        found: list[tuple[Schema | None, _Interval, _Interval]] = []
-        for schema, partition_key, row_key in self._keys:
-            partition, row = partition_key.interval(values), row_key.interval(values)
-            if partition is not None and row is not None:
-                found.append((schema, partition, row))
+        found = [
+            (schema, partition, row)
+            for schema, (partition, row) in zip(self._schemas, intervals, strict=True)
+            if partition is not None and row is not None
+        ]
         if not found:
             return []
         if not all(partition[0].point for _, partition, _ in found):

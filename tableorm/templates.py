@@ -42,10 +42,12 @@ class Template:
     _writers: tuple[tuple[str, str | None, Callable[[Any], str]], ...] = attrs.field(init=False)
     _regex: re.Pattern[str] = attrs.field(init=False)
     _lead: re.Pattern[str] = attrs.field(init=False)
+    _names: frozenset[str] = attrs.field(init=False)
     _forms: dict[Said, Form] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "_writers", tuple((p.literal, p.field, writer(p)) for p in self.parts))
+        object.__setattr__(self, "_names", frozenset(self.fields))
         object.__setattr__(self, "_forms", {})
         object.__setattr__(self, "_regex", re.compile("".join(map(_pattern, self.parts)), re.DOTALL))
         fixed = list(itertools.takewhile(lambda p: p.format is None or p.format.atoms is not None, self.parts))
@@ -157,6 +159,8 @@ class Template:
 
     def form(self, said: Said) -> Form:
         """What conditions on these fields with these operators say of the keys, for any values."""
+        if self._names.isdisjoint(field for field, _ in said):
+            said = ()  # one form, and with it one object for the bounds of all keys
         form = self._forms.get(said)
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
