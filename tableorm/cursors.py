@@ -127,9 +127,13 @@ def _holds(plan: QueryPlan, key: Position) -> bool:
 
 def digest_of(plan: QueryPlan, limit: int | None) -> bytes:
     """What the requests of a plan are, in few bytes: another plan may find other rows, another limit more of them."""
-    known = plan.digests.get(limit)
+    digests = plan.digests
+    if digests is None:
+        digests = {}
+        object.__setattr__(plan, "digests", digests)
+    known = digests.get(limit)
     if known is None:
-        known = plan.digests[limit] = _digest(plan, limit)
+        known = digests[limit] = _digest(plan, limit)
     return known
 
 

@@ -99,6 +99,10 @@ class _Step:
     more: tuple[int, ...]
 
 
+_Limit = tuple[int, Op | None, bool, Callable[[Any], str]]
+"""A condition, how its text bounds the key, whether it wants greater values, and the writer of the text."""
+
+
 class Form:
     """
     What conditions on these fields with these operators say of the keys of a template.
@@ -107,6 +111,7 @@ class Form:
         exact: The conditions, by index, that each key inside of the bounds satisfies, unless a value is beyond all that
             the template holds.
         point: Whether the conditions give the whole key.
+        fixed: The bounds, if no value counts.
     """
 
     __slots__ = (
@@ -118,8 +123,8 @@ class Form:
         "_open_ended",
         "_steps",
         "_tail",
-        "_whole",
         "exact",
+        "fixed",
         "point",
     )
 
@@ -130,7 +135,7 @@ class Form:
         exact: set[int] = set()
         open_ended: set[int] = set()  # exact only if all that follows is given too: {name}{n:03d}
         self._next: Part | None = None
-        self._limits: tuple[tuple[int, Op | None, Callable[[Any], str]], ...] = ()
+        self._limits: tuple[_Limit, ...] = ()
         for position, part in enumerate(parts):
             if part.field is None:
                 self._tail += part.literal
@@ -149,11 +154,11 @@ class Form:
         self.point = self._next is None
         self._open_ended = bool(open_ended)
         if open_ended and not self.point:
-            exact -= {index for index, _, _ in self._limits}
+            exact -= {index for index, *_ in self._limits}
         self.exact = frozenset(exact | open_ended if self.point else exact)
-        self._whole: Bounds | None = None
-        if not steps and not self._limits:  # no value counts
-            self._whole = self.bounds((), ())[0]
+        self.fixed: Bounds | None = None
+        if not steps and not self._limits:
+            self.fixed = self.bounds((), ())[0]
 
     def _limit(self, parts: Sequence[Part], position: int, said: Said) -> set[int]:
         """Prepare the first part that is not given; the conditions on it that bounds satisfy."""
@@ -161,19 +166,21 @@ class Form:
         form, self._last = part.format, _after(parts, position)
         assert form is not None
         exact: set[int] = set()
-        limits: list[tuple[int, Op | None, Callable[[Any], str]]] = []
+        limits: list[_Limit] = []
         write = writer(part)
         for index, (field, op) in enumerate(said):
             if field != part.field or op is Op.NE:
                 continue
             if op is None:
                 if form.free and form.full:
-                    limits.append((index, None, write))
+                    limits.append((index, None, True, write))
                     # Where what follows can also be part of the text, a key goes on as if its text did: {name}_end.
                     if not self._last or self._last == part.separator:
                         exact.add(index)
             elif form.order is not Order.NONE:
-                limits.append((index, op, write))
+                bound = _REVERSED[op] if form.order is Order.REVERSED else op
+                # Of a text that is not all of the value, the bound stands for values on both sides of it.
+                limits.append((index, bound if form.full else _INCLUSIVE[bound], op in (Op.GT, Op.GE), write))
                 # Free text that something follows: "a" and "a-b" may sort the other way once the separator is behind.
                 if form.full and (not self._last or not form.free):
                     exact.add(index)
@@ -194,8 +201,8 @@ class Form:
         Raises:
             TemplateError: A value has not the type of its field.
         """
-        if self._whole is not None:
-            return self._whole, self.exact
+        if self.fixed is not None:
+            return self.fixed, self.exact
         head = self.text(values, at)
         if head is None:
             return None, _NOTHING
@@ -248,55 +255,49 @@ class Form:
         form = part.format
         assert form is not None
         exact, last = self.exact, not after
-        lowers: list[tuple[str, bool]] = []
-        uppers: list[tuple[str, bool]] = []
-        for index, given, write in self._limits:
-            value, op = values[at[index]], given
+        lower: tuple[str, bool] | None = None
+        upper: tuple[str, bool] | None = None
+        for index, op, above, write in self._limits:
+            value = values[at[index]]
+            low = high = None
             if op is None:
                 start = head + escape(str(value), part.separator)
-                lowers.append((start, False))
                 end = successor(start)
-                if end is not None:
-                    uppers.append((end, True))
-                continue
-            try:
-                text = write(value)
-            except ValueError as error:
-                side = outside(form, value)
-                if not side:
-                    raise self._error(f"{error} (condition on field {part.field!r})") from None
-                below = side < 0
-                if below is (op in (Op.LT, Op.LE)):
-                    return None, _NOTHING  # say, id < 0 where the format starts at 0
-                if not self._open_ended:
-                    exact |= {index}  # every value that the format can hold satisfies it
-                continue
-            if form.order is Order.REVERSED:
-                op = _REVERSED[op]
-            if not form.full:  # the text of the bound itself stands for values on both sides of it
-                op = _INCLUSIVE[op]
-            if op in (Op.GT, Op.GE):
-                bound = _lower_bound(form, head + text, op, last=last)
-                if bound is not None:
-                    lowers.append(bound)
+                low, high = (start, False), None if end is None else (end, True)
             else:
-                bound = _upper_bound(form, head, text, op, after)
-                if bound is not None:
-                    uppers.append(bound)
+                try:
+                    text = write(value)
+                except ValueError as error:
+                    side = outside(form, value)
+                    if not side:
+                        raise self._error(f"{error} (condition on field {part.field!r})") from None
+                    if (side > 0) is above:
+                        return None, _NOTHING  # say, id < 0 where the format starts at 0
+                    if not self._open_ended:
+                        exact |= {index}  # every value that the format can hold satisfies it
+                    continue
+                if op is _GT or op is _GE:
+                    low = _lower_bound(form, head + text, op, last=last)
+                else:
+                    high = _upper_bound(form, head, text, op, after)
+            if low is not None and (lower is None or _low(low) > _low(lower)):
+                lower = low
+            if high is not None and (upper is None or _high(high) < _high(upper)):
+                upper = high
         # All keys begin with the head; what conditions say is within that.
-        lower, lower_open = (head, False) if not lowers else lowers[0] if len(lowers) == 1 else max(lowers, key=_low)
-        if not uppers:
-            upper, upper_open = successor(head), True
+        begin, begin_open = lower or (head, False)
+        if upper is None:
+            end, end_open = successor(head), True
         else:
-            upper, upper_open = uppers[0] if len(uppers) == 1 else min(uppers, key=_high)
-            if lowers:
-                low, high = utf16_key(lower), utf16_key(upper)
-                if low > high or (low == high and (lower_open or upper_open)):
+            end, end_open = upper
+            if lower is not None:
+                first, final = utf16_key(begin), utf16_key(end)
+                if first > final or (first == final and (begin_open or end_open)):
                     return None, _NOTHING
-        begin = lower if lower or lower_open else None
-        return Bounds(begin, upper, lower_open, upper_open and upper is not None), exact
+        return Bounds(begin if begin or begin_open else None, end, begin_open, end_open and end is not None), exact
 
 
+_GT, _GE = Op.GT, Op.GE
 _REVERSED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
 _INCLUSIVE = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GE, Op.GE: Op.GE}
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from operator import itemgetter
+from typing import cast
 
 import attrs
 
@@ -25,7 +26,7 @@ from .sending import Sender, Values, sender
 from .shapes import filled, slot_of
 from .stores import Bounds
 
-__all__ = ["MOST_REQUESTS", "Left", "Piece", "Pieces"]
+__all__ = ["MOST_REQUESTS", "Left", "Piece", "Pieces", "Remaining"]
 
 # More alternatives than this, multiplied, are no requests of their own any more; what is beyond is evaluated here.
 MOST_REQUESTS = 20_000
@@ -49,7 +50,35 @@ class Left:
     needs: tuple[str, ...]
 
 
-Piece = tuple[Bounds, Bounds, Kinds, Sequence[tuple[Left, Values]]]
+class _Either:
+    """That one of some alternatives holds, each with values of its own: as `Left`, of whatever values it is asked."""
+
+    __slots__ = ("_kinds", "_sides")
+
+    def __init__(self, kinds: Kinds, sides: list[tuple[Left, Values]]) -> None:
+        self._kinds, self._sides = kinds, sides
+
+    def send(self, values: Values) -> Filter | None:
+        del values
+        nodes = [side.send(each) for side, each in self._sides]
+        return None if None in nodes else Or(tuple(cast("list[Filter]", nodes)))
+
+    def fill(self, values: Values) -> Expression:
+        del values
+        return AnyOf(tuple([side.fill(each) for side, each in self._sides]))
+
+    def local(self, values: Values) -> Local:
+        return local_of(self._kinds, self.fill(values))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([name for side, _ in self._sides for name in side.needs]))
+
+
+Remaining = tuple[Left | _Either, Values]
+"""A condition that keys do not imply, and its values."""
+
+Piece = tuple[Bounds, Bounds, Kinds, Sequence[Remaining]]
 """PartitionKeys and RowKeys, the kinds that can be there, and the conditions that these keys do not imply."""
 
 _Choice = tuple[Expression, ...]
@@ -59,17 +88,18 @@ _Choice = tuple[Expression, ...]
 class _Branch:
     """Terms that all hold: those that all alternatives share, and a choice."""
 
-    __slots__ = ("_kinds", "_many", "_rests", "chosen", "either", "first", "rectangles", "terms")
+    __slots__ = ("_kinds", "_many", "_rests", "chosen", "own", "rectangles", "side", "terms")
 
     def __init__(
         self, kinds: Kinds, common: Sequence[Expression], chosen: _Choice, base: Rectangles | None = None
     ) -> None:
-        self._kinds, self.chosen, self.first = kinds, chosen, len(common)
+        self._kinds, self.chosen = kinds, chosen
+        self.own = frozenset(range(len(common), len(common) + len(chosen)))
         self.terms = (*common, *chosen)
         self.rectangles = Rectangles(kinds, self.terms, base)
         self._many = [s.at for t in chosen if isinstance(t, Comparison) and (s := slot_of(t)).many]
         self._rests: dict[frozenset[int], tuple[Left, ...]] = {}
-        self.either: Left | None = None
+        self.side: Left | None = None
 
     def alternatives(self, values: Values) -> Iterable[Values]:
         """The values of each alternative: of an `in_` there is one each."""
@@ -174,7 +204,7 @@ class Pieces:
     def find(self, values: Values) -> list[Piece]:
         """The rectangles of keys that can satisfy all terms, in key order, none of which overlap."""
         like = self._base.rectangles.intervals(values)
-        base = self._base.rectangles.find(like)
+        base = self._base.rectangles.of(like)
         if not base or (len(base) == 1 and not self._choices):
             return [_piece(found, self._base, values) for found in base]
         alternatives: list[_Alternative] = []
@@ -182,64 +212,53 @@ class Pieces:
         partition, row, *_ = base[0]
         low_partition, low_row = low_of(partition), low_of(row)
         for branch in self._branches:
-            rectangles = branch.rectangles
+            find = branch.rectangles.find
             for each in branch.alternatives(values):
-                for found in rectangles.find(rectangles.intervals(each, like)):
+                for found in find(each, like):
                     a = low_partition if found[0] is partition else low_of(found[0])
                     b = low_row if found[1] is row else low_of(found[1])
                     alternatives.append((a, b, found, branch, each))
-        alternatives.sort(key=_LOWS)
-        clusters = _clusters(alternatives)
+        if len(alternatives) > 1:
+            alternatives.sort(key=_LOWS)
         return [
             _piece(*cluster[0][2:]) if len(cluster) == 1 else self._merged(cluster, base, values)
-            for cluster in clusters
+            for cluster in _clusters(alternatives)
         ]
 
     def _merged(self, cluster: list[_Alternative], base: list[Found], values: Values) -> Piece:
-        partitions, rows = [each[2][0] for each in cluster], [each[2][1] for each in cluster]
-        partition = partitions[0] if all(each is partitions[0] for each in partitions) else hull(partitions)
-        row = hull(rows)
         # What the common conditions alone imply holds in every part of it that is within theirs. A branch can be
         # wider: an equality makes a key, whatever else is said of that field.
         exact: frozenset[int] = frozenset()
-        if len(base) == 1:
-            inside, along = meet(partition, base[0][0]), meet(row, base[0][1])
+        within = base[0] if len(base) == 1 else None
+        partition = _joined([each[2][0] for each in cluster], None if within is None else within[0])
+        row = _joined([each[2][1] for each in cluster], None if within is None else within[1])
+        if within is not None:
+            inside, along = meet(partition, within[0]), meet(row, within[1])
             if inside is not None and along is not None:
-                partition, row, exact = inside, along, base[0][3]
-        left = [(each, values) for each in self._base.rest(exact)]
+                partition, row, exact = inside, along, within[3]
+        left: list[Remaining] = [(each, values) for each in self._base.rest(exact)]
         for _, _, found, branch, _ in cluster:
-            chosen = range(branch.first, len(branch.terms))
-            if found[2] is self._kinds and found[3].issuperset(chosen) and found[1] == row and found[0] == partition:
+            if found[2] is self._kinds and found[3] >= branch.own and found[1] == row and found[0] == partition:
                 break  # it has all that the others have
         else:
-            left.append((self._either([(branch, each) for _, _, _, branch, each in cluster]), values))
+            left.append((_Either(self._kinds, [(self._side(branch), each) for *_, branch, each in cluster]), values))
         return partition, row, self._kinds, left
 
-    def _either(self, parts: list[tuple[_Branch, Values]]) -> Left:
-        """That one of some alternatives holds."""
-        for branch, _ in parts:
-            if branch.either is None:
-                branch.either = _left(self._kinds, _all_of(branch.chosen), _equalities(self._kinds, self._common))
-        sides = [(branch.either, each) for branch, each in parts if branch.either is not None]
+    def _side(self, branch: _Branch) -> Left:
+        """The choice of a branch as one condition."""
+        side = branch.side
+        if side is None:
+            side = _left(self._kinds, _all_of(branch.chosen), _equalities(self._kinds, self._common))
+            branch.side = side
+        return side
 
-        def send(values: Values) -> Filter | None:
-            del values  # each alternative has its own
-            nodes: list[Filter] = []
-            complete = True
-            for side, each in sides:  # all of them, so that a value that does not fit is refused
-                node = side.send(each)
-                if node is None:
-                    complete = False
-                else:
-                    nodes.append(node)
-            return Or(tuple(nodes)) if complete else None
 
-        def fill(values: Values) -> Expression:
-            del values
-            return AnyOf(tuple([side.fill(each) for side, each in sides]))
-
-        needs = tuple(dict.fromkeys([name for side, _ in sides for name in side.needs]))
-        return Left(send, fill, lambda values: local_of(self._kinds, fill(values)), needs)
+def _joined(intervals: list[Bounds], within: Bounds | None) -> Bounds:
+    """The smallest interval that holds them all, as far as it is within another."""
+    for each in intervals:
+        if each is within:
+            return each
+    return hull(intervals)
 
 
 def _piece(found: Found, branch: _Branch, values: Values) -> Piece:

@@ -10,7 +10,6 @@ import enum
 import math
 from collections.abc import Iterable, Sequence
 from itertools import product
-from operator import itemgetter
 from typing import Any
 
 import attrs
@@ -22,7 +21,7 @@ from .evaluating import Local
 from .expressions import Comparison, Expression, Membership, Presence, conjuncts
 from .forms import Form
 from .kinds import Kinds
-from .pieces import MOST_REQUESTS, Left, Piece, Pieces
+from .pieces import MOST_REQUESTS, Piece, Pieces, Remaining
 from .protocol.edm import utf16_key
 from .protocol.filters import And, Compare, Filter, Not, Op
 from .ranges import EVERYTHING, Rectangle, Span, divide
@@ -54,6 +53,9 @@ class Access(enum.Enum):
     TABLE_SCAN = "table scan"
 
 
+# To look up a member takes as long as a tenth of a plan for a point.
+_POINT, _RANGE = Access.POINT, Access.RANGE
+_PARTITION_SCAN, _TABLE_SCAN = Access.PARTITION_SCAN, Access.TABLE_SCAN
 _RANKS = {access: rank for rank, access in enumerate(Access)}
 
 
@@ -97,7 +99,7 @@ class QueryPlan:
     access: Access
     requests: tuple[Point | Range, ...]
     select: tuple[str, ...] | None = None
-    digests: dict[int | None, bytes] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807 - of known type
+    digests: dict[int | None, bytes] | None = attrs.field(init=False, default=None)
     """By limit, what cursors know the plan by, once it was asked for."""
 
 
@@ -136,11 +138,14 @@ def plan_query(
         recipe = _recipe(kinds, where, shape)
     names = None if select is None else tuple(select)
     found: list[Point | Range] | None = None
-    if recipe.points is not None:
-        if recipe.points.one and span is None:
-            point = recipe.points.find_one(values)
-            return QueryPlan(kinds, Access.POINT if point else Access.NOTHING, point, names)
-        found = recipe.points.find(values)
+    points = recipe.points
+    if points is not None:
+        if points.one and span is None:
+            partition, row = points.partition.text(values, points.at), points.row.text(values, points.at)
+            if partition is None or row is None:
+                return QueryPlan(kinds, Access.NOTHING, (), names)
+            return QueryPlan(kinds, _POINT, (Point(partition, row),), names)
+        found = points.find(values)
     if found is None:
         found = []
         pieces = recipe.pieces_for(values)
@@ -167,8 +172,11 @@ def _selecting(request: Point | Range, names: tuple[str, ...]) -> Point | Range:
 def _access_of(requests: Sequence[Point | Range]) -> Access:
     if not requests:
         return Access.NOTHING
-    worst = max((r.access if isinstance(r, Range) else Access.POINT for r in requests), key=_RANKS.__getitem__)
-    return Access.POINTS if worst is Access.POINT and len(requests) > 1 else worst
+    found = [_POINT if type(request) is Point else request.access for request in requests]  # type: ignore[union-attr]
+    if len(found) == 1:
+        return found[0]
+    worst = max(found, key=_RANKS.__getitem__)
+    return Access.POINTS if worst is _POINT else worst
 
 
 def rectangle_of(request: Point | Range) -> Rectangle:
@@ -303,11 +311,6 @@ class _Points:
         forms = schema.partition.form(tuple(said)), schema.row.form(tuple(said))
         return cls(*forms, tuple(slot.at for slot in slots), many, not many)
 
-    def find_one(self, values: Sequence[Any]) -> tuple[Point, ...]:
-        """The one point; none if no key can hold a value."""
-        partition, row = self.partition.text(values, self.at), self.row.text(values, self.at)
-        return () if partition is None or row is None else (Point(partition, row),)
-
     def find(self, values: Sequence[Any]) -> list[Point | Range] | None:
         """The points in key order; None if they are too many for a request each."""
         if math.prod(len(values[at]) for at in self.many) > MOST_REQUESTS:
@@ -327,26 +330,24 @@ class _Points:
 # Requests
 
 
-def _access(kinds: Kinds, partition: Bounds, row: Bounds) -> Access:
-    if not partition.point:
-        return Access.TABLE_SCAN
-    if row.point:
-        return Access.POINT
-    return Access.PARTITION_SCAN if row in (EVERYTHING, kinds.rows) else Access.RANGE
-
-
 def _request(piece: Piece, wanted: dict[str, None] | None) -> Point | Range:
     """The request of a piece; what its conditions need is added to what is wanted."""
-    partition, row, own, left = piece
-    access = _access(own, partition, row)
-    if access is Access.POINT and not left:
+    partition, row, kinds, left = piece
+    access = _RANGE
+    if not partition.point:
+        access = _TABLE_SCAN
+    elif row.point:
+        access = _POINT
+    elif row in (kinds.rows, EVERYTHING):
+        access = _PARTITION_SCAN
+    if access is _POINT and not left:
         assert partition.lower is not None
         assert row.lower is not None
         return Point(partition.lower, row.lower)
     filters: list[Filter] = []
-    if access is not Access.POINT and own.filter is not None:
-        filters.append(own.filter)
-    local = _divide(left, filters) if left else []
+    if access is not _POINT and kinds.filter is not None:
+        filters.append(kinds.filter)
+    local = _divide(left, filters) if left else ()
     if wanted is not None:
         for term, _ in local:
             wanted.update(dict.fromkeys(term.needs))
@@ -355,36 +356,38 @@ def _request(piece: Piece, wanted: dict[str, None] | None) -> Point | Range:
     return Range(RowQuery(partition, row, where), access, tests)
 
 
-def _divide(left: Sequence[tuple[Left, Sequence[Any]]], filters: list[Filter]) -> list[tuple[Left, Sequence[Any]]]:
+def _divide(left: Sequence[Remaining], filters: list[Filter]) -> list[Remaining]:
     """Add the terms that are sent as filters; those that are evaluated here."""
-    local: list[tuple[Left, Sequence[Any]]] = []
-    sent: list[tuple[int, Left, Sequence[Any], Filter]] = []
-    for term, values in left:
+    local: list[Remaining] = []
+    sent: list[tuple[Remaining, Filter]] = []
+    weight = 0
+    for each in left:
+        term, values = each
         node = term.send(values)
         if node is None:
-            local.append((term, values))
+            local.append(each)
         else:
-            sent.append((_weight(node), term, values, node))
-    if sum(weight for weight, _, _, _ in sent) > MAX_FILTER_CHARACTERS:
+            sent.append((each, node))
+            weight += _weight(node)
+    if weight > MAX_FILTER_CHARACTERS:
         # The heaviest stay here; a filter that is refused for its length helps nobody.
         room = MAX_FILTER_CHARACTERS
-        short: list[Left] = []
-        for weight, term, values, _ in sorted(sent, key=itemgetter(0)):
-            room -= weight
+        heavy: list[Remaining] = []
+        for each, node in sorted(sent, key=lambda pair: _weight(pair[1])):
+            room -= _weight(node)
             if room < 0:
-                local.append((term, values))
-            else:
-                short.append(term)
-        sent = [each for each in sent if each[1] in short]
-    filters += [node for _, _, _, node in sent]
+                heavy.append(each)
+        sent = [pair for pair in sent if not any(pair[0] is each for each in heavy)]
+        local += heavy
+    filters += [node for _, node in sent]
     return local
 
 
 def _weight(node: Filter) -> int:
     """About how many characters a filter has."""
-    if isinstance(node, Compare):
+    if type(node) is Compare:
         value = node.constant.value
-        if isinstance(value, str):
+        if type(value) is str:
             return len(node.property) + (len(value) if value.isascii() else 9 * len(value)) + 12  # percent-encoded
         return len(node.property) + (len(value) * 2 if isinstance(value, bytes) else 36) + 12
     if isinstance(node, Not):

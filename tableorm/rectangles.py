@@ -109,14 +109,18 @@ _Source = _Stored | _Said
 class _Key:
     """What terms say of one key of one kind, from one or several sides."""
 
-    __slots__ = ("_only", "sources")
+    __slots__ = ("_fixed", "_only", "sources")
 
     def __init__(self, sources: Sequence[_Source]) -> None:
         self.sources = tuple(sources)
         self._only = sources[0] if len(sources) == 1 else None
+        fixed = self._only.form.fixed if isinstance(self._only, _Said) else None
+        self._fixed: _Interval | None = None if fixed is None else (fixed, _NONE)
 
     def interval(self, values: Values) -> _Interval | None:
         """The keys that can satisfy the terms; None if there are none."""
+        if self._fixed is not None:
+            return self._fixed
         if self._only is not None:
             return self._only.interval(values)
         whole: _Interval | None = _ANY
@@ -160,20 +164,31 @@ class Rectangles:
             pairs = zip(self._keys, like._keys, strict=True)
             self._same = [(a[0].sources == b[0].sources, a[1].sources == b[1].sources) for a, b in pairs]
 
-    def intervals(self, values: Values, like: Sequence[Intervals] = ()) -> list[Intervals]:
-        """What the terms say of the keys of each kind; `like` is what the first of them say."""
-        if not like:
-            return [(partition.interval(values), row.interval(values)) for partition, row in self._keys]
-        return [
-            (
-                known[0] if same[0] else partition.interval(values),
-                known[1] if same[1] else row.interval(values),
-            )
-            for (partition, row), same, known in zip(self._keys, self._same, like, strict=True)
-        ]
+    def intervals(self, values: Values) -> list[Intervals]:
+        """What the terms say of the keys of each kind."""
+        return [(partition.interval(values), row.interval(values)) for partition, row in self._keys]
 
-    def find(self, intervals: Sequence[Intervals]) -> list[Found]:
-        """The rectangles of these intervals; none if no row can satisfy the terms."""
+    def find(self, values: Values, like: Sequence[Intervals]) -> list[Found]:
+        """The rectangles for these values, if `like` is what the first of the terms say of keys."""
+        if len(like) > 1:
+            pairs = zip(self._keys, self._same, like, strict=True)
+            return self.of([self._beside(values, *each) for each in pairs])
+        known, same, (partition_key, row_key) = like[0], self._same[0], self._keys[0]  # as `_beside`, without a call
+        partition = known[0] if same[0] else partition_key.interval(values)
+        row = known[1] if same[1] else row_key.interval(values)
+        if partition is None or row is None:
+            return []
+        return [(partition[0], row[0], self._kinds, partition[1] | row[1])]
+
+    @staticmethod
+    def _beside(values: Values, keys: tuple[_Key, _Key], same: tuple[bool, bool], known: Intervals) -> Intervals:
+        return (
+            known[0] if same[0] else keys[0].interval(values),
+            known[1] if same[1] else keys[1].interval(values),
+        )
+
+    def of(self, intervals: Sequence[Intervals]) -> list[Found]:
+        """The rectangles of what is said of the keys of each kind; none if no row can satisfy the terms."""
         if len(intervals) == 1:
             partition, row = intervals[0]
             if partition is None or row is None:
