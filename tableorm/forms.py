@@ -135,7 +135,7 @@ class Form:
         exact: set[int] = set()
         open_ended: set[int] = set()  # exact only if all that follows is given too: {name}{n:03d}
         self._next: Part | None = None
-        self._limits: tuple[_Limit, ...] = ()
+        self._limits: list[_Limit] = []
         for position, part in enumerate(parts):
             if part.field is None:
                 self._tail += part.literal
@@ -166,7 +166,7 @@ class Form:
         form, self._last = part.format, _after(parts, position)
         assert form is not None
         exact: set[int] = set()
-        limits: list[_Limit] = []
+        limits = self._limits
         write = writer(part)
         for index, (field, op) in enumerate(said):
             if field != part.field or op is Op.NE:
@@ -184,7 +184,6 @@ class Form:
                 # Free text that something follows: "a" and "a-b" may sort the other way once the separator is behind.
                 if form.full and (not self._last or not form.free):
                     exact.add(index)
-        self._limits = tuple(limits)
         return exact
 
     def bounds(self, values: Sequence[Any], at: Sequence[int]) -> tuple[Bounds | None, frozenset[int]]:
@@ -203,7 +202,7 @@ class Form:
         """
         if self.fixed is not None:
             return self.fixed, self.exact
-        head = self.text(values, at)
+        head = self.text(values, at) if self._steps else self._tail
         if head is None:
             return None, _NOTHING
         if self.point:

@@ -325,23 +325,27 @@ def _is_of_key(kinds: Kinds, term: Comparison | Membership) -> bool:
     return any(name in owner.key_names for owner in owners)
 
 
-def _clusters(alternatives: list[_Alternative]) -> list[list[_Alternative]]:
+def _clusters(alternatives: list[_Alternative]) -> Iterable[list[_Alternative]]:
     """Alternatives that overlap, together; each cluster's keys are before those of the next."""
+    if len(alternatives) < 2:
+        return (alternatives,) if alternatives else ()
     # A scan visits its partitions anyway: what else is wanted of them comes with it.
-    scans = any(not found[0].point for _, _, found, _, _ in alternatives)
+    scans = not all(each[2][0].point for each in alternatives)
     clusters: list[list[_Alternative]] = []
+    cluster: list[_Alternative] = []
+    last_partition: tuple[bytes, bool] | None = None
     until = (0, b"", False)
     for alternative in alternatives:
-        low_partition, low_row, (partition, row, _, _), _, _ = alternative
-        interval, low = (partition, low_partition) if scans else (row, low_row)
-        last = clusters[-1][-1] if clusters else None
-        # Of points, partitions that begin together are one.
-        if last is not None and (scans or last[0] == low_partition) and _begins_before(low, until):
-            clusters[-1].append(alternative)
+        low_partition, low_row, found, _, _ = alternative
+        low, interval = (low_partition, found[0]) if scans else (low_row, found[1])
+        # Partitions that are points are one if they begin together.
+        if cluster and (scans or low_partition == last_partition) and _begins_before(low, until):
+            cluster.append(alternative)
             until = max(until, high_of(interval))
         else:
-            clusters.append([alternative])
-            until = high_of(interval)
+            cluster = [alternative]
+            clusters.append(cluster)
+            last_partition, until = low_partition, high_of(interval)
     return clusters
 
 

@@ -8,7 +8,7 @@ evaluated here, on the rows that come back.
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -172,7 +172,7 @@ def _selecting(request: Point | Range, names: tuple[str, ...]) -> Point | Range:
 def _access_of(requests: Sequence[Point | Range]) -> Access:
     if not requests:
         return Access.NOTHING
-    found = [_POINT if type(request) is Point else request.access for request in requests]  # type: ignore[union-attr]
+    found = [request.access if isinstance(request, Range) else _POINT for request in requests]
     if len(found) == 1:
         return found[0]
     worst = max(found, key=_RANKS.__getitem__)
@@ -276,7 +276,8 @@ class _Points:
         partition: The PartitionKeys.
         row: The RowKeys.
         at: Where the values of each term are.
-        many: Where there are several values each.
+        many: Where there are several values each; of those, which are of which key.
+        apart: Whether no field is in both keys.
         one: Whether there is one point.
     """
 
@@ -284,6 +285,9 @@ class _Points:
     row: Form
     at: tuple[int, ...]
     many: tuple[int, ...]
+    many_partitions: tuple[int, ...]
+    many_rows: tuple[int, ...]
+    apart: bool
     one: bool
 
     @classmethod
@@ -307,24 +311,48 @@ class _Points:
             slots.append(slot_of(term))
         if schema.partition is None or schema.row is None:
             return None
-        many = tuple(slot.at for slot in slots if slot.many)
+        many = {name: slot.at for (name, _), slot in zip(said, slots, strict=True) if slot.many}
+        fields = schema.partition.fields, schema.row.fields
         forms = schema.partition.form(tuple(said)), schema.row.form(tuple(said))
-        return cls(*forms, tuple(slot.at for slot in slots), many, not many)
+        places = [tuple([at for name, at in many.items() if name in own]) for own in fields]
+        apart = set(fields[0]).isdisjoint(fields[1])
+        at = tuple([slot.at for slot in slots])
+        return cls(*forms, at, tuple(many.values()), places[0], places[1], apart, not many)
 
     def find(self, values: Sequence[Any]) -> list[Point | Range] | None:
         """The points in key order; None if they are too many for a request each."""
         if math.prod(len(values[at]) for at in self.many) > MOST_REQUESTS:
             return None
-        keys: set[tuple[str, str]] = set()
+        if not self.apart:
+            both = [(partition, row) for each in self._each(values, self.many) for partition, row in self._keys(each)]
+            return [Point(*key) for key in sorted(dict.fromkeys(both), key=_key_order)]
+        # No value is in both keys, so that each key is written once, however many there are of the other.
+        partitions = self._texts(self.partition, values, self.many_partitions)
+        rows = self._texts(self.row, values, self.many_rows)
+        return [Point(partition, row) for partition in partitions for row in rows]
+
+    def _keys(self, values: Sequence[Any]) -> Iterator[tuple[str, str]]:
+        partition, row = self.partition.text(values, self.at), self.row.text(values, self.at)
+        if partition is not None and row is not None:
+            yield partition, row
+
+    def _texts(self, form: Form, values: Sequence[Any], many: Sequence[int]) -> Sequence[str]:
+        """The keys of each choice of values, in order, each once."""
+        found = {text for each in self._each(values, many) if (text := form.text(each, self.at)) is not None}
+        return sorted(found, key=utf16_key) if len(found) > 1 else tuple(found)
+
+    @staticmethod
+    def _each(values: Sequence[Any], many: Sequence[int]) -> Iterator[Sequence[Any]]:
+        """The values with one of the many in each place; the same list each time."""
         each = list(values)
-        for choice in product(*(dict.fromkeys(values[at]) for at in self.many)):
-            for at, value in zip(self.many, choice, strict=True):
+        for choice in product(*(values[at] for at in many)):
+            for at, value in zip(many, choice, strict=True):
                 each[at] = value
-            partition, row = self.partition.text(each, self.at), self.row.text(each, self.at)
-            if partition is not None and row is not None:
-                keys.add((partition, row))
-        ordered = sorted(keys, key=lambda key: (utf16_key(key[0]), utf16_key(key[1]))) if len(keys) > 1 else keys
-        return [Point(*key) for key in ordered]
+            yield each
+
+
+def _key_order(key: tuple[str, str]) -> tuple[bytes, bytes]:
+    return utf16_key(key[0]), utf16_key(key[1])
 
 
 # Requests
@@ -385,7 +413,7 @@ def _divide(left: Sequence[Remaining], filters: list[Filter]) -> list[Remaining]
 
 def _weight(node: Filter) -> int:
     """About how many characters a filter has."""
-    if type(node) is Compare:
+    if isinstance(node, Compare):
         value = node.constant.value
         if type(value) is str:
             return len(node.property) + (len(value) if value.isascii() else 9 * len(value)) + 12  # percent-encoded

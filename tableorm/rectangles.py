@@ -74,6 +74,7 @@ class _Said:
             template's own kind are sure to be written by it.
         held: The terms that hold for every key inside, for most values.
         held_in_ranges: As `held`, of ranges; the same object if there is no difference.
+        fixed: The interval, if no value counts.
     """
 
     form: Form
@@ -82,6 +83,7 @@ class _Said:
     sure: frozenset[int]
     held: frozenset[int]
     held_in_ranges: frozenset[int]
+    fixed: _Interval | None
 
     @classmethod
     def of(cls, template: Template, said: Sequence[tuple[int, Comparison]], sure: Callable[[str], bool]) -> "_Said":
@@ -90,9 +92,12 @@ class _Said:
         always = frozenset(at for at, (_, term) in enumerate(said) if sure(term.field.name))
         held = frozenset(terms[at] for at in form.exact)
         in_ranges = held if form.exact <= always else frozenset(terms[at] for at in form.exact & always)
-        return cls(form, tuple(slot_of(term).at for _, term in said), terms, always, held, in_ranges)
+        fixed = None if form.fixed is None else (form.fixed, held)
+        return cls(form, tuple(slot_of(term).at for _, term in said), terms, always, held, in_ranges, fixed)
 
     def interval(self, values: Values) -> _Interval | None:
+        if self.fixed is not None:
+            return self.fixed
         bounds, exact = self.form.bounds(values, self.at)
         if bounds is None:
             return None
@@ -103,26 +108,18 @@ class _Said:
         return bounds, frozenset(self.terms[at] for at in exact)
 
 
-_Source = _Stored | _Said
+@attrs.frozen
+class _Several:
+    """
+    What terms say of a key from several sides.
 
+    Args:
+        sources: Each of them.
+    """
 
-class _Key:
-    """What terms say of one key of one kind, from one or several sides."""
-
-    __slots__ = ("_fixed", "_only", "sources")
-
-    def __init__(self, sources: Sequence[_Source]) -> None:
-        self.sources = tuple(sources)
-        self._only = sources[0] if len(sources) == 1 else None
-        fixed = self._only.form.fixed if isinstance(self._only, _Said) else None
-        self._fixed: _Interval | None = None if fixed is None else (fixed, _NONE)
+    sources: "tuple[_Key, ...]"
 
     def interval(self, values: Values) -> _Interval | None:
-        """The keys that can satisfy the terms; None if there are none."""
-        if self._fixed is not None:
-            return self._fixed
-        if self._only is not None:
-            return self._only.interval(values)
         whole: _Interval | None = _ANY
         for source in self.sources:  # all of them, so that a value of another type is refused whatever the others say
             found = source.interval(values)
@@ -132,6 +129,10 @@ class _Key:
             merged = meet(whole[0], found[0])
             whole = None if merged is None else (merged, whole[1] | found[1])
         return whole
+
+
+_Key = _Stored | _Said | _Several
+"""What terms say of one key of one kind: from values to the keys that can satisfy them, None if there are none."""
 
 
 Intervals = tuple[_Interval | None, _Interval | None]
@@ -162,7 +163,7 @@ class Rectangles:
         self._same = [(False, False)] * len(self._keys)
         if like is not None:
             pairs = zip(self._keys, like._keys, strict=True)
-            self._same = [(a[0].sources == b[0].sources, a[1].sources == b[1].sources) for a, b in pairs]
+            self._same = [(a[0] == b[0], a[1] == b[1]) for a, b in pairs]
 
     def intervals(self, values: Values) -> list[Intervals]:
         """What the terms say of the keys of each kind."""
@@ -226,7 +227,7 @@ def _keys_of(schema: Schema | None, terms: Sequence[Expression]) -> tuple[_Key, 
     groups: dict[int, tuple[Schema, list[tuple[int, Comparison]]]] = {}
     if schema is not None:
         groups[id(schema)] = (schema, [])
-    sources: tuple[list[_Source], list[_Source]] = ([], [])
+    sources: tuple[list[_Key], list[_Key]] = ([], [])
     for index, term in enumerate(terms):
         if isinstance(term, Comparison):
             owner = schema_of(term.field.model)
@@ -247,7 +248,8 @@ def _keys_of(schema: Schema | None, terms: Sequence[Expression]) -> tuple[_Key, 
                 found = _of_other(schema, owner, template, conditions)
                 if found is not None:
                     sources[which].append(found)
-    return _Key(sources[0]), _Key(sources[1])
+    partition, row = [each[0] if len(each) == 1 else _Several(tuple(each)) for each in sources]
+    return partition, row
 
 
 def _always(field: str) -> bool:

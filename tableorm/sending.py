@@ -176,7 +176,7 @@ def _key_sender(kinds: Kinds, terms: Sequence[Comparison], given: Sequence[Compa
         return _inexpressible
     template, member = holder
     others = [each for each in given if each.field.name != name]
-    said = [(each.field.name, Op.EQ) for each in others]
+    said: list[tuple[str, Op | None]] = [(each.field.name, Op.EQ) for each in others]
     said += [(name, Op.EQ if term.op is Op.NE else term.op) for term in terms]
     form = template.form(tuple(said))
     at = [slot_of(each).at for each in (*others, *terms)]
@@ -251,7 +251,12 @@ def _filters_of(info: FieldInfo, op: Op | None) -> Callable[[Any], Filter | None
     return starts if op is None else compares
 
 
+_AS_IT_IS: dict[type, Edm] = {str: Edm.STRING, float: Edm.DOUBLE, bool: Edm.BOOLEAN}
+
+
 def _constant(value: Any, kind: Edm) -> Constant:
+    if _AS_IT_IS.get(value.__class__) is kind:  # as below, for the commonest
+        return Constant(kind, value)
     if isinstance(value, enum.Enum):
         value = value.value
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):

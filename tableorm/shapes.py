@@ -59,31 +59,30 @@ def shape_of(where: Sequence[Expression]) -> tuple[Shape, list[Any]]:
 
 
 def _read(term: Expression, shape: list[Any], values: list[Any], *, negated: bool) -> None:
-    kind = type(term)
-    if kind is Comparison:
-        if negated and _is_wide(term.value):
-            shape.append(_WIDE)
-        shape += (id(term.field), id(term.op))
-        values.append(term.value)
-    elif kind is AllOf or kind is AnyOf:
+    if isinstance(term, (AllOf, AnyOf)):
         terms = term.terms
-        shape += (_ALL if kind is AllOf else _ANY, len(terms))
+        shape += (_ALL if isinstance(term, AllOf) else _ANY, len(terms))
         for each in terms:
-            if type(each) is Comparison and not negated:
+            if type(each) is Comparison and not negated:  # likewise
                 shape += (id(each.field), id(each.op))
                 values.append(each.value)
             else:
                 _read(each, shape, values, negated=negated)
-    elif kind is Membership:
+    elif isinstance(term, Comparison):
+        if negated and _is_wide(term.value):
+            shape.append(_WIDE)
+        shape += (id(term.field), id(term.op))
+        values.append(term.value)
+    elif isinstance(term, Membership):
         shape += (_IN if term.values else _IN_NOTHING, id(term.field), term.negated)
         if term.values:
             values.append(term.values)
-    elif kind is Presence:
+    elif isinstance(term, Presence):
         shape += (_PRESENT, id(term.field), term.negated)
-    elif kind is PropertyComparison:
+    elif isinstance(term, PropertyComparison):
         shape += (_PROPERTY, term.property, id(term.op), id(term.constant.type))
         values.append(term.constant.value)
-    elif kind is NoneOf:
+    elif isinstance(term, NoneOf):
         shape.append(_NOT)
         _read(term.term, shape, values, negated=True)
     else:
@@ -123,13 +122,10 @@ def patterns(where: Sequence[Expression]) -> list[Expression]:
 
 def slot_of(term: Comparison | Membership | PropertyComparison) -> Slot:
     """The slot of a condition of a pattern that has a value."""
-    match term:
-        case Comparison():
-            slot = term.value
-        case Membership():
-            slot = term.values[0]
-        case PropertyComparison():
-            slot = term.constant.value
+    if isinstance(term, Comparison):
+        slot = term.value
+    else:
+        slot = term.values[0] if isinstance(term, Membership) else term.constant.value
     assert isinstance(slot, Slot)
     return slot
 
