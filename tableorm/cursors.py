@@ -127,13 +127,9 @@ def _holds(plan: QueryPlan, key: Position) -> bool:
 
 def digest_of(plan: QueryPlan, limit: int | None) -> bytes:
     """What the requests of a plan are, in few bytes: another plan may find other rows, another limit more of them."""
-    digests = plan.digests
-    if digests is None:
-        digests = {}
-        object.__setattr__(plan, "digests", digests)
-    known = digests.get(limit)
+    known = plan.digests.get(limit)
     if known is None:
-        known = digests[limit] = _digest(plan, limit)
+        known = plan.digests[limit] = _digest(plan, limit)
     return known
 
 

@@ -112,6 +112,8 @@ class Form:
             the template holds.
         point: Whether the conditions give the whole key.
         fixed: The bounds, if no value counts.
+        text: Called as `bounds`: the text that all keys begin with, the whole key if the form is a point; None if no
+            key can satisfy the conditions.
     """
 
     __slots__ = (
@@ -119,13 +121,13 @@ class Form:
         "_last",
         "_limits",
         "_next",
-        "_one",
         "_open_ended",
         "_steps",
         "_tail",
         "exact",
         "fixed",
         "point",
+        "text",
     )
 
     def __init__(self, parts: Sequence[Part], said: Said, error: Callable[[str], TemplateError]) -> None:
@@ -150,7 +152,7 @@ class Form:
             if part.format.full:
                 (exact if not open_ended and _ends(parts, position) else open_ended).update(equal)
         self._steps = tuple(steps)
-        self._one = steps[0] if len(steps) == 1 and not steps[0].more else None
+        self.text = self._text if len(steps) != 1 or steps[0].more else self._text_of_one(steps[0])
         self.point = self._next is None
         self._open_ended = bool(open_ended)
         if open_ended and not self.point:
@@ -212,15 +214,7 @@ class Form:
         end = successor(head)
         return Bounds(head or None, end, upper_open=end is not None), self.exact
 
-    def text(self, values: Sequence[Any], at: Sequence[int]) -> str | None:
-        """The head of all keys, the whole key if the form is a point; None if no key can satisfy the conditions."""
-        step = self._one
-        if step is not None:  # as below, for the commonest case
-            try:
-                return f"{step.literal}{step.write(values[at[step.first]])}{self._tail}"
-            except ValueError as error:
-                self._refuse(step, values, at, error)
-                return None
+    def _text(self, values: Sequence[Any], at: Sequence[int]) -> str | None:
         head = ""
         for step in self._steps:
             try:
@@ -232,6 +226,19 @@ class Form:
                 return None
             head += step.literal + text
         return head + self._tail
+
+    def _text_of_one(self, step: _Step) -> Callable[[Sequence[Any], Sequence[int]], str | None]:
+        """As `_text`, of one value alone: the commonest, and what a plan for a point spends its time on."""
+        literal, write, place, tail = step.literal, step.write, step.first, self._tail
+
+        def text(values: Sequence[Any], at: Sequence[int]) -> str | None:
+            try:
+                return f"{literal}{write(values[at[place]])}{tail}"
+            except ValueError as error:
+                self._refuse(step, values, at, error)
+                return None
+
+        return text
 
     def _refuse(self, step: _Step, values: Sequence[Any], at: Sequence[int], error: ValueError) -> None:
         """Refuse a value of another type; what no key can hold is no mistake."""

@@ -21,7 +21,7 @@ from .expressions import AllOf, AnyOf, Comparison, Expression, Membership, Prope
 from .kinds import Kinds
 from .protocol.filters import Filter, Op, Or
 from .ranges import high_of, hull, low_of, meet
-from .rectangles import Found, Rectangles
+from .rectangles import Found, Intervals, Rectangles
 from .sending import Sender, Values, sender
 from .shapes import filled, slot_of
 from .stores import Bounds
@@ -188,6 +188,8 @@ class Pieces:
             [_Branch(kinds, self._common, chosen, base) for chosen in made] if self._choices else [self._base]
         )
         self._varies = any(_many(term) is not None for chosen in made for term in chosen)
+        # In one partition of one kind everything that a request can read is one interval.
+        self._whole = next((branch for branch in self._branches if self._choices and branch.rectangles.like), None)
         self.weight = len(self._branches) * (1 + len(terms))
 
     def fits(self, values: Values) -> bool:
@@ -207,35 +209,53 @@ class Pieces:
         base = self._base.rectangles.of(like)
         if not base or (len(base) == 1 and not self._choices):
             return [_piece(found, self._base, values) for found in base]
-        alternatives: list[_Alternative] = []
+        if self._whole is not None:
+            return [self._swallowed(self._whole, base[0], like, values)]
         # Most alternatives differ in one key alone.
         partition, row, *_ = base[0]
-        low_partition, low_row = low_of(partition), low_of(row)
+        low_partition, low_row, scans = low_of(partition), low_of(row), not partition.point
+        alternatives: list[_Alternative] = []
         for branch in self._branches:
             find = branch.rectangles.find
             for each in branch.alternatives(values):
                 for found in find(each, like):
-                    a = low_partition if found[0] is partition else low_of(found[0])
-                    b = low_row if found[1] is row else low_of(found[1])
-                    alternatives.append((a, b, found, branch, each))
+                    low = low_partition if found[0] is partition else low_of(found[0])
+                    alternatives.append((low, low_row if found[1] is row else low_of(found[1]), found, branch, each))
         if len(alternatives) > 1:
+            if scans:
+                scans = not all(found[0].point for _, _, found, _, _ in alternatives)
             alternatives.sort(key=_LOWS)
-        return [
-            _piece(*cluster[0][2:]) if len(cluster) == 1 else self._merged(cluster, base, values)
-            for cluster in _clusters(alternatives)
-        ]
+            clusters = _clusters(alternatives, scans=scans)
+            if len(clusters) < len(alternatives):
+                return [
+                    _piece(*cluster[0][2:]) if len(cluster) == 1 else self._merged(cluster, base, values)
+                    for cluster in clusters
+                ]
+        return [_piece(found, branch, each) for _, _, found, branch, each in alternatives]
+
+    def _swallowed(self, whole: _Branch, base: Found, like: Sequence[Intervals], values: Values) -> Piece:
+        """The piece of alternatives of which one says nothing of keys: all others are in what it reads."""
+        parts = [(self._side(whole), values)]
+        for branch in self._branches:
+            if branch is not whole:
+                side, find = self._side(branch), branch.rectangles.find
+                parts += [(side, each) for each in branch.alternatives(values) if find(each, like)]
+        if len(parts) == 1:
+            return _piece(base, whole, values)
+        partition, row, kinds, exact = base
+        left: list[Remaining] = [(each, values) for each in self._base.rest(exact)]
+        left.append((_Either(kinds, parts), values))
+        return partition, row, kinds, left
 
     def _merged(self, cluster: list[_Alternative], base: list[Found], values: Values) -> Piece:
         # What the common conditions alone imply holds in every part of it that is within theirs. A branch can be
         # wider: an equality makes a key, whatever else is said of that field.
         exact: frozenset[int] = frozenset()
-        within = base[0] if len(base) == 1 else None
-        partition = _joined([each[2][0] for each in cluster], None if within is None else within[0])
-        row = _joined([each[2][1] for each in cluster], None if within is None else within[1])
-        if within is not None:
-            inside, along = meet(partition, within[0]), meet(row, within[1])
+        partition, row = hull([each[2][0] for each in cluster]), hull([each[2][1] for each in cluster])
+        if len(base) == 1:
+            inside, along = meet(partition, base[0][0]), meet(row, base[0][1])
             if inside is not None and along is not None:
-                partition, row, exact = inside, along, within[3]
+                partition, row, exact = inside, along, base[0][3]
         left: list[Remaining] = [(each, values) for each in self._base.rest(exact)]
         for _, _, found, branch, _ in cluster:
             if found[2] is self._kinds and found[3] >= branch.own and found[1] == row and found[0] == partition:
@@ -253,17 +273,10 @@ class Pieces:
         return side
 
 
-def _joined(intervals: list[Bounds], within: Bounds | None) -> Bounds:
-    """The smallest interval that holds them all, as far as it is within another."""
-    for each in intervals:
-        if each is within:
-            return each
-    return hull(intervals)
-
-
 def _piece(found: Found, branch: _Branch, values: Values) -> Piece:
     partition, row, kinds, exact = found
-    return partition, row, kinds, [(left, values) for left in branch.rest(exact)]
+    rest = branch.rest(exact)
+    return partition, row, kinds, [(left, values) for left in rest] if rest else ()
 
 
 def _all_of(terms: tuple[Expression, ...]) -> Expression:
@@ -325,31 +338,28 @@ def _is_of_key(kinds: Kinds, term: Comparison | Membership) -> bool:
     return any(name in owner.key_names for owner in owners)
 
 
-def _clusters(alternatives: list[_Alternative]) -> Iterable[list[_Alternative]]:
+def _clusters(alternatives: list[_Alternative], *, scans: bool) -> list[list[_Alternative]]:
     """Alternatives that overlap, together; each cluster's keys are before those of the next."""
-    if len(alternatives) < 2:
-        return (alternatives,) if alternatives else ()
     # A scan visits its partitions anyway: what else is wanted of them comes with it.
-    scans = not all(each[2][0].point for each in alternatives)
     clusters: list[list[_Alternative]] = []
     cluster: list[_Alternative] = []
-    last_partition: tuple[bytes, bool] | None = None
-    until = (0, b"", False)
+    last_partition: tuple[bytes, bool] = (b"", False)
+    unbounded, until, included = 0, b"", False
     for alternative in alternatives:
         low_partition, low_row, found, _, _ = alternative
-        low, interval = (low_partition, found[0]) if scans else (low_row, found[1])
+        (low, low_open), interval = (low_partition, found[0]) if scans else (low_row, found[1])
+        high = high_of(interval)
         # Partitions that are points are one if they begin together.
-        if cluster and (scans or low_partition == last_partition) and _begins_before(low, until):
+        if (
+            cluster
+            and (scans or low_partition == last_partition)
+            and (unbounded or low < until or (low == until and included and not low_open))
+        ):
             cluster.append(alternative)
-            until = max(until, high_of(interval))
+            unbounded, until, included = max((unbounded, until, included), high)
         else:
             cluster = [alternative]
             clusters.append(cluster)
-            last_partition, until = low_partition, high_of(interval)
+            last_partition = low_partition
+            unbounded, until, included = high
     return clusters
-
-
-def _begins_before(low: tuple[bytes, bool], until: tuple[int, bytes, bool]) -> bool:
-    """Whether an interval has a key that is not after the end that `high_of` gave."""
-    key, low_open = low
-    return until[0] == 1 or key < until[1] or (key == until[1] and until[2] and not low_open)

@@ -87,6 +87,7 @@ class _Said:
 
     @classmethod
     def of(cls, template: Template, said: Sequence[tuple[int, Comparison]], sure: Callable[[str], bool]) -> "_Said":
+        said = [(index, term) for index, term in said if term.field.name in template.fields]
         form = template.form(tuple((term.field.name, term.op) for _, term in said))
         terms = tuple(index for index, _ in said)
         always = frozenset(at for at, (_, term) in enumerate(said) if sure(term.field.name))
@@ -150,9 +151,12 @@ class Rectangles:
         terms: Patterns in normal form that all must hold.
         like: Those of the first of the terms. What they say of a key need not be worked out again where the other
             terms add nothing.
+
+    Attributes:
+        like: Whether they add nothing to either key of the one kind.
     """
 
-    __slots__ = ("_keys", "_kinds", "_same", "_schemas")
+    __slots__ = ("_keys", "_kinds", "_same", "_schemas", "like")
 
     def __init__(self, kinds: Kinds, terms: Sequence[Expression], like: "Rectangles | None" = None) -> None:
         self._kinds = kinds
@@ -164,6 +168,7 @@ class Rectangles:
         if like is not None:
             pairs = zip(self._keys, like._keys, strict=True)
             self._same = [(a[0] == b[0], a[1] == b[1]) for a, b in pairs]
+        self.like = self._same == [(True, True)]
 
     def intervals(self, values: Values) -> list[Intervals]:
         """What the terms say of the keys of each kind."""
@@ -179,7 +184,7 @@ class Rectangles:
         row = known[1] if same[1] else row_key.interval(values)
         if partition is None or row is None:
             return []
-        return [(partition[0], row[0], self._kinds, partition[1] | row[1])]
+        return [(partition[0], row[0], self._kinds, partition[1] | row[1] if partition[1] else row[1])]
 
     @staticmethod
     def _beside(values: Values, keys: tuple[_Key, _Key], same: tuple[bool, bool], known: Intervals) -> Intervals:

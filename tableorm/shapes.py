@@ -5,7 +5,7 @@ A shape is read as a key for a dictionary and a list of values. The same conditi
 are a pattern: an expression that can be taken apart and put together as any other, and that is filled in the end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 Shape = tuple[Any, ...]
 """
-Conditions without their values. Fields and operators are in it by identity, which is quicker than equality: whoever
-keeps a shape keeps its patterns, and with them the fields.
+Conditions without their values. Fields are in it by identity, as equality of fields is a condition: whoever keeps a
+shape keeps its patterns, and with them the fields.
 """
 
 
@@ -51,7 +51,7 @@ def shape_of(where: Sequence[Expression]) -> tuple[Shape, list[Any]]:
     values: list[Any] = []
     for term in where:
         if type(term) is Comparison:  # as `_read`, without a call
-            shape += (id(term.field), id(term.op))
+            shape += (id(term.field), term.op)
             values.append(term.value)
         else:
             _read(term, shape, values, negated=False)
@@ -64,14 +64,14 @@ def _read(term: Expression, shape: list[Any], values: list[Any], *, negated: boo
         shape += (_ALL if isinstance(term, AllOf) else _ANY, len(terms))
         for each in terms:
             if type(each) is Comparison and not negated:  # likewise
-                shape += (id(each.field), id(each.op))
+                shape += (id(each.field), each.op)
                 values.append(each.value)
             else:
                 _read(each, shape, values, negated=negated)
     elif isinstance(term, Comparison):
         if negated and _is_wide(term.value):
             shape.append(_WIDE)
-        shape += (id(term.field), id(term.op))
+        shape += (id(term.field), term.op)
         values.append(term.value)
     elif isinstance(term, Membership):
         shape += (_IN if term.values else _IN_NOTHING, id(term.field), term.negated)
@@ -80,7 +80,7 @@ def _read(term: Expression, shape: list[Any], values: list[Any], *, negated: boo
     elif isinstance(term, Presence):
         shape += (_PRESENT, id(term.field), term.negated)
     elif isinstance(term, PropertyComparison):
-        shape += (_PROPERTY, term.property, id(term.op), id(term.constant.type))
+        shape += (_PROPERTY, term.property, term.op, term.constant.type)
         values.append(term.constant.value)
     elif isinstance(term, NoneOf):
         shape.append(_NOT)
@@ -158,22 +158,21 @@ class Kept(Generic[T]):
         room: How much weight there may be at once.
     """
 
-    __slots__ = ("_known", "_left", "_room")
+    __slots__ = ("_known", "_left", "_room", "get")
 
     def __init__(self, room: int) -> None:
         self._known: dict[Shape, T] = {}
         self._room = self._left = room
-
-    def get(self, shape: Shape) -> T | None:
-        """What is known of a shape."""
-        return self._known.get(shape)
+        self.get: Callable[[Shape], T | None] = self._known.get
+        """What is known of a shape; None if it is not known."""
 
     def keep(self, shape: Shape, known: T, weight: int) -> None:
         """Keep what is known of a shape, if it is no more than a tenth of all that there is room for."""
         if weight * 10 > self._room:
             return
         if weight > self._left:
-            self._known, self._left = {}, self._room
+            self._known.clear()
+            self._left = self._room
         self._known[shape] = known
         self._left -= weight
 
