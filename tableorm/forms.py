@@ -16,7 +16,7 @@ from .protocol.edm import utf16_key
 from .protocol.filters import Op
 from .stores import Bounds
 
-__all__ = ["EMPTY", "Condition", "Form", "KeyBounds", "Part", "Said", "outside", "successor", "writer"]
+__all__ = ["EMPTY", "Condition", "Form", "KeyBounds", "Part", "Said", "Text", "outside", "successor", "writer"]
 
 Said = tuple[tuple[str, Op | None], ...]
 """Fields and operators of conditions, in order; None is `startswith`."""
@@ -103,6 +103,10 @@ _Limit = tuple[int, Op | None, bool, Callable[[Any], str]]
 """A condition, how its text bounds the key, whether it wants greater values, and the writer of the text."""
 
 
+Text = Callable[[Sequence[Any], Sequence[int]], str | None]
+"""From the values of a query, and where those of a form are, to text; None if no key can satisfy the conditions."""
+
+
 class Form:
     """
     What conditions on these fields with these operators say of the keys of a template.
@@ -152,7 +156,7 @@ class Form:
             if part.format.full:
                 (exact if not open_ended and _ends(parts, position) else open_ended).update(equal)
         self._steps = tuple(steps)
-        self.text = self._text if len(steps) != 1 or steps[0].more else self._text_of_one(steps[0])
+        self.text: Text = self._text if len(steps) != 1 or steps[0].more else self._text_of_one(steps[0])
         self.point = self._next is None
         self._open_ended = bool(open_ended)
         if open_ended and not self.point:
@@ -227,7 +231,7 @@ class Form:
             head += step.literal + text
         return head + self._tail
 
-    def _text_of_one(self, step: _Step) -> Callable[[Sequence[Any], Sequence[int]], str | None]:
+    def _text_of_one(self, step: _Step) -> Text:
         """As `_text`, of one value alone: the commonest, and what a plan for a point spends its time on."""
         literal, write, place, tail = step.literal, step.write, step.first, self._tail
 

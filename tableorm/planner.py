@@ -20,7 +20,7 @@ from .entity import schema_of
 from .errors import ScanRefused
 from .evaluating import Local
 from .expressions import Comparison, Expression, Membership, Presence, conjuncts
-from .forms import Form
+from .forms import Form, Text
 from .kinds import Kinds
 from .pieces import MOST_REQUESTS, Piece, Pieces, Remaining
 from .protocol.edm import utf16_key
@@ -143,15 +143,13 @@ def plan_query(
     if recipe is None:
         recipe = _recipe(kinds, where, shape)
     names = None if select is None else tuple(select)
-    found: list[Point | Range] | None = None
-    points = recipe.points
-    if points is not None:
-        if points.one and span is None:
-            partition, row = points.partition.text(values, points.at), points.row.text(values, points.at)
-            if partition is None or row is None:
-                return QueryPlan(kinds, Access.NOTHING, (), names)
-            return QueryPlan(kinds, _POINT, (Point(partition, row),), names)
-        found = points.find(values)
+    if recipe.point is not None and span is None:
+        partition_of, row_of, at = recipe.point
+        partition, row = partition_of(values, at), row_of(values, at)
+        if partition is None or row is None:
+            return QueryPlan(kinds, Access.NOTHING, (), names)
+        return QueryPlan(kinds, _POINT, (Point(partition, row),), names)
+    found = None if recipe.points is None else recipe.points.find(values)
     if found is None:
         found = []
         pieces = recipe.pieces_for(values)
@@ -232,12 +230,14 @@ class Recipe:
         kinds: What is asked for.
         terms: The conditions as patterns in normal form, of which all must hold.
         points: How to find the points, if equalities and memberships give exactly the key fields of the one kind.
+        point: The same if there is one: what writes PartitionKey and RowKey, and where their values are.
         pieces: How to find the rectangles of keys; None if no row can satisfy the conditions.
     """
 
     kinds: Kinds
     terms: tuple[Expression, ...]
     points: "_Points | None"
+    point: "tuple[Text, Text, tuple[int, ...]] | None"
     pieces: Pieces | None
 
     def pieces_for(self, values: Sequence[Any]) -> list[Piece]:
@@ -259,7 +259,9 @@ def _recipe(kinds: Kinds, where: Sequence[Expression], shape: Shape) -> Recipe:
     terms = tuple(term for pattern in patterns(where) for term in conjuncts(normal(kinds, pattern)))
     never = any(term is FALSE for term in terms)
     pieces = None if never else Pieces(kinds, terms)
-    recipe = Recipe(kinds, terms, _Points.of(kinds, terms), pieces)
+    points = _Points.of(kinds, terms)
+    point = None if points is None or points.many else (points.partition.text, points.row.text, points.at)
+    recipe = Recipe(kinds, terms, points, point, pieces)
     if not any(_may_grow(kinds, leaf) for expression in where for leaf in leaves(expression)):
         kinds.recipes.keep(shape, recipe, 1 + len(terms) if pieces is None else pieces.weight)
     return recipe
@@ -284,7 +286,6 @@ class _Points:
         at: Where the values of each term are.
         many: Where there are several values each; of those, which are of which key.
         apart: Whether no field is in both keys.
-        one: Whether there is one point.
     """
 
     partition: Form
@@ -294,7 +295,6 @@ class _Points:
     many_partitions: tuple[int, ...]
     many_rows: tuple[int, ...]
     apart: bool
-    one: bool
 
     @classmethod
     def of(cls, kinds: Kinds, terms: Sequence[Expression]) -> "_Points | None":
@@ -323,7 +323,7 @@ class _Points:
         places = [tuple([at for name, at in many.items() if name in own]) for own in fields]
         apart = set(fields[0]).isdisjoint(fields[1])
         at = tuple([slot.at for slot in slots])
-        return cls(*forms, at, tuple(many.values()), places[0], places[1], apart, not many)
+        return cls(*forms, at, tuple(many.values()), places[0], places[1], apart)
 
     def find(self, values: Sequence[Any]) -> list[Point | Range] | None:
         """The points in key order; None if they are too many for a request each."""
