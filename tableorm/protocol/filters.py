@@ -217,9 +217,20 @@ def matcher(node: Filter) -> Callable[[Row], bool]:
     Raises:
         ValueError: The tree is too deep, as `check_depth` says.
     """
+    known = _KNOWN.get(id(node))  # page after page it is the very same
+    if known is not None:
+        return known[1]
     # Before the look-up, which hashes the tree level by level.
     check_depth(node)
-    return _matcher(node)
+    match = _matcher(node)
+    if len(_KNOWN) >= _MOST_KNOWN:
+        _KNOWN.clear()
+    _KNOWN[id(node)] = node, match  # with the node, so that nothing else gets its identity
+    return match
+
+
+_KNOWN: dict[int, tuple[Filter, Callable[[Row], bool]]] = {}
+_MOST_KNOWN = 256
 
 
 @lru_cache(maxsize=256)
