@@ -28,7 +28,7 @@ from .planner import Point, QueryPlan, plan_query
 from .projection import Projection
 from .protocol.limits import MAX_PAGE
 from .ranges import Span
-from .running import CONCURRENCY, Run, Source, batches, entities
+from .running import CONCURRENCY, Run, Source, batches, parts
 from .shares import shares
 from .stores import Row
 
@@ -244,7 +244,7 @@ class Query(Generic[E_co]):
         run, place = await self._resume(cursor)
         left = run.left
         run.left = size if left is None else min(size, left)
-        found, after = await fill(run, place, self._ahead(run))
+        found, after = await fill(run, place, self.ahead(run))
         if after is None or (left is not None and len(found) >= left):
             return Page(found, None)
         place = attrs.evolve(after, left=None if left is None else left - len(found))
@@ -363,12 +363,13 @@ class Query(Generic[E_co]):
             stream.begin(run, place, self._limit)
         if run.left == 0:
             return
-        sources = remaining(run, place)
-        seen = None if stream is None else stream.seen
-        found = entities(sources, self._ahead(run), ordered=self._ordered, seen=seen)
+        found = parts(remaining(run, place), self.ahead(run), ordered=self._ordered)
         try:
-            async for entity in found:
-                yield entity
+            async for part in found:
+                for entity in part:
+                    if stream is not None:
+                        stream.seen(entity)
+                    yield entity
         finally:
             await found.aclose()
 
@@ -422,10 +423,10 @@ class Query(Generic[E_co]):
         sources: list[Source] = [(run, request, None) for request in run.plan.requests]
         # Of a limit one request after the other, to ask for little; but nothing is sorted only to be counted.
         ordered = self._ordered and run.left is not None and run.db.store.capabilities.ordered
-        return batches(sources, min(self._ahead(run), len(sources)), ordered=ordered)
+        return batches(sources, min(self.ahead(run), len(sources)), ordered=ordered)
 
-    def _ahead(self, run: Run) -> int:
-        """How many requests run at the same time."""
+    def ahead(self, run: Run) -> int:
+        """How many requests of a run are sent at the same time."""
         points = all(isinstance(request, Point) for request in run.plan.requests)
         if run.left is None or (points and run.left):
             return self._concurrency if run.left is None else min(self._concurrency, run.left)

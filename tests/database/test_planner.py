@@ -25,7 +25,7 @@ from tableorm import (
     Timestamp,
     field,
 )
-from tableorm.conditions import Test
+from tableorm.evaluating import Test
 from tableorm.kinds import Kinds
 from tableorm.planner import Access, Point, QueryPlan, Range, plan_query
 from tableorm.protocol.filters import to_odata
