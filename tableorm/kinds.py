@@ -118,6 +118,14 @@ class Kinds:
         """Whether rows are copies that only tell where their primaries are."""
         return any(schema.follows for schema in self.schemas)
 
+    def copies_in(self, index: IndexSchema) -> "Kinds":
+        """The copies in an index of these kinds."""
+        key = (index,)
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = Kinds(key, self.table, bags=False)
+        return part
+
     @property
     def primaries(self) -> "Kinds | None":
         """Of copies the kinds that they are copies of; None if they are no copies."""

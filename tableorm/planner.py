@@ -9,6 +9,7 @@ evaluated here, on the rows that come back.
 import enum
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -26,6 +27,7 @@ from .pieces import MOST_REQUESTS, Piece, Pieces, Remaining
 from .protocol.edm import utf16_key
 from .protocol.filters import And, Compare, Filter, Not, Op
 from .ranges import Rectangle, Span, divide
+from .schema import Schema
 from .shapes import Shape, Slot, filled, patterns, shape_of, slot_of
 from .stores import Bounds, RowQuery
 
@@ -429,6 +431,14 @@ def _weight(node: Filter) -> int:
     return sum(5 + _weight(term) for term in node.terms)
 
 
+def _index_that_serves(schema: Schema, given: AbstractSet[str]) -> str:
+    """Which index the conditions are for, once the partition is given."""
+    for index in schema.indexes.values():
+        if index.row is not None and index.row.fields and index.row.fields[0] in given and not index.index.building:
+            return f", which {index.name} would serve then"
+    return ""
+
+
 def _scan_message(kinds: Kinds, terms: Sequence[Expression]) -> str:
     names = " and ".join(schema.name for schema in kinds.schemas) or "PropertyBag"
     given = {
@@ -450,8 +460,8 @@ def _scan_message(kinds: Kinds, terms: Sequence[Expression]) -> str:
             wanted = ", ".join(f"{schema.name}.{field} == ..." for field in missing)
             return (
                 f"{names}: the query visits every partition of table {kinds.table}, because it has no equality on "
-                f"{' and '.join(missing)}, of which partition_key {template.text!r} is made; add .where({wanted}), or "
-                ".allow_scan() if a scan is meant"
+                f"{' and '.join(missing)}, of which partition_key {template.text!r} is made; add .where({wanted})"
+                f"{_index_that_serves(schema, given)}, or .allow_scan() if a scan is meant"
             )
     return (
         f"{names}: the query visits every partition of table {kinds.table}; add conditions that give one PartitionKey, "

@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import attrs
@@ -24,6 +25,7 @@ from .indexes import IndexOf
 from .keys import Key
 from .kinds import Kinds
 from .pages import EntityStream, Page, fill
+from .paths import path_of
 from .planner import Point, QueryPlan, plan_query
 from .projection import Projection
 from .protocol.limits import MAX_PAGE
@@ -46,7 +48,7 @@ _AHEAD_OF_A_LIMIT = 4
 _MANY = 100
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
 class Query(Generic[E_co]):
     """
     A query. Immutable: each method returns another; nothing is sent before it is iterated or awaited.
@@ -201,7 +203,7 @@ class Query(Generic[E_co]):
 
     async def count(self) -> int:
         """How many entities there are. Rows are read for it, with what tells their kind alone. Raises as `all`."""
-        kinds, total = self._kinds, 0
+        kinds, total = self._path, 0
         if kinds.follows:
             async for _ in self:
                 total += 1
@@ -290,7 +292,7 @@ class Query(Generic[E_co]):
         """
         if if_match not in (None, "*"):
             raise ModelError(f"delete(if_match={if_match!r}) is refused: rows have an ETag each; give '*' or nothing")
-        kinds, left = self._kinds, self._limit
+        kinds, left = self._path, self._limit
         if kinds.primaries is not None:
             return await self._delete_primaries(if_match, concurrency=concurrency, rate=rate, on_progress=on_progress)
         run = await self._start(Projection.of(kinds, ()).select, kinds.load_all)
@@ -373,22 +375,29 @@ class Query(Generic[E_co]):
         finally:
             await found.aclose()
 
+    @cached_property
+    def _path(self) -> Kinds:
+        """The kinds that are read: those that are asked for, or copies of them in an index that serves better."""
+        if math.prod(map(_alternatives, self._where)) > _MANY:
+            return self._kinds  # which takes its time to plan, elsewhere
+        return path_of(self._kinds, self._where)
+
     def _loading(self) -> tuple[Iterable[str] | None, Callable[[list[Row]], list[Any]]]:
         """What to select, and how rows become entities."""
         if self._only is None:
-            return None, self._kinds.load_all
-        projection = Projection.of(self._kinds, self._only)
+            return None, self._path.load_all
+        projection = Projection.of(self._path, self._only)
         return projection.select, projection.load_all
 
     def _plan(self, select: Iterable[str] | None = None) -> QueryPlan:
         if select is None and self._only is not None:
-            select = Projection.of(self._kinds, self._only).select
+            select = Projection.of(self._path, self._only).select
         names = None if select is None else tuple(select)
         plan = self._plans.get(names)
         if plan is None:
             plan = plan_query(
-                self._kinds,
-                self._where if self._kinds.primaries is None else of_copies(self._kinds, self._where),
+                self._path,
+                self._where if self._path.primaries is None else of_copies(self._path, self._where),
                 allow_scan=self._scan,
                 select=names,
                 span=self._span,
@@ -406,7 +415,7 @@ class Query(Generic[E_co]):
             plan = await asyncio.to_thread(self._plan, select)
         else:
             plan = self._plan(select)
-        primaries = self._kinds.primaries
+        primaries = self._path.primaries
         confirm = None if primaries is None else confirming(primaries, self._where)
         return Run(db, plan, load, self._limit, self._names(), confirm=confirm)
 
