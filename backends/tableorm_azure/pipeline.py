@@ -36,26 +36,29 @@ from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 
 from .faults import code_of, fault_of_response, is_throttled, never_sent, translated
-from .signing import SharedKeyPolicy
+from .signing import SharedKeyPolicy, StorageKeyPolicy
 
 __all__ = [
     "API_VERSION",
     "Credential",
     "Options",
     "Pipeline",
+    "Policy",
     "RetryPolicy",
     "ThroughPipeline",
     "Traffic",
-    "bare_policies",
+    "authentication",
     "make_transport",
-    "table_policies",
+    "policies",
+    "storage_authentication",
     "user_agent",
 ]
 
 Credential = AsyncTokenCredential | AzureNamedKeyCredential | AzureSasCredential
 """What opens an account: as azure-core has them."""
 
-Policy = AsyncHTTPPolicy[Any, Any] | SansIOHTTPPolicy[Any, Any]  # as azure-core's own are typed
+Policy = AsyncHTTPPolicy[Any, Any] | SansIOHTTPPolicy[Any, Any]
+"""What a request passes: as azure-core's own are typed."""
 
 # What azure-data-tables 12.7 sends. Source: "Versioning for the Azure Storage services".
 API_VERSION = "2019-02-02"
@@ -94,6 +97,7 @@ class Options:
 
     timeout: float = 30.0
     api_version: str = API_VERSION
+    storage_api_version: str | None = None
     audience: str | None = None
     connections: int = 100
     keepalive: float = 15.0
@@ -233,22 +237,20 @@ class _Chunks:
             yield self._body[start : start + _CHUNK]
 
 
-def table_policies(
-    url: str, credential: Credential, options: Options, traffic: Traffic, *, cosmos: bool = False
+def policies(
+    url: str, signing: Policy | None, options: Options, traffic: Traffic, *, within_sdk: bool = False
 ) -> list[Policy]:
     """
-    What a request for tables passes, in order.
+    What a request passes, in order; whatever it is for, the user's policies and hooks see it before it is signed.
 
     Args:
         url: The endpoint, for the environment's proxies.
-        credential: What opens the account.
+        signing: What signs it, last of all that may change it; None if nothing is left to do.
         options: Everything else.
         traffic: Where to count.
-        cosmos: Whether the endpoint is Cosmos DB's.
+        within_sdk: Whether it comes through a client of the SDK, which gives it an id, logs it and traces it.
     """
-    scope = options.audience or (_COSMOS_SCOPE if cosmos else _STORAGE_SCOPE)
-    return [
-        RequestIdPolicy(),
+    way: list[Policy] = [
         *options.per_call_policies,
         *_proxy(url, options),
         RetryPolicy(traffic, options),
@@ -257,16 +259,47 @@ def table_policies(
             raw_request_hook=options.raw_request_hook, raw_response_hook=options.raw_response_hook
         ),
         _Counter(traffic),
-        _authentication(credential, scope),
+    ]
+    if signing is not None:
+        way.append(signing)
+    if within_sdk:
+        return way
+    return [
+        RequestIdPolicy(),
+        *way,
         NetworkTraceLoggingPolicy(logging_enable=options.logging_enable),
         DistributedTracingPolicy[Any, Any](),
         HttpLoggingPolicy(),
     ]
 
 
-def bare_policies(url: str, options: Options, traffic: Traffic) -> list[Policy]:
-    """What a request passes of an SDK's client that signs and logs itself: proxies, and retries in their one place."""
-    return [*_proxy(url, options), RetryPolicy(traffic, options), _Counter(traffic)]
+def authentication(credential: Credential, url: str, options: Options, *, cosmos: bool = False) -> Policy:
+    """
+    What opens the tables of an account, as a policy.
+
+    Args:
+        credential: As the user gave it.
+        url: The endpoint.
+        options: `audience` is what a token is for.
+        cosmos: Whether it is Cosmos DB's.
+
+    Raises:
+        ValueError: A token would be sent in the clear.
+    """
+    if isinstance(credential, AzureNamedKeyCredential):
+        return SharedKeyPolicy(credential)
+    if isinstance(credential, AzureSasCredential):
+        return AzureSasCredentialPolicy[Any, Any](credential)
+    if urlsplit(url).scheme != "https":
+        raise ValueError(f"a token is sent over HTTPS only, and {url!r} is not; give key= or sas= there")
+    scope = options.audience or (_COSMOS_SCOPE if cosmos else _STORAGE_SCOPE)
+    scope = scope if scope.endswith("/.default") else f"{scope.rstrip('/')}/.default"
+    return AsyncBearerTokenCredentialPolicy[Any, Any](credential, scope)
+
+
+def storage_authentication(credential: Credential, url: str) -> Policy | None:
+    """Likewise of queues and blobs, whose clients add a SAS or a token themselves; None for these."""
+    return StorageKeyPolicy(credential, url) if isinstance(credential, AzureNamedKeyCredential) else None
 
 
 def _proxy(url: str, options: Options) -> list[Policy]:
@@ -360,12 +393,3 @@ class ThroughPipeline(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
 
     async def __aexit__(self, *error: object) -> None:
         pass
-
-
-def _authentication(credential: Credential, scope: str) -> Policy:
-    if isinstance(credential, AzureNamedKeyCredential):
-        return SharedKeyPolicy(credential)
-    if isinstance(credential, AzureSasCredential):
-        return AzureSasCredentialPolicy[Any, Any](credential)
-    scope = scope if scope.endswith("/.default") else f"{scope.rstrip('/')}/.default"
-    return AsyncBearerTokenCredentialPolicy[Any, Any](credential, scope)

@@ -1,6 +1,6 @@
 """
-Signing with an account key, as a policy of azure-core: what the SDK's own policy does, on the code that a server
-verifies with.
+Signing with an account key, as policies of azure-core: tables on the code that a server verifies with, queues and blobs
+on the SDK's own.
 """
 
 from email.utils import formatdate
@@ -9,11 +9,12 @@ from typing import Any
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.core.pipeline import PipelineRequest
 from azure.core.pipeline.policies import SansIOHTTPPolicy
+from azure.storage.blob.aio import BlobServiceClient
 from yarl import URL
 
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 
-__all__ = ["SharedKeyPolicy"]
+__all__ = ["SharedKeyPolicy", "StorageKeyPolicy"]
 
 
 class SharedKeyPolicy(SansIOHTTPPolicy[Any, Any]):
@@ -50,3 +51,26 @@ class SharedKeyPolicy(SansIOHTTPPolicy[Any, Any]):
             comp=url.query.get("comp") if "comp=" in http.url else None,
         )
         headers["Authorization"] = authorization(parts, self._key)
+
+
+class StorageKeyPolicy(SansIOHTTPPolicy[Any, Any]):
+    """
+    The same for queues and blobs, which sign more: the SDK's policy, after all that may change a request.
+
+    In the SDK's own pipeline that stands before our retries and the user's policies, and keeps its first key.
+
+    Args:
+        credential: Name and key of the account.
+        url: An endpoint of the account.
+    """
+
+    def __init__(self, credential: AzureNamedKeyCredential, url: str) -> None:
+        self._credential = credential
+        # A client that sends nothing: its `credential` is the policy that signs with a key.
+        self._signer: Any = BlobServiceClient(url, credential).credential
+
+    def on_request(self, request: PipelineRequest[Any]) -> None:
+        """Set `x-ms-date` and `Authorization`."""
+        self._signer.account_name, self._signer.account_key = self._credential.named_key
+        request.http_request.headers["x-ms-date"] = formatdate(usegmt=True)
+        self._signer.on_request(request)

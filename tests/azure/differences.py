@@ -98,9 +98,7 @@ def _int64_of_text(row: Row, compare: Compare) -> bool:
 
 def _loose(row: Row, compare: Compare) -> bool:
     return (
-        compare.op in _SAME
-        and compare.constant.type in (Edm.DATETIME, Edm.GUID, Edm.BINARY)
-        and _mixed(row, compare)
+        compare.op in _SAME and compare.constant.type in (Edm.DATETIME, Edm.GUID, Edm.BINARY) and _mixed(row, compare)
     )
 
 
