@@ -15,7 +15,7 @@ from azure.storage.queue.aio import QueueServiceClient
 
 from tableorm.errors import NotSupported
 from tableorm.protocol.shared_key import decode_key
-from tableorm.stores import BlobStore, Capabilities, QueueStore, TableStore
+from tableorm.stores import BlobStore, Capabilities, QueueStore, TableStore, Traffic
 
 from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs
 from .endpoints import Account, handles, parse
@@ -25,7 +25,6 @@ from .pipeline import (
     Pipeline,
     Policy,
     ThroughPipeline,
-    Traffic,
     authentication,
     make_transport,
     policies,
@@ -202,7 +201,6 @@ class AzureBackend:
             "transport": ThroughPipeline(pipeline),
             "retry_total": 0,  # our pipeline repeats
             "user_agent": user_agent(options),
-            "logging_enable": options.logging_enable,
         }
 
     async def close(self) -> None:

@@ -7,7 +7,9 @@ bytes: what a row becomes is decided in `codec` and `batch`.
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from copy import copy
 from importlib.metadata import version
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -35,6 +37,8 @@ from azure.core.pipeline.policies import (
 from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 
+from tableorm.stores import Traffic
+
 from .faults import code_of, fault_of_response, is_throttled, never_sent, translated
 from .signing import SharedKeyPolicy, StorageKeyPolicy
 
@@ -46,7 +50,6 @@ __all__ = [
     "Policy",
     "RetryPolicy",
     "ThroughPipeline",
-    "Traffic",
     "authentication",
     "make_transport",
     "policies",
@@ -70,23 +73,9 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "MERGE"})
 
 _LARGE, _CHUNK = 512 * 1024, 128 * 1024  # bytes
 
+_SIGNATURE = re.compile(r"([?&]sig=)[^&]*", re.IGNORECASE)
+
 _log = logging.getLogger("tableorm_azure")
-
-
-@attrs.define
-class Traffic:
-    """
-    What has gone over the wire since the backend was opened.
-
-    Args:
-        attempts: Requests, repeated ones included.
-        retries: How many of these were repetitions.
-        throttled: Answers that refused a request for its rate.
-    """
-
-    attempts: int = 0
-    retries: int = 0
-    throttled: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -226,6 +215,16 @@ class _Counter(SansIOHTTPPolicy[Any, Any]):
         self._traffic.attempts += 1
 
 
+class _TraceLoggingPolicy(NetworkTraceLoggingPolicy):
+    """azure-core's log of whole requests and answers, of which the signature is blotted out."""
+
+    def on_request(self, request: PipelineRequest[Any]) -> None:
+        shown = copy(request.http_request)
+        shown.url = _SIGNATURE.sub(r"\1REDACTED", shown.url)
+        shown.headers = {n: "REDACTED" if n.lower() == "authorization" else v for n, v in shown.headers.items()}
+        super().on_request(PipelineRequest(shown, request.context))
+
+
 class _Chunks:
     """A body in pieces, from the start each time it is sent: a large one at once would keep the event loop busy."""
 
@@ -248,7 +247,7 @@ def policies(
         signing: What signs it, last of all that may change it; None if nothing is left to do.
         options: Everything else.
         traffic: Where to count.
-        within_sdk: Whether it comes through a client of the SDK, which gives it an id, logs it and traces it.
+        within_sdk: Whether it comes through a client of the SDK, which gives it an id, notes it and traces it.
     """
     way: list[Policy] = [
         *options.per_call_policies,
@@ -262,15 +261,8 @@ def policies(
     ]
     if signing is not None:
         way.append(signing)
-    if within_sdk:
-        return way
-    return [
-        RequestIdPolicy(),
-        *way,
-        NetworkTraceLoggingPolicy(logging_enable=options.logging_enable),
-        DistributedTracingPolicy[Any, Any](),
-        HttpLoggingPolicy(),
-    ]
+    way.append(_TraceLoggingPolicy(logging_enable=options.logging_enable))
+    return way if within_sdk else [RequestIdPolicy(), *way, DistributedTracingPolicy[Any, Any](), HttpLoggingPolicy()]
 
 
 def authentication(credential: Credential, url: str, options: Options, *, cosmos: bool = False) -> Policy:

@@ -136,7 +136,8 @@ class Stub:
             return False
         head = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
         writer.write(f"HTTP/1.1 {answer.status} X\r\n{head}Content-Length: {len(answer.body)}\r\n\r\n".encode())
-        writer.write(answer.body)
+        if method != "HEAD":
+            writer.write(answer.body)
         await writer.drain()
         return True
 

@@ -7,11 +7,13 @@ What is lost here are bytes on sockets; what happens under every order of loss i
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any
 
 import pytest
 
 from tableorm import (
+    BulkReport,
     Conflict,
     Database,
     Entity,
@@ -126,7 +128,7 @@ async def test_a_plain_model_says_that_it_does_not_know(
     db: Database, truth: Database, proxy: FaultProxy, verb: str, loss: Loss
 ) -> None:
     """
-    The write was done and its answer lost: nothing on the row proves whose it is, and that is said, with the row as it is.
+    The write was done and its answer lost: nothing on the row proves whose it is, and that is said, with the row.
     """
     plain = Plain(owner="x")
     if verb != "insert":
@@ -190,7 +192,7 @@ async def outcome(call: Awaitable[object]) -> str:
     return "done"
 
 
-async def late_requests(proxy: FaultProxy, running: "asyncio.Future[object]") -> None:
+async def late_requests(proxy: FaultProxy, running: "asyncio.Future[Any]") -> None:
     """Let what is late arrive among the others."""
     while not running.done():
         await asyncio.sleep(0.01)
@@ -226,8 +228,8 @@ async def test_transactions_are_neither_lost_nor_doubled(
     db: Database, truth: Database, proxy: FaultProxy, seed: int
 ) -> None:
     """
-    Each inserts a row and counts it, under the ETag of the counter: at the end there are as many rows as are counted, all
-    of those that were told to be done, and none of those that were told not to be.
+    Each inserts a row and counts it, under the ETag of the counter: at the end there are as many rows as are counted,
+    all of those that were told to be done, and none of those that were told not to be.
     """
     await truth.insert(Known(id="counter"))
     proxy.losses += bad_network(seed)
@@ -266,22 +268,17 @@ async def test_bulk_reports_the_truth(
         await truth.insert(model(group=group, id="7", owner="other"))
     proxy.losses += bad_network(seed, 60)
 
-    async def work() -> None:
+    async def work() -> BulkReport:
         async with db.bulk(concurrency=4) as bulk:
             for number in range(40):
                 for group in groups:
                     await bulk.insert(model(group=group, id=str(number), owner="mine"))
-            report.append(lambda: bulk.report)
+        return bulk.report
 
-    report: list[Callable[[], object]] = []
     running = asyncio.ensure_future(work())
     await late_requests(proxy, running)
-    await running
+    found = await running
     proxy.losses.clear()
-    found: object = report[0]()
-    from tableorm import BulkReport
-
-    assert isinstance(found, BulkReport)
     assert found.written + found.failures == 240 and found.failures == len(found.failed)
     mine = {
         (each.group, each.id)
