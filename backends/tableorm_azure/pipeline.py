@@ -367,8 +367,6 @@ class ThroughPipeline(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        # By this name the SDK finds out, as of its own wrappers, whether paths are signed as aiohttp sends them.
-        self._transport = pipeline.transport
 
     async def send(self, request: HttpRequest, *, stream: bool = False, **_: Any) -> AsyncHttpResponse:
         """Send a request. Other options are for policies of the SDK, which leave them behind."""

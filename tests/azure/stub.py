@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 import attrs
+from azure.core.credentials import AccessToken
 
 from tableorm_azure import AzureBackend
 
@@ -157,3 +158,23 @@ def operations_of(request: Request) -> list[str]:
     """The request lines of the parts of a transaction."""
     found: list[str] = re.findall(r"^(?:POST|PUT|PATCH|DELETE) .* HTTP/1\.1\r?$", request.body.decode(), re.MULTILINE)
     return found
+
+
+class Token:
+    """A token credential as azure-identity's are."""
+
+    def __init__(self) -> None:
+        self.scopes: list[str] = []
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        self.scopes += scopes
+        return AccessToken("secret-token", 4_000_000_000)
+
+    async def close(self) -> None:
+        pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass

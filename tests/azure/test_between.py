@@ -2,14 +2,19 @@
 What a user puts between program and service: policies, hooks, tracing, logs; for tables, queues and blobs alike.
 """
 
+import gc
 import logging
+import ssl
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import SansIOHTTPPolicy
+from azure.core.pipeline.transport import AioHttpTransport
 from azure.core.settings import settings
 from azure.core.tracing.ext.opentelemetry_span import OpenTelemetrySpan
 from opentelemetry import trace
@@ -17,12 +22,13 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tableorm import NotSupported
 from tableorm.protocol.codes import Code
 from tableorm.stores import BlobStore, Operation, QueueStore, Verb
 from tableorm.testing.base import new_name, refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.stub import KEY as STUB_KEY
-from tests.azure.stub import Answer, Stub, error_answer, row_answer
+from tests.azure.stub import Answer, Stub, Token, error_answer, row_answer
 from tests.azurite import ACCOUNT, KEY, Azurite
 
 Call = Callable[[AzureBackend], Awaitable[object]]
@@ -197,6 +203,82 @@ async def test_proxies_of_every_service(stub: Stub, name: str) -> None:
 
     place = {"queue": "queue", "blob": "blob"}.get(name, "table")
     assert stub.requests[0].target.startswith(urls[place])
+
+
+SCOPES = [
+    ({}, "https://storage.azure.com/.default"),
+    ({"audience": "https://storage.azure.us"}, "https://storage.azure.us/.default"),
+    ({"audience": "https://storage.azure.us/.default"}, "https://storage.azure.us/.default"),
+]
+
+
+@pytest.mark.parametrize(("options", "scope"), SCOPES)
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_a_token_for_every_service(certificate: Path, name: str, options: dict[str, Any], scope: str) -> None:
+    """It is asked for the one scope, also of another cloud, and sent."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    transport: Any = AioHttpTransport(connection_verify=str(certificate), use_env_settings=False)
+    credential = Token()
+    async with Stub(tls) as stub:
+        stub.answers = [FOUND[name]]
+        async with all_of(stub, key=None, credential=credential, transport=transport, **options) as backend:
+            await CALLS[name](backend)
+
+    assert set(credential.scopes) == {scope}
+    assert [request.headers["authorization"] for request in stub.requests] == ["Bearer secret-token"]
+
+
+@pytest.mark.parametrize("argument", ["queues", "blobs"])
+async def test_a_token_in_the_clear_is_refused(stub: Stub, argument: str) -> None:
+    """Of queues and blobs too, beside tables that are served over https."""
+    options = {"credential": Token(), argument: stub.url}
+    with pytest.raises(NotSupported, match="HTTPS"):
+        await AzureBackend.from_url("https://acc.table.cosmos.azure.com", timeout=5.0, options=options).open()
+
+
+WRITES: dict[str, Call] = {
+    "queue": lambda backend: queues_of(backend).put("queue1", b"x"),
+    "blob": lambda backend: blobs_of(backend).put("box", "name", b"x"),
+    "delete": lambda backend: blobs_of(backend).delete("box", "name"),
+}
+
+
+@pytest.mark.parametrize("answer", [Answer(500), Answer(503), Answer(0)], ids=["500", "503", "cut"])
+@pytest.mark.parametrize("name", list(WRITES))
+async def test_writes_in_doubt_are_sent_once(stub: Stub, name: str, answer: Answer) -> None:
+    """The SDK, azure-core and aiohttp would repeat some of them; repeating has one place here, which does not."""
+    stub.answers = [FOUND["queue"], answer]
+    async with all_of(stub) as backend:
+        await CALLS["queue"](backend)  # aiohttp repeats on connections that were used before
+        fault = await refusal(WRITES[name](backend))
+
+    assert fault.doubt
+    assert len(stub.requests) == 2
+
+
+@pytest.mark.parametrize("name", list(WRITES))
+async def test_writes_that_were_throttled_are_repeated(stub: Stub, name: str) -> None:
+    """They were refused unread."""
+    stub.answers = [error_answer(503, "ServerBusy"), error_answer(404, "BlobNotFound")]
+    async with all_of(stub) as backend:
+        await refusal(WRITES[name](backend))
+        assert (backend.traffic.retries, backend.traffic.throttled) == (1, 1)
+
+
+async def test_nothing_of_any_service_is_left_open(stub: Stub) -> None:
+    """Opened, used, closed and opened again, no session and no connector complains."""
+    backend = all_of(stub)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            await backend.open()
+            for name, call in CALLS.items():
+                stub.answers = [FOUND[name]]
+                await call(backend)
+            await backend.close()
+        del backend
+        gc.collect()
 
 
 # Tracing
