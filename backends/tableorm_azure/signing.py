@@ -3,7 +3,9 @@ Signing with an account key, as policies of azure-core: tables on the code that 
 on the SDK's own.
 """
 
+import time
 from email.utils import formatdate
+from functools import lru_cache
 from typing import Any
 
 from azure.core.credentials import AzureNamedKeyCredential
@@ -15,6 +17,12 @@ from yarl import URL
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 
 __all__ = ["SharedKeyPolicy", "StorageKeyPolicy"]
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    """The text of a time; requests of one second share it."""
+    return formatdate(second, usegmt=True)
 
 
 class SharedKeyPolicy(SansIOHTTPPolicy[Any, Any]):
@@ -36,7 +44,7 @@ class SharedKeyPolicy(SansIOHTTPPolicy[Any, Any]):
         if text != self._text:
             self._text, self._key = text, decode_key(text)
         headers = http.headers
-        date = headers["x-ms-date"] = formatdate(usegmt=True)
+        date = headers["x-ms-date"] = _date(int(time.time()))
         if "Date" in headers:  # the SDK's clients set both, and there are servers that prefer this one
             headers["Date"] = date
         # As it will be on the wire: aiohttp sends what yarl makes of a URL.
@@ -72,5 +80,5 @@ class StorageKeyPolicy(SansIOHTTPPolicy[Any, Any]):
     def on_request(self, request: PipelineRequest[Any]) -> None:
         """Set `x-ms-date` and `Authorization`."""
         self._signer.account_name, self._signer.account_key = self._credential.named_key
-        request.http_request.headers["x-ms-date"] = formatdate(usegmt=True)
+        request.http_request.headers["x-ms-date"] = _date(int(time.time()))
         self._signer.on_request(request)
