@@ -232,6 +232,41 @@ class _Chunks:
             yield self._body[start : start + _CHUNK]
 
 
+class _Shared(AsyncHTTPPolicy[Any, Any]):
+    """
+    A user's policy in one of several pipelines. It knows one next policy only, which azure-core sets when it makes a
+    pipeline; here that is a signpost, and each request carries where it points.
+    """
+
+    def __init__(self, policy: AsyncHTTPPolicy[Any, Any]) -> None:
+        self._policy = policy
+        policy.next = _Signpost(policy)
+
+    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
+        request.context[_Signpost.name_of(self._policy)] = self.next
+        return await self._policy.send(request)
+
+
+class _Signpost(AsyncHTTPPolicy[Any, Any]):
+    """What comes next in the pipeline of a request."""
+
+    def __init__(self, policy: AsyncHTTPPolicy[Any, Any]) -> None:
+        self._name = self.name_of(policy)
+
+    @staticmethod
+    def name_of(policy: AsyncHTTPPolicy[Any, Any]) -> str:
+        """Under what a request carries it."""
+        return f"tableorm_next_{id(policy)}"
+
+    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
+        following: AsyncHTTPPolicy[Any, Any] = request.context[self._name]
+        return await following.send(request)
+
+
+def _shared(given: Sequence[Policy]) -> list[Policy]:
+    return [_Shared(policy) if isinstance(policy, AsyncHTTPPolicy) else policy for policy in given]
+
+
 def policies(
     url: str, signing: Policy | None, options: Options, traffic: Traffic, *, within_sdk: bool = False
 ) -> list[Policy]:
@@ -246,10 +281,10 @@ def policies(
         within_sdk: Whether it comes through a client of the SDK, which gives it an id, notes it and traces it.
     """
     way: list[Policy] = [
-        *options.per_call_policies,
+        *_shared(options.per_call_policies),
         *_proxy(url, options),
         RetryPolicy(traffic, options),
-        *options.per_retry_policies,
+        *_shared(options.per_retry_policies),
     ]
     # Each policy costs a request some microseconds: those that have nothing to do are left out.
     hooks = {"raw_request_hook": options.raw_request_hook, "raw_response_hook": options.raw_response_hook}

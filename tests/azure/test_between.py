@@ -2,6 +2,7 @@
 What a user puts between program and service: policies, hooks, tracing, logs; for tables, queues and blobs alike.
 """
 
+import asyncio
 import gc
 import logging
 import ssl
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.pipeline import PipelineRequest, PipelineResponse
-from azure.core.pipeline.policies import SansIOHTTPPolicy
+from azure.core.pipeline.policies import AsyncHTTPPolicy, SansIOHTTPPolicy
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.core.settings import settings
 from azure.core.tracing.ext.opentelemetry_span import OpenTelemetrySpan
@@ -107,6 +108,34 @@ async def test_policies_and_hooks_of_every_service(stub: Stub, name: str) -> Non
     assert call.seen == [method, "200"]
     assert attempt.seen == hooks == [method, "500", method, "200"]
     assert all(request.headers["x-ms-call"] == request.headers["x-ms-attempt"] == "mine" for request in stub.requests)
+
+
+class Passing(AsyncHTTPPolicy[Any, Any]):
+    """A user's policy that calls the next one, when others had their turn."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+
+    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
+        await asyncio.sleep(0.001)
+        request.http_request.headers["x-ms-client-request-id"] = f"{self.passed}"
+        response: PipelineResponse[Any, Any] = await self.next.send(request)
+        self.passed += 1
+        return response
+
+
+async def test_a_policy_that_calls_the_next_one(azurite: Azurite) -> None:
+    """One object serves requests of every service at the same time, and each goes its own way and is signed for it."""
+    call, attempt = Passing(), Passing()
+    options: dict[str, Any] = {"per_call_policies": [call], "per_retry_policies": [attempt]}
+    async with AzureBackend.from_url(azurite.connection_string, timeout=30.0, options=options) as backend:
+        calls: list[Awaitable[object]] = []
+        for _ in range(5):
+            calls += [backend.tables.list_tables(), queues_of(backend).list_queues("none-")]
+            calls += [blobs_of(backend).list_containers("none-"), refusal(backend.tables.get("Absent", "p", "r"))]
+        await asyncio.gather(*calls)
+
+    assert (call.passed, attempt.passed) == (20, 20)
 
 
 @pytest.fixture
