@@ -79,7 +79,9 @@ class Connection:
         self.backend = backend
         self.retry = retry or RetryPolicy()
         self._queues, self._blobs = queues or backend, blobs or backend
-        self.stats = Stats(traffic=getattr(backend, "traffic", None) or Traffic())
+        counted: Traffic | None = getattr(backend, "traffic", None)
+        self._counts_itself = counted is not None
+        self.stats = Stats(traffic=counted or Traffic())
         self._store: TableStore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._since_turn = 0
@@ -111,8 +113,8 @@ class Connection:
         return PatientStore(store, self.retry, self.count_fault, self.count_repetition)
 
     def count_fault(self, fault: Fault) -> None:
-        """Count a request that was refused for its rate, unless the store itself counts these."""
-        if fault.code in THROTTLING and not self.store.capabilities.retries:
+        """Count a request that was refused for its rate, unless the backend itself counts these."""
+        if fault.code in THROTTLING and not self._counts_itself:
             self.stats.traffic.throttled += 1
 
     def count_repetition(self) -> None:

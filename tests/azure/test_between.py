@@ -234,7 +234,7 @@ async def test_proxies_of_every_service(stub: Stub, name: str) -> None:
     assert stub.requests[0].target.startswith(urls[place])
 
 
-SCOPES = [
+SCOPES: list[tuple[dict[str, Any], str]] = [
     ({}, "https://storage.azure.com/.default"),
     ({"audience": "https://storage.azure.us"}, "https://storage.azure.us/.default"),
     ({"audience": "https://storage.azure.us/.default"}, "https://storage.azure.us/.default"),
@@ -329,12 +329,13 @@ def exporter() -> InMemorySpanExporter:
 def spans(request: pytest.FixtureRequest, exporter: InMemorySpanExporter) -> Iterator[InMemorySpanExporter]:
     """Tracing is on, by either way that azure-core has."""
     exporter.clear()
+    chosen: Any = settings  # its own types leave much open
     if request.param == "plug-in":
-        settings.tracing_implementation.set_value(OpenTelemetrySpan)
-    settings.tracing_enabled.set_value(value=True)
+        chosen.tracing_implementation.set_value(OpenTelemetrySpan)
+    chosen.tracing_enabled.set_value(True)
     yield exporter
-    settings.tracing_implementation.unset_value()
-    settings.tracing_enabled.unset_value()
+    chosen.tracing_implementation.unset_value()
+    chosen.tracing_enabled.unset_value()
 
 
 def clients(spans: InMemorySpanExporter) -> list[ReadableSpan]:

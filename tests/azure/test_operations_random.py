@@ -120,12 +120,16 @@ def _write(draw: st.DrawFn, partitions: list[str], *, bad: bool = True) -> Write
     return Write(verb, draw(st.sampled_from(partitions)), key, properties, draw(st.sampled_from(conditions)))
 
 
+def _key_of(write: Write) -> str:
+    return write.key
+
+
 @st.composite
 def _transaction(draw: st.DrawFn) -> list[Write]:
     partition = draw(st.sampled_from(PARTITIONS if _seldom(draw, 3) else PARTITIONS[:1]))
     # Now and then another partition, a row twice, a bad key, none at all: refused before anything is sent, by each.
     partitions = PARTITIONS if _seldom(draw, 15) else [partition]
-    unique = None if _seldom(draw, 15) else (lambda write: write.key)
+    unique = None if _seldom(draw, 15) else _key_of
     least = 0 if _seldom(draw, 15) else 1
     writes = draw(st.lists(_write(partitions, bad=_seldom(draw, 5)), min_size=least, max_size=6, unique_by=unique))
     if _seldom(draw, 30):
@@ -269,9 +273,9 @@ class Run:
                 await self.store.delete_table(name)
 
 
-async def _exceeds(store: TableStore, table: str, step: Any) -> bool:
+async def _exceeds(store: TableStore, table: str, kind: str, what: Any) -> bool:
     """Whether a step merges, on the engine, a row beyond what a row may have."""
-    writes: list[Write] = step if isinstance(step, list) else [step] if isinstance(step, Write) else []
+    writes: list[Write] = {"write": [what], "transact": what}.get(kind, [])
     for write in writes:
         if write.verb not in (Verb.MERGE, Verb.INSERT_OR_MERGE):
             continue
@@ -324,7 +328,7 @@ async def test_random_programs(emulator: TableStore, served: TableStore, program
         try:
             for step in [*_start(), *program, *_looks()]:
                 kind, table, what = step
-                if await _exceeds(engine.tables, runs[0].name(table), what):
+                if await _exceeds(engine.tables, runs[0].name(table), kind, what):
                     continue
                 expected, *others = [await run.step(kind, table, what) for run in runs]
                 if expected == (Code.TABLE_NOT_FOUND, None) and others != [expected, expected]:
