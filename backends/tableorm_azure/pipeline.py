@@ -22,7 +22,6 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.pipeline import AsyncPipeline, PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import (
-    AsyncBearerTokenCredentialPolicy,
     AsyncHTTPPolicy,
     AsyncRetryPolicy,
     AzureSasCredentialPolicy,
@@ -40,7 +39,7 @@ from azure.core.rest import AsyncHttpResponse, HttpRequest
 from tableorm.stores import Traffic
 
 from .faults import code_of, fault_of_response, is_throttled, never_sent, translated
-from .signing import SharedKeyPolicy, StorageKeyPolicy
+from .signing import SharedKeyPolicy, StorageKeyPolicy, TokenPolicy
 
 __all__ = [
     "API_VERSION",
@@ -318,7 +317,7 @@ def authentication(credential: Credential, url: str, options: Options, *, cosmos
         raise ValueError(f"a token is sent over HTTPS only, and {url!r} is not; give key= or sas= there")
     scope = options.audience or (_COSMOS_SCOPE if cosmos else _STORAGE_SCOPE)
     scope = scope if scope.endswith("/.default") else f"{scope.rstrip('/')}/.default"
-    return AsyncBearerTokenCredentialPolicy[Any, Any](credential, scope)
+    return TokenPolicy(credential, scope)
 
 
 def storage_authentication(credential: Credential, url: str) -> Policy | None:

@@ -1,22 +1,27 @@
 """
-Signing with an account key, as policies of azure-core: tables on the code that a server verifies with, queues and blobs
-on the SDK's own.
+What opens an account, as policies of azure-core: a key, which signs tables by the code that a server verifies with, and
+queues and blobs by the SDK's own; and a token.
 """
 
+import re
 import time
 from email.utils import formatdate
 from functools import lru_cache
 from typing import Any
 
 from azure.core.credentials import AzureNamedKeyCredential
-from azure.core.pipeline import PipelineRequest
-from azure.core.pipeline.policies import SansIOHTTPPolicy
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.pipeline import PipelineRequest, PipelineResponse
+from azure.core.pipeline.policies import AsyncBearerTokenCredentialPolicy, SansIOHTTPPolicy
 from azure.storage.blob.aio import BlobServiceClient
 from yarl import URL
 
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 
-__all__ = ["SharedKeyPolicy", "StorageKeyPolicy"]
+__all__ = ["SharedKeyPolicy", "StorageKeyPolicy", "TokenPolicy"]
+
+# Source: Table service REST, "Authorize with Microsoft Entra ID", bearer challenge.
+_TENANT = re.compile(r'\bauthorization(?:_uri)?="?https?://[^/"\s]+/([0-9a-z.-]+)', re.IGNORECASE)
 
 
 @lru_cache(maxsize=1)
@@ -82,3 +87,28 @@ class StorageKeyPolicy(SansIOHTTPPolicy[Any, Any]):
         self._signer.account_name, self._signer.account_key = self._credential.named_key
         request.http_request.headers["x-ms-date"] = _date(int(time.time()))
         self._signer.on_request(request)
+
+
+class TokenPolicy(AsyncBearerTokenCredentialPolicy[Any, Any]):
+    """
+    A token of the account's tenant, which need not be the credential's own: the service names it in refusing the first
+    request, which is sent again with a token of that. So do the policies of the SDK.
+
+    Args:
+        credential: Where tokens come from.
+        scope: What they are for.
+    """
+
+    def __init__(self, credential: AsyncTokenCredential, scope: str) -> None:
+        super().__init__(credential, scope)
+        self._scope = scope
+
+    async def on_challenge(self, request: PipelineRequest[Any], response: PipelineResponse[Any, Any]) -> bool:
+        """Get the token that a refusal asks for; whether there is one to send."""
+        if await super().on_challenge(request, response):
+            return True
+        found = _TENANT.search(response.http_response.headers.get("WWW-Authenticate") or "")
+        if found is None:
+            return False
+        await self.authorize_request(request, self._scope, tenant_id=found.group(1))
+        return True

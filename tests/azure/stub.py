@@ -165,9 +165,11 @@ class Token:
 
     def __init__(self) -> None:
         self.scopes: list[str] = []
+        self.tenants: list[str | None] = []
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         self.scopes += scopes
+        self.tenants.append(options.get("tenant_id"))
         return AccessToken("secret-token", 4_000_000_000)
 
     async def close(self) -> None:

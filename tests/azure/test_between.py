@@ -258,6 +258,41 @@ async def test_a_token_for_every_service(certificate: Path, name: str, options: 
     assert [request.headers["authorization"] for request in stub.requests] == ["Bearer secret-token"]
 
 
+CHALLENGE = "Bearer authorization_uri=https://login.example.org/tenant-1/oauth2/authorize resource_id=https://x.org"
+
+
+@pytest.mark.parametrize("name", ["row", "tables"])
+async def test_a_token_of_the_tenant_that_the_service_names(certificate: Path, name: str) -> None:
+    """A credential of another tenant is asked again, with that one; the request is sent again, and no other one."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    transport: Any = AioHttpTransport(connection_verify=str(certificate), use_env_settings=False)
+    credential = Token()
+    async with Stub(tls) as stub:
+        stub.answers = [Answer(401, {"WWW-Authenticate": CHALLENGE}), FOUND[name]]
+        async with all_of(stub, key=None, credential=credential, transport=transport) as backend:
+            await CALLS[name](backend)
+            await CALLS[name](backend)
+
+    assert "tenant-1" in credential.tenants and set(credential.scopes) == {SCOPES[0][1]}
+    assert len(stub.requests) == 3
+
+
+@pytest.mark.parametrize("challenge", [{}, {"WWW-Authenticate": "Basic"}, {"WWW-Authenticate": CHALLENGE}], ids=str)
+async def test_a_token_that_does_not_open(certificate: Path, challenge: dict[str, str]) -> None:
+    """What is refused again, or for another reason, is denied."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    transport: Any = AioHttpTransport(connection_verify=str(certificate), use_env_settings=False)
+    async with Stub(tls) as stub:
+        stub.answers = [Answer(401, challenge)]
+        async with all_of(stub, key=None, credential=Token(), transport=transport) as backend:
+            fault = await refusal(CALLS["row"](backend))
+
+    assert (fault.code, fault.doubt) == (Code.NO_AUTHENTICATION, False)
+    assert len(stub.requests) <= 2
+
+
 @pytest.mark.parametrize("argument", ["queues", "blobs"])
 async def test_a_token_in_the_clear_is_refused(stub: Stub, argument: str) -> None:
     """Of queues and blobs too, beside tables that are served over https."""
