@@ -15,7 +15,8 @@ from .errors import NotSupported, TableNotFound
 from .protocol.codes import THROTTLING, Code, Fault
 from .protocol.limits import check_table_name
 from .retry import PatientStore, RetryPolicy
-from .stores import Backend, BlobStore, QueueStore, TableStore, Traffic
+from .stores import Backend, BlobStore, QueueStore, TableStore
+from .traffic import Traffic
 from .translate import translate
 
 __all__ = ["TURN", "Connection", "Stats"]

@@ -34,7 +34,6 @@ __all__ = [
     "RowPage",
     "RowQuery",
     "TableStore",
-    "Traffic",
     "Verb",
 ]
 
@@ -160,22 +159,6 @@ class Capabilities:
     exact_limits: bool = True
     retries: bool = False
     faithful: bool = True
-
-
-@attrs.define
-class Traffic:
-    """
-    What has become of requests on their way, since a backend was opened that repeats them itself.
-
-    Args:
-        attempts: Requests, repeated ones included.
-        retries: How many of these were repetitions.
-        throttled: Answers that refused a request for its rate.
-    """
-
-    attempts: int = 0
-    retries: int = 0
-    throttled: int = 0
 
 
 class TableStore(Protocol):
@@ -525,7 +508,7 @@ class Backend(Protocol):
     A class may also have `joint = True`: then its `from_url` gets `queues` and `blobs` of `connect` among the options,
     where it handles their URLs, and serves them over the same connections. Otherwise each is a backend of its own.
 
-    One whose tables repeat requests themselves may have `traffic`, a `Traffic` for its whole life: `db.stats` shows it.
+    One that repeats requests itself may have `traffic`, a `tableorm.traffic.Traffic`: `db.stats` shows it.
     """
 
     @classmethod

@@ -15,7 +15,8 @@ from azure.storage.queue.aio import QueueServiceClient
 
 from tableorm.errors import NotSupported
 from tableorm.protocol.shared_key import decode_key
-from tableorm.stores import BlobStore, Capabilities, QueueStore, TableStore, Traffic
+from tableorm.stores import BlobStore, Capabilities, QueueStore, TableStore
+from tableorm.traffic import Traffic
 
 from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs
 from .endpoints import Account, handles, parse

@@ -36,7 +36,7 @@ from azure.core.pipeline.policies import (
 from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 
-from tableorm.stores import Traffic
+from tableorm.traffic import Traffic
 
 from .faults import code_of, fault_of_response, is_throttled, never_sent, translated
 from .signing import SharedKeyPolicy, StorageKeyPolicy, TokenPolicy
