@@ -322,7 +322,7 @@ class IndexSchema(Schema):
         primary.pop(ENTITY_TYPE, None)
         primary |= self.primary.kind_properties
         own["_row"] = primary
-        own["_copied"] = True
+        own["_copied"], own["_found_at"] = True, row["RowKey"]
         return entity
 
     def decode_part(self, row: Row, names: frozenset[str]) -> Any:

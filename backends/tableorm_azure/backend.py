@@ -16,6 +16,7 @@ from azure.storage.queue.aio import QueueServiceClient
 from tableorm.errors import NotSupported
 from tableorm.protocol.shared_key import decode_key
 from tableorm.stores import BlobStore, Capabilities, QueueStore, TableStore
+from tableorm.traffic import Traffic
 
 from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs
 from .endpoints import Account, handles, parse
@@ -23,11 +24,12 @@ from .pipeline import (
     Credential,
     Options,
     Pipeline,
+    Policy,
     ThroughPipeline,
-    Traffic,
-    bare_policies,
+    authentication,
     make_transport,
-    table_policies,
+    policies,
+    storage_authentication,
     user_agent,
 )
 from .queues import AzureQueues
@@ -141,21 +143,16 @@ class AzureBackend:
                 if account.table is not None:
                     self._tables = await opened.enter_async_context(self._open_tables(transport, account.table))
                 if account.queue is not None:
-                    service = QueueServiceClient(
-                        account.queue,
-                        self._credential,
-                        **self._sdk_options(transport, account.queue),
-                    )
+                    service = QueueServiceClient(account.queue, **self._storage_options(transport, account.queue))
                     self._queues = AzureQueues(await opened.enter_async_context(service), capabilities)
                 if account.blob is not None:
                     blobs = BlobServiceClient(
                         account.blob,
-                        self._credential,
                         max_single_put_size=MAX_SINGLE_PUT_BYTES,
                         max_block_size=BLOCK_BYTES,
                         max_single_get_size=BLOCK_BYTES,
                         max_chunk_get_size=BLOCK_BYTES,
-                        **self._sdk_options(transport, account.blob),
+                        **self._storage_options(transport, account.blob),
                     )
                     self._blobs = AzureBlobs(await opened.enter_async_context(blobs), capabilities)
             except ValueError as error:
@@ -165,15 +162,15 @@ class AzureBackend:
     @asynccontextmanager
     async def _open_tables(self, transport: AsyncHttpTransport[Any, Any], url: str) -> AsyncGenerator[AzureTables]:
         account, options = self.account, self.options
-        policies = table_policies(url, self._credential, options, self.traffic, cosmos=account.cosmos)
-        pipeline = Pipeline(transport, policies, options)
-        # For the tables themselves; our pipeline repeats.
+        signing = authentication(self._credential, url, options, cosmos=account.cosmos)
+        pipeline = Pipeline(transport, policies(url, signing, options, self.traffic), options)
+        # For the tables themselves. It wants a credential, and signs; what goes out is signed again, by ours.
         service = TableServiceClient(
             url,
             credential=self._credential,
-            transport=ThroughPipeline(pipeline),
-            retry_total=0,
+            audience=_bare(options.audience),
             api_version=options.api_version,
+            **self._sdk_options(transport, url, signing),
         )
         capabilities = Capabilities(ordered=not account.cosmos, retries=True, faithful=not account.emulated)
         async with service:
@@ -186,17 +183,25 @@ class AzureBackend:
                 emulated=account.emulated,
             )
 
-    def _sdk_options(self, transport: AsyncHttpTransport[Any, Any], url: str) -> dict[str, Any]:
-        """What the SDK's clients of queues and blobs take besides."""
+    def _storage_options(self, transport: AsyncHttpTransport[Any, Any], url: str) -> dict[str, Any]:
+        """What the clients of queues and blobs take. They sign, too; a key's signature is made again, by ours."""
         options = self.options
-        pipeline = Pipeline(transport, bare_policies(url, options, self.traffic), options)
+        found = self._sdk_options(transport, url, storage_authentication(self._credential, url))
+        found["credential"] = self._credential
+        if options.storage_api_version is not None:
+            found["api_version"] = options.storage_api_version
+        if options.audience is not None and not self.account.cosmos:
+            found["audience"] = _bare(options.audience)
+        return found
+
+    def _sdk_options(self, transport: AsyncHttpTransport[Any, Any], url: str, signing: Policy | None) -> dict[str, Any]:
+        """What every client of the SDK takes, so that its requests go the way of all."""
+        options = self.options
+        pipeline = Pipeline(transport, policies(url, signing, options, self.traffic, within_sdk=True), options)
         return {
             "transport": ThroughPipeline(pipeline),
-            "retry_total": 0,
+            "retry_total": 0,  # our pipeline repeats
             "user_agent": user_agent(options),
-            "raw_request_hook": options.raw_request_hook,
-            "raw_response_hook": options.raw_response_hook,
-            "logging_enable": options.logging_enable,
         }
 
     async def close(self) -> None:
@@ -210,6 +215,11 @@ class AzureBackend:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+
+def _bare(audience: str | None) -> str | None:
+    """An audience as clients of the SDK take it, which make a scope of it."""
+    return None if audience is None else audience.removesuffix("/.default")
 
 
 def _credential(account: Account, key: str | None, sas: str | None, credential: Credential | None) -> Credential:

@@ -194,7 +194,7 @@ async def _divided(db: Connection, effect: ListEffect, row: Row | None, derived:
     if not operations:
         return False
     change = effect.origin.change
-    db.count_request()
+    db.stats.requests += 1
     try:
         await db.usable().transact(change.table, list(operations))
     except Fault as fault:
@@ -222,7 +222,7 @@ async def read_row(db: Connection, table: str, partition_key: str, row_key: str)
     Raises:
         TableNotFound: There is no such table.
     """
-    db.count_request()
+    db.stats.requests += 1
     try:
         row = await db.usable().get(table, partition_key, row_key)
     except Fault as fault:

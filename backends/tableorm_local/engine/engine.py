@@ -150,6 +150,7 @@ class Engine:
 
     async def delete_table(self, table: str) -> None:
         """Delete a table and its rows, in constant time. Fault ResourceNotFound if there is none."""
+        check_table_name(table)
         await self._change_tables(lambda connection: catalog.drop(connection, table), _NOT_FOUND)
         self._state().catalog.forget(table)
         self.reclaim()
