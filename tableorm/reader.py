@@ -3,7 +3,7 @@ Reading: points by key, and queries.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, overload
 
 from .bag import PropertyBag
@@ -34,6 +34,9 @@ C = TypeVar("C", bound=Entity | PropertyBag)
 D = TypeVar("D", bound=Entity | PropertyBag)
 R = TypeVar("R")
 
+# Of classes that are asked for together, and tables of raw queries. A program has few; names of tables can be many.
+_MOST_KINDS = 256
+
 
 class Reader(Connection):
     """
@@ -50,6 +53,7 @@ class Reader(Connection):
     ) -> None:
         super().__init__(backend, queues=queues, blobs=blobs, retry=retry)
         self._kinds: dict[type[Any], Kinds] = {}
+        self._together: dict[tuple[object, ...], Kinds] = {}
 
     @overload
     async def get(self, target: type[E], /, **fields: Any) -> E: ...
@@ -177,10 +181,17 @@ class Reader(Connection):
     def _kinds_of(self, model: type[Any]) -> Kinds:
         kinds = self._kinds.get(model)
         if kinds is None:
-            kinds = Kinds.of([model])
+            kinds = self._shared([model])
             if not schema_of(model).abstract:  # an abstract base can still get more kinds
                 self._kinds[model] = kinds
         return kinds
+
+    def _shared(self, models: Sequence[type[Any]], table: str | None = None) -> Kinds:
+        """The kinds of these classes: the same object each time, which knows the queries that were planned before."""
+        kinds = Kinds.of(models, table)
+        if len(self._together) >= _MOST_KINDS:
+            self._together.clear()
+        return self._together.setdefault((kinds.schemas, kinds.table, kinds.bags), kinds)
 
     @overload
     def select(self, model: type[A], /) -> Select[A]: ...
@@ -203,7 +214,7 @@ class Reader(Connection):
         """
         if not 1 <= len(models) <= 4 or not all(isinstance(model, type) for model in models):
             raise ModelError(f"select{models!r} is refused: give one to four models")
-        kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else Kinds.of(models)
+        kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else self._shared(models)
         return Select(self, kinds, models)
 
     def select_raw(self, table: str) -> RawSelect:
@@ -217,7 +228,7 @@ class Reader(Connection):
             check_table_name(table)
         except Fault as fault:
             raise ModelError(f"select_raw({table!r}): {fault.message}") from None
-        return RawSelect(self, Kinds.of([PropertyBag], table), (PropertyBag,))
+        return RawSelect(self, self._shared([PropertyBag], table), (PropertyBag,))
 
     def union(self, *queries: Query[R]) -> Union[R]:
         """

@@ -6,7 +6,7 @@ are a pattern: an expression that can be taken apart and put together as any oth
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 
@@ -145,9 +145,10 @@ def moved(terms: Sequence[Expression], first: int) -> tuple[list[Expression], Sh
     places: dict[int, Any] = {}
     slots: list[Slot] = []
     for at, each in enumerate(found, first):
-        old = each[0] if isinstance(each, tuple) else each  # all the values of an `in_` stand in a tuple
+        # All the values of an `in_` stand in a tuple.
+        old = each if isinstance(each, Slot) else cast("tuple[Slot]", each)[0]
         new = Slot(at, old.many)
-        places[old.at] = (new,) if isinstance(each, tuple) else new
+        places[old.at] = new if old is each else (new,)
         slots.append(old)
     return [filled(term, places) for term in terms], shape, slots
 
