@@ -23,7 +23,7 @@ from .protocol.filters import Filter, Op, Or
 from .ranges import high_of, hull, low_of, meet
 from .rectangles import Found, Intervals, Rectangles
 from .sending import Sender, Values, sender
-from .shapes import filled, slot_of
+from .shapes import Shape, Slot, filled, moved, slot_of
 from .stores import Bounds
 
 __all__ = ["MOST_REQUESTS", "Left", "Piece", "Pieces", "Remaining"]
@@ -86,31 +86,47 @@ _Choice = tuple[Expression, ...]
 
 
 class _Branch:
-    """Terms that all hold: those that all alternatives share, and a choice."""
+    """
+    Terms that all hold: those that all alternatives share, and a choice.
 
-    __slots__ = ("_kinds", "_many", "_rests", "chosen", "own", "rectangles", "side", "terms")
+    Alternatives whose choices differ in values alone share a branch. What it is asked has the values of the shared
+    terms first, then those of the choice.
+    """
+
+    __slots__ = ("_kinds", "_picks", "_rests", "_spread", "chosen", "own", "rectangles", "side", "terms")
 
     def __init__(
-        self, kinds: Kinds, common: Sequence[Expression], chosen: _Choice, base: Rectangles | None = None
+        self, kinds: Kinds, common: Sequence[Expression], chosen: Sequence[Expression], base: Rectangles | None = None
     ) -> None:
-        self._kinds, self.chosen = kinds, chosen
+        self._kinds, self.chosen = kinds, tuple(chosen)
         self.own = frozenset(range(len(common), len(common) + len(chosen)))
         self.terms = (*common, *chosen)
         self.rectangles = Rectangles(kinds, self.terms, base)
-        self._many = [s.at for t in chosen if isinstance(t, Comparison) and (s := slot_of(t)).many]
+        self._picks: list[tuple[int, ...]] = []
+        self._spread: list[list[tuple[int, bool]]] = []
         self._rests: dict[frozenset[int], tuple[Left, ...]] = {}
         self.side: Left | None = None
 
-    def alternatives(self, values: Values) -> Iterable[Values]:
-        """The values of each alternative: of an `in_` there is one each."""
-        return self._each(values) if self._many else (values,)
+    def add(self, terms: Sequence[Expression], slots: Sequence[Slot]) -> None:
+        """Add an alternative: its terms, and where its values are among those of a query."""
+        spread = {slot.at for term in terms if isinstance(term, Comparison) and (slot := slot_of(term)).many}
+        if spread:
+            self._spread.append([(slot.at, slot.at in spread) for slot in slots])
+        else:
+            self._picks.append(tuple([slot.at for slot in slots]))
 
-    def _each(self, values: Values) -> Iterator[Values]:
-        for choice in product(*(dict.fromkeys(values[at]) for at in self._many)):
-            each = list(values)
-            for at, value in zip(self._many, choice, strict=True):
-                each[at] = value
-            yield each
+    def count(self, values: Values) -> int:
+        """How many alternatives there are with these values."""
+        spread = [math.prod([len(values[at]) for at, many in each if many]) for each in self._spread]
+        return len(self._picks) + sum(spread)
+
+    def alternatives(self, common: Values, values: Values) -> Iterator[Values]:
+        """The values of each alternative: of an `in_` there is one each."""
+        for pick in self._picks:
+            yield [*common, *[values[at] for at in pick]]
+        for each in self._spread:
+            for choice in product(*[dict.fromkeys(values[at]) if many else (values[at],) for at, many in each]):
+                yield [*common, *choice]
 
     def rest(self, exact: frozenset[int]) -> tuple[Left, ...]:
         """The terms that are left where keys imply those."""
@@ -171,53 +187,60 @@ class Pieces:
 
     def __init__(self, kinds: Kinds, terms: Sequence[Expression], sizes: Mapping[int, int] | None = None) -> None:
         self._kinds = kinds
-        self._common: list[Expression] = []
-        self._choices: list[list[_Choice]] = []
+        common: list[Expression] = []
+        choices: list[list[_Choice]] = []
         count = 1
         for term in terms:
             sized = _choices(kinds, term, sizes or {}) if isinstance(term, (Membership, AnyOf)) else None
             if sized is None or count * sized[1] > MOST_REQUESTS:
-                self._common.append(term)
+                common.append(term)
             else:
                 count *= sized[1]
-                self._choices.append(sized[0])
+                choices.append(sized[0])
+        self._common, _, slots = moved(common, 0)
+        self._at = [slot.at for slot in slots]
         self._base = _Branch(kinds, self._common, ())
-        made = [tuple([term for part in choice for term in part]) for choice in product(*self._choices)]
-        base = self._base.rectangles
-        self._branches = (
-            [_Branch(kinds, self._common, chosen, base) for chosen in made] if self._choices else [self._base]
-        )
-        self._varies = any(_many(term) is not None for chosen in made for term in chosen)
+        self._base.add((), ())
+        self._branches: list[_Branch] = []
+        if choices:
+            self._divide(choices, len(slots))
         # In one partition of one kind everything that a request can read is one interval.
-        self._whole = next((branch for branch in self._branches if self._choices and branch.rectangles.like), None)
-        self.weight = len(self._branches) * (1 + len(terms))
+        self._whole = next((branch for branch in self._branches if branch.rectangles.like), None)
+        self._varies = any(slot.many for choice in choices for each in choice for slot in _slots(each))
+        self.weight = (1 + len(self._branches)) * (1 + len(terms)) + count // 8
+
+    def _divide(self, choices: list[list[_Choice]], first: int) -> None:
+        """Make the branches; alternatives that differ in values alone share one."""
+        by_shape: dict[Shape, _Branch] = {}
+        for choice in product(*choices):
+            chosen = [term for part in choice for term in part]
+            patterns, shape, slots = moved(chosen, first)
+            branch = by_shape.get(shape)
+            if branch is None:
+                branch = by_shape[shape] = _Branch(self._kinds, self._common, patterns, self._base.rectangles)
+            branch.add(chosen, slots)
+        self._branches = list(by_shape.values())
 
     def fits(self, values: Values) -> bool:
         """Whether there are few enough alternatives for a request each."""
-        if not self._varies:
-            return True
-        count = 1
-        for choices in self._choices:
-            count *= sum(
-                math.prod(len(values[at]) for term in choice if (at := _many(term)) is not None) for choice in choices
-            )
-        return count <= MOST_REQUESTS
+        return not self._varies or sum([branch.count(values) for branch in self._branches]) <= MOST_REQUESTS
 
     def find(self, values: Values) -> list[Piece]:
         """The rectangles of keys that can satisfy all terms, in key order, none of which overlap."""
-        like = self._base.rectangles.intervals(values)
+        common = [values[at] for at in self._at]
+        like = self._base.rectangles.intervals(common)
         base = self._base.rectangles.of(like)
-        if not base or (len(base) == 1 and not self._choices):
-            return [_piece(found, self._base, values) for found in base]
+        if not base or (len(base) == 1 and not self._branches):
+            return [_piece(found, self._base, common) for found in base]
         if self._whole is not None:
-            return [self._swallowed(self._whole, base[0], like, values)]
+            return [self._swallowed(self._whole, base[0], like, common, values)]
         # Most alternatives differ in one key alone.
         partition, row, *_ = base[0]
         low_partition, low_row, scans = low_of(partition), low_of(row), not partition.point
         alternatives: list[_Alternative] = []
-        for branch in self._branches:
+        for branch in self._branches or (self._base,):  # of several kinds, in a partition each, there is no other
             find = branch.rectangles.find
-            for each in branch.alternatives(values):
+            for each in branch.alternatives(common, values):
                 for found in find(each, like):
                     low = low_partition if found[0] is partition else low_of(found[0])
                     alternatives.append((low, low_row if found[1] is row else low_of(found[1]), found, branch, each))
@@ -228,26 +251,28 @@ class Pieces:
             clusters = _clusters(alternatives, scans=scans)
             if len(clusters) < len(alternatives):
                 return [
-                    _piece(*cluster[0][2:]) if len(cluster) == 1 else self._merged(cluster, base, values)
+                    _piece(*cluster[0][2:]) if len(cluster) == 1 else self._merged(cluster, base, common)
                     for cluster in clusters
                 ]
         return [_piece(found, branch, each) for _, _, found, branch, each in alternatives]
 
-    def _swallowed(self, whole: _Branch, base: Found, like: Sequence[Intervals], values: Values) -> Piece:
+    def _swallowed(
+        self, whole: _Branch, base: Found, like: Sequence[Intervals], common: Values, values: Values
+    ) -> Piece:
         """The piece of alternatives of which one says nothing of keys: all others are in what it reads."""
-        parts = [(self._side(whole), values)]
+        parts = [(whole, each) for each in whole.alternatives(common, values)]
         for branch in self._branches:
             if branch is not whole:
-                side, find = self._side(branch), branch.rectangles.find
-                parts += [(side, each) for each in branch.alternatives(values) if find(each, like)]
+                find = branch.rectangles.find
+                parts += [(branch, each) for each in branch.alternatives(common, values) if find(each, like)]
         if len(parts) == 1:
-            return _piece(base, whole, values)
+            return _piece(base, *parts[0])
         partition, row, kinds, exact = base
-        left: list[Remaining] = [(each, values) for each in self._base.rest(exact)]
-        left.append((_Either(kinds, parts), values))
+        left: list[Remaining] = [(each, common) for each in self._base.rest(exact)]
+        left.append((self._either(parts), common))
         return partition, row, kinds, left
 
-    def _merged(self, cluster: list[_Alternative], base: list[Found], values: Values) -> Piece:
+    def _merged(self, cluster: list[_Alternative], base: list[Found], common: Values) -> Piece:
         # What the common conditions alone imply holds in every part of it that is within theirs. A branch can be
         # wider: an equality makes a key, whatever else is said of that field.
         exact: frozenset[int] = frozenset()
@@ -256,13 +281,16 @@ class Pieces:
             inside, along = meet(partition, base[0][0]), meet(row, base[0][1])
             if inside is not None and along is not None:
                 partition, row, exact = inside, along, base[0][3]
-        left: list[Remaining] = [(each, values) for each in self._base.rest(exact)]
+        left: list[Remaining] = [(each, common) for each in self._base.rest(exact)]
         for _, _, found, branch, _ in cluster:
             if found[2] is self._kinds and found[3] >= branch.own and found[1] == row and found[0] == partition:
                 break  # it has all that the others have
         else:
-            left.append((_Either(self._kinds, [(self._side(branch), each) for *_, branch, each in cluster]), values))
+            left.append((self._either([(branch, each) for *_, branch, each in cluster]), common))
         return partition, row, self._kinds, left
+
+    def _either(self, parts: list[tuple[_Branch, Values]]) -> _Either:
+        return _Either(self._kinds, [(self._side(branch), each) for branch, each in parts])
 
     def _side(self, branch: _Branch) -> Left:
         """The choice of a branch as one condition."""
@@ -283,9 +311,9 @@ def _all_of(terms: tuple[Expression, ...]) -> Expression:
     return terms[0] if len(terms) == 1 else AllOf(terms)
 
 
-def _many(term: Expression) -> int | None:
-    """Where the values are for each of which an equality stands."""
-    return slot_of(term).at if isinstance(term, Comparison) and slot_of(term).many else None
+def _slots(terms: Iterable[Expression]) -> Iterator[Slot]:
+    """Those of single comparisons."""
+    return (slot_of(term) for term in terms if isinstance(term, Comparison))
 
 
 def _choices(kinds: Kinds, term: Expression, sizes: Mapping[int, int]) -> tuple[list[_Choice], int] | None:

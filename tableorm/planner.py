@@ -25,7 +25,7 @@ from .forms import Form, Text
 from .kinds import Kinds
 from .pieces import MOST_REQUESTS, Piece, Pieces, Remaining
 from .protocol.edm import utf16_key
-from .protocol.filters import And, Compare, Filter, Not, Op
+from .protocol.filters import And, Compare, Constant, Filter, Not, Op
 from .ranges import Rectangle, Span, divide
 from .schema import Schema
 from .shapes import Shape, Slot, filled, patterns, shape_of, slot_of
@@ -153,12 +153,11 @@ def plan_query(
         return QueryPlan(kinds, _POINT, (Point(partition, row),), names)
     found = None if recipe.points is None else recipe.points.find(values)
     if found is None:
-        found = []
         pieces = recipe.pieces_for(values)
-        if not allow_scan and not all(piece[0].point for piece in pieces):
-            raise ScanRefused(_scan_message(kinds, [filled(term, values) for term in recipe.terms]))
         wanted = None if names is None else dict.fromkeys(names)
-        found = [_request(piece, wanted) for piece in pieces]
+        found = [request for piece in pieces if (request := _request(piece, wanted)) is not None]
+        if not allow_scan and any(isinstance(each, Range) and each.access is _TABLE_SCAN for each in found):
+            raise ScanRefused(_scan_message(kinds, [filled(term, values) for term in recipe.terms]))
         if wanted is not None:  # only now is it known what the conditions of all of them need
             names = tuple(wanted)
             found = [_selecting(request, names) for request in found]
@@ -366,8 +365,10 @@ def _key_order(key: tuple[str, str]) -> tuple[bytes, bytes]:
 # Requests
 
 
-def _request(piece: Piece, wanted: dict[str, None] | None) -> Point | Range:
-    """The request of a piece; what its conditions need is added to what is wanted."""
+def _request(piece: Piece, wanted: dict[str, None] | None) -> Point | Range | None:
+    """
+    The request of a piece, None if no row can satisfy its conditions; what they need is added to what is wanted.
+    """
     partition, row, kinds, left = piece
     access = _RANGE
     if not partition.point:
@@ -384,6 +385,8 @@ def _request(piece: Piece, wanted: dict[str, None] | None) -> Point | Range:
     if access is not _POINT and kinds.filter is not None:
         filters.append(kinds.filter)
     local = _divide(left, filters) if left else ()
+    if len(filters) > 1 and _contradict(filters):
+        return None
     if wanted is not None:
         for term, _ in local:
             wanted.update(dict.fromkeys(term.needs))
@@ -417,6 +420,20 @@ def _divide(left: Sequence[Remaining], filters: list[Filter]) -> list[Remaining]
         local += heavy
     filters += [node for _, node in sent]
     return local
+
+
+def _contradict(filters: Sequence[Filter]) -> bool:
+    """
+    Whether a property would have to be equal to two constants of one type. Of two types it can be: numbers are
+    promoted.
+    """
+    equal: dict[str, Constant] = {}
+    for node in filters:
+        if isinstance(node, Compare) and node.op is Op.EQ:
+            first = equal.setdefault(node.property, node.constant)
+            if first is not node.constant and first.type is node.constant.type and first.value != node.constant.value:
+                return True
+    return False
 
 
 def _weight(node: Filter) -> int:

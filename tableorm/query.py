@@ -132,7 +132,8 @@ class Query(Generic[E_co]):
 
     def explain(self) -> Explanation:
         """
-        What will be sent and what it costs; nothing is sent.
+        What will be sent and what it costs; nothing is sent. Of thousands of alternatives it takes milliseconds, in
+        which an event loop stands still: ask in a thread, if that matters.
 
         Raises:
             ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
@@ -362,6 +363,8 @@ class Query(Generic[E_co]):
         else:
             run, place = await self._resume(cursor)
         if stream is not None:
+            if len(run.plan.requests) > _MANY and self._ordered:
+                await asyncio.to_thread(digest_of, run.plan, self._limit)  # `stream.cursor` is asked for in the loop
             stream.begin(run, place, self._limit)
         if run.left == 0:
             return

@@ -5,8 +5,8 @@ A shape is read as a key for a dictionary and a list of values. The same conditi
 are a pattern: an expression that can be taken apart and put together as any other, and that is filled in the end.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 
@@ -14,7 +14,7 @@ from .expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneO
 from .protocol.edm import INT32_MAX, INT32_MIN
 from .protocol.filters import Constant
 
-__all__ = ["Kept", "Shape", "Slot", "filled", "patterns", "shape_of", "slot_of"]
+__all__ = ["Kept", "Shape", "Slot", "filled", "moved", "patterns", "shape_of", "slot_of"]
 
 T = TypeVar("T")
 
@@ -130,7 +130,30 @@ def slot_of(term: Comparison | Membership | PropertyComparison) -> Slot:
     return slot
 
 
-def filled(term: Expression, values: Sequence[Any]) -> Expression:
+def moved(terms: Sequence[Expression], first: int) -> tuple[list[Expression], Shape, list[Slot]]:
+    """
+    Patterns with their slots numbered anew.
+
+    Args:
+        terms: The patterns.
+        first: The number of their first slot.
+
+    Returns:
+        The same patterns with the slots one after the other; their shape; the slots that they had.
+    """
+    shape, found = shape_of(terms)
+    places: dict[int, Any] = {}
+    slots: list[Slot] = []
+    for at, each in enumerate(found, first):
+        # All the values of an `in_` stand in a tuple.
+        old = each if isinstance(each, Slot) else cast("tuple[Slot]", each)[0]
+        new = Slot(at, old.many)
+        places[old.at] = new if old is each else (new,)
+        slots.append(old)
+    return [filled(term, places) for term in terms], shape, slots
+
+
+def filled(term: Expression, values: Sequence[Any] | Mapping[int, Any]) -> Expression:
     """A pattern with values in its slots."""
     match term:
         case AllOf() | AnyOf():

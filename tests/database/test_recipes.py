@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from tableorm import EncodeError, Entity, Expression, Mapped, PropertyBag, RowKey, TemplateError, field
+from tableorm import EncodeError, Entity, Expression, Mapped, PropertyBag, RowKey, TemplateError, connect, field
 from tableorm.conditions import leaves
 from tableorm.expressions import AnyOf, Comparison, Field, Membership, PropertyComparison, SystemField
 from tableorm.kinds import Kinds
@@ -25,6 +25,16 @@ class Order(Entity, table="Orders", partition_key="{shop}", row_key="{number:04d
     code: Mapped[str]
     note: Mapped[str | None] = field(default=None)
     amount: Mapped[int | None] = field(default=None)
+
+
+class Family(Entity, table="Orders", partition_key="{shop}", abstract=True):
+    shop: Mapped[str]
+
+
+class Refund(Family, row_key="refund"): ...
+
+
+class Discount(Family, row_key="discount"): ...
 
 
 def content(plan: QueryPlan) -> list[object]:
@@ -177,6 +187,19 @@ def test_one_shape_is_kept_once() -> None:
     assert len(kinds.recipes) == 1
     plan_query(kinds, [Order.number == 1, SHOP, Order.amount > 1])
     assert len(kinds.recipes) == 2
+
+
+async def test_a_database_knows_shapes_of_any_models() -> None:
+    """Of one, of several, of an abstract base, of rows of any kind: selects of the same have the same kinds."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Order)
+        for models in ((Order,), (Order, PropertyBag), (Family,), (Family, Order)):
+            queries: list[Any] = [db.select(*models).where(Order.shop == name) for name in ("a", "b")]
+            one, two = [(await query.start()).plan.kinds for query in queries]
+            assert one is two and len(one.recipes) == 1
+        raw = [db.select_raw("Orders").where("PartitionKey eq {}", name) for name in ("a", "b")]
+        one, two = [(await query.start()).plan.kinds for query in raw]
+        assert one is two and len(one.recipes) == 1
 
 
 def test_what_is_kept_is_bounded() -> None:
