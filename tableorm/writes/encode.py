@@ -277,8 +277,9 @@ def _no_removal(model: str, name: str) -> EncodeError:
 def changes(before: Row, row: Row) -> Row:
     """The members of `row` that differ from `before`, each with its annotation."""
     changed: Row = {}
-    for name, value in row.items():
-        if ANNOTATION in name or not _is_property(name):
+    names = _differing(before, row)
+    for name, value in row.items() if names else ():
+        if name not in names or not _is_property(name):
             continue
         annotation = row.get(name + ANNOTATION)
         if same_value(before.get(name), value) and before.get(name + ANNOTATION) == annotation:
@@ -287,6 +288,17 @@ def changes(before: Row, row: Row) -> Row:
         if annotation is not None:
             changed[name + ANNOTATION] = annotation
     return changed
+
+
+def _differing(before: Row, row: Row) -> set[str]:
+    """The properties of `row` that may differ from `before`: all that do, found without a call for each."""
+    old = before.get
+    names = {
+        name.removesuffix(ANNOTATION)
+        for name, value in row.items()
+        if value != (was := old(name)) or type(value) is not type(was) or type(value) is float
+    }
+    return names | {name.removesuffix(ANNOTATION) for name in before.keys() - row.keys() if ANNOTATION in name}
 
 
 def same_value(old: object, value: object) -> bool:
@@ -338,10 +350,9 @@ def _keep_spelling(schema: Schema, row: Row, before: Row) -> bool:
         Whether the row has now any that the encoder did not make.
     """
     kept = False
-    for info in schema.stored:
-        name = info.property
-        new, old = row.get(name), before.get(name)
-        if new is None or old is None:
+    for name in sorted(_differing(before, row)):
+        info, new, old = schema.by_property.get(name), row.get(name), before.get(name)
+        if info is None or new is None or old is None:
             continue
         annotation, before_annotation = row.get(name + ANNOTATION), before.get(name + ANNOTATION)
         if new == old and annotation == before_annotation and type(new) is type(old):

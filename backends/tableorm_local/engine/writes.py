@@ -214,12 +214,13 @@ def _check_condition(connection: Connection, table: Table, key: bytes, tag: str)
 
 def _merged(stored: Row, row: Row) -> bytes:
     del stored["odata.etag"], stored["Timestamp"]
+    grows = not row.keys() <= stored.keys()
     for name in row:
         # The new value may be of another type, one that JSON tells.
         stored.pop(name + ANNOTATION, None)
     stored.update(row)
     payload = _encode(stored)
     # The parts were checked when they came; only their sum can be too much.
-    if len(payload) > MAX_VALUE_BYTES // 2 or len(stored) > MAX_CUSTOM_PROPERTIES:
+    if len(payload) > MAX_VALUE_BYTES // 2 or (grows and len(stored) > MAX_CUSTOM_PROPERTIES):
         check_row(stored, len(payload))
     return payload
