@@ -17,19 +17,19 @@ from .plan import Change, Mode
 
 __all__ = ["complete", "needs_row"]
 
+_MAY_NEED_ROW = frozenset({Mode.SAVE, Mode.REPLACE, Mode.MERGE, Mode.UPSERT_MERGE})
+
 
 def needs_row(change: Change) -> bool:
     """Whether the stored row must be read before this can be written."""
-    if change.stored is not None:
+    if change.stored is not None or change.mode not in _MAY_NEED_ROW:
         return False
     if change.mode is Mode.SAVE:
         return change.partial and bool(removed_properties(change))
     if change.mode is Mode.REPLACE and not change.drop_extra:
         # A bag is all that its row shall be, whoever has added to that.
         return change.partial or ((change.before is None or change.foreign) and change.schema is not None)
-    if change.mode in (Mode.MERGE, Mode.UPSERT_MERGE):
-        return change.upgraded and change.foreign
-    return False
+    return change.mode is not Mode.REPLACE and change.upgraded and change.foreign
 
 
 def complete(change: Change, row: Row | None) -> Change:

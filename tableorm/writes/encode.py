@@ -21,9 +21,9 @@ __all__ = ["changes", "content", "encode", "overlaid", "removed_properties", "sa
 _VERBS = {
     Mode.INSERT: Verb.INSERT,
     Mode.REPLACE: Verb.REPLACE,
-    Mode.UPSERT_MERGE: Verb.INSERT_OR_MERGE,
     Mode.UPSERT_REPLACE: Verb.INSERT_OR_REPLACE,
 }
+_INSERT_OR_MERGE = Verb.INSERT_OR_MERGE
 _NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TAIL})
 
 
@@ -39,24 +39,30 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
     Raises:
         EncodeError: A value does not fit its field, or a merge was to remove a property.
     """
-    if change.mode is Mode.DELETE:
-        operation = Operation(Verb.DELETE, _keys(change), change.if_match)
-        return PlannedWrite(operation, change, index, None, 0, base=_head(change.before))
-    if change.mode is Mode.GUARD:
-        return _finish(change, index, token, Verb.MERGE, _keys(change), overlaid(change.before or {}, {}), 0)
-    if change.mode is Mode.SAVE:
-        return _save(change, index, token)
-    if change.mode is Mode.MERGE:
-        return _merge(change, index, token)
+    special = _SPECIAL.get(change.mode)
+    if special is not None:
+        return special(change, index, token)
     row, weight = _whole(change)
-    if change.mode is Mode.UPSERT_MERGE:
-        _refuse_removal(change, row)
-        if change.stored is not None:
-            row = overlaid(content(change.stored), row)
-            return _finish(change, index, token, Verb.REPLACE, row, row, None)
-        after = row if change.before is None else overlaid(change.before, row)
-        return _finish(change, index, token, Verb.INSERT_OR_MERGE, row, after, weight, partial=True)
     return _finish(change, index, token, _VERBS[change.mode], row, row, weight)
+
+
+def _delete(change: Change, index: int, _: str | None) -> PlannedWrite:
+    operation = Operation(Verb.DELETE, _keys(change), change.if_match)
+    return PlannedWrite(operation, change, index, None, 0, base=_head(change.before))
+
+
+def _guard(change: Change, index: int, token: str | None) -> PlannedWrite:
+    return _finish(change, index, token, Verb.MERGE, _keys(change), overlaid(change.before or {}, {}), 0)
+
+
+def _upsert_merge(change: Change, index: int, token: str | None) -> PlannedWrite:
+    row, weight = _whole(change)
+    _refuse_removal(change, row)
+    if change.stored is not None:
+        row = overlaid(content(change.stored), row)
+        return _finish(change, index, token, Verb.REPLACE, row, row, None)
+    after = row if change.before is None else overlaid(change.before, row)
+    return _finish(change, index, token, _INSERT_OR_MERGE, row, after, weight, partial=True)
 
 
 def _keys(change: Change) -> Row:
@@ -229,6 +235,16 @@ def _merge(change: Change, index: int, token: str | None) -> PlannedWrite | None
     after = {**_keys(change), **row} if before is None else overlaid(before, row)
     write = _finish(change, index, token, Verb.MERGE, {**_keys(change), **row}, after, None, partial=not exact)
     return structs.replace(write, stale=stale) if stale else write
+
+
+_SPECIAL = {
+    Mode.DELETE: _delete,
+    Mode.GUARD: _guard,
+    Mode.SAVE: _save,
+    Mode.MERGE: _merge,
+    Mode.UPSERT_MERGE: _upsert_merge,
+}
+"""The modes that do not simply write the whole row."""
 
 
 def _chosen(change: Change) -> Row:

@@ -29,6 +29,9 @@ __all__ = [
     "write",
 ]
 
+# Until Python 3.12 to look a member up on its class costs more than a comparison.
+_DELETE, _INSERT, _PUT = Verb.DELETE, Verb.INSERT, Verb.INSERT_OR_REPLACE
+
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Row)
 
@@ -74,7 +77,7 @@ def prepare(operation: Operation, *, keys_checked: bool = False) -> Write:
     partition_key, row_key = row["PartitionKey"], row["RowKey"]
     if_match = check_if_match(verb, operation.if_match)
     key = key_of(partition_key, row_key)
-    if verb is Verb.DELETE:
+    if verb is _DELETE:
         return Write(verb, key, b"", None, if_match)
     clean = row if operation.canonical else clean_row(row, partition_key, row_key)
     payload = encode_row(clean)
@@ -117,7 +120,7 @@ def _all_or_nothing(session: Session, table: Table, items: Sequence[Write]) -> S
     # and nothing has to be undone.
     bodies: list[bytes] = []
     for index, item in enumerate(items):
-        if item.verb is Verb.INSERT_OR_REPLACE:
+        if item.verb is _PUT:
             bodies.append(item.payload)
             continue
         try:
@@ -142,7 +145,7 @@ _PUTS_AT_ONCE = 20  # a fraction of a millisecond
 
 
 def _is_put(item: Write) -> bool:
-    return item.verb is not Verb.DELETE
+    return item.verb is not _DELETE
 
 
 def _put_all(session: Session, table: Table, items: Sequence[Write], bodies: Sequence[bytes]) -> list[str]:
@@ -171,7 +174,7 @@ def _stamp(tick: int) -> tuple[int, bytes, str]:
 
 def _apply(session: Session, table: Table, item: Write) -> str | None:
     connection, key = session.connection, item.key
-    if item.verb is Verb.INSERT:
+    if item.verb is _INSERT:
         # One statement instead of two; it is all of the request.
         tick, head, etag = _stamp(session.tick())
         connection.execute(table.insert, (key, tick, head + item.payload[1:]))
@@ -180,7 +183,7 @@ def _apply(session: Session, table: Table, item: Write) -> str | None:
         session.dirty = True
         return etag
     body = _checked(connection, table, item)
-    if item.verb is Verb.DELETE:
+    if item.verb is _DELETE:
         _delete(session, table, key)
         return None
     return _put_all(session, table, (item,), (body,))[0]
@@ -188,7 +191,7 @@ def _apply(session: Session, table: Table, item: Write) -> str | None:
 
 def _checked(connection: Connection, table: Table, item: Write) -> bytes:
     """What an operation puts in place of its row; a Fault if the row is not as it must be."""
-    if item.verb is Verb.INSERT:
+    if item.verb is _INSERT:
         if connection.execute(table.tick, (item.key,)).get is not None:
             raise _exists()
     elif item.if_match is not None:
