@@ -62,8 +62,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
         row: PartitionKey, RowKey and the properties to write, in canonical form; for a delete the keys alone.
             The store does not change it.
         if_match: For merge, replace and delete: the ETag the row must have, or "*" for any. None otherwise.
-        canonical: Whether a model's encoder made the row, so that its names, types and values are known to be right and
-            it has no nulls: a store need only check its keys and its size.
+        canonical: Whether names and values are right and not null for sure: only keys and size are left to check.
     """
 
     verb: Verb

@@ -229,6 +229,7 @@ async def writing(db: Database) -> None:
     await db.merge(jun, only=[Employee.age, Employee.level])
     await db.upsert(jun, mode="replace")
     await db.move(jun, id=224)
+    await db.move(jun, id=223)
     await db.replace(jun, if_match="*", drop_extra=True)
     await db.refresh(jun)
 
