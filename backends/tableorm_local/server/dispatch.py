@@ -14,13 +14,14 @@ import attrs
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_table_name
+from tableorm.protocol.rights import Rights, authorize, range_of
 from tableorm.protocol.sas import Access, AccessPolicy
 
 from ..engine import Engine
 from . import cors, entities, policies, services, tables, transactions
 from .accounts import Accounts
 from .addressing import Kind, Place, resource_of
-from .auth import Credentials, Rights, authenticate, authorize, range_of
+from .auth import Credentials, authenticate
 from .calls import Answer, Call
 from .options import check_options, effective_verb, options_of
 
@@ -168,7 +169,11 @@ class Service:
 
     async def policy(self, account: str, table: str, name: str) -> AccessPolicy | None:
         """A stored access policy; None if there is none of that name, or no such table."""
-        return await policies.find_policy(self._engines[account], table, name)
+        return await self._engines[account].access.policy(table, name)
+
+    async def keys(self, account: str) -> tuple[bytes, ...]:
+        """The key of the account's file: what who has it open signs tokens with."""
+        return await self._engines[account].access.keys()
 
     async def cors_headers(self, place: Place, origin: str, verb: str) -> dict[str, str]:
         """What lets a page of `origin` read the answer."""
