@@ -132,7 +132,6 @@ def authorize(rights: Rights, access: Access, table: str, keys: tuple[str, str] 
                     Code.AUTHORIZATION_RESOURCE_TYPE,
                     f"{_NOT_AUTHORIZED} using this resource type: {access}; the token is for {rights.srt!r}.",
                 )
-            needed = " or ".join(repr(letters) for letters in ACCOUNT_RULES[access][1])
         case TableSas():
             if access not in TABLE_PERMISSIONS or not rights.allows_table(table):
                 raise Fault(
@@ -145,8 +144,9 @@ def authorize(rights: Rights, access: Access, table: str, keys: tuple[str, str] 
                     f"{_NOT_AUTHORIZED}: {access}; the entity {keys} is not in the range of keys that the token is "
                     f"for, {rights.keys}.",
                 )
-            needed = repr(TABLE_PERMISSIONS[access])
     if not rights.allows(access):
+        letters = (TABLE_PERMISSIONS[access],) if isinstance(rights, TableSas) else ACCOUNT_RULES[access][1]
+        needed = " or ".join(map(repr, letters))
         raise Fault(
             Code.AUTHORIZATION_PERMISSION,
             f"{_NOT_AUTHORIZED} using this permission: {access} needs {needed}; the token allows {rights.sp or ''!r}.",

@@ -32,6 +32,7 @@ __all__ = [
     "TableSas",
     "allows_address",
     "allows_protocol",
+    "expiry_ticks",
     "parse_sas",
     "sign_sas",
     "time_fault",
@@ -401,6 +402,11 @@ def under_policy(token: TableSas, policy: AccessPolicy) -> TableSas:
             raise ValueError(f"{name} stands both in the token and in its stored access policy {token.si!r}")
     both = {name: given[name] or supplied[name] or None for name in given}
     return attrs.evolve(token, si=None, st=both["st"], se=both["se"], sp=both["sp"])
+
+
+def expiry_ticks(token: TableSas | AccountSas) -> int | None:
+    """When it expires, in ticks; None if its stored access policy says that."""
+    return None if token.se is None else _ticks("se", token.se)
 
 
 def time_fault(token: TableSas | AccountSas, now: dt.datetime) -> str | None:

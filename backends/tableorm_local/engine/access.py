@@ -1,6 +1,6 @@
 """
-What a file knows of access to it: the stored access policies of its tables, and a key of its own, which signs tokens for
-programs that have the file open, and no server with other keys.
+What a file knows of access to it: the stored access policies of its tables, and a key of its own, which signs tokens
+for programs that have the file open, and no account's key.
 """
 
 import secrets

@@ -59,7 +59,8 @@ def _read(body: bytes) -> dict[str, AccessPolicy | None]:
 def _policy(element: xml.Element) -> AccessPolicy | None:
     permission = xml.text_of(element, "Permission")
     if not set(permission) <= set(TABLE_LETTERS) or len(set(permission)) < len(permission):
-        raise xml.invalid_value("Permission", permission, f"is not made of the letters {TABLE_LETTERS!r}, each once at most")
+        problem = f"is not made of the letters {TABLE_LETTERS!r}, each once at most"
+        raise xml.invalid_value("Permission", permission, problem)
     start, expiry = _moment(element, "Start"), _moment(element, "Expiry")
     if not (start or expiry or permission):
         return None
