@@ -12,6 +12,7 @@ import attrs
 from .declare import concrete
 from .entity import Entity, schema_of
 from .errors import NotSupported, TableNotFound
+from .guard import GuardedStore
 from .protocol.codes import Code, Fault
 from .protocol.limits import check_table_name
 from .retry import PatientStore, RetryPolicy
@@ -175,8 +176,17 @@ class Connection:
 
         Raises:
             Unavailable: It does not answer.
+            AccessDenied: It answers, and the credentials are not good.
         """
-        await self.tables()
+        store = self.usable()
+        if not isinstance(store, GuardedStore):
+            await self.tables()
+            return
+        self.stats.requests += 1
+        try:
+            await store.ping()
+        except Fault as fault:
+            raise translate(fault, "ping", "") from fault
 
     # Tables
 
