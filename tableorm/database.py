@@ -20,10 +20,10 @@ from .errors import (
     WrongKind,
 )
 from .expressions import Field
+from .grants import Granting
 from .keys import Key
 from .kinds import describe_kind
 from .protocol.codes import Code, Fault
-from .reader import Reader
 from .stores import Row
 from .transaction import Transaction
 from .translate import translate
@@ -55,7 +55,7 @@ ATTEMPTS = 50
 """How often `modify` and `run_transaction` begin anew after a lost race, if they are not told otherwise."""
 
 
-class Database(Reader):
+class Database(Granting):
     """
     A set of tables, opened by `connect`. Safe to share between the tasks of one event loop; another loop gets an error.
 

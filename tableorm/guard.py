@@ -148,7 +148,7 @@ class Tokens:
 
     async def _ask(self, supplier: Supplier) -> None:
         text: object = await supplier()
-        if not isinstance(text, str) or not text:
+        if not isinstance(text, str) or not text:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"sas={supplier!r} returned {type(text).__name__}, which is no token; return its text")
         self._text, self._due = _plain(text), None
         try:
