@@ -45,16 +45,19 @@ from .errors import (
 from .explain import ExplainedRequest, Explanation
 from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, Timestamp
 from .fields import Mapped, field
+from .grants import Grant, GrantExplanation
 from .keys import Key
 from .kinds import upgrade
 from .opening import connect
 from .pages import EntityStream, Page
 from .planner import Access
+from .policies import StoredPolicy, TablePolicies
 from .properties import Int32
 from .protocol.edm import Edm
 from .query import Query, Select
 from .raw import RawSelect
 from .retry import RetryPolicy
+from .scope import Scope
 from .transaction import Transaction
 from .union import Union
 from .writes.explain import WriteExplanation, WriteStep
@@ -81,6 +84,8 @@ __all__ = [
     "Explanation",
     "Expression",
     "Field",
+    "Grant",
+    "GrantExplanation",
     "Int32",
     "Key",
     "LimitExceeded",
@@ -99,11 +104,14 @@ __all__ = [
     "RetryPolicy",
     "RowKey",
     "ScanRefused",
+    "Scope",
     "Select",
     "Stats",
+    "StoredPolicy",
     "SystemField",
     "TableNotFound",
     "TableOrmError",
+    "TablePolicies",
     "TemplateError",
     "Throttled",
     "Timestamp",

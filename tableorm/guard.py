@@ -80,7 +80,7 @@ class AccessControl(Protocol):
         ...
 
     async def change_policies(self, table: str, change: Callable[[Policies], Policies]) -> None:
-        """Put what `change` makes of a table's policies in their place."""
+        """Put what `change` makes of a table's policies in their place; it raises nothing."""
         ...
 
 
@@ -275,6 +275,8 @@ class GuardedStore:
 
         async def ask(ready: RowQuery | None) -> RowPage:
             if ready is None:
+                # Nothing of it comes back; but whether the token is good, and the table there, the store says.
+                await self._store.query(table, attrs.evolve(query, select=()), 1)
                 return RowPage([], None)
             return await self._store.query(table, ready, limit, continuation)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import attrs
 
 from .connection import Connection
-from .errors import EntityNotFound, LimitExceeded, ModelError, NotSupported
+from .errors import EntityNotFound, LimitExceeded, ModelError, NotSupported, TableOrmError
 from .guard import AccessControl, Policies
 from .protocol.codes import Fault
 from .protocol.edm import datetime_from_text, text_from_datetime
@@ -132,12 +132,24 @@ class TablePolicies:
         await self._change(what, remove)
 
     async def _change(self, what: str, change: Callable[[Policies], Policies]) -> None:
-        access = access_of(self._db)
+        access, refused = access_of(self._db), list[TableOrmError]()
+
+        def changed(policies: Policies) -> Policies:
+            # It may run in a thread of the store, which knows faults alone, and once more after a conflict.
+            refused.clear()
+            try:
+                return change(policies)
+            except TableOrmError as error:
+                refused.append(error)
+                return policies
+
         self._db.stats.requests += 1
         try:
-            await access.change_policies(self.table, change)
+            await access.change_policies(self.table, changed)
         except Fault as fault:
             raise translate(fault, what, self.table) from fault
+        if refused:
+            raise refused[0]
 
     def __repr__(self) -> str:
         return f"<stored access policies of {self.table}>"

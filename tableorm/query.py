@@ -359,7 +359,7 @@ class Query(Generic[E_co]):
         if plan is None:
             plan = plan_query(
                 self._kinds,
-                self._where,
+                self._where if self._db is None else self._where + self._db.narrowing(self._kinds, self._where),
                 allow_scan=self._scan,
                 select=names,
                 span=self._span,

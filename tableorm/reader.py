@@ -163,8 +163,7 @@ class Reader(Connection):
             )
         return entity
 
-    @staticmethod
-    def _not_found(target: Any, fields: dict[str, Any]) -> EntityNotFound:
+    def _not_found(self, target: Any, fields: dict[str, Any]) -> EntityNotFound:
         key = _any_key(target) if isinstance(target, Key) else schema_of(target).key(fields)
         return EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
 
@@ -204,6 +203,7 @@ class Reader(Connection):
         if not 1 <= len(models) <= 4 or not all(isinstance(model, type) for model in models):
             raise ModelError(f"select{models!r} is refused: give one to four models")
         kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else Kinds.of(models)
+        self.narrowing(kinds, ())  # at once, what a scope refuses
         return Select(self, kinds, models)
 
     def select_raw(self, table: str) -> RawSelect:
@@ -217,7 +217,9 @@ class Reader(Connection):
             check_table_name(table)
         except Fault as fault:
             raise ModelError(f"select_raw({table!r}): {fault.message}") from None
-        return RawSelect(self, Kinds.of([PropertyBag], table), (PropertyBag,))
+        kinds = Kinds.of([PropertyBag], table)
+        self.narrowing(kinds, ())
+        return RawSelect(self, kinds, (PropertyBag,))
 
     def union(self, *queries: Query[R]) -> Union[R]:
         """

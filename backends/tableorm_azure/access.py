@@ -6,16 +6,19 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
 
+import attrs
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.data.tables import TableAccessPolicy
 
 from tableorm.errors import NotSupported
 from tableorm.guard import Policies, Signer
+from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import text_from_datetime
 from tableorm.protocol.limits import check_table_name
 from tableorm.protocol.sas import AccessPolicy
 from tableorm.protocol.shared_key import decode_key
 
+from .endpoints import Account
 from .faults import fault_of_error
 from .pipeline import Credential
 
@@ -37,11 +40,12 @@ class AzureAccess:
     Args:
         service: The SDK's client of the tables; None while the backend is not open.
         credential: What opens the account.
-        cosmos: Whether the tables are Cosmos DB's.
+        account: Whose tables they are.
     """
 
-    def __init__(self, service: _Clients | None, credential: Credential, *, cosmos: bool) -> None:
-        self._service, self._credential, self._cosmos = service, credential, cosmos
+    def __init__(self, service: _Clients | None, credential: Credential, account: Account) -> None:
+        self._service, self._credential = service, credential
+        self._cosmos, self._emulated = account.cosmos, account.emulated
 
     async def signer(self) -> Signer:
         """See `AccessControl`."""
@@ -67,12 +71,20 @@ class AzureAccess:
 
     async def change_policies(self, table: str, change: Callable[[Policies], Policies]) -> None:
         """See `AccessControl`. The service knows no condition for it: of two changes at once one may be lost."""
-        wanted = change(await self.policies(table))
+        found = await self.policies(table)
+        wanted = change(found)
+        if wanted == found:
+            return
         policies = {name: None if policy is None else _written(policy) for name, policy in wanted.items()}
         try:
             await self._client(table).set_table_access_policy(policies)
         except Exception as error:
-            raise fault_of_error(error, write=True) from error
+            fault = fault_of_error(error, write=True)
+            lacking = [name for name, each in wanted.items() if each is None or None in attrs.astuple(each)]
+            if self._emulated and fault.code == Code.INVALID_INPUT and lacking:
+                message = f"{fault.message} Azurite takes a policy only with a start, an expiry and permissions; "
+                fault = Fault(fault.code, f"{message}not so: {', '.join(lacking)}.")
+            raise fault from error
 
     def _client(self, table: str) -> Any:
         self._require_storage("policies", "stored access policies")

@@ -66,7 +66,7 @@ class AzureBackend:
         self._credential = credential
         self._tokens = tokens
         self._tables: TableStore | None = None
-        self._access = AzureAccess(None, credential, cosmos=account.cosmos)
+        self._access = AzureAccess(None, credential, account)
         self._queues: AzureQueues | None = None
         self._blobs: AzureBlobs | None = None
         self._open = AsyncExitStack()
@@ -200,7 +200,7 @@ class AzureBackend:
         )
         capabilities = Capabilities(ordered=not account.cosmos, retries=True, faithful=not account.emulated)
         async with service:
-            self._access = AzureAccess(service, self._credential, cosmos=account.cosmos)
+            self._access = AzureAccess(service, self._credential, account)
             tables = AzureTables(
                 url,
                 pipeline,
@@ -244,7 +244,7 @@ class AzureBackend:
     async def close(self) -> None:
         """Close the connections. Idempotent."""
         self._tables = self._queues = self._blobs = None
-        self._access = AzureAccess(None, self._credential, cosmos=self.account.cosmos)
+        self._access = AzureAccess(None, self._credential, self.account)
         await self._open.aclose()
 
     async def __aenter__(self) -> Self:
