@@ -191,7 +191,8 @@ class Connection:
             Unavailable: It does not answer.
             AccessDenied: It answers, and the credentials are not good.
         """
-        store = self.usable()
+        self.usable()
+        store = self.backend.tables
         if not isinstance(store, GuardedStore):
             await self.tables()
             return
