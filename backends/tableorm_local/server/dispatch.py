@@ -23,7 +23,7 @@ from .accounts import Accounts
 from .addressing import Kind, Place, resource_of
 from .auth import Credentials, authenticate
 from .calls import Answer, Call
-from .options import check_options, effective_verb, options_of
+from .options import check_options, effective_verb, options_of, seconds_of
 
 __all__ = ["Incoming", "Service"]
 
@@ -207,13 +207,27 @@ class Service:
         if route.writes and incoming.place.secondary:
             raise Fault(Code.INSUFFICIENT_PERMISSIONS, "Write operations are not allowed.")
         check_options(call)
-        if resource.kind in _OF_TABLES:
-            check_table_name(resource.table)
-            if not await engine.has_table(resource.table):
+        asked = _Asked(incoming.id, engine, call, rights)
+        in_time = asyncio.timeout(seconds_of(call))
+        try:
+            async with in_time:
+                return await self._run(route, asked, incoming)
+        except TimeoutError:
+            if not in_time.expired():
+                raise
+            raise Fault(
+                Code.OPERATION_TIMED_OUT,
+                "Operation could not be completed within the permitted time, the timeout of the request.",
+            ) from None
+
+    async def _run(self, route: _Route, asked: _Asked, incoming: Incoming) -> Answer:
+        call, engine = asked.call, asked.engine
+        if call.resource.kind in _OF_TABLES:
+            check_table_name(call.resource.table)
+            if not await engine.has_table(call.resource.table):
                 raise Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
         if route.has_body:
             call.body = await incoming.read_body()
-        asked = _Asked(incoming.id, engine, call, rights)
         if route.run is _query:
             async with self._pages:
                 return await route.run(asked)
