@@ -246,7 +246,8 @@ def _explained(
         "queues and blobs, also those that entities refer to",
     ]
     if schema is not None:
-        lacking.append(f"what a database keeps of {schema.name} under other keys, such as index copies")
+        where = "in other tables" if keys == KeyRange() else "under keys that are not in the range"
+        lacking.append(f"what is kept of {schema.name} {where}, such as index copies; verbs that need it are refused")
     if keys != KeyRange():
         lacking.insert(0, f"rows of table {token.tn} with other keys")
     allowed = token.sp
