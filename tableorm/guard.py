@@ -109,7 +109,9 @@ class Tokens:
 
     def __init__(self, given: str | Supplier) -> None:
         if not isinstance(given, str) and not callable(given):
-            raise TypeError(f"sas={given!r} is neither a token nor an async function that returns one")
+            # Not the value: bytes of a token would be shown.
+            kind = type(given).__name__
+            raise TypeError(f"sas is {kind}: give a token as str, or an async function that returns one")
         self._supplier = None if isinstance(given, str) else given
         self._text = _plain(given) if isinstance(given, str) else ""
         self._due: float | None = None  # ticks

@@ -157,6 +157,11 @@ async def test_a_grant_is_given_again(tmp_path: Path) -> None:
             await db.grant(Employee, "r", HOUR, protocol="https"),
         ]
         assert len({token, *others}) == 6
+    credential = AzureNamedKeyCredential("acc", KEYS[0])
+    async with connect("https://acc.table.core.windows.net", credential=credential) as db:
+        first = await db.grant(Employee, "r", HOUR)
+        credential.update("acc", KEYS[1])
+        assert await db.grant(Employee, "r", HOUR) != first
     assert token.expires_at is not None
     assert dt.timedelta(minutes=59) < token.expires_at - dt.datetime.now(dt.UTC) <= HOUR
 
@@ -352,7 +357,7 @@ async def test_the_published_key_opens_no_file(tmp_path: Path) -> None:
     [
         ("sv=2019-02-02&sig=x", AccessDenied, "ss is missing in an account's token"),
         ("", AccessDenied, "sig, the signature, is missing"),
-        (7, TypeError, "sas=7 is neither a token nor an async function"),
+        (7, TypeError, "sas is int: give a token as str, or an async function"),
     ],
 )
 async def test_what_is_no_token(tmp_path: Path, sas: Any, error: type[Exception], message: str) -> None:
