@@ -108,10 +108,7 @@ class Tokens:
     """
 
     def __init__(self, given: str | Supplier) -> None:
-        if not isinstance(given, str) and not callable(given):
-            # Not the value: bytes of a token would be shown.
-            kind = type(given).__name__
-            raise TypeError(f"sas is {kind}: give a token as str, or an async function that returns one")
+        _check_source(given)
         self._supplier = None if isinstance(given, str) else given
         self._text = _plain(given) if isinstance(given, str) else ""
         self._due: float | None = None  # ticks
@@ -160,6 +157,13 @@ class Tokens:
         end, now = expiry_ticks(token), _now()
         if end is not None:
             self._due = end - min(_EARLY_SECONDS * TICKS_PER_SECOND, max(0, end - now) / 10)
+
+
+def _check_source(given: object) -> None:
+    if not isinstance(given, str) and not callable(given):
+        # Not the value: bytes of a token would be shown.
+        kind = type(given).__name__
+        raise TypeError(f"sas is {kind}: give a token as str, or an async function that returns one")
 
 
 def _now() -> int:
