@@ -25,7 +25,7 @@ from tableorm import (
     TransactionFailed,
     connect,
 )
-from tableorm.protocol.sas import TableSas, parse_sas, sign_sas
+from tableorm.protocol.sas import AccountSas, TableSas, parse_sas, sign_sas
 from tableorm.protocol.shared_key import decode_key
 from tableorm_local import Account, serve
 from tableorm_local.server import DEVELOPMENT_KEY
@@ -350,6 +350,45 @@ async def test_the_published_key_opens_no_file(tmp_path: Path) -> None:
     async with connect(f"local:{path}", sas=forged) as mine:
         with pytest.raises(AccessDenied, match="Signature did not match"):
             await mine.get(Employee, department="Sales", id=1)
+
+
+async def test_a_token_of_an_account_in_process(tmp_path: Path) -> None:
+    """It opens all tables for what its letters say, as at a server; there are no queues and blobs."""
+    path = tmp_path / "hr.tables"
+    async with connect(f"local:{path}", account="staff", key=KEYS[0]) as db:
+        await db.create_tables(Employee)
+    given = {"sv": "2019-02-02", "ss": "t", "srt": "co", "sp": "rlac", "se": "2099-01-01"}
+    sas = sign_sas(AccountSas(**given), "staff", decode_key(KEYS[0]))
+    async with connect(f"local:{path}", account="staff", key=KEYS[0], sas=sas) as mine:
+        await mine.create_tables(Note)
+        assert await mine.tables() == ["Directory", "Notes"]
+        await mine.insert(Employee(department="Sales", id=1))
+        assert len(await rows(mine)) == 1
+        with pytest.raises(AccessDenied, match="update an entity needs 'u'; the token allows 'rlac'"):
+            await mine.save((await mine.get(Employee, department="Sales", id=1)).evolve(age=7))
+        with pytest.raises(AccessDenied, match="delete a table needs 'd'"):
+            await mine.drop_table("Notes")
+        for store in ("queues", "blobs"):
+            with pytest.raises(NotSupported, match=f"is for tables, not for {store}"):
+                getattr(mine, store)
+
+
+async def test_addresses_and_protocols_in_process(tmp_path: Path) -> None:
+    """A call in process comes from this machine, and nobody can listen to it."""
+    path = tmp_path / "hr.tables"
+    async with connect(f"local:{path}") as db:
+        await db.create_tables(Employee)
+        good = [
+            await db.grant(Employee, "r", HOUR, ip="127.0.0.1"),
+            await db.grant(Employee, "r", HOUR, protocol="https"),
+        ]
+        bad = await db.grant(Employee, "r", HOUR, ip="10.0.0.1-10.0.0.9")
+    for token in good:
+        async with connect(f"local:{path}", sas=token) as mine:
+            assert await rows(mine) == []
+    async with connect(f"local:{path}", sas=bad) as mine:
+        with pytest.raises(AccessDenied, match="using this source IP"):
+            await rows(mine)
 
 
 @pytest.mark.parametrize(
