@@ -46,6 +46,7 @@ from .errors import (
 from .explain import ExplainedRequest, Explanation
 from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, Timestamp
 from .fields import Mapped, field
+from .grants import Grant, GrantExplanation
 from .indexes import Index, IndexOf
 from .keys import Key
 from .kinds import upgrade
@@ -53,12 +54,14 @@ from .lists import IndexList, ListOf
 from .opening import connect
 from .pages import EntityStream, Page
 from .planner import Access
+from .policies import StoredPolicy, TablePolicies
 from .properties import Int32
 from .protocol.edm import Edm
 from .query import Query, Select
 from .raw import RawSelect
 from .related import Count, Embedded, Sum
 from .retry import RetryPolicy
+from .scope import Scope
 from .transaction import Transaction
 from .union import Union
 from .writes.explain import WriteExplanation, WriteStep
@@ -87,6 +90,8 @@ __all__ = [
     "Explanation",
     "Expression",
     "Field",
+    "Grant",
+    "GrantExplanation",
     "Index",
     "IndexList",
     "IndexOf",
@@ -109,12 +114,15 @@ __all__ = [
     "RetryPolicy",
     "RowKey",
     "ScanRefused",
+    "Scope",
     "Select",
     "Stats",
+    "StoredPolicy",
     "Sum",
     "SystemField",
     "TableNotFound",
     "TableOrmError",
+    "TablePolicies",
     "TemplateError",
     "Throttled",
     "Timestamp",

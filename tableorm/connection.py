@@ -3,6 +3,7 @@ The life of a database: its stores, opened once and in one event loop, and its t
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self, TypeVar
@@ -11,6 +12,9 @@ import attrs
 
 from .entity import Entity, schema_of
 from .errors import NotSupported, TableNotFound
+from .expressions import Expression
+from .guard import GuardedStore
+from .kinds import Kinds
 from .protocol.codes import THROTTLING, Code, Fault
 from .protocol.limits import check_table_name
 from .retry import PatientStore, RetryPolicy
@@ -192,14 +196,34 @@ class Connection:
             self._since_turn = 0
             await asyncio.sleep(0)
 
+    def narrowing(self, kinds: Kinds, where: Sequence[Expression]) -> tuple[Expression, ...]:  # noqa: ARG002 - a scope's
+        """
+        What every query for these kinds must satisfy besides its own conditions: here nothing, in a scope its fields.
+
+        Args:
+            kinds: What is asked for.
+            where: The conditions.
+        """
+        return ()
+
     async def ping(self) -> None:
         """
         Ask the store for something small.
 
         Raises:
             Unavailable: It does not answer.
+            AccessDenied: It answers, and the credentials are not good.
         """
-        await self.tables()
+        self.usable()
+        store = self.backend.tables
+        if not isinstance(store, GuardedStore):
+            await self.tables()
+            return
+        self.stats.requests += 1
+        try:
+            await store.ping()
+        except Fault as fault:
+            raise translate(fault, "ping", "") from fault
 
     # Tables
 

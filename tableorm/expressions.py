@@ -209,8 +209,8 @@ def _chain(whole: "AllOf | AnyOf") -> None:
         term = left.pop()
         if not isinstance(term, kind):
             found.append(term)
-        elif term._terms is None and term._sides is not None:
-            left += term._sides[::-1]
+        elif term._terms is None and term._sides is not None:  # pyright: ignore[reportPrivateUsage]  # of its own kind
+            left += term._sides[::-1]  # pyright: ignore[reportPrivateUsage]
         else:
             found += term.terms
     object.__setattr__(whole, "_terms", tuple(found))

@@ -383,7 +383,12 @@ class Query(Generic[E_co]):
         """The kinds that are read: those that are asked for, or copies of them in an index that serves better."""
         if math.prod(map(_alternatives, self._where)) > _MANY:
             return self._kinds  # which takes its time to plan, elsewhere
-        return path_of(self._kinds, self._where)
+        return path_of(self._kinds, self._conditions)
+
+    @cached_property
+    def _conditions(self) -> tuple[Expression, ...]:
+        """The conditions, and those of the scope."""
+        return self._where if self._db is None else self._where + self._db.narrowing(self._kinds, self._where)
 
     def _loading(self) -> tuple[Iterable[str] | None, Callable[[list[Row]], list[Any]]]:
         """What to select, and how rows become entities."""
@@ -400,7 +405,7 @@ class Query(Generic[E_co]):
         if plan is None:
             plan = plan_query(
                 self._path,
-                self._where if self._path.primaries is None else of_copies(self._path, self._where),
+                self._conditions if self._path.primaries is None else of_copies(self._path, self._conditions),
                 allow_scan=self._scan,
                 select=names,
                 span=self._span,
@@ -419,7 +424,7 @@ class Query(Generic[E_co]):
         else:
             plan = self._plan(select)
         primaries = self._path.primaries
-        confirm = None if primaries is None else confirming(primaries, self._where)
+        confirm = None if primaries is None else confirming(primaries, self._conditions)
         return Run(db, plan, load, self._limit, self._names(), confirm=confirm)
 
     async def _resume(self, cursor: str | None) -> tuple[Run, Place]:

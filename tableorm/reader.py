@@ -259,8 +259,7 @@ class Reader(Connection):
                 return self._kinds_of(schema.model).load(row)
         return None  # it was moved each time between the two reads
 
-    @staticmethod
-    def _not_found(target: Any, fields: dict[str, Any]) -> EntityNotFound:
+    def _not_found(self, target: Any, fields: dict[str, Any]) -> EntityNotFound:
         if isinstance(target, IndexOf):
             given = ", ".join(f"{name}={value!r}" for name, value in fields.items())
             return EntityNotFound(f"there is no {target} of {given}", Code.RESOURCE_NOT_FOUND)
@@ -314,6 +313,7 @@ class Reader(Connection):
         if not index and (not 1 <= len(models) <= 4 or not all(isinstance(model, type) for model in models)):
             raise ModelError(f"select{models!r} is refused: give one to four models, or one index")
         kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else self._shared(models)
+        self.narrowing(kinds, ())  # at once, what a scope refuses
         return Select(self, kinds, models)
 
     def select_raw(self, table: str) -> RawSelect:
@@ -327,7 +327,9 @@ class Reader(Connection):
             check_table_name(table)
         except Fault as fault:
             raise ModelError(f"select_raw({table!r}): {fault.message}") from None
-        return RawSelect(self, self._shared([PropertyBag], table), (PropertyBag,))
+        kinds = self._shared([PropertyBag], table)
+        self.narrowing(kinds, ())
+        return RawSelect(self, kinds, (PropertyBag,))
 
     def union(self, *queries: Query[R]) -> Union[R]:
         """
