@@ -12,6 +12,7 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
         ken = await db.get(Employee, department="Sales", id=10)
 """
 
+from .audit.report import AuditReport, BuildReport, Damage, Finding
 from .bag import PropertyBag
 from .bulk import Bulk, BulkFailure, BulkReport
 from .connection import Stats
@@ -66,11 +67,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Access",
     "AccessDenied",
+    "AuditReport",
+    "BuildReport",
     "Bulk",
     "BulkFailure",
     "BulkReport",
     "Conflict",
     "CursorError",
+    "Damage",
     "Database",
     "DecodeError",
     "Edm",
@@ -83,6 +87,7 @@ __all__ = [
     "Explanation",
     "Expression",
     "Field",
+    "Finding",
     "Index",
     "IndexOf",
     "Int32",

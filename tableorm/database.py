@@ -24,9 +24,9 @@ from .expressions import Field
 from .keys import Key
 from .kinds import describe_kind
 from .protocol.codes import Code
-from .reader import Reader
 from .stores import Row
 from .transaction import Transaction
+from .upkeep import Upkeep
 from .writes.change import (
     Change,
     delete_change,
@@ -51,7 +51,7 @@ M = TypeVar("M", bound=Entity | PropertyBag)
 T = TypeVar("T")
 
 
-class Database(Reader):
+class Database(Upkeep):
     """
     A set of tables, opened by `connect`. Safe to share between the tasks of one event loop; another loop gets an error.
 
