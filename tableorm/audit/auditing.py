@@ -221,7 +221,7 @@ async def go_through(
 
 
 async def audited(
-    db: Reader, judge: Judge, stretch: Stretch, parallel: int, only: str | None = None
+    db: Reader, judge: Judge, stretch: Stretch, parallel: int
 ) -> AsyncGenerator[tuple[Stretch, Tally], None]:
     """
     Audit a stretch, segment by segment.
@@ -231,9 +231,8 @@ async def audited(
         judge: Judges suspects.
         stretch: What is left of it.
         parallel: Suspects that are judged at the same time.
-        only: Name of the one index that is checked; None for all.
     """
-    where = family_filter(judge.kinds, only)
+    where = family_filter(judge.kinds)
     ordered = db.store.capabilities.ordered
     sums, part, count, last = Sums(judge), Tally(), 0, None
     async with aclosing(pages(db, stretch.table, where, stretch.left, part, "audit")) as found:

@@ -7,7 +7,7 @@ somebody has written meanwhile or a value is taken, is left to the audit of the 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import groupby
 
@@ -20,6 +20,7 @@ from ..indexes import IndexOf
 from ..kinds import Kinds
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..reader import Reader
+from ..reserved import MARKS
 from ..schema import concrete
 from ..stores import Row
 from ..writes.commit import commit
@@ -28,13 +29,10 @@ from .auditing import audited, check_call, go_through, report_of
 from .checks import Seen
 from .judging import Judge, rebuilt
 from .report import BuildReport, Tally
-from .scanning import entities_filter, pages
+from .scanning import pages
 from .stretches import Stretch, purpose_of, read_cursor, stretches_of
 
 __all__ = ["build_index"]
-
-# An entity, its copy, and one that it may have elsewhere.
-_ENTITIES = MAX_TRANSACTION_OPERATIONS // 3
 
 _REFUSED = (Conflict, EntityNotFound, OutcomeUnknown, LimitExceeded)
 
@@ -101,7 +99,7 @@ async def build_index(
         auditing, begun_audit = True, time.monotonic()
 
     def check(stretch: Stretch) -> AsyncGenerator[tuple[Stretch, Tally], None]:
-        return audited(db, judge, stretch, parallel, name)
+        return audited(db, judge, stretch, parallel)
 
     await go_through(stretches, check, checked, parallel, told)
     return report()
@@ -112,20 +110,15 @@ async def _built(
 ) -> AsyncGenerator[tuple[Stretch, Tally], None]:
     """Build a stretch, page by page."""
     part, ordered = Tally(), db.store.capabilities.ordered
-    where = entities_filter(judge.kinds)
-    async with aclosing(pages(db, stretch.table, where, stretch.left, part, "build_index")) as found:
+    async with aclosing(pages(db, stretch.table, judge.kinds.filter, stretch.left, part, "build_index")) as found:
         async for rows in found:
             wanting: list[Row] = []
             for start in range(0, len(rows), TURN):
                 some = rows[start : start + TURN]
                 wanting += [row for row in some if _wants(judge.seen(row), name, part)]
                 await db.take_turn(len(some))
-            chunks = [
-                chunk[start : start + _ENTITIES]
-                for _, together in groupby(wanting, key=lambda row: row["PartitionKey"])
-                for chunk in [list(together)]
-                for start in range(0, len(chunk), _ENTITIES)
-            ]
+            together = [list(group) for _, group in groupby(wanting, key=lambda row: row["PartitionKey"])]
+            chunks = [chunk for group in together for chunk in _chunks(group)]
             await asyncio.gather(*(_write(db, judge, chunk, name, part, turn) for chunk in chunks))
             if rows and ordered:
                 last = rows[-1]
@@ -143,6 +136,18 @@ def _wants(seen: Seen | None, name: str, part: Tally) -> bool:
         return False  # what is wrong with it the audit says
     wanted = seen.wants.get(name)
     return seen.marks.get(name) != (None if wanted is None else wanted[0])
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Entities of a partition that fit into one transaction: each with its copy, and one that it may have elsewhere."""
+    start = operations = 0
+    for number, row in enumerate(rows):
+        needed = 3 if MARKS in row else 2
+        if operations + needed > MAX_TRANSACTION_OPERATIONS:
+            yield rows[start:number]
+            start, operations = number, 0
+        operations += needed
+    yield rows[start:]
 
 
 async def _write(

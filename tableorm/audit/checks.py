@@ -178,7 +178,7 @@ class Copies:
             else:
                 found.append((address, hash((self._prefix + name, seen.version, seen.row["RowKey"]))))
         if len(marks) > len(found):
-            found += [(address, WRONG) for name, address in self._left_over(seen)]
+            found += [(address, WRONG) for _, address in self._left_over(seen)]
         return found
 
     def claimed(self, row: Row) -> int:

@@ -17,7 +17,7 @@ from ..stores import Row, RowPage, RowQuery
 from ..translate import translate
 from .report import Tally
 
-__all__ = ["boundary", "entities_filter", "family_filter", "pages"]
+__all__ = ["boundary", "family_filter", "pages"]
 
 
 async def pages(
@@ -79,34 +79,18 @@ def boundary(rows: Sequence[Row], before: str | None) -> int | None:
     return 0 if before is not None and before != last else None
 
 
-def entities_filter(kinds: Kinds) -> Filter | None:
-    """What the rows of entities satisfy, as far as properties tell."""
-    return kinds.filter
-
-
-def family_filter(kinds: Kinds, only: str | None = None) -> Filter | None:
+def family_filter(kinds: Kinds) -> Filter | None:
     """
-    What the rows of entities and of all that is derived from them satisfy, as far as properties tell.
+    What the rows of entities and of all that is derived from them satisfy, as far as properties tell: `Employee`,
+    `Employee#by_email`, both with versions behind a colon, and few others.
 
     Args:
         kinds: The models of one table.
-        only: Name of the one index of which copies are wanted; None for all, also those that no model declares.
     """
     if kinds.filter is None:
         return None
-    terms: list[Filter] = []
-    for schema in kinds.schemas:
-        kind = str(schema.kind)
-        terms += [*_versions(kind)]
-        if only is None:
-            terms.append(_between(kind + "#", kind + "$"))
-        else:
-            terms += [*_versions(f"{kind}#{only}")]
-    return Or(tuple(terms))
-
-
-def _versions(kind: str) -> tuple[Filter, Filter]:
-    return Compare(ENTITY_TYPE, Op.EQ, Constant(Edm.STRING, kind)), _between(kind + ":", kind + ";")
+    terms = [_between(str(schema.kind), f"{schema.kind};") for schema in kinds.schemas]
+    return terms[0] if len(terms) == 1 else Or(tuple(terms))
 
 
 def _between(low: str, high: str) -> Filter:

@@ -26,7 +26,7 @@ __all__ = ["Effects", "derive", "derives", "placed"]
 Effects = dict[str, Effect]
 """By RowKey."""
 
-_WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE})
+_WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE, Mode.REBUILD})
 
 
 def derives(write: PlannedWrite) -> bool:
