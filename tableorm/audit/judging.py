@@ -121,6 +121,11 @@ class Judge:
             if not problems:
                 return
             problems = [await self._with_rival(seen, problem, tally) for problem in problems]
+            left = {problem.name for problem in problems if not problem.rebuilt}
+            if seen.age == "older" and (left or not seen.legible):
+                left = {problem.name for problem in problems}  # it would be upgraded, with all of its copies
+            # An index is rebuilt for an entity as a whole, or not at all.
+            problems = [attrs.evolve(each, rebuilt=each.name not in left) for each in problems]
             if self._repair and any(problem.rebuilt for problem in problems):
                 if await self._rebuild(seen, problems, tally):
                     self._record(seen, problems, tally, repaired=True)

@@ -156,8 +156,6 @@ def _rebuilt(write: PlannedWrite) -> tuple[PlannedWrite, list[Effect]]:
     except DecodeError:
         noted = None
     names = frozenset(change.only or ())
-    if change.upgraded:
-        names |= schema.indexes.keys()  # the row becomes another: so do all of its copies
     new = {name: mark for name, mark in (noted or {}).items() if name not in names}
     values = _values(write, schema, row)
     effects: list[Effect] = []

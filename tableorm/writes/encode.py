@@ -42,15 +42,13 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
     if change.mode is Mode.DELETE:
         operation = Operation(Verb.DELETE, _keys(change), change.if_match)
         return PlannedWrite(operation, change, index, None, 0, base=_head(change.seen))
-    if change.mode is Mode.GUARD or (change.mode is Mode.REBUILD and not change.upgraded):
+    if change.mode in (Mode.GUARD, Mode.REBUILD):
         return _finish(change, index, token, Verb.MERGE, _keys(change), overlaid(change.before or {}, {}), 0)
     if change.mode is Mode.SAVE:
         return _save(change, index, token)
     if change.mode is Mode.MERGE:
         return _merge(change, index, token)
     row, weight = _whole(change)
-    if change.mode is Mode.REBUILD:
-        return _finish(change, index, token, Verb.REPLACE, row, row, weight)
     if change.mode is Mode.UPSERT_MERGE:
         _refuse_removal(change, row)
         if change.stored is not None:
