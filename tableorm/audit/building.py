@@ -112,6 +112,8 @@ async def _built(
     part, ordered = Tally(), db.store.capabilities.ordered
     async with aclosing(pages(db, stretch.table, judge.kinds.filter, stretch.left, part, "build_index")) as found:
         async for rows in found:
+            if not rows:
+                continue
             wanting: list[Row] = []
             for start in range(0, len(rows), TURN):
                 some = rows[start : start + TURN]
@@ -120,7 +122,7 @@ async def _built(
             together = [list(group) for _, group in groupby(wanting, key=lambda row: row["PartitionKey"])]
             chunks = [chunk for group in together for chunk in _chunks(group)]
             await asyncio.gather(*(_write(db, judge, chunk, name, part, turn) for chunk in chunks))
-            if rows and ordered:
+            if ordered:
                 last = rows[-1]
                 stretch = attrs.evolve(stretch, partition=last["PartitionKey"], row=last["RowKey"])
             yield stretch, part.take()
