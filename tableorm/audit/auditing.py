@@ -150,8 +150,8 @@ def report_of(tally: Tally, purpose: bytes, stretches: Sequence[Stretch]) -> Aud
     return AuditReport(
         tally.entities,
         tally.copies,
-        dict(tally.counts),
-        tuple(tally.findings),
+        dict(sorted(tally.counts.items())),
+        tuple(sorted(tally.findings, key=lambda finding: finding.place)),
         tally.repaired,
         tally.undecided,
         tally.requests,

@@ -81,6 +81,11 @@ class Finding:
         """What `repair=True` does about it."""
         return _REMEDIES[self.damage]
 
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Sorts findings by entity."""
+        return self.partition_key, self.row_key, self.model, self.index or "", self.address or ""
+
     def __str__(self) -> str:
         name = self.model if self.index is None else f"{self.model}.{self.index}"
         end = "repaired" if self.repaired else self.remedy
@@ -109,7 +114,8 @@ class Tally:
 
     def record(self, finding: Finding) -> None:
         """Count a finding, and keep it if there are not too many."""
-        self.counts[finding.damage] = self.counts.get(finding.damage, 0) + 1
+        name = str(finding.damage)
+        self.counts[name] = self.counts.get(name, 0) + 1
         self.repaired += finding.repaired
         if len(self.findings) < FINDINGS_KEPT:
             self.findings.append(finding)
@@ -143,7 +149,7 @@ class AuditReport:
         entities: Entities that were checked.
         copies: Copies that were checked.
         counts: How many findings of each kind of damage: {"missing": 3}.
-        findings: The first of them, at most 1000.
+        findings: The first of them that were found, at most 1000, in the order of their entities.
         repaired: How many of all were repaired.
         undecided: Rows that were written so often that no look at them was final; audit again.
         requests: Requests that were sent; repetitions not counted.

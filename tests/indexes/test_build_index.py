@@ -242,7 +242,8 @@ async def test_build_goes_on_from_its_cursor(db: Database) -> None:
             continue
     assert turns > 8 and last is not None
     assert last.complete and last.audit is not None
-    assert (last.entities, last.built, last.audit.entities, last.audit.copies) == (390, 351, 390, 351)
+    assert (last.entities, last.audit.entities, last.audit.copies) == (390, 390, 351)
+    assert last.built <= 351  # what was written just before an interruption is not written again, nor counted
 
 
 async def test_cursor_is_of_its_index(db: Database) -> None:
