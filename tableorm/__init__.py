@@ -12,6 +12,7 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
         ken = await db.get(Employee, department="Sales", id=10)
 """
 
+from .audit.report import AuditReport, BuildReport, Damage, Finding
 from .bag import PropertyBag
 from .bulk import Bulk, BulkFailure, BulkReport
 from .connection import Stats
@@ -71,12 +72,15 @@ __version__ = "0.1.0"
 __all__ = [
     "Access",
     "AccessDenied",
+    "AuditReport",
+    "BuildReport",
     "Bulk",
     "BulkFailure",
     "BulkReport",
     "Conflict",
     "Count",
     "CursorError",
+    "Damage",
     "Database",
     "DecodeError",
     "Edm",
@@ -90,6 +94,7 @@ __all__ = [
     "Explanation",
     "Expression",
     "Field",
+    "Finding",
     "Grant",
     "GrantExplanation",
     "Index",

@@ -20,11 +20,11 @@ from .errors import (
     UniqueViolation,
 )
 from .expressions import Field
-from .grants import Granting
 from .keys import Key
 from .protocol.codes import Code
 from .stores import Row
 from .transaction import Transaction
+from .upkeep import Upkeep
 from .writes.change import (
     Change,
     delete_change,
@@ -54,7 +54,7 @@ M = TypeVar("M", bound=Entity | PropertyBag)
 T = TypeVar("T")
 
 
-class Database(Granting):
+class Database(Upkeep):
     """
     A set of tables, opened by `connect`. Safe to share between the tasks of one event loop; another loop gets an error.
 

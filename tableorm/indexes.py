@@ -23,7 +23,7 @@ from .templates import Template
 if TYPE_CHECKING:
     from .entity import Entity
 
-__all__ = ["Index", "IndexOf", "IndexSchema", "marks_of", "refuse_meeting"]
+__all__ = ["Index", "IndexOf", "IndexSchema", "contents_of", "marks_of", "refuse_meeting"]
 
 E = TypeVar("E", bound="Entity")
 
@@ -333,6 +333,16 @@ class IndexSchema(Schema):
 
 
 _NOT_COPIED = frozenset({MARKS, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TAIL})
+
+
+def contents_of(copy: Row) -> bytes:
+    """What a copy holds: equal bytes if it is the same, whoever wrote it and when."""
+    return msgspec.json.encode(
+        {name: value for name, value in copy.items() if name not in _MADE_BY_WRITES}, order="sorted"
+    )
+
+
+_MADE_BY_WRITES = frozenset({"odata.etag", "Timestamp", "Timestamp" + ANNOTATION, WRITE_TAIL})
 
 
 def _as_it_is(row: Row) -> Any:

@@ -508,8 +508,7 @@ class Backend(Protocol):
     What `connect` opens: an entry point of the group `tableorm.backends` names a class with these members.
 
     A class may also have `joint = True`: then its `from_url` gets `queues` and `blobs` of `connect` among the options,
-    where it handles their URLs, and serves them over the same connections. Otherwise each is a backend of its own. One
-    that repeats requests itself may have `traffic`, a `tableorm.traffic.Traffic`.
+    where it handles their URLs, and serves them over the same connections. It may have `traffic`, if it repeats itself.
     """
 
     @classmethod

@@ -25,6 +25,7 @@ __all__ = [
     "insert_change",
     "key_of",
     "merge_change",
+    "rebuild_change",
     "replace_change",
     "save_change",
     "state_change",
@@ -322,6 +323,23 @@ def guard_change(subject: Subject) -> Change:
         before=before,
         partial=partial,
     )
+
+
+def rebuild_change(subject: Entity, only: Sequence[str]) -> Change:
+    """
+    Write what some indexes derive from a row that is as it was read, and nothing else. An upgraded entity is saved,
+    since all that is derived from it shall be of what it was upgraded to.
+
+    Args:
+        subject: An entity that was just read in full.
+        only: Names of the indexes, also of some that its model does not have: what the row notes of those goes.
+    """
+    before, etag, _ = _base(subject)
+    schema, key, own = _schema(subject), key_of(subject), subject.__dict__
+    keys = key.table, key.partition_key, key.row_key
+    if own.get("_upgraded", False):
+        return Change("rebuild", Mode.SAVE, subject, schema, *keys, etag, own, before=before)
+    return Change("rebuild", Mode.REBUILD, subject, schema, *keys, etag, own, before=before, only=tuple(only))
 
 
 def key_of(subject: Subject) -> Key[Any]:

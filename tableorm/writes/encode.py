@@ -245,6 +245,7 @@ def _merge(change: Change, index: int, token: str | None) -> PlannedWrite | None
 _SPECIAL = {
     Mode.DELETE: _delete,
     Mode.GUARD: _guard,
+    Mode.REBUILD: _guard,
     Mode.SAVE: _save,
     Mode.MERGE: _merge,
     Mode.UPSERT_MERGE: _upsert_merge,
