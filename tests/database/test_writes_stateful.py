@@ -311,7 +311,8 @@ class TwoClients(RuleBasedStateMachine):
             else:
                 applied = True
                 # What is blind and finds what it wanted writes nothing; a forced replace has read, and is not blind.
-                if not (doubt and verb in BLIND and verb not in ("insert", "force_replace") and second == truth.content):
+                blind = verb in BLIND and verb not in ("insert", "force_replace")
+                if not (doubt and blind and second == truth.content):
                     truth.write(second)
         if allowed:
             assert isinstance(error, allowed), f"{verb} {fate}: {error!r} instead of {allowed}"
