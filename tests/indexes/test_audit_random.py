@@ -83,7 +83,7 @@ async def harmed(db: Any, what: str, which: int) -> None:
     if what == "delete":
         await db.store.write("Things", Operation(Verb.DELETE, keys, "*"))
     elif what == "copy":
-        if "_of" not in row:
+        if "#" not in row.get("EntityType", ""):
             return  # an entity under a key that is not of its template is not readable
         new = {**row, "RowKey": f"x_{row['RowKey']}"}
         await db.store.write("Things", Operation(Verb.INSERT_OR_REPLACE, _plain(new)))
