@@ -8,7 +8,7 @@ import keyword
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import attrs
@@ -20,8 +20,8 @@ from .indexes import Index, IndexSchema, refuse_meeting
 from .properties import Int32, PropertyType, property_type, split_optional
 from .protocol.codes import Fault
 from .protocol.edm import check_text
-from .protocol.limits import check_property_name, check_table_name
-from .reserved import RESERVED_FIELDS, is_reserved_property
+from .protocol.limits import MAX_CUSTOM_PROPERTIES, check_property_name, check_table_name
+from .reserved import MARKS, RESERVED_FIELDS, WRITE_TAIL, is_reserved_property
 from .schema import Discriminator, FieldInfo, Schema, concrete, descendants
 from .template_syntax import may_meet, parse_template
 from .templates import Template
@@ -145,22 +145,44 @@ def declare(
     for info in schema.filled:
         if info.name in schema.key_fields:
             raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
+    indexes = _declared_indexes(model, fields)
     if not abstract:
         _check_heads(schema, parents)
-        _add_indexes(schema, annotations)
+        _add_indexes(schema, indexes, annotations)
+        _check_copies(schema, parents)
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))
     return schema
 
 
-def _add_indexes(schema: Schema, annotations: dict[str, Any]) -> None:
+def _declared_indexes(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str, Index]:
     """The indexes of the class and its bases, each as the nearest class declares it."""
     declared: dict[str, Index] = {}
-    for base in reversed(schema.model.__mro__):
-        declared |= {name: each for name, each in vars(base).items() if isinstance(each, Index)}
+    for base in reversed(model.__mro__):
+        for name, each in vars(base).items():
+            if isinstance(each, Index):
+                declared[name] = each
+            elif name in declared:
+                raise ModelError(f"{model.__name__}.{name} = {each!r} hides an inherited index; call it otherwise")
+    for name in declared:
+        if name in fields:
+            raise ModelError(f"{model.__name__}.{name} is a field, and hides an inherited index; call it otherwise")
+        if name in RESERVED_FIELDS or name.startswith("_"):
+            raise ModelError(
+                f"{model.__name__}.{name} = Index(...): the name {name!r} is not free; call it by_{name.strip('_')}"
+            )
+    return declared
+
+
+def _add_indexes(schema: Schema, declared: Mapping[str, Index], annotations: dict[str, Any]) -> None:
     for name, index in declared.items():
         label = f"{schema.name}.{name}"
         assert schema.partition is not None
+        if index.consistency == "eventual":
+            raise NotSupported(
+                f"{label}: consistency='eventual' is not supported yet; leave it out, and the index {index.row_key!r} "
+                "is in the partition of the entity, and transactional"
+            )
         if index.partition_key is not None and index.partition_key != schema.partition.text:
             raise NotSupported(
                 f"{label}: partition_key={index.partition_key!r} is not the model's, {schema.partition.text!r}; an "
@@ -174,6 +196,11 @@ def _add_indexes(schema: Schema, annotations: dict[str, Any]) -> None:
         schema.indexes[name] = found
     if declared:
         schema.write_token = True
+        if len(schema.stored) + len(schema.kind_properties) + len((WRITE_TAIL, MARKS)) > MAX_CUSTOM_PROPERTIES:
+            raise ModelError(
+                f"{schema.name} has {len(schema.stored)} stored fields, and for its indexes {WRITE_TAIL} and {MARKS}; "
+                f"a row holds {MAX_CUSTOM_PROPERTIES} properties"
+            )
 
 
 def _bare(annotation: Any) -> Any:
@@ -440,15 +467,33 @@ def _check_heads(schema: Schema, parents: list[Schema]) -> None:
             f"{schema.name}: discriminator={schema.discriminator!r} needs a template that starts with literal text, "
             f"got {own.text!r}; begin it with {{kind}}_"
         )
-    roots = [p for p in parents if p.table == schema.table and p.discriminator == schema.discriminator]
-    family = [s for root in roots for s in [*concrete(root), *descendants(root.model)]]
-    for other in dict.fromkeys(family):
+    for other in _family(schema, parents):
         template: Template | None = getattr(other, which)
         if not _same_class(other, schema) and template is not None and may_meet(own, template):
             raise ModelError(
                 f"{schema.name} and {other.name} cannot be told apart by {schema.discriminator}: a key can be of "
                 f"{own.text!r} with head {own.head!r} and of {template.text!r} with head {template.head!r}"
             )
+
+
+def _family(schema: Schema, parents: list[Schema]) -> list[Schema]:
+    """The models that are told apart as this one is."""
+    roots = [p for p in parents if p.table == schema.table and p.discriminator == schema.discriminator]
+    return list(dict.fromkeys(s for root in roots for s in [*concrete(root), *descendants(root.model)]))
+
+
+def _check_copies(schema: Schema, parents: list[Schema]) -> None:
+    """Where RowKeys tell kinds, no copy may be taken for an entity."""
+    if schema.discriminator != "row_key":
+        return
+    for other in _family(schema, parents):
+        if _same_class(other, schema):
+            continue
+        for one, two in ((schema, other), (other, schema)):
+            for index in one.indexes.values():
+                assert index.row is not None
+                assert two.row is not None
+                refuse_meeting(index.name, index.row, f"{two.name}.row_key", two.row)
 
 
 def _same_class(one: Schema, two: Schema) -> bool:

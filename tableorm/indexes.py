@@ -14,6 +14,7 @@ import msgspec
 from .codegen import make_decoder
 from .errors import DecodeError, ModelError, NotSupported
 from .protocol.edm import ANNOTATION
+from .protocol.limits import MAX_CUSTOM_PROPERTIES
 from .reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
 from .schema import FieldInfo, Schema, concrete
 from .stores import Row
@@ -81,11 +82,6 @@ class Index:
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self.name = name
-        if self.consistency == "eventual":
-            raise NotSupported(
-                f"{owner.__name__}.{name}: consistency='eventual' is not supported yet; an index in the same partition "
-                "is transactional"
-            )
 
     if TYPE_CHECKING:
 
@@ -182,6 +178,13 @@ class IndexSchema(Schema):
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
         extra = [info.property for info in self._own]
         self._dropped = frozenset({m for p in (*extra, COPY_OF) for m in (p, p + ANNOTATION)} | {"odata.etag"})
+        if declared.include != "all":
+            self._dropped |= {"Timestamp"}  # they are not written whenever their primary is
+        if len(self.stored) + len(self.kind_properties) + len((COPY_OF, WRITE_TAIL)) > MAX_CUSTOM_PROPERTIES:
+            raise ModelError(
+                f"{self.label}: copies would have {len(self.stored)} fields, and {COPY_OF} and {WRITE_TAIL}; a row "
+                f"holds {MAX_CUSTOM_PROPERTIES} properties: give include= fewer"
+            )
         copied = [info.property for info in self.stored if primary.fields[info.name].stored]
         self.properties = frozenset(copied)
         self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
@@ -269,7 +272,12 @@ class IndexSchema(Schema):
         if self.index.where is not None:
             entity: Any = object.__new__(self.model)
             entity.__dict__.update(values)
-            if not self.index.where(entity):
+            try:
+                wanted = self.index.where(entity)
+            except Exception as error:
+                error.add_note(f"while where= of the index {self.label} was asked about {entity!r}")
+                raise
+            if not wanted:
                 return None
         assert self.row is not None
         return self.row.format(values)

@@ -12,7 +12,7 @@ import attrs
 
 from .bag import PropertyBag
 from .entity import Entity
-from .errors import Conflict, EntityNotFound, NotSupported, TransactionFailed, UniqueViolation
+from .errors import Conflict, EntityExists, EntityNotFound, NotSupported, TransactionFailed
 from .expressions import Field
 from .keys import Key
 from .protocol.codes import Code
@@ -273,7 +273,8 @@ class Transaction:
                 await self._db.run_writes(sorted(writes, key=lambda write: write.index))
             except TransactionFailed as error:
                 cause = error.__cause__
-                raced = isinstance(cause, (Conflict, EntityNotFound)) and not isinstance(cause, UniqueViolation)
+                taken = isinstance(cause, EntityExists) and cause.index
+                raced = isinstance(cause, (Conflict, EntityNotFound)) and not taken
                 if not raced or error.index not in forced or attempt + 1 == ATTEMPTS:
                     raise
             else:

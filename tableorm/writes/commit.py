@@ -107,6 +107,7 @@ def derived_plan(
                 "index with literal text of its own",
                 Code.ENTITY_EXISTS,
                 change.subject,
+                index="" if effect.index is None else effect.index.name,
             )
             if not transaction:
                 raise error

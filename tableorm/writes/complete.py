@@ -8,11 +8,14 @@ another version of the row than was read. Then the row is read, and the write is
 with.
 """
 
+from typing import NoReturn
+
 import attrs
 
-from ..errors import EntityNotFound, PreconditionFailed, WrongKind
+from ..errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
 from ..kinds import Kinds, describe_kind
 from ..protocol.codes import Code
+from ..reserved import COPY_OF
 from ..stores import Row
 from .encode import changes, content, removed_properties, unsaved
 from .plan import Change, Mode
@@ -55,14 +58,17 @@ def complete(change: Change, row: Row | None) -> Change:
 
     Raises:
         EntityNotFound: There is no row.
+        EntityExists: An upsert meets a copy of another entity.
         PreconditionFailed: It is no longer the row that the entity was read as.
-        WrongKind: The entity was upgraded from an older version, and the row is of another kind now.
+        WrongKind: The entity was upgraded from an older version, and the row is of another kind now; or it is a copy.
     """
     if row is None:
         if change.mode not in _UPSERTS:
             raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
         return attrs.evolve(change, mode=Mode.INSERT, before=None, foreign=False)
     etag: str = row["odata.etag"]
+    if COPY_OF in row and change.schema is not None:
+        _refuse_copy(change, row)
     if change.upgraded and change.schema is not None:
         entity = Kinds.of([change.schema.model]).load(row.copy())
         if entity is None:
@@ -87,6 +93,16 @@ def complete(change: Change, row: Row | None) -> Change:
     elif change.mode is Mode.DELETE:
         return attrs.evolve(change, prior=row, if_match=etag)
     return attrs.evolve(change, stored=row, if_match=etag, copied=False)
+
+
+def _refuse_copy(change: Change, row: Row) -> NoReturn:
+    """A copy changes with its primary, and with nothing else."""
+    keys = change.partition_key, change.row_key
+    problem = f"{change}: that row is a copy of the entity {row[COPY_OF]!r} of its partition ({describe_kind(row)})"
+    if change.mode in _UPSERTS:
+        remedy = "begin the row_key of one of the two with literal text of its own"
+        raise EntityExists(f"{problem}; {remedy}", Code.ENTITY_EXISTS, change.subject)
+    raise WrongKind(f"{problem}; write or delete that entity", keys, row.get("EntityType"))
 
 
 def _refuse_other(change: Change, row: Row) -> None:

@@ -121,6 +121,7 @@ def _derived(write: PlannedWrite) -> tuple[PlannedWrite, list[Effect]]:
     values = _values(write, schema, row)
     changed = {name for name in changes(seen or {}, row) if ANNOTATION not in name}
     changed |= {name for name in seen or () if ANNOTATION not in name and name not in row}
+    upgraded = change.upgraded or first.upgraded  # then what was seen is not what is stored, and the copies are as old
     new: dict[str, Any] = {}
     effects: list[Effect] = []
     for name, index in schema.indexes.items():
@@ -129,7 +130,7 @@ def _derived(write: PlannedWrite) -> tuple[PlannedWrite, list[Effect]]:
         if address is not None:
             new[name] = address
             again = address == before
-            if again and not _concerns(index, changed):
+            if again and not upgraded and not _concerns(index, changed):
                 continue  # the copy is as it shall be
             copy = with_tail(index.copy_of(values, row, address), write)
             effects.append(CopyEffect(index, address, write, again, copy, values))
