@@ -49,6 +49,7 @@ from .fields import Mapped, field
 from .indexes import Index, IndexOf
 from .keys import Key
 from .kinds import upgrade
+from .lists import IndexList, ListOf
 from .opening import connect
 from .pages import EntityStream, Page
 from .planner import Access
@@ -56,6 +57,7 @@ from .properties import Int32
 from .protocol.edm import Edm
 from .query import Query, Select
 from .raw import RawSelect
+from .related import Count, Embedded, Sum
 from .retry import RetryPolicy
 from .transaction import Transaction
 from .union import Union
@@ -70,10 +72,12 @@ __all__ = [
     "BulkFailure",
     "BulkReport",
     "Conflict",
+    "Count",
     "CursorError",
     "Database",
     "DecodeError",
     "Edm",
+    "Embedded",
     "EncodeError",
     "Entity",
     "EntityExists",
@@ -84,10 +88,12 @@ __all__ = [
     "Expression",
     "Field",
     "Index",
+    "IndexList",
     "IndexOf",
     "Int32",
     "Key",
     "LimitExceeded",
+    "ListOf",
     "Mapped",
     "ModelError",
     "MultipleEntitiesFound",
@@ -105,6 +111,7 @@ __all__ = [
     "ScanRefused",
     "Select",
     "Stats",
+    "Sum",
     "SystemField",
     "TableNotFound",
     "TableOrmError",

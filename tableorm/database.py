@@ -17,11 +17,9 @@ from .errors import (
     OutcomeUnknown,
     PreconditionFailed,
     TransactionFailed,
-    WrongKind,
 )
 from .expressions import Field
 from .keys import Key
-from .kinds import describe_kind
 from .protocol.codes import Code
 from .reader import Reader
 from .stores import Row
@@ -398,7 +396,7 @@ class Database(Reader):
                     (isinstance(error, EntityExists) and error.index)
                     or change.if_match not in (None, "*")
                     or not answered
-                    or (change.copied and not isinstance(error, Conflict))
+                    or (change.copied is not None and not isinstance(error, Conflict))
                 ):
                     raise
                 continue
@@ -437,26 +435,6 @@ class Database(Reader):
         if fields:
             raise ModelError(f"{target!r} has its key already; give it without fields")
         return key_of(target)
-
-    def load_row(self, model: type[Any], table: str, row: Row) -> Any:
-        """
-        The entity or bag of a row.
-
-        Raises:
-            WrongKind: It is of another kind.
-            DecodeError: It does not fit the model.
-        """
-        if model is PropertyBag:
-            return PropertyBag.of_row(table, row)
-        entity = self._kinds_of(model).load(row)
-        if entity is None:
-            keys = row["PartitionKey"], row["RowKey"]
-            raise WrongKind(
-                f"the row {keys} in table {table} is no {model.__name__}: it has {describe_kind(row)}",
-                keys,
-                row.get("EntityType"),
-            )
-        return entity
 
     async def _existing(self, key: Key[Any]) -> Row:
         row = await self.read_row(key.table, key.partition_key, key.row_key)

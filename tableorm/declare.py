@@ -17,11 +17,13 @@ from .errors import ModelError, NotSupported
 from .expressions import Field
 from .fields import FieldDeclaration, FieldDescriptor, Mapped
 from .indexes import Index, IndexSchema, refuse_meeting
+from .lists import IndexList, ListSchema
 from .properties import Int32, PropertyType, property_type, split_optional
 from .protocol.codes import Fault
 from .protocol.edm import check_text
 from .protocol.limits import MAX_CUSTOM_PROPERTIES, check_property_name, check_table_name
-from .reserved import MARKS, RESERVED_FIELDS, WRITE_TAIL, is_reserved_property
+from .related import Count, Embedded, EmbedSchema, Sum, TallySchema
+from .reserved import RESERVED_FIELDS, is_reserved_property
 from .schema import Discriminator, FieldInfo, Schema, concrete, descendants
 from .template_syntax import may_meet, parse_template
 from .templates import Template
@@ -60,6 +62,7 @@ def declare(
     abstract: bool,
     naming: Naming | None,
     write_token: bool | None,
+    guarded: bool | None,
     frames: int,
 ) -> Schema:
     """
@@ -76,6 +79,7 @@ def declare(
         abstract: Class keyword.
         naming: Class keyword.
         write_token: Class keyword, None if not given; inherited.
+        guarded: Class keyword, None if not given; inherited.
         frames: How many frames up the class statement stands, to resolve names local to a function.
 
     Raises:
@@ -141,66 +145,82 @@ def declare(
         row=templates["row_key"],
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
+        guarded=bool(parents and parents[0].guarded) if guarded is None else bool(guarded),
     )
     for info in schema.filled:
         if info.name in schema.key_fields:
             raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
-    indexes = _declared_indexes(model, fields)
+    derived = _declared_derived(model, fields)
     if not abstract:
         _check_heads(schema, parents)
-        _add_indexes(schema, indexes, annotations)
+        _add_derived(schema, derived, annotations)
         _check_copies(schema, parents)
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))
     return schema
 
 
-def _declared_indexes(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str, Index]:
-    """The indexes of the class and its bases, each as the nearest class declares it."""
-    declared: dict[str, Index] = {}
+def _declared_derived(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """What is derived from entities, as the class and its bases declare it, each as the nearest class does."""
+    kinds = (Index, IndexList, Count, Sum, Embedded)
+    declared: dict[str, Any] = {}
     for base in reversed(model.__mro__):
         for name, each in vars(base).items():
-            if isinstance(each, Index):
+            if isinstance(each, kinds):
                 declared[name] = each
             elif name in declared:
                 raise ModelError(f"{model.__name__}.{name} = {each!r} hides an inherited index; call it otherwise")
-    for name in declared:
+    for name, each in declared.items():
         if name in fields:
             raise ModelError(f"{model.__name__}.{name} is a field, and hides an inherited index; call it otherwise")
         if name in RESERVED_FIELDS or name.startswith("_"):
             raise ModelError(
-                f"{model.__name__}.{name} = Index(...): the name {name!r} is not free; call it by_{name.strip('_')}"
+                f"{model.__name__}.{name} = {type(each).__name__}(...): the name {name!r} is not free; call it "
+                "otherwise"
             )
     return declared
 
 
-def _add_indexes(schema: Schema, declared: Mapping[str, Index], annotations: dict[str, Any]) -> None:
-    for name, index in declared.items():
+def _add_derived(schema: Schema, declared: Mapping[str, Any], annotations: dict[str, Any]) -> None:
+    assert schema.partition is not None
+    templates: dict[str, Template] = {}
+    for name, each in declared.items():
         label = f"{schema.name}.{name}"
-        assert schema.partition is not None
-        if index.consistency == "eventual":
-            raise NotSupported(
-                f"{label}: consistency='eventual' is not supported yet; leave it out, and the index {index.row_key!r} "
-                "is in the partition of the entity, and transactional"
-            )
-        if index.partition_key is not None and index.partition_key != schema.partition.text:
-            raise NotSupported(
-                f"{label}: partition_key={index.partition_key!r} is not the model's, {schema.partition.text!r}; an "
-                "index in another partition needs consistency='eventual', which is not supported yet"
-            )
-        row = parse_template(index.row_key, label, "row_key", annotations, schema.kind)
-        found = IndexSchema(index, schema, row)
-        for other in schema.indexes.values():
-            assert other.row is not None
-            refuse_meeting(label, row, f"{other.name}.row_key", other.row)
-        schema.indexes[name] = found
+        if isinstance(each, Embedded):
+            schema.embeds[name] = EmbedSchema(name, each, schema)
+        elif isinstance(each, (Count, Sum)):
+            schema.tallies[name] = TallySchema(name, each, schema)
+        else:
+            row = parse_template(each.row_key, label, "row_key", annotations, schema.kind)
+            if isinstance(each, IndexList):
+                schema.lists[name] = ListSchema(each, schema, row)
+            else:
+                _check_partition(label, each, schema.partition)
+                schema.indexes[name] = IndexSchema(each, schema, row)
+            for other, template in templates.items():
+                refuse_meeting(label, row, f"{schema.name}.{other}", template)
+            templates[name] = row
     if declared:
-        schema.write_token = True
-        if len(schema.stored) + len(schema.kind_properties) + len((WRITE_TAIL, MARKS)) > MAX_CUSTOM_PROPERTIES:
-            raise ModelError(
-                f"{schema.name} has {len(schema.stored)} stored fields, and for its indexes {WRITE_TAIL} and {MARKS}; "
-                f"a row holds {MAX_CUSTOM_PROPERTIES} properties"
-            )
+        schema.guarded = schema.write_token = True
+    count = len(schema.stored) + len(schema.kind_properties) + 2
+    if schema.guarded and count > MAX_CUSTOM_PROPERTIES:
+        raise ModelError(
+            f"{schema.name} has {len(schema.stored)} stored fields, and with the note of what is derived from them "
+            f"{count} properties; a row holds {MAX_CUSTOM_PROPERTIES}"
+        )
+
+
+def _check_partition(label: str, index: Index, partition: Template) -> None:
+    if index.consistency == "eventual":
+        raise NotSupported(
+            f"{label}: consistency='eventual' is not supported yet; leave it out, and the index {index.row_key!r} is "
+            "in the partition of the entity, and transactional"
+        )
+    if index.partition_key is not None and index.partition_key != partition.text:
+        raise NotSupported(
+            f"{label}: partition_key={index.partition_key!r} is not the model's, {partition.text!r}; an index in "
+            "another partition needs consistency='eventual', which is not supported yet"
+        )
 
 
 def _bare(annotation: Any) -> Any:
@@ -397,6 +417,7 @@ def _field_infos(model: type[Any], declared: dict[str, _Declared], full: frozens
             stored=field not in full or bool(given and given.stored),
             on_insert=given.on_insert if given else None,
             on_write=given.on_write if given else None,
+            kept=bool(given and given.kept),
         )
     _check_properties(model.__name__, infos)
     return infos
@@ -490,7 +511,7 @@ def _check_copies(schema: Schema, parents: list[Schema]) -> None:
         if _same_class(other, schema):
             continue
         for one, two in ((schema, other), (other, schema)):
-            for index in one.indexes.values():
+            for index in (*one.indexes.values(), *one.lists.values()):
                 assert index.row is not None
                 assert two.row is not None
                 refuse_meeting(index.name, index.row, f"{two.name}.row_key", two.row)

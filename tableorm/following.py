@@ -11,7 +11,7 @@ from .indexes import IndexSchema, marks_of
 from .kinds import Kinds
 from .stores import Row
 
-__all__ = ["confirming", "is_current", "of_copies"]
+__all__ = ["confirming", "is_current", "is_listed", "of_copies"]
 
 
 def of_copies(kinds: Kinds, where: Sequence[Expression]) -> tuple[Expression, ...]:
@@ -65,3 +65,12 @@ def confirming(kinds: Kinds, where: Sequence[Expression]) -> Test:
 def is_current(copy: Row, primary: Row) -> bool:
     """Whether a primary still notes a copy as its own."""
     return copy["RowKey"] in marks_of(primary).values()
+
+
+def is_listed(name: str, list_key: str, primary: Row) -> bool:
+    """Whether a primary notes that it is in a list of an index."""
+    match marks_of(primary).get(name):
+        case {"list": [key, _]}:
+            return bool(key == list_key)
+        case _:
+            return False

@@ -198,7 +198,7 @@ class IndexSchema(Schema):
         decode = make_decoder(self.model, self._coded(self.stored), self._keys_read(), partial=self.partial)
 
         def decode_copy(row: Row) -> Any:
-            return self._finish(decode(row), row)
+            return self._finish(decode(row), row, self.properties)
 
         self.decode_current = decode_copy
 
@@ -305,10 +305,10 @@ class IndexSchema(Schema):
 
     # Reading
 
-    def _finish(self, entity: Any, row: Row) -> Any:
+    def _finish(self, entity: Any, row: Row, properties: frozenset[str]) -> Any:
         """
         What was decoded from a copy as an entity of its primary, without that one's ETag: its first write reads the
-        primary.
+        primary, which must agree in these properties.
         """
         own, dropped = entity.__dict__, self._dropped
         primary = {name: value for name, value in row.items() if name not in dropped}
@@ -316,14 +316,15 @@ class IndexSchema(Schema):
         primary.pop(ENTITY_TYPE, None)
         primary |= self.primary.kind_properties
         own["_row"] = primary
-        own["_copied"] = True
+        own["_copied"] = properties
         return entity
 
     def decode_part(self, row: Row, names: frozenset[str]) -> Any:
         """As of any schema; of a copy that holds keys alone the copy itself."""
         if self.keys_only:
             return row
-        return self._finish(super().decode_part(row, names), row)
+        properties = frozenset(self.fields[name].property for name in names) & self.properties
+        return self._finish(super().decode_part(row, names), row, properties)
 
 
 _NOT_COPIED = frozenset({MARKS, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TAIL})

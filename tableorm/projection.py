@@ -51,6 +51,8 @@ class Projection:
             own = [f.name for f in fields if issubclass(schema.model, f.model)]
             # What a key holds as well is there anyway.
             own += schema.key_holders if fields else ()
+            if fields and isinstance(schema, IndexSchema):
+                own += [name for name in schema.primary.key_holders if name in schema.fields]
             missing = [name for name in own if name not in schema.fields]
             if missing and not schema.follows:
                 raise ModelError(
@@ -98,7 +100,7 @@ def _select(kinds: Kinds, names: dict[Schema, frozenset[str]]) -> tuple[str, ...
         found.append(WRITE_TAIL)  # the next write goes on from it
     if any(isinstance(schema, IndexSchema) for schema in kinds.schemas):
         found.append(COPY_OF)
-    if any(schema.indexes for schema in kinds.schemas):
+    if any(schema.guarded for schema in kinds.schemas):
         found.append(MARKS)  # and deletes the copies
     found += [schema.fields[name].property for schema, own in names.items() for name in schema.fields if name in own]
     return tuple(dict.fromkeys(found))

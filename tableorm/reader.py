@@ -14,6 +14,8 @@ from .following import is_current
 from .indexes import IndexOf
 from .keys import Key
 from .kinds import Kinds, describe_kind
+from .lists import ListOf
+from .lookup import look_up
 from .projection import Projection
 from .protocol.codes import Code, Fault
 from .protocol.limits import check_table_name
@@ -93,6 +95,21 @@ class Reader(Connection):
     async def get_or_none(self, target: Any, /, **fields: Any) -> Any:
         """As `get`, but None if there is no such row."""
         return await self._point(target, fields)
+
+    async def lookup(self, index: ListOf[E], /, *, concurrency: int = CONCURRENCY, **fields: Any) -> list[E]:
+        """
+        The entities of an index list, in key order: the list is read, then they are, several at the same time.
+
+        Args:
+            index: An index list of a model: `Employee.by_last_name`.
+            concurrency: Requests at the same time, at most.
+            fields: The fields of the list's key and of the PartitionKey.
+
+        Raises:
+            TemplateError: A field is missing, unknown, or does not fit.
+            DecodeError: A row does not fit its model.
+        """
+        return await look_up(self, index, fields, concurrency)
 
     async def get_many(self, keys: Iterable[Key[M]], *, concurrency: int = CONCURRENCY) -> "list[M | None]":
         """
@@ -195,6 +212,26 @@ class Reader(Connection):
             raise translate(fault, f"get of ({partition_key!r}, {row_key!r})", table) from fault
         self.stats.rows += 1
         return row
+
+    def load_row(self, model: type[Any], table: str, row: Row) -> Any:
+        """
+        The entity or bag of a row.
+
+        Raises:
+            WrongKind: It is of another kind.
+            DecodeError: It does not fit the model.
+        """
+        if model is PropertyBag:
+            return PropertyBag.of_row(table, row)
+        entity = self._kinds_of(model).load(row)
+        if entity is None:
+            keys = row["PartitionKey"], row["RowKey"]
+            raise WrongKind(
+                f"the row {keys} in table {table} is no {model.__name__}: it has {describe_kind(row)}",
+                keys,
+                row.get("EntityType"),
+            )
+        return entity
 
     async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool) -> Any:
         """The entity that has a copy under this key of an index."""

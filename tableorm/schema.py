@@ -21,6 +21,8 @@ from .templates import Template
 if TYPE_CHECKING:
     from .entity import Entity
     from .indexes import IndexSchema
+    from .lists import ListSchema
+    from .related import EmbedSchema, TallySchema
 
 __all__ = ["MISFITS", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
 
@@ -45,6 +47,7 @@ class FieldInfo:
         stored: Whether it is a property of the row; False if a key holds it in full.
         on_insert: Makes the value when an entity is inserted that has none; None if nothing does.
         on_write: Makes the value whenever the entity is written; None if nothing does.
+        kept: Whether other entities keep it, and this one's own writes leave it alone.
     """
 
     name: str
@@ -55,6 +58,7 @@ class FieldInfo:
     stored: bool
     on_insert: Callable[[], Any] | None = None
     on_write: Callable[[], Any] | None = None
+    kept: bool = False
 
 
 class Schema:
@@ -80,6 +84,11 @@ class Schema:
         write_token: Whether its rows carry the tokens of their last writes.
         filled: Fields that get a value when the entity is written.
         indexes: Its indexes, by name.
+        lists: Its index lists, by name.
+        tallies: The counts and sums that its entities are in, by name.
+        embeds: What its entities hold of others, by name.
+        kept: Its fields that other entities keep.
+        guarded: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
         follows: Whether a row only tells where the row is that the entity is read from.
         partial: Whether rows hold but some of the fields.
     """
@@ -101,6 +110,7 @@ class Schema:
         row: Template | None,
         fields: Mapping[str, FieldInfo],
         write_token: bool = False,
+        guarded: bool = False,
     ) -> None:
         self.model, self.name = model, model.__name__
         self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
@@ -111,6 +121,12 @@ class Schema:
         self.filled = tuple(info for info in self.fields.values() if info.on_insert or info.on_write)
         self.upgrades: dict[int, Upgrade] = {}
         self.indexes: dict[str, IndexSchema] = {}
+        self.lists: dict[str, ListSchema] = {}
+        self.tallies: dict[str, TallySchema] = {}
+        self.embeds: dict[str, EmbedSchema] = {}
+        self.kept = tuple(info for info in self.fields.values() if info.kept)
+        self.guarded = guarded or bool(self.kept)
+        self.write_token = self.write_token or self.guarded
         templates = [template for template in (partition, row) if template is not None]
         self.key_fields = tuple(dict.fromkeys(name for template in templates for name in template.fields))
         self.key_holders = {

@@ -261,7 +261,7 @@ class Transaction:
     async def _send(self) -> None:
         """Send what was collected; again with rows read anew, if one of those was changed that are forced."""
         known = [pending.write for pending in self._rows.values()]
-        forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and not change.copied}
+        forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and change.copied is None}
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(self._db, attempt))

@@ -1,22 +1,24 @@
 """
-Stages 5 to 10 of writes that may concern derived rows: derive, place, check, execute, and again where a derived row was
-not as it was taken to be.
+Stages 5 to 10 of writes that may concern other rows: derive, place, check, execute, and again where another row was not
+as it was taken to be.
 
 That is never the user's fault: a count was changed by somebody else, or a program that knows no indexes has deleted a
 copy. The row is read, its operation corrected, and all is sent again; nothing was applied before.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..connection import Connection
-from ..errors import Conflict, EntityExists, TableOrmError
+from ..errors import Conflict, EntityNotFound, TableOrmError
 from ..protocol.codes import Code, Fault
-from ..stores import Row
+from ..protocol.edm import ANNOTATION
+from ..stores import Operation, Row, Verb
 from ..translate import translate
 from . import plan_writes
-from .derive import Effects, derive, derives, placed
+from .derive import Derived, Fill, derive, derives
 from .doubt import InDoubt
+from .effects import Effect, ListEffect, Patch
 from .execute import apply, execute, refused
 from .plan import PlannedWrite, WritePlan, in_transaction
 
@@ -27,6 +29,9 @@ ATTEMPTS = 50
 
 _READ_AT_ONCE = 16
 _MENDED = frozenset({Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED})
+
+Found = dict[str, Row | None]
+"""Rows that were read, by RowKey."""
 
 
 async def commit(
@@ -53,30 +58,32 @@ async def commit(
         TransactionFailed: An operation of a transaction failed; its cause is that operation's error.
         UniqueViolation: Another entity has the value of a unique index.
         OutcomeUnknown: The reply was lost, and nothing proves what happened.
-        Conflict: Derived rows were changed by others again and again.
+        Conflict: Other rows were changed by others again and again.
         TableOrmError: What a single write raises.
     """
     if not any(map(derives, writes)):
         plan = plan_writes(writes, transaction=transaction)
         await execute(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok)
         return
-    noted, effects = derive(writes, transaction=transaction)
+    derived = derive(writes, transaction=transaction)
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
-        found = await _read(db, writes, [address for address, effect in effects.items() if effect.reads])
-        plan = derived_plan(noted, effects, found, transaction=transaction)
+        found = await _read(db, derived)
+        if found is None:
+            continue  # a list was divided
+        plan = derived_plan(derived, found, transaction=transaction)
         try:
             await apply(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok, throttled=throttled)
         except Fault as fault:
-            await _mend(db, plan, effects, fault, transaction=transaction)
+            await _mend(db, plan, derived, fault, transaction=transaction)
         except InDoubt as doubt:
             raise doubt.error() from doubt.fault
         else:
             return
     change = writes[0].origin
     raise Conflict(
-        f"{change}: lost {ATTEMPTS} races in a row for the rows that are derived from it; spread the writers",
+        f"{change}: lost {ATTEMPTS} races in a row for rows that are derived from it; spread the writers",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
@@ -87,40 +94,119 @@ def pause_of(db: Connection, attempt: int) -> float:
     return min(1.0, db.retry.pause(attempt) / 5)
 
 
-def derived_plan(
-    writes: Sequence[PlannedWrite], effects: Effects, found: dict[str, Row | None], *, transaction: bool
-) -> WritePlan:
+def derived_plan(derived: Derived, found: Mapping[str, Row | None], *, transaction: bool) -> WritePlan:
     """
     The plan of writes and their effects.
 
+    Args:
+        derived: What `derive` made.
+        found: The rows that had to be read.
+        transaction: Whether the user asked for a transaction, and gets its errors.
+
     Raises:
-        EntityExists: A derived row would be one of those that are written.
+        EntityNotFound: An entity that is counted in, or referred to, does not exist.
         LimitExceeded: A limit of the service would be passed.
         TransactionFailed: The like in a transaction.
     """
-    for write in writes:
-        effect = effects.get(write.operation.row["RowKey"])
-        if effect is not None:
-            change = effect.origin.origin
-            error = EntityExists(
-                f"{change}: the key {effect.address!r} of its copy is that of {write.origin}; begin the row_key of the "
-                "index with literal text of its own",
-                Code.ENTITY_EXISTS,
-                change.subject,
-                index="" if effect.index is None else effect.index.name,
+    writes = list(derived.writes)
+    for fill in derived.fills:
+        number = next(n for n, write in enumerate(writes) if write.operation.row["RowKey"] == fill.row_key)
+        writes[number] = _filled(writes, number, fill, found, transaction=transaction)
+    planned = [_planned(effect, derived.token, found, transaction=transaction) for effect in derived.effects.values()]
+    return plan_writes([*writes, *(write for write in planned if write is not None)], transaction=transaction)
+
+
+def _planned(effect: Effect, token: str, found: Mapping[str, Row | None], *, transaction: bool) -> PlannedWrite | None:
+    origin, stored = effect.origin, found.get(effect.address)
+    try:
+        operation = effect.operation(stored, token)
+    except TableOrmError as error:
+        raise _of(origin, error, transaction=transaction) from error
+    if operation is None:
+        return None
+    row = None if operation.verb is Verb.DELETE else operation.row
+    light = row is None or (origin.weight is not None and not effect.reads)
+    weight = (0 if row is None else (origin.weight or 0) + len(effect.address)) if light else None
+    known = None if row is None else token
+    return PlannedWrite(
+        operation,
+        origin.change,
+        origin.index,
+        row,
+        weight,
+        partial=operation.verb is Verb.MERGE,
+        token=known,
+        first=origin.first,
+        effect=effect,
+    )
+
+
+def _of(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> TableOrmError:
+    return in_transaction(write.origin, write.index, error, "; nothing was sent") if transaction else error
+
+
+def _filled(
+    writes: Sequence[PlannedWrite], number: int, fill: Fill, found: Mapping[str, Row | None], *, transaction: bool
+) -> PlannedWrite:
+    """A write with the copies that it holds of another entity."""
+    write = writes[number]
+    source: Row = {}
+    if fill.source is not None:
+        beside = next((each for each in writes if each.operation.row["RowKey"] == fill.source), None)
+        other = found.get(fill.source) if beside is None else beside.after
+        if other is None:
+            error = EntityNotFound(
+                f"{write.origin}: {fill.label} refers to {fill.source!r} of this partition, which does not exist",
+                Code.RESOURCE_NOT_FOUND,
             )
-            if not transaction:
-                raise error
-            raise in_transaction(change, effect.origin.index, error, "; nothing was sent") from error
-    return plan_writes([*writes, *placed(effects, found)], transaction=transaction)
+            raise _of(write, error, transaction=transaction) from error
+        source = other
+    ends = ("", ANNOTATION)
+    members = {mine + end: source.get(theirs + end) for mine, theirs in fill.properties.items() for end in ends}
+    return Patch(fill.row_key, write, members=members).onto(write)
 
 
-async def _read(db: Connection, writes: Sequence[PlannedWrite], addresses: Sequence[str]) -> dict[str, Row | None]:
-    """Derived rows as they are stored."""
-    if not addresses:
-        return {}
+async def _read(db: Connection, derived: Derived) -> Found | None:
+    """The rows that effects must know; None if one had to be divided, and all is to be read again."""
+    found: Found = {}
+    waiting = [effect for effect in derived.effects.values() if effect.reads]
+    while waiting:
+        rows = await _read_all(db, derived, [effect.address for effect in waiting])
+        deeper: list[Effect] = []
+        for effect in waiting:
+            row = rows[effect.address]
+            settled = effect.settled(row)
+            if settled == [effect]:
+                found[effect.address] = row
+                if isinstance(effect, ListEffect) and await _divided(db, effect, row, derived):
+                    return None
+                continue
+            del derived.effects[effect.address]
+            deeper += settled
+            derived.effects.update((each.address, each) for each in settled)
+        waiting = deeper
+    return found
+
+
+async def _divided(db: Connection, effect: ListEffect, row: Row | None, derived: Derived) -> bool:
+    """Divide the row of a list if it is too large; whether it was."""
+    operations: Iterable[Operation] = effect.division(row, derived.token)
+    if not operations:
+        return False
+    change = effect.origin.change
+    db.count_request()
+    try:
+        await db.usable().transact(change.table, list(operations))
+    except Fault as fault:
+        # Somebody else has changed or divided it, or has the reply been lost: what is stored tells.
+        if fault.code not in _MENDED and not fault.transient:
+            raise translate(fault, f"{change}: dividing the list {effect.address!r}", change.table) from fault
+    return True
+
+
+async def _read_all(db: Connection, derived: Derived, addresses: Sequence[str]) -> Found:
     turn = asyncio.Semaphore(_READ_AT_ONCE)
-    change = writes[0].change
+    change = derived.writes[0].change
 
     async def read(address: str) -> Row | None:
         async with turn:
@@ -141,16 +227,16 @@ async def _read_one(db: Connection, table: str, partition_key: str, row_key: str
     return row
 
 
-async def _mend(db: Connection, plan: WritePlan, effects: Effects, fault: Fault, *, transaction: bool) -> None:
+async def _mend(db: Connection, plan: WritePlan, derived: Derived, fault: Fault, *, transaction: bool) -> None:
     """Correct the effect that the store has refused; whatever else it refused is raised."""
     at = fault.index
     write = plan.writes[at] if at is not None and at < len(plan.writes) else plan.writes[0]
     effect = write.effect
     if effect is None or fault.code not in _MENDED:
         refused(plan, fault, transaction=transaction)
-    row = await _read_one(db, plan.table, plan.partition_key, effect.address)
+    row = None if effect.reads else await _read_one(db, plan.table, plan.partition_key, effect.address)
     try:
-        effects[effect.address] = effect.mended(fault.code, row)
+        derived.effects[effect.address] = effect.mended(fault.code, row)
     except TableOrmError as error:
         if not transaction:
             raise error from fault

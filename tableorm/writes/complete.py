@@ -29,13 +29,13 @@ def needs_row(change: Change) -> bool:
     """Whether the stored row must be read before this can be written."""
     if change.stored is not None or change.prior is not None or change.mode in (Mode.INSERT, Mode.GUARD):
         return False
-    needed = change.copied or _needs(change)
+    needed = change.copied is not None or _needs(change)
     # What writes nothing reads nothing.
     return needed and (change.mode is not Mode.SAVE or change.upgraded or bool(unsaved(change)))
 
 
 def _needs(change: Change) -> bool:
-    if change.schema is not None and change.schema.indexes:
+    if change.schema is not None and change.schema.guarded:
         # Where its copies are is told by the row alone.
         return change.partial or change.before is None or change.foreign or change.mode in _UPSERTS
     if change.mode is Mode.SAVE:
@@ -84,15 +84,15 @@ def complete(change: Change, row: Row | None) -> Change:
             Code.CONDITION_NOT_SATISFIED,
             change.subject,
         )
-    if change.copied:
-        _refuse_other(change, row)
+    if change.copied is not None:
+        _refuse_other(change, row, change.copied)
         if not change.partial:
-            return attrs.evolve(change, before=row, prior=row, if_match=etag, copied=False)
+            return attrs.evolve(change, before=row, prior=row, if_match=etag, copied=None)
     elif change.mode is Mode.UPSERT_REPLACE:
         return attrs.evolve(change, mode=Mode.REPLACE, prior=row, if_match=etag, foreign=False)
     elif change.mode is Mode.DELETE:
         return attrs.evolve(change, prior=row, if_match=etag)
-    return attrs.evolve(change, stored=row, if_match=etag, copied=False)
+    return attrs.evolve(change, stored=row, if_match=etag, copied=None)
 
 
 def _refuse_copy(change: Change, row: Row) -> NoReturn:
@@ -105,7 +105,7 @@ def _refuse_copy(change: Change, row: Row) -> NoReturn:
     raise WrongKind(f"{problem}; write or delete that entity", keys, row.get("EntityType"))
 
 
-def _refuse_other(change: Change, row: Row) -> None:
+def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
     """What was read from a copy is written only over the row that it is a copy of."""
     before, schema = change.before or {}, change.schema
     assert schema is not None
@@ -114,8 +114,10 @@ def _refuse_other(change: Change, row: Row) -> None:
         for name in schema.kind_properties:
             members.pop(name, None)
     if change.partial:
-        loaded = {info.property for info in schema.stored if info.name in change.values}
-        now = {name: value for name, value in now.items() if name.partition("@")[0] in loaded}
+        mine, now = (
+            {name: value for name, value in members.items() if name.partition("@")[0] in properties}
+            for members in (mine, now)
+        )
     if changes(mine, now) or changes(now, mine):
         raise PreconditionFailed(
             f"{change}: the row has changed since a copy of it was read; read it again and repeat the change",

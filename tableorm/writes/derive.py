@@ -1,46 +1,109 @@
 """
-Stage 5, derive: what a write of an entity does to the rows that are derived from it.
+Stage 5, derive: what a write of an entity does to the rows that are derived from it, and to entities that it counts in.
 
-The primary notes in the property `_ix` what there is of it elsewhere. So a writer never computes an old address from
-old values, old templates or old versions: what the row says is there is replaced or deleted, nothing else.
+An entity notes in the property `_ix` what there is of it elsewhere. So a writer never computes an old address from old
+values, old templates or old versions: what the row says is there is replaced or deleted, nothing else. The notes,
+by the name of what was declared:
+
+    "email_x"                               the copy in an index: its RowKey
+    {"list": ["lastname_x", kind]}          the index list that it is in
+    {"add": ["department", {property: 1}]}  what it adds to a count or sum of another entity
+    {"from": ["empid_1", name]}             the entity that it holds copies of, and the note there
+    {"to": ["department", {mine: theirs}]}  an entity that holds copies of it, and of which properties
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import attrs
 import msgspec
 
-from ..errors import NotSupported, TableOrmError
+from ..errors import Conflict, EncodeError, NotSupported, TableOrmError
 from ..indexes import IndexSchema, marks_of
+from ..lists import ListSchema
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
+from ..related import EmbedSchema, TallySchema
 from ..reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
 from ..schema import Schema
 from ..stores import Operation, Row, Verb
-from .effects import CopyEffect, Effect, with_tail
+from .effects import CopyEffect, Effect, ListEffect, Patch, with_tail
 from .encode import changes
 from .plan import Mode, PlannedWrite, in_transaction
+from .tail import new_token
 
-__all__ = ["Effects", "derive", "derives", "placed"]
-
-Effects = dict[str, Effect]
-"""By RowKey."""
+__all__ = ["Derived", "Fill", "derive", "derives"]
 
 _WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE})
+_NEVER_COPIED = frozenset({MARKS, WRITE_TAIL, *SYSTEM_MEMBERS})
+_KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
+_DIVIDE_AT = 512 * 1024
+
+
+@attrs.frozen(eq=False)
+class Fill:
+    """
+    Copies that a write has to hold of another entity.
+
+    Args:
+        row_key: Of the write.
+        source: RowKey of the other entity; None if it holds none any more.
+        properties: By property of the write's row the property of the other's.
+        label: What was declared, for messages.
+    """
+
+    row_key: str
+    source: str | None
+    properties: Mapping[str, str]
+    label: str
+
+
+@attrs.frozen(eq=False)
+class Derived:
+    """
+    Some writes, and what else they do.
+
+    Args:
+        writes: The writes, with their notes.
+        effects: On other rows, by RowKey.
+        fills: Copies that some of the writes have to hold.
+        token: The write token of all of them.
+    """
+
+    writes: list[PlannedWrite]
+    effects: dict[str, Effect]
+    fills: list[Fill]
+    token: str
+
+
+@attrs.frozen(eq=False)
+class _Source:
+    """A write, with what it is derived from."""
+
+    write: PlannedWrite
+    row: Row
+    values: Mapping[str, Any]
+    changed: set[str]
+    fills: list[Fill]
+    upgraded: bool
+
+    @property
+    def partition_key(self) -> str:
+        key: str = self.row["PartitionKey"]
+        return key
 
 
 def derives(write: PlannedWrite) -> bool:
     """Whether a write may concern other rows."""
     schema = write.change.schema
-    if schema is not None and schema.indexes:
+    if schema is not None and schema.guarded:
         return True
     seen = write.origin.seen
     return seen is not None and MARKS in seen
 
 
-def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> tuple[list[PlannedWrite], Effects]:
+def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Derived:
     """
-    The effects of some writes on derived rows, and the writes with the note of them.
+    The effects of some writes on other rows, and the writes with the notes of them.
 
     Args:
         writes: All writes of a transaction, one for each row.
@@ -48,131 +111,90 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> tupl
 
     Raises:
         UniqueViolation: Two of them want the same unique value.
-        TransactionFailed: The like in a transaction.
+        EncodeError: A field was changed that other entities keep.
+        Conflict: An entity is deleted that others need.
         NotSupported: A bag would change a row that has copies.
+        TransactionFailed: The like in a transaction.
     """
-    noted: list[PlannedWrite] = []
-    effects: Effects = {}
+    token = next((write.token for write in writes if write.token is not None), None) or new_token()
+    result = Derived([], {}, [], token)
     for write in writes:
-        if not derives(write):
-            noted.append(write)
-            continue
         try:
-            one, found = _derived(write)
+            one, found = _derived(write, result.fills) if derives(write) else (write, [])
             for effect in found:
-                earlier = effects.get(effect.address)
-                effects[effect.address] = effect if earlier is None else earlier.then(effect)
+                earlier = result.effects.get(effect.address)
+                result.effects[effect.address] = effect if earlier is None else earlier.then(effect)
         except TableOrmError as error:
-            if not transaction:
-                raise
-            raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error
-        noted.append(one)
-    return noted, effects
+            raise _of(write, error, transaction=transaction) from error
+        result.writes.append(one)
+    for number, write in enumerate(result.writes):
+        beside = result.effects.get(write.operation.row["RowKey"])
+        try:
+            if beside is not None:
+                result.writes[number] = beside.onto(write)
+                del result.effects[beside.address]
+            if write.after is None:
+                _refuse_needed(write, beside if isinstance(beside, Patch) else None)
+        except TableOrmError as error:
+            raise _of(write, error, transaction=transaction) from error
+    return result
 
 
-def placed(effects: Effects, found: Mapping[str, Row | None]) -> list[PlannedWrite]:
-    """
-    The operations of effects.
-
-    Args:
-        effects: By RowKey.
-        found: The rows that had to be read.
-    """
-    planned: list[PlannedWrite] = []
-    for address, effect in effects.items():
-        operation = effect.operation(found.get(address))
-        if operation is None:
-            continue
-        origin = effect.origin
-        row = None if operation.verb is Verb.DELETE else operation.row
-        weight = None if row is None or origin.weight is None else origin.weight + len(address)
-        planned.append(
-            PlannedWrite(
-                operation,
-                origin.change,
-                origin.index,
-                row,
-                0 if row is None else weight,
-                token=None if row is None else origin.token,
-                first=origin.first,
-                effect=effect,
-            )
-        )
-    return planned
+def _of(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> TableOrmError:
+    return in_transaction(write.origin, write.index, error, "; nothing was sent") if transaction else error
 
 
-def _derived(write: PlannedWrite) -> tuple[PlannedWrite, list[Effect]]:
-    """A write with its new note, and its effects."""
+def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list[Effect]]:
+    """A write with its new notes, and its effects."""
     change, first = write.change, write.origin
-    schema, row = change.schema, write.after
+    schema = change.schema
     seen = None if first.mode is Mode.INSERT else first.seen
     old = marks_of(seen)
     if change.mode is Mode.GUARD and write.first is None:
         return write, []
+    if write.after is None:
+        return write, [effect for name, mark in old.items() for effect in _undone(name, mark, write)]
     if schema is None:
-        if row is not None and old:
+        if old:
             raise NotSupported(
-                f"{change}: the row has copies in {', '.join(old)}, which a bag cannot keep right; write it through "
-                "its model"
+                f"{change}: the row notes {', '.join(old)}, which are derived from it, and which a bag cannot keep "
+                "right; write it through its model"
             )
-        return write, _dropped(write, old)
-    if row is None:
-        return write, _dropped(write, old)
-    values = _values(write, schema, row)
+        return write, []
+    write = _with_kept(write, schema, seen)
+    row = cast("Row", write.after)
     changed = {name for name in changes(seen or {}, row) if ANNOTATION not in name}
     changed |= {name for name in seen or () if ANNOTATION not in name and name not in row}
-    upgraded = change.upgraded or first.upgraded  # then what was seen is not what is stored, and the copies are as old
+    # Then what was seen is not what is stored, and the copies are as old as that.
+    upgraded = change.upgraded or first.upgraded
+    source = _Source(write, row, _values(write, schema, row), changed, fills, upgraded)
     new: dict[str, Any] = {}
     effects: list[Effect] = []
-    for name, index in schema.indexes.items():
-        address = index.address(values)
-        before = old.pop(name, None)
-        if address is not None:
-            new[name] = address
-            again = address == before
-            if again and not upgraded and not _concerns(index, changed):
-                continue  # the copy is as it shall be
-            copy = with_tail(index.copy_of(values, row, address), write)
-            effects.append(CopyEffect(index, address, write, again, copy, values))
-        if before is not None and before != address:
-            effects.append(CopyEffect(index, before, write, existed=True))
-    effects += _dropped(write, old)  # of indexes that this program does not know: no copy is better than an old one
+    declared = {**schema.indexes, **schema.lists, **schema.tallies, **schema.embeds}
+    for name, each in declared.items():
+        mark, found = _EFFECTS[type(each)](name, each, old.pop(name, None), source)
+        if mark is not None:
+            new[name] = mark
+        effects += found
+    for name, mark in old.items():
+        if _is_held(mark):
+            new[name] = mark
+            effects += _embedded(mark, source)
+        else:  # what this program does not know: no copy is better than an old one
+            effects += _undone(name, mark, write)
     return _noted(write, marks_of(seen), new), effects
-
-
-_NEVER_COPIED = frozenset({MARKS, WRITE_TAIL, *SYSTEM_MEMBERS})
-_KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
-
-
-def _concerns(index: IndexSchema, changed: set[str]) -> bool:
-    """Whether some of the properties that change are in the copies of an index."""
-    if index.index.include == "all":
-        return bool(changed - _NEVER_COPIED)
-    return bool(changed & (index.properties | _KIND))
-
-
-def _dropped(write: PlannedWrite, marks: Mapping[str, Any]) -> list[Effect]:
-    effects: list[Effect] = []
-    for name, mark in marks.items():
-        if not isinstance(mark, str):
-            raise NotSupported(
-                f"{write.change}: the row notes {name!r}, which this program does not know; declare it, or update the "
-                "program"
-            )
-        effects.append(CopyEffect(None, mark, write, existed=True))
-    return effects
 
 
 def _values(write: PlannedWrite, schema: Schema, row: Row) -> Mapping[str, Any]:
     """The fields of the entity as they will be stored."""
     change = write.change
-    if write.first is None and change.mode in _WHOLE and not change.values.get("_partial", False):
+    if write.first is None and change.mode in _WHOLE and not (change.values.get("_partial", False) or schema.kept):
         return change.values
     return cast("dict[str, Any]", schema.decode(dict(row)).__dict__)
 
 
 def _noted(write: PlannedWrite, old: Mapping[str, Any], new: Mapping[str, Any]) -> PlannedWrite:
-    """The write with the note of what is derived now, if the row would not have it by itself."""
+    """The write with the notes of what is derived now, if the row would not have them by itself."""
     operation = write.operation
     merges = operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE)
     assert write.after is not None
@@ -185,3 +207,201 @@ def _noted(write: PlannedWrite, old: Mapping[str, Any], new: Mapping[str, Any]) 
             row[MARKS] = text
     weight = None if write.weight is None else write.weight + len(text or "")
     return attrs.evolve(write, operation=Operation(operation.verb, row, operation.if_match), after=after, weight=weight)
+
+
+# What other entities keep
+
+
+def _with_kept(write: PlannedWrite, schema: Schema, seen: Row | None) -> PlannedWrite:
+    """The write with the fields that others keep as they are stored."""
+    if not schema.kept:
+        return write
+    change = write.change
+    read = change.stored is not None or (change.prior is not None and change.prior is not change.before)
+    row, after = dict(write.operation.row), dict(write.after or {})
+    for info in schema.kept:
+        name = info.property
+        stored = None if seen is None else seen.get(name)
+        if seen is None:
+            fresh = None if info.default is None else info.default()
+            if change.values.get(info.name) != fresh:
+                raise _kept_error(schema, info.name, change.values.get(info.name))
+            continue
+        if name in row and row[name] != stored and not read:
+            raise _kept_error(schema, info.name, change.values.get(info.name))
+        if change.mode is Mode.MERGE and change.only is not None and info.name in change.only:
+            raise _kept_error(schema, info.name, change.values.get(info.name))
+        whole = write.operation.verb not in (Verb.MERGE, Verb.INSERT_OR_MERGE)
+        for members, wanted in ((row, whole or name in row), (after, True)):
+            if not wanted:
+                continue
+            for member in (name, name + ANNOTATION):
+                members.pop(member, None)
+                if stored is not None and member in seen:
+                    members[member] = seen[member]
+    operation = Operation(write.operation.verb, row, write.operation.if_match)
+    return attrs.evolve(write, operation=operation, after=after)
+
+
+def _kept_error(schema: Schema, field: str, value: object) -> EncodeError:
+    return EncodeError(
+        "is refused: other entities keep this field right, and nothing else writes it; leave it as it was read",
+        schema.name,
+        field,
+        value,
+    )
+
+
+def _refuse_needed(write: PlannedWrite, effect: Patch | None) -> None:
+    """Refuse to delete what others hold copies of, or count in."""
+    change, first = write.change, write.origin
+    seen = None if first.mode is Mode.INSERT else first.seen
+    marks = {**marks_of(seen), **({} if effect is None else effect.marks)}
+    for name, mark in marks.items():
+        if _is_held(mark):
+            raise Conflict(
+                f"{change}: the entity {mark['to'][0]!r} of this partition holds copies of it "
+                f"({name.partition(':')[0]}); let that refer to another one first, or in the same transaction",
+                None,
+                change.subject,
+            )
+    if change.schema is None or seen is None:
+        return
+    for info in change.schema.kept:
+        if info.default is None or info.optional:
+            continue
+        added = 0 if effect is None else effect.deltas.get(info.property, 0)
+        left = int(seen.get(info.property) or 0) + added
+        if left != info.default():
+            raise Conflict(
+                f"{change}: its {info.name} is {left}: other entities count in it; delete those first, or in the same "
+                "transaction",
+                None,
+                change.subject,
+            )
+
+
+# By what is declared: the new note, and the effects
+
+
+def _copied(_name: str, index: IndexSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
+    address = index.address(source.values)
+    effects: list[Effect] = []
+    if address is not None:
+        again = address == old
+        if not again or source.upgraded or _concerns(index, source.changed):
+            copy = with_tail(index.copy_of(source.values, source.row, address), source.write)
+            effects.append(CopyEffect(index, address, source.write, again, copy, source.values))
+    if old is not None and old != address:
+        effects.append(CopyEffect(index, old, source.write, existed=True))
+    return address, effects
+
+
+def _concerns(index: IndexSchema, changed: set[str]) -> bool:
+    """Whether some of the properties that change are in the copies of an index."""
+    if index.index.include == "all":
+        return bool(changed - _NEVER_COPIED)
+    return bool(changed & (index.properties | _KIND))
+
+
+def _listed(_name: str, index: ListSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
+    key = index.address(source.values)
+    mark = None if key is None else {"list": [key, index.kind]}
+    if mark == old:
+        return mark, []
+    effects = [] if old is None else _undone(index.name, old, source.write)
+    if key is not None:
+        mine = frozenset({source.row["RowKey"]})
+        effects.append(ListEffect(key, "", source.write, index.kind, index.declared.divide_at, adds=mine))
+    return mark, effects
+
+
+def _tallied(_name: str, tally: TallySchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
+    address = tally.address(source.values, source.partition_key)
+    amount = 0 if address is None else tally.amount(source.values)
+    target, info = tally.target
+    mark = None if not amount else {"add": [address, {info.property: amount}]}
+    if mark == old:
+        return mark, []
+    effects = [] if old is None else _undone(tally.label, old, source.write)
+    if mark is not None and address is not None:
+        needed = (
+            f"{tally.label} counts it in {target.name} {address!r} of this partition, which does not exist; insert that"
+        )
+        create = _maker(target, source.partition_key, address) if tally.declared.create else None
+        effects.append(Patch(address, source.write, {info.property: amount}, needed=f"{needed} first", create=create))
+    return mark, effects
+
+
+def _maker(target: Schema, partition_key: str, row_key: str) -> Callable[[], Row]:
+    def make() -> Row:
+        values = target.parse_keys(partition_key, row_key)
+        entity = target.model(**values)
+        return target.encode(entity.__dict__, partition_key, row_key)[0]
+
+    return make
+
+
+def _held(_name: str, embed: EmbedSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
+    target, properties = embed.source
+    address = embed.address(source.values, source.partition_key)
+    mine = source.row["RowKey"]
+    note = f"{embed.label}:{mine}"
+    before = None if old is None else old["from"][0]
+    mark = None if address is None else {"from": [address, note]}
+    if address == before:
+        return mark, []
+    effects: list[Effect] = []
+    if old is not None:
+        effects += _undone(embed.label, old, source.write)
+    source.fills.append(Fill(mine, address, properties, embed.label))
+    if address is not None:
+        back = {theirs: own for own, theirs in properties.items()}
+        needed = f"{embed.label} is {target.name} {address!r} of this partition, which does not exist"
+        effects.append(Patch(address, source.write, marks={note: {"to": [mine, back]}}, needed=needed))
+    return mark, effects
+
+
+def _is_held(mark: object) -> bool:
+    """Whether a note says that another entity holds copies."""
+    return isinstance(mark, dict) and "to" in mark
+
+
+def _embedded(mark: Mapping[str, Any], source: _Source) -> list[Effect]:
+    """Copies of some properties in another entity."""
+    address, properties = mark["to"]
+    members: Row = {}
+    for mine, theirs in properties.items():
+        if source.upgraded or mine in source.changed:
+            for end in ("", ANNOTATION):
+                members[theirs + end] = source.row.get(mine + end)
+    return [Patch(address, source.write, members=members)] if members else []
+
+
+_EFFECTS: dict[type, Callable[[str, Any, Any, _Source], tuple[Any, list[Effect]]]] = {
+    IndexSchema: _copied,
+    ListSchema: _listed,
+    TallySchema: _tallied,
+    EmbedSchema: _held,
+}
+
+
+def _undone(name: str, mark: Any, write: PlannedWrite) -> list[Effect]:
+    """What takes back what a note says, whatever this program knows of its declaration."""
+    match mark:
+        case str():
+            return [CopyEffect(None, mark, write, existed=True)]
+        case {"list": [str(key), str(kind)]}:
+            mine = frozenset({write.operation.row["RowKey"]})
+            return [ListEffect(key, "", write, kind, _DIVIDE_AT, removes=mine)]
+        case {"add": [str(address), amounts]}:
+            found = cast("dict[str, int]", amounts)
+            return [Patch(address, write, {each: -amount for each, amount in found.items()})]
+        case {"from": [str(address), str(note)]}:
+            return [Patch(address, write, marks={note: None})]
+        case {"to": _}:
+            return []  # a delete is refused, unless the same transaction takes it back
+        case _:
+            raise NotSupported(
+                f"{write.change}: the row notes {name!r} as {mark!r}, which this program does not know; update it"
+            )

@@ -1,24 +1,30 @@
 """
-What a write does to rows that are derived from its own: copies of it under other keys.
+What a write does to rows that are derived from its own: copies under other keys, lists of keys, counts and copies that
+other entities hold.
 
 An effect is on one row. Several writes of a transaction can have effects on the same row; they become one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import msgspec
 
-from ..errors import EntityExists, TableOrmError, UniqueViolation
+from ..errors import EntityExists, EntityNotFound, LimitExceeded, TableOrmError, UniqueViolation
+from ..indexes import marks_of
+from ..lists import SEPARATOR, bits_of, is_divided, keys_of, list_row
 from ..protocol.codes import Code
-from ..reserved import COPY_OF, ENTITY_TYPE, WRITE_TAIL
+from ..protocol.edm import ANNOTATION, Edm
+from ..reserved import COPY_OF, ENTITY_TYPE, MARKS, WRITE_TAIL
 from ..stores import Operation, Row, Verb
+from .tail import lengthened, tail_of
 
 if TYPE_CHECKING:
     from ..indexes import IndexSchema
     from .plan import PlannedWrite
 
-__all__ = ["CopyEffect", "Effect", "with_tail"]
+__all__ = ["CopyEffect", "Effect", "ListEffect", "Patch", "with_tail"]
 
 
 class Effect:
@@ -44,13 +50,31 @@ class Effect:
         """
         raise NotImplementedError
 
-    def operation(self, stored: Row | None) -> Operation | None:
+    def settled(self, stored: Row | None) -> "list[Effect]":
+        """Itself, if it is of this row as it is stored; otherwise effects on the rows that it is really of."""
+        del stored
+        return [self]
+
+    def operation(self, stored: Row | None, token: str) -> Operation | None:
         """
         What the store is asked; None if there is nothing to do.
 
         Args:
             stored: The row as it is stored, None if there is none; what has not to be read is taken to be as the
                 primaries say.
+            token: The write token of the transaction.
+
+        Raises:
+            TableOrmError: The row must be there.
+        """
+        raise NotImplementedError
+
+    def onto(self, write: "PlannedWrite") -> "PlannedWrite":
+        """
+        The write of the same row, by the user in the same transaction, with the effect.
+
+        Raises:
+            TableOrmError: The row cannot be both.
         """
         raise NotImplementedError
 
@@ -65,7 +89,8 @@ class Effect:
         Raises:
             TableOrmError: It must not be.
         """
-        raise NotImplementedError
+        del code, stored
+        return self  # it is read again
 
 
 @attrs.frozen(eq=False)
@@ -97,15 +122,26 @@ class CopyEffect(Effect):
         last = self if other.row is None else other
         return attrs.evolve(last, existed=self.existed or other.existed)
 
-    def operation(self, stored: Row | None) -> Operation | None:
+    def operation(self, stored: Row | None, token: str) -> Operation | None:
         """An insert where none is taken to be, so that it never overwrites a row of another kind."""
-        del stored
+        del stored, token
         if self.row is None:
             if not self.existed:
                 return None
             keys = {"PartitionKey": self.origin.operation.row["PartitionKey"], "RowKey": self.address}
             return Operation(Verb.DELETE, keys, "*")
         return Operation(Verb.INSERT_OR_REPLACE if self.existed else Verb.INSERT, self.row)
+
+    def onto(self, write: "PlannedWrite") -> "PlannedWrite":
+        """Never: a copy is no entity."""
+        change = self.origin.origin
+        raise EntityExists(
+            f"{change}: the key {self.address!r} of its copy is that of {write.origin}; begin the row_key of the index "
+            "with literal text of its own",
+            Code.ENTITY_EXISTS,
+            change.subject,
+            index="" if self.index is None else self.index.name,
+        )
 
     def mended(self, code: str, stored: Row | None) -> Effect:
         """Without what is gone; a copy of our own that was left behind is replaced."""
@@ -146,6 +182,215 @@ class CopyEffect(Effect):
             index=index.name,
             values=fields,
         )
+
+
+@attrs.frozen(eq=False)
+class ListEffect(Effect):
+    """
+    Keys that come into a row of an index list, or leave it.
+
+    Args:
+        list_key: The key of the list.
+        bits: Which of its rows.
+        origin: The write of an entity that is in it.
+        kind: Of the list.
+        divide_at: Bytes of keys of which the row is divided first.
+        adds: RowKeys that come.
+        removes: RowKeys that leave.
+    """
+
+    list_key: str
+    bits: str
+    origin: "PlannedWrite"
+    kind: str
+    divide_at: int
+    adds: frozenset[str] = frozenset()
+    removes: frozenset[str] = frozenset()
+    reads = True
+
+    @property
+    def address(self) -> str:  # type: ignore[override]
+        """RowKey of the row."""
+        return self.list_key + SEPARATOR + self.bits
+
+    def then(self, other: Effect) -> Effect:
+        """All that come, and those that leave and do not come."""
+        assert isinstance(other, ListEffect)
+        adds = self.adds | other.adds
+        return attrs.evolve(other, adds=adds, removes=(self.removes | other.removes) - adds)
+
+    def settled(self, stored: Row | None) -> list[Effect]:
+        """Of a row that was divided, effects on the two others."""
+        if not is_divided(stored):
+            return [self]
+        deeper: list[Effect] = []
+        for bit in "01":
+            bits = self.bits + bit
+            adds = frozenset(key for key in self.adds if bits_of(key, len(bits)) == bits)
+            removes = frozenset(key for key in self.removes if bits_of(key, len(bits)) == bits)
+            if adds or removes:
+                deeper.append(attrs.evolve(self, bits=bits, adds=adds, removes=removes))
+        return deeper
+
+    def division(self, stored: Row | None, token: str) -> list[Operation]:
+        """The transaction that divides the row before it is too large; none if it is not."""
+        keys = keys_of(stored)
+        size = sum(len(key.encode("utf-8")) + 1 for key in keys | self.adds)
+        if stored is None or size <= self.divide_at or len(keys) < 2:
+            return []
+        partition_key, tail = stored["PartitionKey"], lengthened(tail_of(stored), token)
+        empty = list_row(partition_key, self.address, self.kind, (), divided=True)
+        operations = [Operation(Verb.REPLACE, {**empty, WRITE_TAIL: tail}, stored["odata.etag"])]
+        for bit in "01":
+            bits = self.bits + bit
+            row = list_row(
+                partition_key, self.address + bit, self.kind, (key for key in keys if bits_of(key, len(bits)) == bits)
+            )
+            operations.append(Operation(Verb.INSERT, {**row, WRITE_TAIL: token}))
+        return operations
+
+    def operation(self, stored: Row | None, token: str) -> Operation | None:
+        """The row with the keys that it has then, under the ETag it was read with."""
+        keys = keys_of(stored)
+        wanted = (keys - self.removes) | self.adds
+        if wanted == keys:
+            return None
+        row = list_row(self.origin.operation.row["PartitionKey"], self.address, self.kind, wanted)
+        row[WRITE_TAIL] = lengthened(tail_of(stored), token)
+        if stored is None:
+            return Operation(Verb.INSERT, row)
+        if stored.get(ENTITY_TYPE) != self.kind:
+            change = self.origin.origin
+            raise EntityExists(
+                f"{change}: the index list {self.kind} needs the row {self.address!r} of this partition, and a row of "
+                f"another kind ({stored.get(ENTITY_TYPE)!r}) has that key; change the list's row_key, or remove "
+                "that row",
+                Code.ENTITY_EXISTS,
+                change.subject,
+                index=self.kind,
+            )
+        return Operation(Verb.REPLACE, row, stored["odata.etag"])
+
+    def onto(self, write: "PlannedWrite") -> "PlannedWrite":
+        """Never: a list is no entity."""
+        change = self.origin.origin
+        raise EntityExists(
+            f"{change}: the key {self.address!r} of a list that it is in is that of {write.origin}; begin the row_key "
+            "of the list with literal text of its own",
+            Code.ENTITY_EXISTS,
+            change.subject,
+            index=self.kind,
+        )
+
+
+@attrs.frozen(eq=False)
+class Patch(Effect):
+    """
+    A change of another entity: what it counts, what it holds copies of, and what it notes.
+
+    Args:
+        address: RowKey of the entity.
+        origin: The write that it comes from.
+        deltas: What is added to properties.
+        members: Properties that get a value, with their annotations; None removes one.
+        marks: Notes; None removes one.
+        needed: What to say if there is no such entity; None if there need not be one.
+        create: Makes the row, if there is none.
+    """
+
+    address: str
+    origin: "PlannedWrite"
+    deltas: Mapping[str, int] = attrs.Factory(dict[str, int])
+    members: Row = attrs.Factory(dict[str, Any])
+    marks: Mapping[str, Any] = attrs.Factory(dict[str, Any])
+    needed: str | None = None
+    create: Callable[[], Row] | None = None
+    reads = True
+
+    def then(self, other: Effect) -> Effect:
+        """Both, one after the other."""
+        assert isinstance(other, Patch)
+        deltas = dict(self.deltas)
+        for name, amount in other.deltas.items():
+            deltas[name] = deltas.get(name, 0) + amount
+        return Patch(
+            self.address,
+            other.origin,
+            deltas,
+            {**self.members, **other.members},
+            {**self.marks, **other.marks},
+            other.needed or self.needed,
+            other.create or self.create,
+        )
+
+    def operation(self, stored: Row | None, token: str) -> Operation | None:
+        """A merge under the ETag it was read with; a replace where a property goes."""
+        if stored is None:
+            if self.create is None:
+                if self.needed is not None:
+                    raise EntityNotFound(f"{self.origin.origin}: {self.needed}", Code.RESOURCE_NOT_FOUND)
+                return None
+            return Operation(Verb.INSERT, {**self.patched(self.create()), WRITE_TAIL: token})
+        row = self.patched(stored)
+        changed = {name: value for name, value in row.items() if value != stored.get(name)}
+        gone = [name for name in stored if name not in row]
+        if not changed and not gone:
+            return None
+        tail = lengthened(tail_of(stored), token)
+        if gone:
+            whole = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+            return Operation(Verb.REPLACE, {**whole, WRITE_TAIL: tail}, stored["odata.etag"])
+        # A value is never sent without its type.
+        for name in [name for name in changed if name + ANNOTATION in row]:
+            changed[name + ANNOTATION] = row[name + ANNOTATION]
+        keys = {"PartitionKey": stored["PartitionKey"], "RowKey": self.address}
+        return Operation(Verb.MERGE, {**keys, **changed, WRITE_TAIL: tail}, stored["odata.etag"])
+
+    def onto(self, write: "PlannedWrite") -> "PlannedWrite":
+        """The write with what changes; a delete stays one, if nothing refers to its row then."""
+        if write.after is None:
+            return write
+        after, operation = self.patched(write.after), write.operation
+        if operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):
+            gone = [name for name in write.after if name not in after]
+            changed = {name: value for name, value in after.items() if value != write.after.get(name)}
+            for name in [name for name in changed if name + ANNOTATION in after]:
+                changed[name + ANNOTATION] = after[name + ANNOTATION]
+            row = after if gone else {**operation.row, **changed}
+            verb: Verb = Verb.REPLACE if gone else operation.verb
+        else:
+            row, verb = after, operation.verb
+        return attrs.evolve(write, operation=Operation(verb, row, operation.if_match), after=after, weight=None)
+
+    def patched(self, row: Row) -> Row:
+        """
+        A row with the changes.
+
+        Raises:
+            LimitExceeded: A count does not fit its property any more.
+        """
+        row = dict(row)
+        for name, amount in self.deltas.items():
+            total = int(row.get(name) or 0) + amount
+            small = name in row and name + ANNOTATION not in row  # an Int32
+            if not -(2**31) <= total < 2**31 if small else not -(2**63) <= total < 2**63:
+                raise LimitExceeded(
+                    f"{self.origin.origin}: {name} of the row {self.address!r} would be {total}, which is more than "
+                    "its type holds"
+                )
+            row[name] = total if small else str(total)
+            if not small:
+                row[name + ANNOTATION] = Edm.INT64.value
+        for name, value in self.members.items():
+            if value is None:
+                row.pop(name, None)
+            else:
+                row[name] = value
+        if self.marks:
+            marks = {**marks_of(row), **self.marks}
+            marks = {name: mark for name, mark in marks.items() if mark is not None}
+            row[MARKS] = msgspec.json.encode(marks, order="sorted").decode()
+        return row
 
 
 def with_tail(row: Row, write: "PlannedWrite") -> Row:

@@ -152,6 +152,9 @@ def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
         return
     if change.made:
         own.update(change.made)
+    if change.schema.kept and not write.partial:
+        current = change.schema.decode(row).__dict__
+        own.update((info.name, current[info.name]) for info in change.schema.kept)
     if change.drop_extra:
         own.pop("_extra", None)
     own["_row"] = row
@@ -159,5 +162,6 @@ def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
         own["_partial"] = True
     else:
         own.pop("_partial", None)
+        own.pop("_loaded", None)
     if superseded:
         own["_superseded"] = True

@@ -6,6 +6,7 @@ import attrs
 import msgspec
 
 from ..stores import Operation, Verb
+from . import plan_writes
 from .commit import derived_plan
 from .complete import needs_row
 from .derive import derive, derives
@@ -101,14 +102,23 @@ def explain(change: Change) -> WriteExplanation:
     if needs_row(change):
         etag = AS_READ if change.if_match in (None, "*") else change.if_match
         method = "DELETE" if change.mode is Mode.DELETE else "PUT"
-        indexed = change.schema is not None and bool(change.schema.indexes)
-        return WriteExplanation((WriteStep("GET", path), WriteStep(method, path, etag, None)), transaction=indexed)
+        guarded = change.schema is not None and change.schema.guarded
+        return WriteExplanation((WriteStep("GET", path), WriteStep(method, path, etag, None)), transaction=guarded)
     write = encode(change, 0, _TOKEN)
     if write is None:
         return WriteExplanation(())
-    noted, effects = derive((write,)) if derives(write) else ([write], {})
-    plan = derived_plan(noted, effects, {}, transaction=False)
-    return WriteExplanation(tuple(_step(plan, each.operation) for each in plan.writes), len(plan.writes) > 1)
+    if not derives(write):
+        plan = plan_writes((write,))
+        return WriteExplanation((_step(plan, write.operation),))
+    derived = derive((write,))
+    read = [effect for effect in derived.effects.values() if effect.reads]
+    known = {address: effect for address, effect in derived.effects.items() if not effect.reads}
+    plan = derived_plan(attrs.evolve(derived, effects=known, fills=[]), {}, transaction=False)
+    paths = [_path(change.table, change.partition_key, effect.address) for effect in read]
+    steps = [WriteStep("GET", each) for each in paths]
+    steps += (_step(plan, each.operation) for each in plan.writes)
+    steps += (WriteStep("PATCH", each, AS_READ, None) for each in paths)
+    return WriteExplanation(tuple(steps), len(steps) - len(paths) > 1)
 
 
 def _step(plan: WritePlan, operation: Operation) -> WriteStep:

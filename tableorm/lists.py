@@ -1,0 +1,202 @@
+"""
+Index lists: for a value that many entities have, one entity that holds the keys of all of them.
+
+The table design guide's "index entities", second option: in the partition of the entities, kept by the same entity
+group transaction. A list begins as one row, `lastname_Jones~`. Long before that is full it is divided into two, by a
+bit of the hash of each key, `lastname_Jones~0` and `lastname_Jones~1`, and so on; the row that was divided stays,
+empty.
+"""
+
+import hashlib
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+
+import attrs
+
+from .errors import DecodeError, ModelError
+from .indexes import refuse_meeting
+from .protocol.edm import ANNOTATION, Edm
+from .reserved import ENTITY_TYPE
+from .schema import Schema, concrete
+from .stores import Row
+from .templates import Template
+
+if TYPE_CHECKING:
+    from .entity import Entity
+
+__all__ = ["IndexList", "ListOf", "ListSchema", "bits_of", "is_divided", "is_of", "keys_of", "list_row"]
+
+E = TypeVar("E", bound="Entity")
+
+SEPARATOR = "~"
+DIVIDED = "Divided"
+"""Property of a row whose keys are in two others."""
+_CHUNK = 48 * 1024  # bytes of a Binary property, of the 64 KiB that one holds
+_PROPERTY = "Keys{:02d}"
+
+
+class IndexList:
+    """
+    The entities that have a value, found by one entity that lists their keys: `by_last_name =
+    IndexList(row_key="lastname_{last_name}")` in the body of the class. `await db.lookup(Employee.by_last_name,
+    department="Sales", last_name="Jones")` gives them.
+
+    A list costs a read and a write of one row with each insert, and all writers of one value meet there; for values
+    that many entities have, an `Index` with a row for each entity is better.
+
+    Args:
+        row_key: Template of the lists' keys. Begin it with other literal text than the model's and other indexes'.
+        where: Takes the entity; only those for which it is true are listed.
+        divide_at: Bytes of keys of which a row is divided, up to 512 KiB.
+
+    Raises:
+        ModelError: An argument is wrong; when the class is made, the template does not fit the model.
+    """
+
+    def __init__(
+        self, *, row_key: str, where: Callable[[Any], bool] | None = None, divide_at: int = 512 * 1024
+    ) -> None:
+        if not isinstance(row_key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"IndexList(row_key={row_key!r}) is refused: give a template, as 'lastname_{{last_name}}'")
+        if type(divide_at) is not int or not 2048 <= divide_at <= 512 * 1024:
+            raise ModelError(f"IndexList(divide_at={divide_at!r}) is refused: give bytes from 2048 to {512 * 1024}")
+        self.row_key, self.where, self.divide_at = row_key, where, divide_at
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.name = name
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type[E]) -> "ListOf[E]": ...
+        @overload
+        def __get__(self, instance: object, owner: type[Any]) -> NoReturn: ...
+        def __get__(self, instance: Any, owner: Any) -> Any: ...
+
+    else:
+
+        def __get__(self, instance, owner):
+            if instance is not None:
+                raise AttributeError(f"{self.name} is an index: it belongs to the class, {owner.__name__}.{self.name}")
+            return ListOf(owner, self.name)
+
+
+@attrs.frozen(repr=False)
+class ListOf(Generic[E]):
+    """
+    An index list of a model, as `Employee.by_last_name` gives it: for `db.lookup`.
+
+    Args:
+        model: The class.
+        name: Of the index.
+    """
+
+    model: type[E]
+    name: str
+
+    def __repr__(self) -> str:
+        return f"{self.model.__name__}.{self.name}"
+
+    @property
+    def schemas(self) -> "list[ListSchema]":
+        """Its schema in each concrete class."""
+        return [schema.lists[self.name] for schema in concrete(self.model.__schema__)]
+
+
+class ListSchema:
+    """
+    An index list of a model.
+
+    Args:
+        declared: The declaration.
+        primary: The schema of the model.
+        row: Template of the lists' keys.
+    """
+
+    def __init__(self, declared: IndexList, primary: Schema, row: Template) -> None:
+        self.declared, self.primary, self.row = declared, primary, row
+        self.name = f"{primary.name}.{declared.name}"
+        self.kind = f"{primary.kind}#{declared.name}"
+        self.needed = tuple(name for name in row.fields if primary.fields[name].optional)
+        assert primary.partition is not None
+        assert primary.row is not None
+        self.key_names = frozenset({*primary.partition.fields, *row.fields})
+        if primary.kind is None or primary.discriminator not in ("property", "row_key"):
+            raise ModelError(
+                f"{self.name}: an index needs a kind, and discriminator='property' or 'row_key', which tell rows apart"
+            )
+        refuse_meeting(self.name, row, f"{primary.name}.row_key", primary.row)
+
+    def address(self, values: Mapping[str, Any]) -> str | None:
+        """The key of the list that an entity with these fields is in; None if in none. Raises TemplateError."""
+        if any(values[name] is None for name in self.needed):
+            return None
+        if self.declared.where is not None:
+            entity: Any = object.__new__(self.primary.model)
+            entity.__dict__.update(values)
+            if not self.declared.where(entity):
+                return None
+        return self.row.format(values)
+
+
+def bits_of(key: str, count: int) -> str:
+    """The first bits of the hash of a RowKey, which say in which row of a list it is: for ever the same."""
+    digest = hashlib.sha256(key.encode("utf-8")).digest()
+    return f"{int.from_bytes(digest):0256b}"[:count]
+
+
+def list_row(partition_key: str, row_key: str, kind: str, keys: Iterable[str], *, divided: bool = False) -> Row:
+    """
+    A row of a list.
+
+    Args:
+        partition_key: Of the entities.
+        row_key: Of the row: the list's key, "~", and bits.
+        kind: Of the list.
+        keys: RowKeys of the entities.
+        divided: Whether they are in two other rows.
+    """
+    row: Row = {"PartitionKey": partition_key, "RowKey": row_key, ENTITY_TYPE: kind}
+    # No key holds a control character, so one can end each.
+    packed = "".join(f"{key}\n" for key in sorted(keys)).encode("utf-8")
+    for number, start in enumerate(range(0, len(packed), _CHUNK)):
+        name = _PROPERTY.format(number)
+        row[name], row[name + ANNOTATION] = b64encode(packed[start : start + _CHUNK]).decode(), Edm.BINARY.value
+    if divided:
+        row[DIVIDED] = True
+    return row
+
+
+def is_divided(row: Row | None) -> bool:
+    """Whether the keys of a row of a list are in two others."""
+    return row is not None and row.get(DIVIDED) is True
+
+
+def keys_of(row: Row | None) -> set[str]:
+    """
+    The RowKeys in a row of a list.
+
+    Raises:
+        DecodeError: It is damaged.
+    """
+    if row is None:
+        return set()
+    chunks: list[bytes] = []
+    try:
+        while (text := row.get(_PROPERTY.format(len(chunks)))) is not None:
+            chunks.append(b64decode(text, validate=True))
+        packed = b"".join(chunks).decode("utf-8")
+    except (ValueError, TypeError) as error:
+        raise DecodeError(
+            f"is a list of keys that cannot be read: {error}; repair it with `tableorm audit --repair`",
+            str(row.get(ENTITY_TYPE)),
+            (row["PartitionKey"], row["RowKey"]),
+        ) from None
+    return set(packed.split("\n")[:-1])
+
+
+def is_of(list_key: str, row_key: str) -> bool:
+    """Whether a row is one of a list's."""
+    return re.fullmatch(re.escape(list_key) + re.escape(SEPARATOR) + "[01]*", row_key) is not None

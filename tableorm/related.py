@@ -1,0 +1,307 @@
+"""
+What a write keeps right in other entities of its partition: counts, sums, and copies of some fields.
+
+    employees = Count(lambda: Department.employee_count, name="{department}")         on Employee
+    manager = Embedded(lambda: Employee, {"manager_name": "first_name"}, ...)         on Department
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .errors import ModelError, NotSupported
+from .expressions import Field
+from .protocol.edm import Edm
+from .schema import FieldInfo, Schema
+
+if TYPE_CHECKING:
+    from .entity import Entity
+
+__all__ = ["Count", "EmbedSchema", "Embedded", "Sum", "TallySchema"]
+
+_REFERENCE = re.compile(r"\{(\w+)\}")
+
+
+class _Tally:
+    """Common to `Count` and `Sum`."""
+
+    of: str | None = None
+
+    def __init__(
+        self,
+        field: Callable[[], Field[int]] | Field[int],
+        *,
+        where: Callable[[Any], bool] | None,
+        create: bool,
+        key: Mapping[str, str],
+    ) -> None:
+        what = type(self).__name__
+        if not isinstance(field, Field) and not callable(field):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"{what}({field!r}) is refused: give a field, as in `lambda: Department.employee_count`")
+        if not key or not all(isinstance(text, str) for text in key.values()):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f'{what}(...) needs the key of the entity that keeps it, as in name="{{department}}"')
+        self.field: Callable[[], Field[Any]] = _function(field)
+        self.where, self.create, self.key = where, create, dict(key)
+
+
+def _function(field: Any) -> Callable[[], Field[Any]]:
+    found: Callable[[], Field[Any]] = partial(_itself, field) if isinstance(field, Field) else field
+    return found
+
+
+def _itself(field: Any) -> Any:
+    return field
+
+
+class Count(_Tally):
+    """
+    A count of the entities of a model, in a field of another entity of the same partition.
+
+    `employees = Count(lambda: Department.employee_count, name="{department}")` in the body of `Employee`: each write of
+    an employee that changes it writes the department too, in the same entity group transaction. The field is declared
+    `field(default=0, kept=True)`, and nothing else writes it.
+
+    Args:
+        field: The field of the other model that holds the count, or a function that returns it.
+        where: Takes the entity; only those for which it is true are counted.
+        create: Whether a missing entity that holds the count is inserted, with defaults; otherwise it must be there.
+        key: The key fields of that entity: "{field}" of this model, or text.
+    """
+
+    def __init__(
+        self,
+        field: Callable[[], Field[int]] | Field[int],
+        *,
+        where: Callable[[Any], bool] | None = None,
+        create: bool = False,
+        **key: str,
+    ) -> None:
+        super().__init__(field, where=where, create=create, key=key)
+
+
+class Sum(_Tally):
+    """
+    A sum over a field of the entities of a model, in a field of another entity of the same partition; as `Count`.
+
+    Args:
+        of: Name of the field that is summed: whole numbers; None counts as 0.
+        field: The field of the other model that holds the sum, or a function that returns it.
+        where: Takes the entity; only those for which it is true are summed.
+        create: Whether a missing entity that holds the sum is inserted, with defaults.
+        key: The key fields of that entity: "{field}" of this model, or text.
+    """
+
+    def __init__(
+        self,
+        of: str,
+        field: Callable[[], Field[int]] | Field[int],
+        *,
+        where: Callable[[Any], bool] | None = None,
+        create: bool = False,
+        **key: str,
+    ) -> None:
+        super().__init__(field, where=where, create=create, key=key)
+        self.of = of
+
+
+class Embedded:
+    """
+    Copies of some fields of another entity of the same partition: the department holds its manager's name and address.
+
+    `manager = Embedded(lambda: Employee, {"manager_name": "name"}, department="{name}", id="{manager_id}")` in the body
+    of `Department`. When `manager_id` is set the fields are read from that employee; when the employee changes, so do
+    they, each in one entity group transaction. An employee that is somewhere embedded cannot be deleted.
+
+    Args:
+        model: The other model, or a function that returns it. Its class says `guarded=True`, unless it has indexes.
+        fields: For each field of this model that holds a copy, declared `| None` and `field(kept=True)`, the field of
+            the other model that it is a copy of.
+        key: The key fields of the other entity: "{field}" of this model, or text. A field that is None embeds nothing.
+    """
+
+    def __init__(
+        self, model: "Callable[[], type[Entity]] | type[Entity]", fields: Mapping[str, str], /, **key: str
+    ) -> None:
+        if not fields or not key:
+            raise ModelError(
+                'Embedded(...) needs fields and a key, as in Embedded(lambda: Employee, {"manager_name": "name"}, '
+                'department="{name}", id="{manager_id}")'
+            )
+        self.model, self.fields, self.key = model, dict(fields), dict(key)
+
+
+class _Reference:
+    """Finds the other entity by fields of this one."""
+
+    def __init__(self, label: str, schema: Schema, key: Mapping[str, str]) -> None:
+        self.label, self.schema = label, schema
+        self._sources: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
+        for name, text in key.items():
+            found = _REFERENCE.fullmatch(text)
+            if found is None:
+                self._texts[name] = text
+                continue
+            if found[1] not in schema.fields:
+                raise ModelError(f"{label}: {name}={text!r} is refused: {schema.name} has no field {found[1]!r}")
+            self._sources[name] = found[1]
+        self.fields = frozenset(self._sources.values())
+
+    def find(self, target: Schema, values: Mapping[str, Any], partition_key: str) -> str | None:
+        """
+        The RowKey of the other entity; None if a field is None.
+
+        Raises:
+            TemplateError: A value does not fit the other model's key.
+            NotSupported: It is in another partition.
+        """
+        given = {name: values[source] for name, source in self._sources.items()} | self._texts
+        if any(value is None for value in given.values()):
+            return None
+        key = target.key(given)
+        if key.partition_key != partition_key:
+            raise NotSupported(
+                f"{self.label}: {key} is in another partition than {partition_key!r}, and one transaction cannot write "
+                "both; only entities of one partition are kept equal"
+            )
+        return key.row_key
+
+    def check(self, target: Schema) -> None:
+        """
+        Refuse what can never be in one partition.
+
+        Raises:
+            ModelError: The other model is in another table, or the key is not its key.
+        """
+        if target.table != self.schema.table:
+            raise ModelError(
+                f"{self.label}: {target.name} is in table {target.table}, {self.schema.name} in {self.schema.table}; "
+                "only entities of one partition are kept equal"
+            )
+        given = frozenset({*self._sources, *self._texts})
+        if given != target.key_names:
+            raise ModelError(
+                f"{self.label}: the key of {target.name} is made of {', '.join(target.key_fields)}, given are "
+                f"{', '.join(sorted(given))}"
+            )
+
+
+class TallySchema:
+    """
+    A `Count` or `Sum` of a model.
+
+    Args:
+        name: Of the declaration.
+        declared: The declaration.
+        schema: The schema of the model.
+    """
+
+    def __init__(self, name: str, declared: _Tally, schema: Schema) -> None:
+        self.name, self.label = name, f"{schema.name}.{name}"
+        self.declared, self.schema = declared, schema
+        self._reference = _Reference(self.label, schema, declared.key)
+        self._target: tuple[Schema, FieldInfo] | None = None
+        if declared.of is not None:
+            info = schema.fields.get(declared.of)
+            if info is None or info.type.edm not in (Edm.INT32, Edm.INT64):
+                raise ModelError(
+                    f"{self.label}: {declared.of!r} is no field of whole numbers, which alone add up exactly"
+                )
+
+    @property
+    def target(self) -> tuple[Schema, FieldInfo]:
+        """
+        The schema and the field that hold it.
+
+        Raises:
+            ModelError: The field cannot hold it.
+        """
+        if self._target is None:
+            field = self.declared.field()
+            schema: Schema = field.model.__schema__
+            info = schema.fields[field.name]
+            if info.type.edm not in (Edm.INT32, Edm.INT64) or not info.kept or info.default is None:
+                raise ModelError(
+                    f"{self.label}: {field} cannot keep it; declare {field.name}: Mapped[int] = "
+                    "field(default=0, kept=True)"
+                )
+            self._reference.check(schema)
+            self._target = schema, info
+        return self._target
+
+    def amount(self, values: Mapping[str, Any]) -> int:
+        """What an entity with these fields adds."""
+        where, of = self.declared.where, self.declared.of
+        if where is not None and not where(_entity_of(self.schema, values)):
+            return 0
+        return 1 if of is None else int(values[of] or 0)
+
+    def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
+        """RowKey of the entity that holds it; None if a field of its key is None. Raises NotSupported."""
+        return self._reference.find(self.target[0], values, partition_key)
+
+
+class EmbedSchema:
+    """
+    An `Embedded` of a model.
+
+    Args:
+        name: Of the declaration.
+        declared: The declaration.
+        schema: The schema of the model that holds the copies.
+    """
+
+    def __init__(self, name: str, declared: Embedded, schema: Schema) -> None:
+        self.name, self.label = name, f"{schema.name}.{name}"
+        self.declared, self.schema = declared, schema
+        self._reference = _Reference(self.label, schema, declared.key)
+        self._source: tuple[Schema, dict[str, str]] | None = None
+        for field in declared.fields:
+            info = schema.fields.get(field)
+            if info is None or not info.kept or not info.optional:
+                raise ModelError(
+                    f"{self.label}: {field!r} cannot hold a copy; declare {field}: Mapped[... | None] = "
+                    "field(default=None, kept=True)"
+                )
+
+    @property
+    def source(self) -> tuple[Schema, dict[str, str]]:
+        """
+        The schema of the other model, and by property of this one the property of that.
+
+        Raises:
+            ModelError: The declaration does not fit it.
+        """
+        if self._source is None:
+            given: Any = self.declared.model
+            model: Any = given() if inspect.isfunction(given) else given
+            schema: Schema = model.__schema__
+            if not schema.guarded:
+                raise ModelError(
+                    f"{self.label}: {schema.name} must know that others hold copies of it; declare class "
+                    f"{schema.name}(Entity, ..., guarded=True)"
+                )
+            self._reference.check(schema)
+            properties: dict[str, str] = {}
+            for mine, theirs in self.declared.fields.items():
+                own, info = self.schema.fields[mine], schema.fields.get(theirs)
+                if info is None or not info.stored or info.type.name != own.type.name:
+                    raise ModelError(
+                        f"{self.label}: {mine!r} cannot be a copy of {theirs!r}: that is no stored field of "
+                        f"{schema.name} of the same type"
+                    )
+                properties[own.property] = info.property
+            self._source = schema, properties
+        return self._source
+
+    def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
+        """RowKey of the other entity; None if there is none. Raises NotSupported."""
+        return self._reference.find(self.source[0], values, partition_key)
+
+
+def _entity_of(schema: Schema, values: Mapping[str, Any]) -> Any:
+    entity = object.__new__(schema.model)
+    entity.__dict__.update(values)
+    return entity
