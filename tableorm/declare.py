@@ -511,10 +511,11 @@ def _check_copies(schema: Schema, parents: list[Schema]) -> None:
         if _same_class(other, schema):
             continue
         for one, two in ((schema, other), (other, schema)):
-            for index in (*one.indexes.values(), *one.lists.values()):
-                assert index.row is not None
+            rows = {index.name: index.row for index in one.indexes.values()}
+            for name, row in (rows | {index.name: index.row for index in one.lists.values()}).items():
+                assert row is not None
                 assert two.row is not None
-                refuse_meeting(index.name, index.row, f"{two.name}.row_key", two.row)
+                refuse_meeting(name, row, f"{two.name}.row_key", two.row)
 
 
 def _same_class(one: Schema, two: Schema) -> bool:

@@ -225,6 +225,7 @@ class IndexSchema(Schema):
         primary, include = self.primary, self.index.include
         partition = primary.partition
         assert partition is not None
+        primary.refuse_kept(row.fields, self.label, f"row_key {row.text!r} has")
         in_keys = row.full_fields | partition.full_fields
         chosen = frozenset(row.fields) | frozenset(partition.fields)
         if include == "all":
@@ -238,6 +239,7 @@ class IndexSchema(Schema):
                         f"fields are {', '.join(primary.fields)}"
                     )
             chosen |= frozenset(include) | primary.key_names
+        primary.refuse_kept(chosen, self.label, f"include={include!r} copies", "name the others in include=")
         found = {
             name: attrs.evolve(info, stored=info.stored or name not in in_keys)
             for name, info in primary.fields.items()
@@ -269,16 +271,8 @@ class IndexSchema(Schema):
         for name in self.needed:
             if values[name] is None:
                 return None
-        if self.index.where is not None:
-            entity: Any = object.__new__(self.model)
-            entity.__dict__.update(values)
-            try:
-                wanted = self.index.where(entity)
-            except Exception as error:
-                error.add_note(f"while where= of the index {self.label} was asked about {entity!r}")
-                raise
-            if not wanted:
-                return None
+        if not self.primary.satisfies(self.index.where, values, f"the index {self.label}"):
+            return None
         assert self.row is not None
         return self.row.format(values)
 

@@ -76,7 +76,8 @@ class Memo(Item, kind="MEMO"): ...
 
 def employee(number: int, department: str = "Sales", **values: Any) -> Employee:
     """An employee with a copy in every index, if nothing else is said."""
-    return Employee(**{"department": department, "id": number, "email": f"e{number}@x", **values})
+    given: dict[str, Any] = {"department": department, "id": number, "email": f"e{number}@x", **values}
+    return Employee(**given)
 
 
 def _age(e: Bag) -> int:
