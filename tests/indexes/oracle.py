@@ -126,6 +126,6 @@ def audit(table: Table, kinds: Iterable[Kind]) -> list[str]:
     wrong += [
         f"{key} is a copy that no entity has"
         for key, bag in table.items()
-        if key not in wanted and str(bag.get("EntityType", "")).startswith(of_kinds)
+        if key not in wanted and "_of" in bag and str(bag.get("EntityType", "")).startswith(of_kinds)
     ]
     return wrong
