@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import attrs
+from msgspec import structs
 
 from .bag import PropertyBag
 from .entity import Entity
@@ -38,7 +39,7 @@ from .writes.check import is_light, most_bytes
 from .writes.complete import needs_row
 from .writes.doubt import InDoubt
 from .writes.encode import encode
-from .writes.execute import apply
+from .writes.execute import apply, claim
 from .writes.plan import PlannedWrite, WritePlan
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ _Address = tuple[str, str]
 _WAITING_OPERATIONS = 10_000
 _WAITING_BYTES = 64 * 1024 * 1024
 _FAILURES_KEPT = 1_000
-_TURN = 16  # operations taken before other tasks get a turn: what is under way needs several to end
+_TURN = 32  # operations taken before other tasks get a turn: what is under way needs several to end
 
 
 @attrs.frozen
@@ -97,12 +98,14 @@ class BulkReport:
 
 
 class _Lane:
-    """The operations of one partition, in order."""
+    """The operations of one partition, in order, and beside them how many bytes each has at most."""
 
-    __slots__ = ("busy", "ready", "writes")
+    __slots__ = ("address", "busy", "ready", "sizes", "writes")
 
-    def __init__(self) -> None:
-        self.writes: deque[tuple[PlannedWrite, int]] = deque()
+    def __init__(self, address: _Address) -> None:
+        self.address = address
+        self.writes: deque[PlannedWrite] = deque()
+        self.sizes: deque[int] = deque()
         self.busy = self.ready = False
 
 
@@ -134,8 +137,10 @@ class Bulk:
         self._pace = _Pace(rate)
         self._width = _Width(concurrency)
         self._lanes: dict[_Address, _Lane] = {}
-        self._given: dict[int, tuple[_Address, int]] = {}  # by identity of the object: how many of it are not written
-        self._ready: deque[tuple[_Address, _Lane]] = deque()
+        # By identity of an object that is not written yet: where it waits; and where else, if it was given repeatedly.
+        self._given: dict[int, _Lane] = {}
+        self._given_too: dict[int, list[_Lane]] = {}
+        self._ready: deque[_Lane] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = self._bytes = self._taken = 0
         self._room: asyncio.Future[None] | None = None
@@ -163,7 +168,7 @@ class Bulk:
             repeat: As of `db.insert`; False holds for all of the transaction that it is sent in.
         """
         change = insert_change(entity)
-        await self._add(change if repeat else attrs.evolve(change, repeat=False))
+        await self._add(change if repeat else structs.replace(change, repeat=False))
 
     async def save(self, entity: Entity | PropertyBag) -> None:
         """Write what has changed since the entity was read. Raises as `db.save`."""
@@ -208,12 +213,9 @@ class Bulk:
 
     async def _written_before(self, subject: object) -> None:
         """Until what was given of this object is written: only then it has its new ETag."""
-        while (given := self._given.get(id(subject))) is not None:
+        while (lane := self._given.get(id(subject))) is not None:
             self._require_open()
-            lane = self._lanes[given[0]]
-            if not (lane.busy or lane.ready):
-                lane.ready = True
-                self._ready.append((given[0], lane))
+            self._make_ready(lane)
             self._start()
             await self._wait()
 
@@ -244,16 +246,25 @@ class Bulk:
         address = change.table, change.partition_key
         lane = self._lanes.get(address)
         if lane is None:
-            lane = self._lanes[address] = _Lane()
-        lane.writes.append((write, size))
+            lane = self._lanes[address] = _Lane(address)
+        lane.writes.append(write)
+        lane.sizes.append(size)
         self._waiting += 1
         self._bytes += size
         subject = id(change.subject)
-        self._given[subject] = address, self._given[subject][1] + 1 if subject in self._given else 1
+        if subject in self._given:
+            self._given_too.setdefault(subject, []).append(lane)
+        else:
+            self._given[subject] = lane
         if len(lane.writes) >= self._pace.chunk and not (lane.busy or lane.ready):
-            lane.ready = True
-            self._ready.append((address, lane))
+            self._make_ready(lane)
             self._start()
+
+    def _make_ready(self, lane: _Lane) -> None:
+        """Put a lane among those that are sent next."""
+        if not (lane.busy or lane.ready):
+            lane.ready = True
+            self._ready.append(lane)
 
     def _is_full(self) -> bool:
         return (
@@ -272,21 +283,20 @@ class Bulk:
         """Send full lanes, as many as may be under way; with `force` the longest others too."""
         while len(self._tasks) < self._width.now:
             if self._ready:
-                address, lane = self._ready.popleft()
+                lane = self._ready.popleft()
             elif force:
-                idle = [each for each in self._lanes.items() if not each[1].busy]
+                idle = [each for each in self._lanes.values() if not each.busy]
                 if not idle:
                     return
                 # The longest first; some more than are sent now, so that this is not done for each.
                 count = max(4 * self._width.most, len(idle) // 8)
-                for each in heapq.nlargest(count, idle, key=lambda each: len(each[1].writes)):
-                    each[1].ready = True
-                    self._ready.append(each)
+                for each in heapq.nlargest(count, idle, key=lambda each: len(each.writes)):
+                    self._make_ready(each)
                 continue
             else:
                 return
             lane.busy, lane.ready = True, False
-            task = asyncio.create_task(self._send_lane(address, lane))
+            task = asyncio.create_task(self._send_lane(lane))
             self._tasks.add(task)
             task.add_done_callback(self._sent)
 
@@ -303,44 +313,54 @@ class Bulk:
             self._room.set_result(None)
         self._room = None
 
-    async def _send_lane(self, address: _Address, lane: _Lane) -> None:
+    def _next_chunk(self, lane: _Lane) -> tuple[list[PlannedWrite], int]:
+        """Take from a lane what goes into one transaction, and how many bytes it has at most."""
         chunk: list[PlannedWrite] = []
         rows: set[str] = set()
-        size = 0
-        while lane.writes and len(chunk) < self._pace.chunk:
-            write, bytes_of_it = lane.writes[0]
+        writes, sizes, size = lane.writes, lane.sizes, 0
+        while writes and len(chunk) < self._pace.chunk:
+            row_key = writes[0].change.row_key
             # A row is written once in a transaction: the second operation waits for the next.
-            if write.change.row_key in rows or (chunk and size + bytes_of_it > MAX_TRANSACTION_BYTES):
+            if row_key in rows or (chunk and size + sizes[0] > MAX_TRANSACTION_BYTES):
                 break
-            lane.writes.popleft()
-            rows.add(write.change.row_key)
-            chunk.append(write)
-            size += bytes_of_it
+            rows.add(row_key)
+            chunk.append(writes.popleft())
+            size += sizes.popleft()
+        return chunk, size
+
+    async def _send_lane(self, lane: _Lane) -> None:
+        chunk, size = self._next_chunk(lane)
         try:
             if chunk:  # otherwise it was dropped in the meantime
                 await self._pace.wait(len(chunk))
-                await self._send(WritePlan(address[0], address[1], tuple(chunk)))
+                await self._send(WritePlan(*lane.address, tuple(chunk)))
         finally:
             self._waiting -= len(chunk)
             self._bytes -= size
             for write in chunk:
-                self._written_one(write.change.subject)
+                self._written_one(id(write.change.subject), lane)
             lane.busy = False
             if not lane.writes:
-                self._lanes.pop(address, None)
+                self._lanes.pop(lane.address, None)
             elif len(lane.writes) >= self._pace.chunk:
-                lane.ready = True
-                self._ready.append((address, lane))
+                self._make_ready(lane)
         if self._on_progress is not None:
             told = self._on_progress(self.report)
             if inspect.iscoroutine(told):
                 told.close()
                 raise _not_plain(self._on_progress)
 
-    def _written_one(self, subject: object) -> None:
-        address, count = self._given.pop(id(subject))
-        if count > 1:
-            self._given[id(subject)] = address, count - 1
+    def _written_one(self, subject: int, lane: _Lane) -> None:
+        too = self._given_too.get(subject)
+        if too is None:
+            del self._given[subject]
+            return
+        if self._given[subject] is lane:
+            self._given[subject] = too.pop()
+        else:
+            too.remove(lane)
+        if not too:
+            del self._given_too[subject]
 
     async def _send(self, plan: WritePlan) -> None:
         """Send a chunk; without what failed, as often as it takes."""
@@ -352,10 +372,12 @@ class Bulk:
             try:
                 await apply(self._db, plan, throttled=self._width.narrow)
             except InDoubt as doubt:
-                for number, write in enumerate(writes):
+                unknown = claim(doubt)
+                self._written += len(writes) - len(unknown)
+                for number in unknown:
                     error = doubt.error_of(number)
                     error.__cause__ = doubt.fault
-                    self._fail(write, error)
+                    self._fail(writes[number], error)
             except Fault as fault:
                 at = fault.index
                 if len(writes) == 1 or _is_of_all(fault):
@@ -399,6 +421,7 @@ class Bulk:
             self._state = "dropped"
             for lane in self._lanes.values():
                 lane.writes.clear()
+                lane.sizes.clear()
             self._lanes.clear()
             self._ready.clear()
             self._wake()  # whoever feeds it still is told that it is over

@@ -39,7 +39,9 @@ from .writes.complete import complete, needs_row
 from .writes.encode import encode
 from .writes.explain import WriteExplanation, explain
 from .writes.modify import adopt, applied, check_function, forget, refuse_unsaved
+from .writes.move import move_changes
 from .writes.plan import PlannedWrite
+from .writes.tail import new_token
 
 __all__ = ["Database"]
 
@@ -185,6 +187,36 @@ class Database(Reader):
                 raise
             forget(subject)
 
+    async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
+        """
+        Give an entity another key within its partition: in one transaction its row is deleted, if it is still as it was
+        read, and inserted under the new key. The entity has the new key fields then, and the new row's ETag.
+
+        It is written as it is, with what was changed and not saved, and with the properties that the model does not
+        know.
+
+        Args:
+            entity: An entity or bag that was read or written.
+            fields: The new key fields, such as `id=11`; of a bag `row_key="..."`.
+
+        Raises:
+            EntityExists: There is a row with the new key.
+            PreconditionFailed: The row has changed, or there is no ETag.
+            EntityNotFound: The row is gone.
+            NotSupported: The new key is in another partition or table, where no transaction reaches.
+            NotLoaded: The entity was loaded in part; names the missing fields.
+            TemplateError: A field is no key field, or does not fit.
+            EncodeError: The new key is the old one, or a value does not fit its field.
+        """
+        delete, insert = move_changes(entity, fields)
+        self.usable()
+        if needs_row(delete):
+            delete = complete(delete, await self.read_row(delete.table, delete.partition_key, delete.row_key))
+        token = new_token()
+        writes = [write for change in (delete, insert) if (write := encode(change, 0, token)) is not None]
+        await commit(self, writes)
+        adopt(entity, insert.subject)
+
     async def refresh(self, entity: Entity | PropertyBag) -> None:
         """
         Read the entity anew, in full, in place. What was changed and not saved is lost.
@@ -295,25 +327,32 @@ class Database(Reader):
                     f"explain_write({verb!r}) is unknown; use insert, save, merge, replace, upsert, delete"
                 )
 
-    def transaction(self) -> Transaction:
+    def transaction(self, *, repeat: bool = True) -> Transaction:
         """
         An entity group transaction: `async with db.transaction() as tx: tx.insert(...)`.
 
         What is collected is sent when the block ends, all or nothing; nothing if the block raises. One table, one
         partition, at most 100 operations and 4 MiB; changes of one row are one operation.
 
+        Args:
+            repeat: Whether to send it again after a lost reply; otherwise that is `OutcomeUnknown`, unless a write
+                token proves that it was applied.
+
         Raises:
             TransactionFailed: When the block ends: an operation failed, nothing was applied; `index` says which.
         """
-        return Transaction(self)
+        return Transaction(self, repeat=repeat)
 
-    async def run_transaction(self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = ATTEMPTS) -> T:
+    async def run_transaction(
+        self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = ATTEMPTS, repeat: bool = True
+    ) -> T:
         """
         Run a function in a transaction, and all of it again, in a new one, if a row has changed meanwhile.
 
         Args:
             fn: `async def fn(tx)`: reads by `tx.get` and `tx.modify`, and writes. It may be called several times.
             attempts: How often it is tried at most.
+            repeat: As of `transaction`.
 
         Returns:
             What `fn` returned in the attempt that succeeded.
@@ -325,7 +364,7 @@ class Database(Reader):
         for attempt in range(attempts):
             if attempt:
                 await asyncio.sleep(pause_of(self, attempt))
-            tx = self.transaction()
+            tx = self.transaction(repeat=repeat)
             try:
                 async with tx:
                     return await fn(tx)
@@ -365,9 +404,9 @@ class Database(Reader):
         """
         return Bulk(self, concurrency=concurrency, rate=rate, on_progress=on_progress)
 
-    async def run_writes(self, writes: Sequence[PlannedWrite]) -> None:
-        """Send encoded changes as one transaction."""
-        await commit(self, writes, transaction=True)
+    async def run_writes(self, writes: Sequence[PlannedWrite], *, repeat: bool = True) -> None:
+        """Send encoded changes as one transaction; again after a lost reply if it may be repeated."""
+        await commit(self, writes, transaction=True, repeat=repeat)
 
     async def _write(self, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
         self.usable()

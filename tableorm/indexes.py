@@ -44,7 +44,8 @@ class Index:
             literal text. Unless the index is unique, it holds all fields of the model's own row_key.
         partition_key: As the model's; another one needs `consistency="eventual"`.
         unique: Whether no two entities of a partition may have the same key: `UniqueViolation`.
-        include: What copies hold: "all" fields, the names of some, or "keys": then the entity is read after the copy.
+        include: What copies hold: "all" fields but those that other entities keep, the names of some, or "keys": then
+            the entity is read after the copy.
         where: Takes the entity; only those for which it is true have a copy.
         consistency: "transactional"; "eventual" is not supported yet.
         building: The index is written and not read, until the entities that were there before it have their copies:
@@ -187,6 +188,8 @@ class IndexSchema(Schema):
             )
         copied = [info.property for info in self.stored if primary.fields[info.name].stored]
         self.properties = frozenset(copied)
+        self.kept_properties = frozenset(info.property for info in primary.kept)
+        self._left_out = _NOT_COPIED | {m for p in self.kept_properties for m in (p, p + ANNOTATION)}
         self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
 
     def _generate(self) -> None:
@@ -225,11 +228,16 @@ class IndexSchema(Schema):
         primary, include = self.primary, self.index.include
         partition = primary.partition
         assert partition is not None
-        primary.refuse_kept(row.fields, self.label, f"row_key {row.text!r} has")
         in_keys = row.full_fields | partition.full_fields
         chosen = frozenset(row.fields) | frozenset(partition.fields)
+        kept = frozenset(info.name for info in primary.kept)
+        if kept & chosen:
+            raise ModelError(
+                f"{self.label}: row_key {row.text!r} holds {', '.join(kept & chosen)}, which other entities keep: "
+                "copies would not follow; leave it out"
+            )
         if include == "all":
-            chosen = frozenset(primary.fields)
+            chosen = frozenset(primary.fields) - kept
         elif include != "keys":
             for name in include:
                 if name not in primary.fields:
@@ -238,8 +246,12 @@ class IndexSchema(Schema):
                         "its "
                         f"fields are {', '.join(primary.fields)}"
                     )
+            if kept & set(include):
+                raise ModelError(
+                    f"{self.label}: include={list(include)!r} is refused: {', '.join(kept & set(include))} is kept "
+                    "by other entities, and copies would not follow; leave it out"
+                )
             chosen |= frozenset(include) | primary.key_names
-        primary.refuse_kept(chosen, self.label, f"include={include!r} copies", "name the others in include=")
         found = {
             name: attrs.evolve(info, stored=info.stored or name not in in_keys)
             for name, info in primary.fields.items()
@@ -288,7 +300,7 @@ class IndexSchema(Schema):
         if self.index.include != "all":
             copy: Row = {name: row[name] for name in self._members if name in row}
         else:
-            copy = {name: value for name, value in row.items() if name not in _NOT_COPIED}
+            copy = {name: value for name, value in row.items() if name not in self._left_out}
         version = str(row.get(ENTITY_TYPE, "")).partition(":")[2] or str(row.get(ENTITY_VERSION, ""))
         copy["PartitionKey"], copy["RowKey"] = row["PartitionKey"], address
         copy[ENTITY_TYPE] = f"{self.kind}:{version}" if version else str(self.kind)

@@ -206,7 +206,7 @@ class TallySchema:
         self._target: tuple[Schema, FieldInfo] | None = None
         if declared.of is not None:
             info = schema.fields.get(declared.of)
-            if info is None or info.type.edm not in (Edm.INT32, Edm.INT64):
+            if info is None or info.kept or info.type.edm not in (Edm.INT32, Edm.INT64):
                 raise ModelError(
                     f"{self.label}: {declared.of!r} is no field of whole numbers, which alone add up exactly"
                 )
@@ -290,10 +290,10 @@ class EmbedSchema:
             properties: dict[str, str] = {}
             for mine, theirs in self.declared.fields.items():
                 own, info = self.schema.fields[mine], schema.fields.get(theirs)
-                if info is None or not info.stored or info.type.name != own.type.name:
+                if info is None or not info.stored or info.kept or info.type.name != own.type.name:
                     raise ModelError(
-                        f"{self.label}: {mine!r} cannot be a copy of {theirs!r}: that is no stored field of "
-                        f"{schema.name} of the same type"
+                        f"{self.label}: {mine!r} cannot be a copy of {theirs!r}: that is no field of "
+                        f"{schema.name} that it stores itself, of the same type"
                     )
                 properties[own.property] = info.property
             self._source = schema, properties

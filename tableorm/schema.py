@@ -164,7 +164,7 @@ class Schema:
     def _generate(self) -> None:
         coded = self._coded(self.stored)
         self.decode_current = make_decoder(self.model, coded, self._keys_read())
-        self._encode = make_encoder(self.name, coded)
+        self._encode = make_encoder(self.name, coded, self.kind_properties)
         self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
 
     def _coded(self, infos: Sequence[FieldInfo]) -> list[CodedField]:
@@ -259,9 +259,8 @@ class Schema:
         Raises:
             EncodeError: A value does not fit its field.
         """
-        row: Row = {"PartitionKey": partition_key, "RowKey": row_key, **self.kind_properties}
         try:
-            weight = self._encode(own, row)
+            return self._encode(own, partition_key, row_key)
         except KeyError as error:
             # Ask the descriptor: its NotLoaded error names the field.
             raise EncodeError(
@@ -270,7 +269,6 @@ class Schema:
                 str(error.args[0]),
                 None,
             ) from None
-        return row, weight
 
     def decode_part(self, row: Row, names: frozenset[str]) -> Any:
         """
@@ -329,7 +327,7 @@ class Schema:
             error.add_note(f"while where= of {label} was asked about {entity!r}")
             raise
 
-    def refuse_kept(self, names: Iterable[str], label: str, what: str, remedy: str = "leave it out") -> None:
+    def refuse_kept(self, names: Iterable[str], label: str, what: str) -> None:
         """
         Refuse to derive something from fields that other entities keep.
 
@@ -340,7 +338,7 @@ class Schema:
             if info.name in names:
                 raise ModelError(
                     f"{label}: {what} {info.name!r}, which other entities keep: it changes without this one being "
-                    f"written; {remedy}"
+                    "written; leave it out"
                 )
 
     def decode(self, row: Row) -> Any:

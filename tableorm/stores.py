@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 import attrs
+import msgspec
 
 from .protocol.edm import Edm
 from .protocol.filters import And, Compare, Constant, Filter, Op
@@ -52,8 +53,7 @@ class Verb(StrEnum):
     DELETE = "delete"
 
 
-@attrs.frozen
-class Operation:
+class Operation(msgspec.Struct, frozen=True, gc=False):
     """
     One write of one row.
 
@@ -62,11 +62,14 @@ class Operation:
         row: PartitionKey, RowKey and the properties to write, in canonical form; for a delete the keys alone.
             The store does not change it.
         if_match: For merge, replace and delete: the ETag the row must have, or "*" for any. None otherwise.
+        canonical: Whether a model's encoder made the row, so that its names, types and values are known to be right and
+            it has no nulls: a store need only check its keys and its size.
     """
 
     verb: Verb
     row: Row
     if_match: str | None = None
+    canonical: bool = False
 
 
 @attrs.frozen

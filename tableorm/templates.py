@@ -149,19 +149,18 @@ class Template:
         Raises:
             TemplateError: A value is missing or does not fit its format, or the key is too long.
         """
-        texts: list[str] = []
+        key = ""
         for literal, field, write in self._writers:
             if field is None:
-                texts.append(literal)
+                key += literal
                 continue
             value = values.get(field)
             if value is None:
                 raise self._error(f"needs {field!r} (got None); set it first")
             try:
-                texts.append(write(value))
+                key += write(value)
             except ValueError as error:
                 raise self._error(f"{error} (field {field!r})") from None
-        key = "".join(texts)
         # Two units at most per character: short keys need no counting.
         if len(key) > MAX_KEY_UNITS // 2:
             fault = key_fault(key)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import attrs
+from msgspec import structs
 
 from .bag import PropertyBag
 from .entity import Entity
@@ -32,6 +33,7 @@ from .writes.complete import complete, needs_row
 from .writes.encode import encode, overlaid
 from .writes.fold import fold, tightened
 from .writes.modify import adopt, applied, check_function, forget, refuse_unsaved
+from .writes.move import move_changes
 from .writes.plan import Change, PlannedWrite, in_transaction
 from .writes.tail import new_token
 
@@ -70,8 +72,8 @@ class Transaction:
     must go through one object, which is the entity that was given first, or what `get` or `modify` returned.
     """
 
-    def __init__(self, db: "Database") -> None:
-        self._db = db
+    def __init__(self, db: "Database", *, repeat: bool = True) -> None:
+        self._db, self._repeat = db, repeat
         self._count = 0
         self._rows: dict[_Address, _Pending] = {}
         self._adopt: list[tuple[Entity | PropertyBag, Entity | PropertyBag]] = []
@@ -88,7 +90,7 @@ class Transaction:
             entity: An entity or bag.
             repeat: As of `db.insert`; False holds for the whole transaction.
         """
-        self._add(attrs.evolve(insert_change(entity, self._pending(entity)), repeat=repeat))
+        self._add(structs.replace(insert_change(entity, self._pending(entity)), repeat=repeat))
 
     def save(self, entity: Entity | PropertyBag) -> None:
         """Write what has changed since the entity was read when the block ends. Raises as `db.save`."""
@@ -116,6 +118,15 @@ class Transaction:
         """Delete a row when the block ends. Raises as `db.delete`; a missing row fails the transaction."""
         pending = None if isinstance(target, Key) else self._standing(target)
         self._add(delete_change(target, if_match, pending))
+
+    def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
+        """
+        Give an entity another key when the block ends, as `db.move` does: one operation of yours, two of the 100. Until
+        then the entity is the one that is deleted.
+        """
+        delete, insert = move_changes(entity, fields, self._standing(entity))
+        self._add(delete, insert)
+        self._adopt.append((entity, insert.subject))
 
     @overload
     async def get(self, target: type[E], /, *, guard: bool = False, **fields: Any) -> E: ...
@@ -222,32 +233,52 @@ class Transaction:
         if pending is None or pending.write.after is None or not pending.knows(subject):
             return None
         # An object that was read here has seen all of the row, whatever another had not.
-        return attrs.evolve(pending.write, stale=False) if pending.has_read(subject) else pending.write
+        return structs.replace(pending.write, stale=False) if pending.has_read(subject) else pending.write
 
-    def _add(self, change: Change) -> None:
+    def _add(self, *changes: Change) -> None:
+        """Collect the changes, each of another row, of one operation of the user's: all or none of them."""
         self._require_open()
-        address = change.table, change.partition_key, change.row_key
-        pending = self._rows.get(address)
-        if address in self._late:
-            raise _two_late(change)
-        if needs_row(change) and (pending is None or pending.write.partial):
-            if pending is not None:
-                raise _two_late(change)
-            # As it is now: what is changed later in the block belongs to another write.
-            self._late[address] = attrs.evolve(change, values=deepcopy(change.values)), self._count
+        if self._is_late(changes):
+            # As they are now: what is changed later in the block belongs to another write.
+            for change in changes:
+                values = deepcopy(change.values)
+                self._late[_row_of(change)] = structs.replace(change, values=values), self._count
             self._count += 1
             return
-        write = encode(change, self._count, self._token)
+        # Now: what is changed later in the block belongs to another write.
+        writes = [encode(change, self._count, self._token) for change in changes]
         self._count += 1
-        if write is None:
-            return
+        held = [(write, self._held(write)) for write in writes if write is not None]
+        for write, folded in held:
+            change = write.change
+            pending = self._rows.setdefault(_row_of(change), _Pending(folded, []))
+            pending.write = folded
+            pending.subjects.append(change.subject)
+
+    def _is_late(self, changes: Sequence[Change]) -> bool:
+        """
+        Whether changes wait for rows to be read when the block ends.
+
+        Raises:
+            NotSupported: The transaction writes such a row already.
+        """
+        late = False
+        for change in changes:
+            pending = self._rows.get(_row_of(change))
+            needs = needs_row(change) and (pending is None or pending.write.partial)
+            if _row_of(change) in self._late or (needs and pending is not None):
+                raise _two_late(change)
+            late = late or needs
+        return late
+
+    def _held(self, write: PlannedWrite) -> PlannedWrite:
+        """A write together with what is held of its row."""
+        change = write.change
+        pending = self._rows.get(_row_of(change))
         if pending is None:
-            self._rows[address] = _Pending(write, [change.subject])
-            return
-        pending.write = self._folded(pending, write)
-        if pending.has_read(change.subject):
-            pending.write = attrs.evolve(pending.write, stale=False)
-        pending.subjects.append(change.subject)
+            return write
+        folded = self._folded(pending, write)
+        return structs.replace(folded, stale=False) if pending.has_read(change.subject) else folded
 
     def _folded(self, pending: _Pending, write: PlannedWrite) -> PlannedWrite:
         looks = write.operation.verb in (Verb.MERGE, Verb.REPLACE) and pending.write.after is not None
@@ -270,7 +301,7 @@ class Transaction:
             if not writes:
                 return
             try:
-                await self._db.run_writes(sorted(writes, key=lambda write: write.index))
+                await self._db.run_writes(sorted(writes, key=lambda write: write.index), repeat=self._repeat)
             except TransactionFailed as error:
                 cause = error.__cause__
                 taken = isinstance(cause, EntityExists) and cause.index
@@ -282,6 +313,8 @@ class Transaction:
 
     async def _completed(self, change: Change, index: int) -> PlannedWrite | None:
         """The write of a change that needs the stored row."""
+        if not needs_row(change):
+            return encode(change, index, self._token)
         row = await self._db.read_row(change.table, change.partition_key, change.row_key)
         try:
             return encode(complete(change, row), index, self._token)
@@ -325,6 +358,10 @@ def _serve(pending: _Pending) -> None:
             continue
         elif isinstance(each, (Entity, PropertyBag)):
             adopt(each, copy(write.change.subject))
+
+
+def _row_of(change: Change) -> _Address:
+    return change.table, change.partition_key, change.row_key
 
 
 def _two_late(change: Change) -> NotSupported:

@@ -151,20 +151,23 @@ def check_datetime(text: str) -> None:
 
 
 @lru_cache(maxsize=256)
-def _second_text(second: int) -> str:
+def _second_texts(second: int) -> tuple[str, str]:
+    """A second as Timestamps and as ETags have it."""
     # Writes of one second share this part; formatting a datetime anew costs more than the rest of the text.
-    return (EPOCH + dt.timedelta(seconds=second)).isoformat()[:19]
+    text = (EPOCH + dt.timedelta(seconds=second)).isoformat()[:19]
+    return text, text.replace(":", "%3A")
 
 
 def text_from_ticks(ticks: int) -> str:
     """The service's text of `ticks`: `2024-02-29T12:34:56.7891234Z`."""
     second, fraction = divmod(ticks, TICKS_PER_SECOND)
-    return f"{_second_text(second)}.{fraction:07d}Z"
+    return f"{_second_texts(second)[0]}.{fraction:07d}Z"
 
 
 def etag_from_ticks(ticks: int) -> str:
     """The ETag of a row last written at `ticks`. Source: the service derives it from the Timestamp."""
-    return f"W/\"datetime'{text_from_ticks(ticks).replace(':', '%3A')}'\""
+    second, fraction = divmod(ticks, TICKS_PER_SECOND)
+    return f"W/\"datetime'{_second_texts(second)[1]}.{fraction:07d}Z'\""
 
 
 def timestamp_of_etag(etag: str) -> str | None:

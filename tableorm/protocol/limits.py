@@ -106,6 +106,8 @@ def check_table_name(name: str) -> None:
 
 def key_fault(key: str) -> str | None:
     """What is wrong with the text of a PartitionKey or RowKey, or None."""
+    if key.isascii() and key.isalnum() and len(key) <= MAX_KEY_UNITS:
+        return None  # the commonest, several times faster
     found = FORBIDDEN_IN_KEYS.search(key)
     if found is not None:
         return f"has the forbidden character U+{ord(found.group()):04X} at position {found.start()}"

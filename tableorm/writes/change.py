@@ -34,19 +34,20 @@ __all__ = [
 Subject = Entity | PropertyBag
 
 
-def insert_change(subject: Subject, pending: PlannedWrite | None = None) -> Change:
+def insert_change(subject: Subject, pending: PlannedWrite | None = None, verb: str = "insert") -> Change:
     """
     Insert an entity under the key of its fields, whether it was read before or not.
 
     Args:
         subject: The entity or bag.
         pending: The write of the same subject that a transaction holds already.
+        verb: What the user called.
 
     Raises:
         TemplateError: A key field is missing or does not fit.
         NotLoaded: It was loaded in part.
     """
-    return _in_full("insert", Mode.INSERT, subject, pending)
+    return _in_full(verb, Mode.INSERT, subject, pending)
 
 
 def upsert_change(subject: Subject, mode: Literal["merge", "replace"], pending: PlannedWrite | None = None) -> Change:
@@ -65,19 +66,21 @@ def upsert_change(subject: Subject, mode: Literal["merge", "replace"], pending: 
 
 
 def _in_full(verb: str, mode: Mode, subject: Subject, pending: PlannedWrite | None) -> Change:
-    before, _, partial = _base(subject)
     foreign = mode is not Mode.INSERT and pending is None
-    if pending is not None:  # nothing after a delete
-        before, partial = pending.after, pending.partial
     if isinstance(subject, PropertyBag):
+        before, partial = subject.before, subject.partial
+        if pending is not None:  # nothing after a delete
+            before, partial = pending.after, pending.partial
         if subject.selected:
             raise _partly(verb, subject, "properties that were not selected")
         table, keys = subject.table, (subject.partition_key, subject.row_key)
         return Change(verb, mode, subject, None, table, *keys, before=before, partial=partial, foreign=foreign)
-    schema = _schema(subject)
-    own = subject.__dict__
-    if own.get("_partial", False):
+    schema, own = _schema(subject), subject.__dict__
+    before, partial = own.get("_row"), own.get("_partial", False)
+    if partial:
         _refuse_partial(verb, subject, schema)
+    if pending is not None:
+        before, partial = pending.after, pending.partial
     if pending is not None and pending.after is None:
         _ = subject.extra  # as after a delete: what the model does not know stays with the entity
     values: dict[str, Any] = own
@@ -360,7 +363,7 @@ def _no_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False) -> 
             None,
             subject,
         )
-    force = "" if verb in ("save", "modify") else ", or give if_match='*' to write over whatever is there"
+    force = "" if verb in ("save", "modify", "move") else ", or give if_match='*' to write over whatever is there"
     return PreconditionFailed(
         f"{verb} of {subject!r}: it was neither read nor written, so it has no ETag; insert() it, or read it "
         f"first{force}",
@@ -456,9 +459,13 @@ def _refuse_new_key(verb: str, own: dict[str, Any], schema: Schema, row: Row, *,
             return
     changed = [name for name in schema.key_fields if before.get(name) != own.get(name)]
     name = changed[0] if changed else schema.key_fields[0]
+    remedy = "insert a copy with evolve() and delete the old one"
+    if current[0] == row["PartitionKey"]:
+        given = ", ".join(f"{each}={own[each]!r}" for each in changed or [name] if each in own)
+        remedy = f"`await db.move(entity, {given})`"
     raise EncodeError(
         f"is a new value of a key field (read as {before.get(name)!r}), and {'an' if verb == 'upsert' else 'a'} {verb} "
-        "cannot move a row; to move it, insert a copy with evolve() and delete the old one",
+        f"cannot move a row; to move it, {remedy}",
         schema.name,
         name,
         own.get(name),

@@ -10,7 +10,7 @@ with.
 
 from typing import NoReturn
 
-import attrs
+from msgspec import structs
 
 from ..errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
 from ..kinds import Kinds, describe_kind
@@ -65,7 +65,7 @@ def complete(change: Change, row: Row | None) -> Change:
     if row is None:
         if change.mode not in _UPSERTS:
             raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
-        return attrs.evolve(change, mode=Mode.INSERT, before=None, foreign=False)
+        return structs.replace(change, mode=Mode.INSERT, before=None, foreign=False)
     etag: str = row["odata.etag"]
     if COPY_OF in row and change.schema is not None:
         _refuse_copy(change, row)
@@ -87,12 +87,12 @@ def complete(change: Change, row: Row | None) -> Change:
     if change.copied is not None:
         _refuse_other(change, row, change.copied)
         if not change.partial:
-            return attrs.evolve(change, before=row, prior=row, if_match=etag, copied=None)
+            return structs.replace(change, before=row, prior=row, if_match=etag, copied=None)
     elif change.mode is Mode.UPSERT_REPLACE:
-        return attrs.evolve(change, mode=Mode.REPLACE, prior=row, if_match=etag, foreign=False)
+        return structs.replace(change, mode=Mode.REPLACE, prior=row, if_match=etag, foreign=False)
     elif change.mode is Mode.DELETE:
-        return attrs.evolve(change, prior=row, if_match=etag)
-    return attrs.evolve(change, stored=row, if_match=etag, copied=None)
+        return structs.replace(change, prior=row, if_match=etag)
+    return structs.replace(change, stored=row, if_match=etag, copied=None)
 
 
 def _refuse_copy(change: Change, row: Row) -> NoReturn:

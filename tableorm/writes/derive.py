@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import attrs
 import msgspec
+from msgspec import structs
 
 from ..errors import Conflict, EncodeError, NotSupported, TableOrmError
 from ..indexes import IndexSchema, marks_of
@@ -84,7 +85,6 @@ class _Source:
     values: Mapping[str, Any]
     changed: set[str]
     fills: list[Fill]
-    upgraded: bool
 
     @property
     def partition_key(self) -> str:
@@ -152,22 +152,22 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     old = marks_of(seen)
     if change.mode is Mode.GUARD and write.first is None:
         return write, []
+    if schema is None and old and (write.after is not None or change.verb == "move"):
+        raise NotSupported(
+            f"{change}: the row notes {', '.join(old)}, which are derived from it, and which a bag cannot keep right; "
+            "write it through its model"
+        )
     if write.after is None:
         return write, [effect for name, mark in old.items() for effect in _undone(name, mark, write)]
     if schema is None:
-        if old:
-            raise NotSupported(
-                f"{change}: the row notes {', '.join(old)}, which are derived from it, and which a bag cannot keep "
-                "right; write it through its model"
-            )
         return write, []
     write = _with_kept(write, schema, seen)
     row = cast("Row", write.after)
     changed = {name for name in changes(seen or {}, row) if ANNOTATION not in name}
     changed |= {name for name in seen or () if ANNOTATION not in name and name not in row}
-    # Then what was seen is not what is stored, and the copies are as old as that.
-    upgraded = change.upgraded or first.upgraded
-    source = _Source(write, row, _values(write, schema, row), changed, fills, upgraded)
+    if change.upgraded or first.upgraded:
+        changed |= row.keys()  # copies are of the version that was stored
+    source = _Source(write, row, _values(write, schema, row), changed, fills)
     new: dict[str, Any] = {}
     effects: list[Effect] = []
     declared = {**schema.indexes, **schema.lists, **schema.tallies, **schema.embeds}
@@ -206,7 +206,9 @@ def _noted(write: PlannedWrite, old: Mapping[str, Any], new: Mapping[str, Any]) 
         if not merges or new != old:
             row[MARKS] = text
     weight = None if write.weight is None else write.weight + len(text or "")
-    return attrs.evolve(write, operation=Operation(operation.verb, row, operation.if_match), after=after, weight=weight)
+    return structs.replace(
+        write, operation=Operation(operation.verb, row, operation.if_match), after=after, weight=weight
+    )
 
 
 # What other entities keep
@@ -240,7 +242,7 @@ def _with_kept(write: PlannedWrite, schema: Schema, seen: Row | None) -> Planned
                 if stored is not None and member in seen:
                     members[member] = seen[member]
     operation = Operation(write.operation.verb, row, write.operation.if_match)
-    return attrs.evolve(write, operation=operation, after=after)
+    return structs.replace(write, operation=operation, after=after)
 
 
 def _kept_error(schema: Schema, field: str, value: object) -> EncodeError:
@@ -289,7 +291,7 @@ def _copied(_name: str, index: IndexSchema, old: Any, source: _Source) -> tuple[
     effects: list[Effect] = []
     if address is not None:
         again = address == old
-        if not again or source.upgraded or _concerns(index, source.changed):
+        if not again or _concerns(index, source.changed):
             copy = with_tail(index.copy_of(source.values, source.row, address), source.write)
             effects.append(CopyEffect(index, address, source.write, again, copy, source.values))
     if old is not None and old != address:
@@ -300,7 +302,7 @@ def _copied(_name: str, index: IndexSchema, old: Any, source: _Source) -> tuple[
 def _concerns(index: IndexSchema, changed: set[str]) -> bool:
     """Whether some of the properties that change are in the copies of an index."""
     if index.index.include == "all":
-        return bool(changed - _NEVER_COPIED)
+        return bool(changed - _NEVER_COPIED - index.kept_properties)
     return bool(changed & (index.properties | _KIND))
 
 
@@ -329,8 +331,21 @@ def _tallied(_name: str, tally: TallySchema, old: Any, source: _Source) -> tuple
             f"{tally.label} counts it in {target.name} {address!r} of this partition, which does not exist; insert that"
         )
         create = _maker(target, source.partition_key, address) if tally.declared.create else None
-        effects.append(Patch(address, source.write, {info.property: amount}, needed=f"{needed} first", create=create))
+        effects.append(
+            Patch(
+                address,
+                source.write,
+                {info.property: amount},
+                needed=f"{needed} first",
+                create=create,
+                kind=_kind_of(target),
+            )
+        )
     return mark, effects
+
+
+def _kind_of(schema: Schema) -> str | None:
+    return schema.kind if schema.discriminator == "property" else None
 
 
 def _maker(target: Schema, partition_key: str, row_key: str) -> Callable[[], Row]:
@@ -358,7 +373,9 @@ def _held(_name: str, embed: EmbedSchema, old: Any, source: _Source) -> tuple[An
     if address is not None:
         back = {theirs: own for own, theirs in properties.items()}
         needed = f"{embed.label} is {target.name} {address!r} of this partition, which does not exist"
-        effects.append(Patch(address, source.write, marks={note: {"to": [mine, back]}}, needed=needed))
+        effects.append(
+            Patch(address, source.write, marks={note: {"to": [mine, back]}}, needed=needed, kind=_kind_of(target))
+        )
     return mark, effects
 
 
@@ -372,7 +389,7 @@ def _embedded(mark: Mapping[str, Any], source: _Source) -> list[Effect]:
     address, properties = mark["to"]
     members: Row = {}
     for mine, theirs in properties.items():
-        if source.upgraded or mine in source.changed:
+        if mine in source.changed:
             for end in ("", ANNOTATION):
                 members[theirs + end] = source.row.get(mine + end)
     return [Patch(address, source.write, members=members)] if members else []

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import attrs
+from msgspec import structs
 
 from ..bag import PropertyBag
 from ..connection import Connection
@@ -76,6 +77,16 @@ class InDoubt(Exception):
     def error_of(self, at: int) -> OutcomeUnknown:
         """What is said of one of its writes."""
         return self._error(at, str(self.plan.writes[at].origin))
+
+    def as_wanted(self, at: int) -> Landed | None:
+        """
+        What became of one of its writes, if that has no condition and its row is as it wants it, whoever made it so:
+        then it is done, whatever became of the others. A delete asks if there was a row, and an insert who made it.
+        """
+        write = self.plan.writes[at]
+        if self.rows is None or _inserts(write) or _deletes(write) or _sent_etag(write):
+            return None
+        return _state(write, self.rows[at]) if _equals(write, self.rows[at]) else None
 
     def _error(self, at: int, what: str) -> OutcomeUnknown:
         write = self.plan.writes[at]
@@ -299,7 +310,7 @@ def _conditional(plan: WritePlan, rows: Sequence[Row | None], fault: Fault) -> W
             operation = Operation(Verb.INSERT, operation.row)
         else:
             raise InDoubt(plan, fault, rows) from fault  # it has to exist: it did, or never did
-        writes.append(attrs.evolve(write, operation=operation))
+        writes.append(structs.replace(write, operation=operation))
     return attrs.evolve(plan, writes=tuple(writes))
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import msgspec
+from msgspec import structs
 
-from ..errors import EntityExists, EntityNotFound, LimitExceeded, TableOrmError, UniqueViolation
+from ..errors import EntityExists, EntityNotFound, LimitExceeded, TableOrmError, UniqueViolation, WrongKind
 from ..indexes import marks_of
 from ..lists import SEPARATOR, bits_of, is_divided, keys_of, list_row
 from ..protocol.codes import Code
@@ -253,8 +254,11 @@ class ListEffect(Effect):
         """The row with the keys that it has then, under the ETag it was read with."""
         keys = keys_of(stored)
         wanted = (keys - self.removes) | self.adds
-        if wanted == keys:
+        if wanted == keys and not self.adds:
             return None
+        if wanted == keys and stored is not None:
+            # An entity that is inserted is there still: somebody is about to delete what had its key.
+            return _touched(stored, token)
         row = list_row(self.origin.operation.row["PartitionKey"], self.address, self.kind, wanted)
         row[WRITE_TAIL] = lengthened(tail_of(stored), token)
         if stored is None:
@@ -296,6 +300,7 @@ class Patch(Effect):
         marks: Notes; None removes one.
         needed: What to say if there is no such entity; None if there need not be one.
         create: Makes the row, if there is none.
+        kind: That the entity must have; None if its key tells.
     """
 
     address: str
@@ -305,6 +310,7 @@ class Patch(Effect):
     marks: Mapping[str, Any] = attrs.Factory(dict[str, Any])
     needed: str | None = None
     create: Callable[[], Row] | None = None
+    kind: str | None = None
     reads = True
 
     def then(self, other: Effect) -> Effect:
@@ -321,6 +327,7 @@ class Patch(Effect):
             {**self.marks, **other.marks},
             other.needed or self.needed,
             other.create or self.create,
+            other.kind or self.kind,
         )
 
     def operation(self, stored: Row | None, token: str) -> Operation | None:
@@ -331,11 +338,13 @@ class Patch(Effect):
                     raise EntityNotFound(f"{self.origin.origin}: {self.needed}", Code.RESOURCE_NOT_FOUND)
                 return None
             return Operation(Verb.INSERT, {**self.patched(self.create()), WRITE_TAIL: token})
+        self._refuse_other_kind(stored)
         row = self.patched(stored)
         changed = {name: value for name, value in row.items() if value != stored.get(name)}
         gone = [name for name in stored if name not in row]
         if not changed and not gone:
-            return None
+            # What is noted already may be about to be taken back by whoever noted it.
+            return _touched(stored, token) if any(self.marks.values()) else None
         tail = lengthened(tail_of(stored), token)
         if gone:
             whole = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
@@ -360,7 +369,17 @@ class Patch(Effect):
             verb: Verb = Verb.REPLACE if gone else operation.verb
         else:
             row, verb = after, operation.verb
-        return attrs.evolve(write, operation=Operation(verb, row, operation.if_match), after=after, weight=None)
+        return structs.replace(write, operation=Operation(verb, row, operation.if_match), after=after, weight=None)
+
+    def _refuse_other_kind(self, row: Row) -> None:
+        found = str(row.get(ENTITY_TYPE, ""))
+        if self.kind is not None and found.partition(":")[0] != self.kind:
+            raise WrongKind(
+                f"{self.origin.origin}: the row {self.address!r} of this partition should be of kind {self.kind!r}, "
+                f"and is of {found!r}",
+                (row["PartitionKey"], self.address),
+                found,
+            )
 
     def patched(self, row: Row) -> Row:
         """
@@ -391,6 +410,12 @@ class Patch(Effect):
             marks = {name: mark for name, mark in marks.items() if mark is not None}
             row[MARKS] = msgspec.json.encode(marks, order="sorted").decode()
         return row
+
+
+def _touched(stored: Row, token: str) -> Operation:
+    """A merge of nothing, which fails if the row has changed since it was read."""
+    keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
+    return Operation(Verb.MERGE, {**keys, WRITE_TAIL: lengthened(tail_of(stored), token)}, stored["odata.etag"])
 
 
 def with_tail(row: Row, write: "PlannedWrite") -> Row:

@@ -4,7 +4,7 @@ Stage 3, encode: a Change becomes one operation on one logical row.
 
 from collections.abc import Sequence
 
-import attrs
+from msgspec import structs
 
 from ..bag import PropertyBag
 from ..errors import EncodeError
@@ -82,9 +82,11 @@ def _finish(
     """The planned write, with its token on the row if its rows carry tokens."""
     known = change.seen
     base = None if known is None else _head(known)
+    carries = change.schema is not None and change.schema.write_token
     # Not for rows of which nothing is known: a plain table stays as other programs expect it.
-    if base is None and not (change.schema is not None and change.schema.write_token):
-        return PlannedWrite(Operation(verb, row, change.if_match), change, index, after, weight, partial)
+    if base is None and not carries:
+        operation = Operation(verb, row, change.if_match, weight is not None)
+        return PlannedWrite(operation, change, index, after, weight, partial)
     if token is None:
         token = new_token()
     read = tail_of(known)
@@ -100,9 +102,9 @@ def _finish(
     row = {**row, WRITE_TAIL: tail}
     if weight is not None:
         weight += len(tail)
-    return PlannedWrite(
-        Operation(verb, row, change.if_match), change, index, after, weight, partial, token, None if blind else base
-    )
+    # A model that does not carry them may have no room for one more property.
+    operation = Operation(verb, row, change.if_match, carries and weight is not None)
+    return PlannedWrite(operation, change, index, after, weight, partial, token, None if blind else base)
 
 
 def _whole(change: Change) -> tuple[Row, int | None]:
@@ -113,11 +115,12 @@ def _whole(change: Change) -> tuple[Row, int | None]:
         if change.stored is None:
             return row, None
         return _without(overlaid(content(change.stored), row), removed_properties(change, row)), None
+    weight: int | None
     row, weight = schema.encode(change.values, change.partition_key, change.row_key)
     if known is not None:
-        _keep_spelling(schema, row, known)
-        if not change.upgraded:
-            _keep_kind(row, known)
+        foreign = _keep_spelling(schema, row, known)
+        if foreign | (not change.upgraded and _keep_kind(row, known)):
+            weight = None
     if change.drop_extra or (known is None and "_extra" not in change.values):
         return row, weight
     extra = _extra(change, schema)
@@ -225,18 +228,18 @@ def _merge(change: Change, index: int, token: str | None) -> PlannedWrite | None
     if schema is not None and change.upgraded and change.known is not None:
         # The first write of an upgraded entity is a replace: of what it was upgraded to, and of these fields.
         row = overlaid(content(change.known), _chosen(change))
-        return attrs.evolve(_finish(change, index, token, Verb.REPLACE, row, row, None), stale=stale)
+        return structs.replace(_finish(change, index, token, Verb.REPLACE, row, row, None), stale=stale)
     row = _chosen(change)
     if not row:
         return None
     if change.stored is not None:
         after = overlaid(content(change.stored), row)
         write = _finish(change, index, token, Verb.MERGE, {**_keys(change), **row}, after, None)
-        return attrs.evolve(write, stale=stale) if stale else write
+        return structs.replace(write, stale=stale) if stale else write
     exact = before is not None and not change.partial and not change.foreign
     after = {**_keys(change), **row} if before is None else overlaid(before, row)
     write = _finish(change, index, token, Verb.MERGE, {**_keys(change), **row}, after, None, partial=not exact)
-    return attrs.evolve(write, stale=stale) if stale else write
+    return structs.replace(write, stale=stale) if stale else write
 
 
 def _chosen(change: Change) -> Row:
@@ -337,11 +340,15 @@ def _extra(change: Change, schema: Schema) -> Row:
     return overlaid(now, changes(old, mine))
 
 
-def _keep_spelling(schema: Schema, row: Row, before: Row) -> None:
+def _keep_spelling(schema: Schema, row: Row, before: Row) -> bool:
     """
     Where a value is what was read, write what was read: the 100 ns digit of a DateTime, an Int32 in an int field,
     JSON text with other spacing. Only a changed value takes the spelling of the declaration.
+
+    Returns:
+        Whether the row has now any that the encoder did not make.
     """
+    kept = False
     for info in schema.stored:
         name = info.property
         new, old = row.get(name), before.get(name)
@@ -360,17 +367,21 @@ def _keep_spelling(schema: Schema, row: Row, before: Row) -> None:
         else:
             same = value == read and type(value) is type(read) and str(value) == str(read)
         if same:
+            kept = True
             row[name] = old
             if before_annotation is None:
                 row.pop(name + ANNOTATION, None)
             else:
                 row[name + ANNOTATION] = before_annotation
+    return kept
 
 
-def _keep_kind(row: Row, before: Row) -> None:
+def _keep_kind(row: Row, before: Row) -> bool:
     """A row that a newer program wrote keeps its version: what this one does not know must not look older."""
-    if stored_version(before) > stored_version(row):
-        for name in (ENTITY_TYPE, ENTITY_VERSION):
-            for member in (name, name + ANNOTATION):
-                if member in before:
-                    row[member] = before[member]
+    if stored_version(before) <= stored_version(row):
+        return False
+    for name in (ENTITY_TYPE, ENTITY_VERSION):
+        for member in (name, name + ANNOTATION):
+            if member in before:
+                row[member] = before[member]
+    return True

@@ -17,7 +17,7 @@ from .doubt import InDoubt, send, settle
 from .modify import forget
 from .plan import PlannedWrite, WritePlan, in_transaction
 
-__all__ = ["apply", "execute", "refused"]
+__all__ = ["apply", "claim", "execute", "refused"]
 
 
 async def execute(
@@ -86,7 +86,7 @@ async def apply(
             fault,
             begun=begun,
             transaction=transaction,
-            repeat=repeat and all(write.origin.repeat for write in writes),
+            repeat=repeat and all(write.change.repeat for write in writes),
             missing_ok=missing_ok,
             throttled=throttled,
         )
@@ -96,6 +96,23 @@ async def apply(
         return
     for write, each in zip(writes, landed, strict=True):
         _applied(write, each.etag, superseded=each.superseded)
+
+
+def claim(doubt: InDoubt) -> list[int]:
+    """
+    Put the ETags that were found into the entities of those writes of a plan in doubt which are as they should be.
+
+    Returns:
+        The numbers of the other writes.
+    """
+    unknown: list[int] = []
+    for number, write in enumerate(doubt.plan.writes):
+        landed = doubt.as_wanted(number)
+        if landed is None:
+            unknown.append(number)
+        else:
+            _applied(write, landed.etag, superseded=landed.superseded)
+    return unknown
 
 
 def refused(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:

@@ -7,7 +7,7 @@ conditions. What no single operation can do is refused.
 
 from typing import NoReturn
 
-import attrs
+from msgspec import structs
 
 from ..errors import EntityExists, EntityNotFound, NotSupported, PreconditionFailed, TableOrmError
 from ..protocol.codes import Code
@@ -76,13 +76,14 @@ def tightened(write: PlannedWrite, stored: Row | None) -> PlannedWrite:
     if stored is None:
         if operation.if_match == "*":
             raise EntityNotFound(f"{write.change}: there is no such row", Code.RESOURCE_NOT_FOUND)
-        return attrs.evolve(write, operation=Operation(Verb.INSERT, operation.row), after=operation.row, partial=False)
+        insert = Operation(Verb.INSERT, operation.row)
+        return structs.replace(write, operation=insert, after=operation.row, partial=False)
     verb = {Verb.INSERT_OR_MERGE: Verb.MERGE, Verb.INSERT_OR_REPLACE: Verb.REPLACE}.get(operation.verb, operation.verb)
     row, after, read = operation.row, write.after or {}, tail_of(stored)
     if write.token is not None:
         tail = lengthened(read, write.token)
         row, after = {**row, WRITE_TAIL: tail}, {**after, WRITE_TAIL: tail}
-    return attrs.evolve(
+    return structs.replace(
         write,
         operation=Operation(verb, row, stored["odata.etag"]),
         after=after,
@@ -104,7 +105,9 @@ def _folded(
 ) -> PlannedWrite:
     change = two.change
     if one.change.drop_extra and one.after is not None and after is not None:
-        change = attrs.evolve(change, drop_extra=True)
+        change = structs.replace(change, drop_extra=True)
+    if change.repeat and not one.change.repeat:
+        change = structs.replace(change, repeat=False)  # holds for whatever becomes of it
     return PlannedWrite(
         Operation(verb, row, if_match),
         change,

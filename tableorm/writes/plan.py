@@ -1,11 +1,14 @@
 """
 What a write is on its way to the store: frozen values.
+
+Those that are made for each row are structs of msgspec: a frozen attrs class takes eight times as long to make.
 """
 
 from enum import StrEnum
 from typing import Any
 
 import attrs
+import msgspec
 
 from ..errors import TableOrmError, TransactionFailed
 from ..schema import Schema
@@ -28,8 +31,7 @@ class Mode(StrEnum):
     GUARD = "guard"
 
 
-@attrs.frozen(eq=False)
-class Change:
+class Change(msgspec.Struct, frozen=True, eq=False):
     """
     A verb and what it is applied to.
 
@@ -53,7 +55,7 @@ class Change:
         dropped: Unknown properties of the entity that a replace in the same transaction has left out.
         foreign: Whether the row may be another version than `before`: it is written without looking, or under an ETag
             that was given and is not that of `before`.
-        repeat: Whether it may be sent again after a lost reply.
+        repeat: Whether it, and what was folded into it, may be sent again after a lost reply.
         copied: If the subject was read from a copy, so that its row has to be read first, the properties of the row
             that it knows, whether they are there or not; None otherwise.
     """
@@ -66,7 +68,7 @@ class Change:
     partition_key: str
     row_key: str
     if_match: str | None = None
-    values: dict[str, Any] = attrs.Factory(dict[str, Any])
+    values: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     made: dict[str, Any] | None = None
     before: Row | None = None
     partial: bool = False
@@ -99,8 +101,7 @@ class Change:
         return f"{self.verb} of {model} ({self.partition_key!r}, {self.row_key!r})"
 
 
-@attrs.frozen(eq=False)
-class PlannedWrite:
+class PlannedWrite(msgspec.Struct, frozen=True, eq=False):
     """
     One operation on one row, and where it came from.
 

@@ -507,6 +507,22 @@ async def test_one_object_given_twice(things: Database) -> None:
     assert await count(things) == 0 and thing.etag is None
 
 
+async def test_one_object_given_under_several_keys(things: Database) -> None:
+    """A write that needs its ETag waits for all that was given of it, in whichever partitions, and in any order."""
+    thing = Thing(name="a")
+    async with things.bulk() as bulk:
+        for group in ("g", "h", "i", "h"):
+            thing.group = group
+            await bulk.upsert(thing, mode="replace")
+        for number in range(99):  # fills the partition in the middle, which is sent first
+            await bulk.insert(Thing(group="h", name=f"{number}"))
+        await bulk.delete(thing)
+        written = bulk.report.written
+
+    assert written == 103 and bulk.report == BulkReport(104, (), 0, 5)
+    assert await count(things) == 101 and thing.etag is None
+
+
 async def test_progress_is_told_to_a_plain_function(things: Database) -> None:
     """What would have to be awaited is refused: at once, or when it has been called."""
 

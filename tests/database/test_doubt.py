@@ -262,6 +262,73 @@ async def test_the_same_in_bulk(db: Database, network: Network, other: Database)
     assert (await other.get(Plain, id="y")).count == 99
 
 
+@pytest.mark.parametrize("way", ["transaction", "run_transaction"])
+async def test_transactions_that_are_not_repeated(db: Database, network: Network, way: str) -> None:
+    """With repeat=False a lost request is unknown at once; a lost reply is still proved by a token."""
+    plain, known = Plain(), Known()
+    await db.insert(plain)
+    await db.insert(known)
+
+    async def add_to(tx: Transaction, model: type[Plain] | type[Known]) -> None:
+        await tx.modify(model, add, id="a")
+
+    async def act(fate: Fate, model: type[Plain] | type[Known]) -> None:
+        network.plan(fate)
+        if way == "transaction":
+            async with db.transaction(repeat=False) as tx:
+                await add_to(tx, model)
+        else:
+            await db.run_transaction(lambda tx: add_to(tx, model), repeat=False)
+
+    await act(Fate.LOST_REPLY, Known)
+    assert len(network.sent) == 1
+    for fate, model in ((Fate.LOST_REQUEST, Known), (Fate.LOST_REQUEST, Plain), (Fate.LOST_REPLY, Plain)):
+        with pytest.raises(OutcomeUnknown):
+            await act(fate, model)
+        assert len(network.sent) == 1
+    await act(Fate.BUSY, Plain)
+
+    assert (await db.get(Known, id="a")).count == 1
+    assert (await db.get(Plain, id="a")).count == 2
+
+
+async def test_folding_keeps_what_is_not_to_be_repeated(db: Database, network: Network, other: Database) -> None:
+    """An insert with repeat=False after a delete, and before other changes of its row, holds for all of it."""
+    for between in (False, True):
+        job = Plain(id="job")
+        await db.upsert(job)
+        network.plan(Fate.LOST_REQUEST)
+        with pytest.raises(OutcomeUnknown):
+            async with db.transaction() as tx:
+                tx.delete(job)
+                tx.insert(job, repeat=False)
+                if between:
+                    job.count = 5
+                    tx.save(job)
+        assert len(network.sent) == 1
+        await other.delete(Plain, id="job", if_match="*")
+
+
+async def test_what_has_no_condition_is_judged_by_itself_in_bulk(db: Database, network: Network) -> None:
+    """Of a chunk in doubt those are done whose rows are as they want them; a delete, and an insert, ask for more."""
+    for name in ("gone", "old"):
+        await db.insert(Plain(id=name))
+    network.plan(Fate.LOST_REPLY)
+    things = [Plain(id=name, count=5) for name in ("new", "old")]
+    async with db.bulk() as bulk:
+        await bulk.insert(Plain(id="job"))
+        await bulk.upsert(things[0])
+        await bulk.delete(Plain.key(id="gone"), if_match="*")
+        await bulk.upsert(things[1], mode="replace")
+
+    assert [failure.operation for failure in bulk.report.failed] == ["insert", "delete"]
+    assert {type(failure.error) for failure in bulk.report.failed} == {OutcomeUnknown}
+    assert (bulk.report.written, len(network.sent)) == (2, 1)
+    for thing in things:
+        thing.count += 1
+        await db.save(thing)
+
+
 @pytest.mark.parametrize("way", ["transaction", "bulk"])
 async def test_inserts_that_are_not_repeated(db: Database, network: Network, other: Database, way: str) -> None:
     """With repeat=False what somebody has consumed does not come back, in transactions and in bulk."""

@@ -136,4 +136,5 @@ def _leaders(people: dict[str, PropertyBag], teams: dict[str, PropertyBag]) -> l
 
 
 def _marks(bag: PropertyBag) -> Iterable[dict[str, Any]]:
-    return [mark for mark in json.loads(bag.get("_ix", "{}")).values() if isinstance(mark, dict)]
+    marks: dict[str, Any] = json.loads(bag.get("_ix", "{}"))
+    return [mark for mark in marks.values() if isinstance(mark, dict)]

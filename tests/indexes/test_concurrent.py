@@ -22,10 +22,10 @@ from tests.indexes.worker import COUNTERS, Reader, Writer, prepare, raised, read
 WRITERS = 8
 
 
-async def race(clients: list[Database], steps: int, *, snapshot: bool) -> tuple[list[Writer], list[Reader]]:
+async def race(clients: list[Database], steps: int, path: Path | None = None) -> tuple[list[Writer], list[Reader]]:
     """Writers and readers, each with one of the clients in turn."""
     writers = [Writer(db, seed) for seed, db in zip(range(WRITERS), itertools.cycle(clients), strict=False)]
-    readers = [Reader(db, seed, snapshot=snapshot) for seed, db in enumerate(clients)]
+    readers = [Reader(db, seed, path) for seed, db in enumerate(clients)]
     async with asyncio.TaskGroup() as group:
         writing = [group.create_task(writer.run(steps)) for writer in writers]
         for reader in readers:
@@ -43,9 +43,10 @@ async def settle(db: Database, writers: list[Writer]) -> None:
 
 async def test_writers_and_readers(tmp_path: Path) -> None:
     """Eight writers of two clients on one file, and two readers who find nothing wrong at any moment."""
-    async with connect(f"local:{tmp_path}/test.tables") as one, connect(f"local:{tmp_path}/test.tables") as two:
+    path = tmp_path / "test.tables"
+    async with connect(f"local:{path}") as one, connect(f"local:{path}") as two:
         await prepare(one)
-        writers, readers = await race([one, two], 120, snapshot=False)
+        writers, readers = await race([one, two], 80, path)
         await settle(one, writers)
 
     assert all(reader.looks > 5 for reader in readers)
@@ -59,7 +60,7 @@ async def test_writers_and_readers_on_azurite(azurite: Azurite) -> None:
     async with connect(azurite.connection_string) as one, connect(azurite.connection_string) as two:
         await prepare(one)
         try:
-            writers, _ = await race([one, two], 15, snapshot=False)
+            writers, _ = await race([one, two], 12)
             await settle(one, writers)
         finally:
             await one.drop_table("Office")
@@ -95,7 +96,7 @@ async def real(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_network_that_fails(real: Database, seed: int) -> None:
+async def test_a_network_that_fails(real: Database, tmp_path: Path, seed: int) -> None:
     """Requests and replies are lost, late, or arrive twice: nothing that is derived is ever wrong."""
     await prepare(real)
     small = "Azure" in type(real.backend).__name__
@@ -108,10 +109,10 @@ async def test_a_network_that_fails(real: Database, seed: int) -> None:
             clients.append(await stack.enter_async_context(Database(backend, retry=QUICK)))
         writers = [Writer(db, 100 * seed + number) for number, db in enumerate(clients * (WRITERS // 2))]
         async with asyncio.TaskGroup() as group:
-            writing = [group.create_task(writer.run(6 if small else 60)) for writer in writers]
+            writing = [group.create_task(writer.run(6 if small else 40)) for writer in writers]
             group.create_task(deliver(networks, writing))
             if not small:
-                group.create_task(Reader(real, seed, snapshot=False).run(writing))
+                group.create_task(Reader(real, seed, tmp_path / "test.tables").run(writing))
         for network in networks:
             await network.deliver()
         assert check(await read_partition(real)) == []

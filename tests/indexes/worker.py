@@ -7,12 +7,18 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
 
 from tableorm import (
     Conflict,
     Database,
     EntityNotFound,
     OutcomeUnknown,
+    PropertyBag,
     TableOrmError,
     Transaction,
     TransactionFailed,
@@ -21,7 +27,7 @@ from tableorm import (
 from tests.indexes.office import PARTITION, Person, Team, check
 from tests.indexes.oracle import Table
 
-__all__ = ["COUNTERS", "MAILS", "PEOPLE", "TEAMS", "Reader", "Writer", "prepare", "read_partition"]
+__all__ = ["COUNTERS", "MAILS", "PEOPLE", "TEAMS", "Reader", "Writer", "look", "prepare", "raised", "read_partition"]
 
 PEOPLE = range(1, 51)
 COUNTERS = range(46, 51)
@@ -40,8 +46,20 @@ async def prepare(db: Database) -> None:
         await db.insert(Person(id=number, team="x"))
 
 
+def look(path: Path) -> Table:
+    """All rows of a file of the embedded engine at one moment, by one statement of SQLite."""
+    connection: Any = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        (number,) = connection.execute("SELECT id FROM catalog WHERE name = 'Office'").fetchone()
+        bodies = [body for (body,) in connection.execute(f"SELECT body FROM t{number}")]  # noqa: S608  # a number
+    finally:
+        connection.close()
+    bags = [PropertyBag.of_row("Office", msgspec.json.decode(body)) for body in bodies]
+    return {(bag.partition_key, bag.row_key): bag for bag in bags}
+
+
 async def read_partition(db: Database) -> Table:
-    """All rows in one page, which is one look at the embedded engine."""
+    """All rows, in one page; pages are no snapshots."""
     page = await db.select_raw("Office").where("PartitionKey eq {}", PARTITION).page(1000)
     assert page.cursor is None
     return {(bag.partition_key, bag.row_key): bag for bag in page.items}
@@ -215,14 +233,14 @@ class Reader:
     Args:
         db: Where.
         seed: Of what it looks at.
-        snapshot: Whether a page is one look.
+        path: Of the file, if it is one of the embedded engine: all of it can be looked at.
 
     Attributes:
         looks: How often it has compared something.
     """
 
-    def __init__(self, db: Database, seed: int, *, snapshot: bool) -> None:
-        self._db, self._random, self._snapshot = db, random.Random(seed), snapshot
+    def __init__(self, db: Database, seed: int, path: Path | None = None) -> None:
+        self._db, self._random, self._path = db, random.Random(seed), path
         self.looks = 0
 
     async def run(self, writers: "Sequence[asyncio.Task[None]]") -> None:
@@ -230,8 +248,8 @@ class Reader:
         while not all(writer.done() for writer in writers):
             await self._look_at_one()
             await self._look_at_city()
-            if self._snapshot:
-                wrong = check(await read_partition(self._db))
+            if self._path is not None:
+                wrong = check(await asyncio.to_thread(look, self._path))
                 assert not wrong, wrong
                 self.looks += 1
 

@@ -143,6 +143,7 @@ async def reading(db: Database) -> None:
     await db.merge(Team)  # E
     await db.upsert(Team(name="a"), mode="both")  # E
     await db.modify(Team(name="a"), 5)  # E
+    await db.move(Team.key(name="a"), name="b")  # E
     await db.explain_write("sing", Team(name="a"))  # E
     use(team, other, sure, query, teams)
 

@@ -228,6 +228,7 @@ async def writing(db: Database) -> None:
     jun = await db.get(Employee, department="Sales", id=223)
     await db.merge(jun, only=[Employee.age, Employee.level])
     await db.upsert(jun, mode="replace")
+    await db.move(jun, id=224)
     await db.replace(jun, if_match="*", drop_extra=True)
     await db.refresh(jun)
 

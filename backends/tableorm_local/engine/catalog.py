@@ -38,6 +38,8 @@ def key_of(partition_key: str, row_key: str) -> bytes:
 
     U+0000 is forbidden in keys, so as separator it sorts before everything.
     """
+    if partition_key.isascii() and row_key.isascii():
+        return f"{partition_key}\0{row_key}".encode("ascii")
     return utf16_key(partition_key) + b"\0" + utf16_key(row_key)
 
 

@@ -64,6 +64,12 @@ class Session:
         self._tick = max(now(), self._tick + 1)
         return self._tick
 
+    def ticks(self, count: int) -> range:
+        """The moments of several writes, one after the other."""
+        first = max(now(), self._tick + 1)
+        self._tick = first + count - 1
+        return range(first, first + count)
+
     def commit(self) -> None:
         """Make the transaction durable: waits for the disk, unless nothing was written. Rolled back if that fails."""
         if not self.dirty:

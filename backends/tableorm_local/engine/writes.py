@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 import apsw
-import attrs
 import msgspec
 
 from tableorm.operations import MERGES, check_if_match, clean_row, encode_row, with_index
@@ -38,8 +37,7 @@ decode: Callable[[bytes], Row] = _decoder.decode
 """The row of a stored body."""
 
 
-@attrs.define
-class Write:
+class Write(msgspec.Struct, frozen=True, gc=False):
     """
     One operation, checked and encoded.
 
@@ -78,9 +76,10 @@ def prepare(operation: Operation, *, keys_checked: bool = False) -> Write:
     key = key_of(partition_key, row_key)
     if verb is Verb.DELETE:
         return Write(verb, key, b"", None, if_match)
-    clean = clean_row(row, partition_key, row_key)
+    clean = row if operation.canonical else clean_row(row, partition_key, row_key)
     payload = encode_row(clean)
-    check_properties(clean, len(payload))
+    if not operation.canonical or len(payload) > MAX_VALUE_BYTES // 2:  # in a smaller row nothing is too large
+        check_properties(clean, len(payload))
     return Write(verb, key, payload, clean if verb in MERGES else None, if_match)
 
 
@@ -145,7 +144,7 @@ def _is_blind_put(item: Write) -> bool:
 
 
 def _put_all(session: Session, table: Table, items: Sequence[Write]) -> list[str]:
-    stamps = [_stamp(session.tick()) for _ in items]
+    stamps = [_stamp(tick) for tick in session.ticks(len(items))]
     rows = [(item.key, tick, head + item.payload[1:]) for item, (tick, head, _) in zip(items, stamps, strict=True)]
     session.connection.executemany(table.put, rows)
     session.dirty = True
@@ -154,11 +153,10 @@ def _put_all(session: Session, table: Table, items: Sequence[Write]) -> list[str
 
 def _stamp(tick: int) -> tuple[int, bytes, str]:
     """A tick with the start of a body that was written then, and its ETag."""
-    text = text_from_ticks(tick)
-    escaped = text.replace(":", "%3A")
+    etag = etag_from_ticks(tick)
     # Joined by hand: encoding the whole again only to put two members in front would double the work.
-    head = f'{{"odata.etag":"W/\\"datetime\'{escaped}\'\\"","Timestamp":"{text}",'.encode("ascii")
-    return tick, head, f"W/\"datetime'{escaped}'\""
+    head = f'{{"odata.etag":"W/\\"{etag[3:-1]}\\"","Timestamp":"{text_from_ticks(tick)}",'
+    return tick, head.encode("ascii"), etag
 
 
 def _apply(session: Session, table: Table, item: Write) -> str | None:
