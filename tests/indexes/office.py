@@ -16,8 +16,8 @@ from tests.indexes.oracle import Copies, Kind, Table, audit
 __all__ = ["KINDS", "PARTITION", "PERSON", "Person", "Team", "check"]
 
 PARTITION = "p"
-HEAD = "person_" + "of_a_long_key_" * 7
-"""So long that 25 of them divide a list."""
+HEAD = "person_" + "of_a_long_key_" * 28
+"""So long that six of them divide a list."""
 
 
 class Team(Entity, table="Office", partition_key="p", row_key="team_{name}"):

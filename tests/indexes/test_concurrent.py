@@ -44,9 +44,9 @@ async def settle(db: Database, writers: list[Writer]) -> None:
 async def test_writers_and_readers(tmp_path: Path) -> None:
     """Eight writers of two clients on one file, and two readers who find nothing wrong at any moment."""
     path = tmp_path / "test.tables"
-    async with connect(f"local:{path}") as one, connect(f"local:{path}") as two:
+    async with connect(f"local:{path}", retry=QUICK) as one, connect(f"local:{path}", retry=QUICK) as two:
         await prepare(one)
-        writers, readers = await race([one, two], 80, path)
+        writers, readers = await race([one, two], 120, path)
         await settle(one, writers)
 
     assert all(reader.looks > 5 for reader in readers)
@@ -57,10 +57,11 @@ async def test_writers_and_readers(tmp_path: Path) -> None:
 
 async def test_writers_and_readers_on_azurite(azurite: Azurite) -> None:
     """The same on another store; there a look is at one entity."""
-    async with connect(azurite.connection_string) as one, connect(azurite.connection_string) as two:
+    url = azurite.connection_string
+    async with connect(url, retry=QUICK) as one, connect(url, retry=QUICK) as two:
         await prepare(one)
         try:
-            writers, _ = await race([one, two], 12)
+            writers, _ = await race([one, two], 5)
             await settle(one, writers)
         finally:
             await one.drop_table("Office")

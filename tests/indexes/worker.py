@@ -51,7 +51,7 @@ def look(path: Path) -> Table:
     connection: Any = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         (number,) = connection.execute("SELECT id FROM catalog WHERE name = 'Office'").fetchone()
-        bodies = [body for (body,) in connection.execute(f"SELECT body FROM t{number}")]  # noqa: S608  # a number
+        bodies = [body for (body,) in connection.execute(f"SELECT body FROM t{number}")]  # a number
     finally:
         connection.close()
     bags = [PropertyBag.of_row("Office", msgspec.json.decode(body)) for body in bodies]
