@@ -80,6 +80,7 @@ class Index:
         self.row_key, self.partition_key, self.unique = row_key, partition_key, unique
         self.include: Include = include if isinstance(include, str) else tuple(include)
         self.where, self.consistency, self.building = where, consistency, building
+        self._of: dict[type[Any], IndexOf[Any]] = {}
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self.name = name
@@ -97,10 +98,13 @@ class Index:
         def __get__(self, instance, owner):
             if instance is not None:
                 raise AttributeError(f"{self.name} is an index: it belongs to the class, {owner.__name__}.{self.name}")
-            return IndexOf(owner, self.name)
+            found = self._of.get(owner)
+            if found is None:
+                found = self._of[owner] = IndexOf(owner, self.name)
+            return found
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(repr=False, cache_hash=True)
 class IndexOf(Generic[E]):
     """
     An index of a model, as `Employee.by_email` gives it: for `db.get` and `db.select`.
@@ -300,7 +304,9 @@ class IndexSchema(Schema):
         if self.index.include != "all":
             copy: Row = {name: row[name] for name in self._members if name in row}
         else:
-            copy = {name: value for name, value in row.items() if name not in self._left_out}
+            copy = row.copy()
+            for name in self._left_out:
+                copy.pop(name, None)
         version = str(row.get(ENTITY_TYPE, "")).partition(":")[2] or str(row.get(ENTITY_VERSION, ""))
         copy["PartitionKey"], copy["RowKey"] = row["PartitionKey"], address
         copy[ENTITY_TYPE] = f"{self.kind}:{version}" if version else str(self.kind)
@@ -316,13 +322,15 @@ class IndexSchema(Schema):
         What was decoded from a copy as an entity of its primary, without that one's ETag: its first write reads the
         primary, which must agree in these properties.
         """
-        own, dropped = entity.__dict__, self._dropped
-        primary = {name: value for name, value in row.items() if name not in dropped}
+        own, primary = entity.__dict__, row.copy()
+        for name in self._dropped:
+            primary.pop(name, None)
         primary["RowKey"] = row[COPY_OF]
         primary.pop(ENTITY_TYPE, None)
         primary |= self.primary.kind_properties
         own["_row"] = primary
         own["_copied"] = properties
+        own["_found_at"] = row["RowKey"]
         return entity
 
     def decode_part(self, row: Row, names: frozenset[str]) -> Any:

@@ -59,7 +59,7 @@ async def fill(run: Run, place: Place, concurrency: int) -> tuple[list[Any], Pla
                 loaded = await pace.load(run, batch.request, part)
                 if len(loaded) > wanted - len(found):
                     found += loaded[: wanted - len(found)]
-                    return found, Place(after=_key(_row_of(found[-1])))
+                    return found, Place(after=_place_of(found[-1]))
                 found += loaded
                 run.left = wanted - len(found)
                 if not run.left and start < len(rows):
@@ -85,10 +85,13 @@ def _key(row: Row) -> Position:
     return row["PartitionKey"], row["RowKey"]
 
 
-def _row_of(entity: Any) -> Row:
-    """What an entity or a bag was read from."""
-    row: Row = entity.row if isinstance(entity, PropertyBag) else entity.__dict__["_row"]
-    return row
+def _place_of(entity: Any) -> Position:
+    """Where an entity or a bag was found: in a query by an index at its copy."""
+    if isinstance(entity, PropertyBag):
+        return _key(entity.row)
+    own = entity.__dict__
+    partition_key, row_key = _key(own["_row"])
+    return partition_key, own.get("_found_at", row_key)
 
 
 class EntityStream(Generic[E_co]):
@@ -103,7 +106,7 @@ class EntityStream(Generic[E_co]):
         self._run: Run | None = None
         self._place = Place()
         self._limit: int | None = None
-        self._last: Row | None = None
+        self._last: Position | None = None
         self._given = 0
 
     async def __aenter__(self) -> Self:
@@ -135,7 +138,7 @@ class EntityStream(Generic[E_co]):
             return self._start
         self._query.check_ordered()
         left = None if self._place.left is None else self._place.left - self._given
-        return write_cursor(run.plan, Place(_key(self._last), left=left), self._limit)
+        return write_cursor(run.plan, Place(self._last, left=left), self._limit)
 
     def begin(self, run: Run, place: Place, limit: int | None) -> None:
         """Called when the query is planned."""
@@ -143,5 +146,5 @@ class EntityStream(Generic[E_co]):
 
     def seen(self, entity: Any) -> None:
         """Called with each entity before it is given."""
-        self._last = _row_of(entity)  # what becomes of the entity does not matter
+        self._last = _place_of(entity)  # what becomes of the entity does not matter
         self._given += 1

@@ -152,7 +152,10 @@ class Run:
         rows = (await whole.fetch(point, None)).rows
         if self.confirm is not None:  # it may have changed since its copy was read
             rows = [each for each in rows if is_current(row, each) and self.confirm(each)]
-        return next(iter(kinds.load_all(rows)), None)
+        entity = next(iter(kinds.load_all(rows)), None)
+        if self.confirm is not None and entity is not None:
+            entity.__dict__["_found_at"] = row["RowKey"]  # from where a cursor goes on
+        return entity
 
 
 @attrs.frozen(eq=False)

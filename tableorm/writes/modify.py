@@ -16,7 +16,7 @@ __all__ = ["adopt", "applied", "check_function", "forget", "refuse_unsaved"]
 
 M = TypeVar("M", bound=Entity | PropertyBag)
 
-_INTERNAL = ("_row", "_extra", "_upgraded", "_partial", "_loaded", "_superseded", "_copied")
+_INTERNAL = ("_row", "_extra", "_upgraded", "_partial", "_loaded", "_superseded", "_copied", "_found_at")
 
 
 def check_function(function: object) -> None:
