@@ -1,5 +1,6 @@
 """
 The benchmarks: `python -m benchmarks.run [NAME ...]`. Each figure is a ratio of two things measured in one run.
+`audit` and `build_index` take `--entities N`.
 
 Both sides take turns, several rounds each, and the median of the ratios counts: a machine whose speed drifts does not
 decide.
@@ -28,6 +29,7 @@ from benchmarks.indexes import bench_indexes
 from benchmarks.measure import compare, fill, report, timed
 from benchmarks.model import Flight, flight
 from benchmarks.queries import bench_alternatives, bench_memory, bench_partitions, bench_planning
+from benchmarks.upkeep import bench_audit, bench_build_index, entities
 from benchmarks.writes import bench_bulk, bench_save
 from tableorm import Database, connect, to_dict
 from tableorm.stores import RowQuery
@@ -264,11 +266,18 @@ BENCHES = {
     "planning": bench_planning,
     "memory": bench_memory,
     "azure": bench_azure,
+    "audit": bench_audit,
+    "build_index": bench_build_index,
 }
 
 
 def main() -> None:
-    names = sys.argv[1:] or list(BENCHES)
+    arguments = sys.argv[1:]
+    if "--entities" in arguments:
+        at = arguments.index("--entities")
+        entities[0] = int(arguments[at + 1])
+        del arguments[at : at + 2]
+    names = arguments or list(BENCHES)
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHES)}")

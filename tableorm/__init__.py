@@ -12,6 +12,7 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
         ken = await db.get(Employee, department="Sales", id=10)
 """
 
+from .audit.report import AuditReport, BuildReport, Damage, Finding
 from .bag import PropertyBag
 from .bulk import Bulk, BulkFailure, BulkReport
 from .connection import Stats
@@ -46,6 +47,7 @@ from .errors import (
 from .explain import ExplainedRequest, Explanation
 from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, Timestamp
 from .fields import Mapped, field
+from .grants import Grant, GrantExplanation
 from .indexes import Index, IndexOf
 from .keys import Key
 from .kinds import upgrade
@@ -53,12 +55,14 @@ from .lists import IndexList, ListOf
 from .opening import connect
 from .pages import EntityStream, Page
 from .planner import Access
+from .policies import StoredPolicy, TablePolicies
 from .properties import Int32
 from .protocol.edm import Edm
 from .query import Query, Select
 from .raw import RawSelect
 from .related import Count, Embedded, Sum
 from .retry import RetryPolicy
+from .scope import Scope
 from .transaction import Transaction
 from .union import Union
 from .writes.explain import WriteExplanation, WriteStep
@@ -68,12 +72,15 @@ __version__ = "0.1.0"
 __all__ = [
     "Access",
     "AccessDenied",
+    "AuditReport",
+    "BuildReport",
     "Bulk",
     "BulkFailure",
     "BulkReport",
     "Conflict",
     "Count",
     "CursorError",
+    "Damage",
     "Database",
     "DecodeError",
     "Edm",
@@ -87,6 +94,9 @@ __all__ = [
     "Explanation",
     "Expression",
     "Field",
+    "Finding",
+    "Grant",
+    "GrantExplanation",
     "Index",
     "IndexList",
     "IndexOf",
@@ -109,12 +119,15 @@ __all__ = [
     "RetryPolicy",
     "RowKey",
     "ScanRefused",
+    "Scope",
     "Select",
     "Stats",
+    "StoredPolicy",
     "Sum",
     "SystemField",
     "TableNotFound",
     "TableOrmError",
+    "TablePolicies",
     "TemplateError",
     "Throttled",
     "Timestamp",

@@ -19,11 +19,12 @@ from msgspec import structs
 
 from .bag import PropertyBag
 from .entity import Entity
-from .errors import ModelError, NotLoaded, NotSupported, TableOrmError, shown
+from .errors import ModelError, NotSupported, TableOrmError, shown
 from .expressions import Field
 from .keys import Key
 from .protocol.codes import Code, Fault
 from .protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
+from .stores import Row
 from .translate import translate
 from .writes import plan_writes
 from .writes.change import (
@@ -37,10 +38,12 @@ from .writes.change import (
 )
 from .writes.check import is_light, most_bytes
 from .writes.complete import needs_row
+from .writes.derive import derives
 from .writes.doubt import InDoubt
 from .writes.encode import encode
 from .writes.execute import apply, claim
 from .writes.plan import PlannedWrite, WritePlan
+from .writes.together import most_rows, together, waiting
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -52,6 +55,7 @@ _Address = tuple[str, str]
 _WAITING_OPERATIONS = 10_000
 _WAITING_BYTES = 64 * 1024 * 1024
 _FAILURES_KEPT = 1_000
+_SHARED = 8  # rows of counts and lists that all operations of a chunk have in common
 _TURN = 32  # operations taken before other tasks get a turn: what is under way needs several to end
 
 
@@ -100,13 +104,14 @@ class BulkReport:
 class _Lane:
     """The operations of one partition, in order, and beside them how many bytes each has at most."""
 
-    __slots__ = ("address", "busy", "ready", "sizes", "writes")
+    __slots__ = ("address", "busy", "derives", "ready", "sizes", "writes")
 
     def __init__(self, address: _Address) -> None:
         self.address = address
         self.writes: deque[PlannedWrite] = deque()
         self.sizes: deque[int] = deque()
         self.busy = self.ready = False
+        self.derives = False  # whether some need their stored rows, or concern others
 
 
 class Bulk:
@@ -205,6 +210,10 @@ class Bulk:
             await self._written_before(target)
         await self._add(delete_change(target, if_match))
 
+    async def delete_found(self, key: Key[Any], row: Row) -> None:
+        """Delete a row that was found, with what tells what is derived from it, if it is still as it was then."""
+        await self._add(structs.replace(delete_change(key, row["odata.etag"]), prior=row))
+
     def _require_open(self) -> None:
         if self._state != "open":
             raise NotSupported(f"the bulk is {self._state}; use it inside `async with db.bulk() as bulk:`")
@@ -221,16 +230,12 @@ class Bulk:
 
     async def _add(self, change: Change) -> None:
         self._require_open()
-        if needs_row(change):
-            raise NotLoaded(
-                f"{change} needs properties of the stored row that were not read; refresh() the entity first, or "
-                "replace(drop_extra=True)"
-            )
-        write = encode(change, 0)
+        late = needs_row(change)
+        write = waiting(change) if late else encode(change, 0)
         if write is None:
             self._written += 1
             return
-        if not is_light(write):
+        if not (late or is_light(write)):
             plan_writes((write,))
         size = most_bytes(write)
         self._taken += 1
@@ -249,6 +254,7 @@ class Bulk:
             lane = self._lanes[address] = _Lane(address)
         lane.writes.append(write)
         lane.sizes.append(size)
+        lane.derives = lane.derives or late or derives(write)
         self._waiting += 1
         self._bytes += size
         subject = id(change.subject)
@@ -318,11 +324,16 @@ class Bulk:
         chunk: list[PlannedWrite] = []
         rows: set[str] = set()
         writes, sizes, size = lane.writes, lane.sizes, 0
+        room = MAX_TRANSACTION_OPERATIONS - _SHARED
         while writes and len(chunk) < self._pace.chunk:
             row_key = writes[0].change.row_key
             # A row is written once in a transaction: the second operation waits for the next.
             if row_key in rows or (chunk and size + sizes[0] > MAX_TRANSACTION_BYTES):
                 break
+            if lane.derives:
+                room -= most_rows(writes[0].change)
+                if chunk and room < 0:
+                    break
             rows.add(row_key)
             chunk.append(writes.popleft())
             size += sizes.popleft()
@@ -333,7 +344,10 @@ class Bulk:
         try:
             if chunk:  # otherwise it was dropped in the meantime
                 await self._pace.wait(len(chunk))
-                await self._send(WritePlan(*lane.address, tuple(chunk)))
+                if lane.derives:
+                    await self._send_derived(chunk)
+                else:
+                    await self._send(WritePlan(*lane.address, tuple(chunk)))
         finally:
             self._waiting -= len(chunk)
             self._bytes -= size
@@ -391,6 +405,20 @@ class Bulk:
                     todo += [attrs.evolve(plan, writes=writes[half:]), attrs.evolve(plan, writes=writes[:half])]
             else:
                 self._written += len(writes)
+                self._width.widen()
+
+    async def _send_derived(self, chunk: list[PlannedWrite]) -> None:
+        """The like, of writes that need their stored rows, or concern other rows."""
+        todo = [chunk]
+        while todo:
+            writes = todo.pop()
+            self._requests += 1
+            outcome = await together(self._db, writes, throttled=self._width.narrow)
+            self._written += outcome.written
+            for write, error in outcome.failed:
+                self._fail(write, error)
+            todo += outcome.again
+            if outcome.written:
                 self._width.widen()
 
     def _fail(self, write: PlannedWrite, error: TableOrmError) -> None:

@@ -3,6 +3,7 @@ The life of a database: its stores, opened once and in one event loop, and its t
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self, TypeVar
@@ -11,11 +12,15 @@ import attrs
 
 from .entity import Entity, schema_of
 from .errors import NotSupported, TableNotFound
-from .protocol.codes import Code, Fault
+from .expressions import Expression
+from .guard import GuardedStore
+from .kinds import Kinds
+from .protocol.codes import THROTTLING, Code, Fault
 from .protocol.limits import check_table_name
 from .retry import PatientStore, RetryPolicy
 from .schema import concrete
 from .stores import Backend, BlobStore, QueueStore, TableStore
+from .traffic import Traffic
 from .translate import translate
 
 __all__ = ["TURN", "Connection", "Stats"]
@@ -34,15 +39,27 @@ class Stats:
         requests: Requests to the store; a transaction is one.
         rows: Rows read.
         operations: Rows written or deleted.
+        traffic: What became of the requests on their way.
     """
 
     requests: int = 0
     rows: int = 0
     operations: int = 0
+    traffic: Traffic = attrs.Factory(Traffic)
+
+    @property
+    def retries(self) -> int:
+        """Requests that were sent again, by the mapper or below it."""
+        return self.traffic.retries
+
+    @property
+    def throttled(self) -> int:
+        """Answers that refused a request for its rate; most of these requests went through later."""
+        return self.traffic.throttled
 
     def snapshot(self) -> "Stats":
         """A copy that stays as it is."""
-        return attrs.evolve(self)
+        return attrs.evolve(self, traffic=attrs.evolve(self.traffic))
 
 
 class Connection:
@@ -67,7 +84,9 @@ class Connection:
         self.backend = backend
         self.retry = retry or RetryPolicy()
         self._queues, self._blobs = queues or backend, blobs or backend
-        self.stats = Stats()
+        counted: Traffic | None = getattr(backend, "traffic", None)
+        self._counts_itself = counted is not None
+        self.stats = Stats(traffic=counted or Traffic())
         self._store: TableStore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._since_turn = 0
@@ -94,11 +113,19 @@ class Connection:
         return self
 
     def _patient(self, store: TableStore) -> TableStore:
-        return store if store.capabilities.retries else PatientStore(store, self.retry, self.count_request)
+        if store.capabilities.retries:
+            return store
+        return PatientStore(store, self.retry, self.count_fault, self.count_repetition)
 
-    def count_request(self) -> None:
-        """Count a request that was repeated."""
+    def count_fault(self, fault: Fault) -> None:
+        """Count a request that was refused for its rate, unless the backend itself counts these."""
+        if fault.code in THROTTLING and not self._counts_itself:
+            self.stats.traffic.throttled += 1
+
+    def count_repetition(self) -> None:
+        """Count a request that is sent again."""
         self.stats.requests += 1
+        self.stats.traffic.retries += 1
 
     async def close(self) -> None:
         """Finish what was begun and release everything. Idempotent; a closed database refuses every other call."""
@@ -169,14 +196,34 @@ class Connection:
             self._since_turn = 0
             await asyncio.sleep(0)
 
+    def narrowing(self, kinds: Kinds, where: Sequence[Expression]) -> tuple[Expression, ...]:  # noqa: ARG002 - a scope's
+        """
+        What every query for these kinds must satisfy besides its own conditions: here nothing, in a scope its fields.
+
+        Args:
+            kinds: What is asked for.
+            where: The conditions.
+        """
+        return ()
+
     async def ping(self) -> None:
         """
         Ask the store for something small.
 
         Raises:
             Unavailable: It does not answer.
+            AccessDenied: It answers, and the credentials are not good.
         """
-        await self.tables()
+        self.usable()
+        store = self.backend.tables
+        if not isinstance(store, GuardedStore):
+            await self.tables()
+            return
+        self.stats.requests += 1
+        try:
+            await store.ping()
+        except Fault as fault:
+            raise translate(fault, "ping", "") from fault
 
     # Tables
 

@@ -4,7 +4,7 @@ The database: what an application opens once and shares between its tasks.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from .bag import PropertyBag
 from .bulk import Bulk, BulkReport
@@ -21,9 +21,9 @@ from .errors import (
 from .expressions import Field
 from .keys import Key
 from .protocol.codes import Code
-from .reader import Reader
 from .stores import Row
 from .transaction import Transaction
+from .upkeep import Upkeep
 from .writes.change import (
     Change,
     delete_change,
@@ -43,6 +43,9 @@ from .writes.move import move_changes
 from .writes.plan import PlannedWrite
 from .writes.tail import new_token
 
+if TYPE_CHECKING:
+    from .scope import Scope
+
 __all__ = ["Database"]
 
 E = TypeVar("E", bound=Entity)
@@ -50,7 +53,7 @@ M = TypeVar("M", bound=Entity | PropertyBag)
 T = TypeVar("T")
 
 
-class Database(Reader):
+class Database(Upkeep):
     """
     A set of tables, opened by `connect`. Safe to share between the tasks of one event loop; another loop gets an error.
 
@@ -403,6 +406,24 @@ class Database(Reader):
             ModelError: `concurrency` or `rate` is not above 0.
         """
         return Bulk(self, concurrency=concurrency, rate=rate, on_progress=on_progress)
+
+    def scope(self, *models: type[Entity], **fields: Any) -> "Scope":
+        """
+        A view of this database in which key fields have one value: `mine = db.scope(tenant="acme")`.
+
+        It fills these fields in keys, queries and new entities, and refuses what has another value.
+
+        Args:
+            models: Models whose keys say which rows of their tables are of the scope, so that rows can be read and
+                written without a model too: `select_raw`, property bags.
+            fields: The fields and their values: key fields of every model that is used in the scope.
+
+        Raises:
+            ModelError: No field is given, or the keys of a model do not tell which rows are of the scope.
+        """
+        from .scope import Scope  # noqa: PLC0415 - a scope is a database
+
+        return Scope(self, models, fields)
 
     async def run_writes(self, writes: Sequence[PlannedWrite], *, repeat: bool = True) -> None:
         """Send encoded changes as one transaction; again after a lost reply if it may be repeated."""

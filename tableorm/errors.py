@@ -298,7 +298,7 @@ class MultipleEntitiesFound(TableOrmError):
 
 
 class AccessDenied(TableOrmError):
-    """The credentials, or the permissions of the file, do not allow it."""
+    """The credentials, the permissions of the file, or the scope, do not allow it."""
 
 
 class Unavailable(TableOrmError):

@@ -12,9 +12,9 @@ from typing import Any, Generic, NoReturn, TypeVar
 import attrs
 
 from .errors import EncodeError, ModelError
+from .forms import successor
 from .protocol.edm import check_text
 from .protocol.filters import Compare, Constant, Op, constant, to_odata
-from .templates import successor
 
 __all__ = [
     "MAX_DEPTH",
@@ -47,11 +47,11 @@ class Expression:
 
     def __and__(self, other: "Expression") -> "Expression":
         right = _checked(other)
-        return AllOf(_chain(AllOf, self, right), _levels(AllOf, self, right))
+        return AllOf(None, _levels(AllOf, self, right), (self, right))
 
     def __or__(self, other: "Expression") -> "Expression":
         right = _checked(other)
-        return AnyOf(_chain(AnyOf, self, right), _levels(AnyOf, self, right))
+        return AnyOf(None, _levels(AnyOf, self, right), (self, right))
 
     def __invert__(self) -> "Expression":
         return NoneOf(self)
@@ -61,11 +61,6 @@ class Expression:
             f"the condition ({self}) has no truth value: combine conditions with & | ~ instead of and, or, not, and "
             "write a < x and x < b as (a < x) & (x < b) or x.between(a, b)"
         )
-
-
-def _chain(kind: "type[AllOf | AnyOf]", left: Expression, right: Expression) -> tuple[Expression, ...]:
-    # Flat, so that a condition made of a thousand others is not a thousand levels deep.
-    return (left.terms if isinstance(left, kind) else (left,)) + (right.terms if isinstance(right, kind) else (right,))
 
 
 def _checked(other: object) -> Expression:
@@ -137,14 +132,33 @@ class PropertyComparison(Expression):
 
 @attrs.frozen(eq=False, str=False, repr=False)
 class AllOf(Expression):
-    """All hold."""
+    """
+    All hold.
 
-    terms: tuple[Expression, ...]
+    Args:
+        terms: The conditions; None if they are those of `sides`.
+        levels: How deep it nests; 0 to look.
+        sides: Of a chain, what is left and right of its last operator.
+    """
+
+    _terms: tuple[Expression, ...] | None
     levels: int = attrs.field(default=0)
+    _sides: tuple[Expression, Expression] | None = attrs.field(default=None)
 
     def __attrs_post_init__(self) -> None:
         if not self.levels:
             object.__setattr__(self, "levels", _deeper(max(map(_levels_of, self.terms), default=0)))
+
+    @property
+    def terms(self) -> tuple[Expression, ...]:
+        """The conditions. A chain is put together when it is asked for them, not anew for each that is added to it."""
+        if self._terms is None:
+            _chain(self)
+        assert self._terms is not None
+        return self._terms
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.terms, self.levels)
 
     def __str__(self) -> str:
         return " & ".join(f"({term})" for term in self.terms)
@@ -154,19 +168,53 @@ class AllOf(Expression):
 
 @attrs.frozen(eq=False, str=False, repr=False)
 class AnyOf(Expression):
-    """Any holds."""
+    """
+    Any holds.
 
-    terms: tuple[Expression, ...]
+    Args:
+        terms: The conditions; None if they are those of `sides`.
+        levels: How deep it nests; 0 to look.
+        sides: Of a chain, what is left and right of its last operator.
+    """
+
+    _terms: tuple[Expression, ...] | None
     levels: int = attrs.field(default=0)
+    _sides: tuple[Expression, Expression] | None = attrs.field(default=None)
 
     def __attrs_post_init__(self) -> None:
         if not self.levels:
             object.__setattr__(self, "levels", _deeper(max(map(_levels_of, self.terms), default=0)))
 
+    @property
+    def terms(self) -> tuple[Expression, ...]:
+        """The conditions. A chain is put together when it is asked for them, not anew for each that is added to it."""
+        if self._terms is None:
+            _chain(self)
+        assert self._terms is not None
+        return self._terms
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.terms, self.levels)
+
     def __str__(self) -> str:
         return " | ".join(f"({term})" for term in self.terms)
 
     __repr__ = __str__
+
+
+def _chain(whole: "AllOf | AnyOf") -> None:
+    """Flatten, so that a condition made of a thousand others is not a thousand levels deep."""
+    kind, found, left = type(whole), list[Expression](), list[Expression]([whole])
+    while left:
+        term = left.pop()
+        if not isinstance(term, kind):
+            found.append(term)
+        elif term._terms is None and term._sides is not None:  # pyright: ignore[reportPrivateUsage]  # of its own kind
+            left += term._sides[::-1]  # pyright: ignore[reportPrivateUsage]
+        else:
+            found += term.terms
+    object.__setattr__(whole, "_terms", tuple(found))
+    object.__setattr__(whole, "_sides", None)
 
 
 @attrs.frozen(eq=False, str=False, repr=False)

@@ -4,8 +4,9 @@ Following copies to their primaries: for queries by an index of which the copies
 
 from collections.abc import Sequence
 
-from .conditions import Test, leaves, to_test
+from .conditions import leaves
 from .errors import ModelError
+from .evaluating import Test, to_test
 from .expressions import AllOf, Comparison, Expression, Membership, Presence, conjuncts
 from .indexes import IndexSchema, marks_of
 from .kinds import Kinds

@@ -220,11 +220,10 @@ def _int(spec: str, lowest: int, highest: int) -> Format | str:
         return f"does not know the format {spec!r} of an int; write a width such as 06d"
     width = int(found[1])
     high = min(10**width - 1, highest)
-    form = f"%0{width}d"
 
     def padded(value: Any) -> str:
         if type(value) is int and 0 <= value <= high:
-            return form % value
+            return str(value).zfill(width)
         if type(value) is not int:
             raise _wrong(value, "an int")
         raise ValueError(f"cannot hold {value} in {width} digits; 0 to {high} fit")

@@ -24,7 +24,7 @@ from .templates import Template
 if TYPE_CHECKING:
     from .entity import Entity
 
-__all__ = ["Index", "IndexOf", "IndexSchema", "marks_of", "refuse_meeting"]
+__all__ = ["Index", "IndexOf", "IndexSchema", "contents_of", "marks_of", "refuse_meeting"]
 
 E = TypeVar("E", bound="Entity")
 
@@ -329,8 +329,7 @@ class IndexSchema(Schema):
         primary.pop(ENTITY_TYPE, None)
         primary |= self.primary.kind_properties
         own["_row"] = primary
-        own["_copied"] = properties
-        own["_found_at"] = row["RowKey"]
+        own["_copied"], own["_found_at"] = properties, row["RowKey"]
         return entity
 
     def decode_part(self, row: Row, names: frozenset[str]) -> Any:
@@ -342,6 +341,16 @@ class IndexSchema(Schema):
 
 
 _NOT_COPIED = frozenset({MARKS, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TAIL})
+
+
+def contents_of(copy: Row) -> bytes:
+    """What a copy holds: equal bytes if it is the same, whoever wrote it and when."""
+    return msgspec.json.encode(
+        {name: value for name, value in copy.items() if name not in _MADE_BY_WRITES}, order="sorted"
+    )
+
+
+_MADE_BY_WRITES = frozenset({"odata.etag", "Timestamp", "Timestamp" + ANNOTATION, WRITE_TAIL})
 
 
 def _as_it_is(row: Row) -> Any:

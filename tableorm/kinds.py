@@ -16,13 +16,18 @@ from .protocol.filters import And, Compare, Constant, Filter, Op, Or
 from .ranges import EVERYTHING, hull
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
 from .schema import MISFITS, Schema, Upgrade, concrete
+from .shapes import Kept
 from .stores import Bounds, Row
 from .template_syntax import may_meet
 
 if TYPE_CHECKING:
     from .entity import Entity
+    from .planner import Recipe
 
 __all__ = ["Kinds", "describe_kind", "stored_version", "upgrade"]
+
+# How much of the planner's recipes is kept, about a kilobyte each: one for each alternative and each of its terms.
+_RECIPES = 4_000
 
 
 @attrs.frozen(eq=False)
@@ -37,6 +42,7 @@ class Kinds:
         own_fields: Of a single kind, its fields by the identity of the expressions that stand for them on the class:
             what the planner knows without asking.
         point_shape: The key fields among them.
+        recipes: What the planner knows of the queries of a shape.
         rows: The RowKeys that rows of these kinds can have.
         filter: The condition that a row of these kinds satisfies, as far as properties tell; None if they do not.
     """
@@ -52,6 +58,7 @@ class Kinds:
     rows: Bounds = attrs.field(init=False)
     own_fields: dict[int, str] = attrs.field(init=False)
     point_shape: dict[int, str] = attrs.field(init=False)
+    recipes: "Kept[Recipe]" = attrs.field(init=False, factory=lambda: Kept(_RECIPES))
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "filter", self._filter())
@@ -110,6 +117,14 @@ class Kinds:
     def follows(self) -> bool:
         """Whether rows are copies that only tell where their primaries are."""
         return any(schema.follows for schema in self.schemas)
+
+    def copies_in(self, index: IndexSchema) -> "Kinds":
+        """The copies in an index of these kinds."""
+        key = (index,)
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = Kinds(key, self.table, bags=False)
+        return part
 
     @property
     def primaries(self) -> "Kinds | None":

@@ -66,7 +66,7 @@ async def _keys(db: "Reader", schema: ListSchema, partition_key: str, list_key: 
     keys: set[str] = set()
     continuation: str | None = None
     while True:
-        db.count_request()
+        db.stats.requests += 1
         try:
             page = await db.usable().query(schema.primary.table_name(), query, MAX_PAGE, continuation)
         except Fault as fault:

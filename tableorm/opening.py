@@ -40,8 +40,9 @@ def connect(
             repeats them for `timeout` seconds.
         queues: URL of the queues, if they are elsewhere than the tables, or that backend has none.
         blobs: URL of the blobs, likewise.
-        options: What the backend of `url` takes besides: `create=` for the embedded engine; `key=`, `sas=` or
-            `credential=`, and more, for Azure.
+        options: What the backend of `url` takes besides: `create=` for the embedded engine; `credential=`, and more,
+            for Azure; for both `sas=`, a token, or an async function that supplies one whenever another is needed, and
+            `key=`, a key of the account.
 
     Raises:
         NotSupported: No installed backend opens such a URL, or it is no endpoint.

@@ -12,11 +12,13 @@ import msgspec
 from .protocol.codes import Code, Fault
 from .protocol.edm import ANNOTATION, SYSTEM_MEMBERS, check_text, etag_from_ticks, timestamp_of_etag
 from .protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, check_key, check_row
+from .protocol.sas import Access
 from .stores import Operation, Row, Verb
 
 __all__ = [
     "CONDITIONAL",
     "MERGES",
+    "access_of",
     "check_if_match",
     "check_transaction",
     "check_transaction_size",
@@ -28,8 +30,21 @@ __all__ = [
 CONDITIONAL = frozenset({Verb.MERGE, Verb.REPLACE, Verb.DELETE})
 MERGES = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
 
+_ACCESS = {
+    Verb.INSERT: Access.INSERT,
+    Verb.MERGE: Access.UPDATE,
+    Verb.REPLACE: Access.UPDATE,
+    Verb.INSERT_OR_MERGE: Access.UPSERT,
+    Verb.INSERT_OR_REPLACE: Access.UPSERT,
+    Verb.DELETE: Access.DELETE,
+}
 _encode = msgspec.json.Encoder().encode
 _IGNORED = tuple(sorted((SYSTEM_MEMBERS | {name + ANNOTATION for name in SYSTEM_MEMBERS}) - {"PartitionKey", "RowKey"}))
+
+
+def access_of(verb: Verb) -> Access:
+    """What an operation needs the right for. Source: REST, "Create a service SAS", "Permissions for a table"."""
+    return _ACCESS[verb]
 
 
 def check_if_match(verb: Verb, tag: str | None) -> str | None:

@@ -59,7 +59,7 @@ async def fill(run: Run, place: Place, concurrency: int) -> tuple[list[Any], Pla
                 loaded = await pace.load(run, batch.request, part)
                 if len(loaded) > wanted - len(found):
                     found += loaded[: wanted - len(found)]
-                    return found, Place(after=_place_of(found[-1]))
+                    return found, Place(after=_position(found[-1]))
                 found += loaded
                 run.left = wanted - len(found)
                 if not run.left and start < len(rows):
@@ -85,8 +85,8 @@ def _key(row: Row) -> Position:
     return row["PartitionKey"], row["RowKey"]
 
 
-def _place_of(entity: Any) -> Position:
-    """Where an entity or a bag was found: in a query by an index at its copy."""
+def _position(entity: Any) -> Position:
+    """Where an entity or a bag was found: of a copy that is not where its primary is."""
     if isinstance(entity, PropertyBag):
         return _key(entity.row)
     own = entity.__dict__
@@ -146,5 +146,5 @@ class EntityStream(Generic[E_co]):
 
     def seen(self, entity: Any) -> None:
         """Called with each entity before it is given."""
-        self._last = _place_of(entity)  # what becomes of the entity does not matter
+        self._last = _position(entity)  # what becomes of the entity does not matter
         self._given += 1

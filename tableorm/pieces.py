@@ -1,108 +1,350 @@
 """
 Pieces: the conditions of a query as rectangles of keys, one for each alternative, merged where they overlap.
 
-`or` and `in_` over key fields are taken apart, so that each alternative can be a point or a range of its own.
+`or` and `in_` over key fields are taken apart, so that each alternative can be a point or a range of its own. What the
+patterns tell is prepared once for each shape of query; values decide where the rectangles are and which overlap.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
+from operator import itemgetter
+from typing import cast
 
 import attrs
 
+from .conditions import leaves, properties_of
 from .entity import schema_of
+from .evaluating import Local, local_of
 from .expressions import AllOf, AnyOf, Comparison, Expression, Membership, PropertyComparison
 from .kinds import Kinds
-from .protocol.edm import Edm
-from .protocol.filters import Op
-from .ranges import EVERYTHING, Rectangle, high_of, hull, low_of, meet
-from .schema import Schema
+from .protocol.filters import Filter, Op, Or
+from .ranges import high_of, hull, low_of, meet
+from .rectangles import Found, Intervals, Rectangles
+from .sending import Sender, Values, sender
+from .shapes import Shape, Slot, filled, moved, slot_of
 from .stores import Bounds
-from .templates import Condition
 
-__all__ = ["MOST_REQUESTS", "Piece", "pieces_of"]
+__all__ = ["MOST_REQUESTS", "Left", "Piece", "Pieces", "Remaining"]
 
 # More alternatives than this, multiplied, are no requests of their own any more; what is beyond is evaluated here.
 MOST_REQUESTS = 20_000
 
 
 @attrs.frozen(eq=False)
-class Piece:
+class Left:
     """
-    A rectangle of keys that can satisfy the conditions.
+    A condition that the keys of a piece do not imply.
 
     Args:
-        rectangle: The keys.
-        kinds: The kinds that can be in it.
-        left: Terms that its keys do not imply.
-        given: Equalities that all of its results satisfy.
+        send: From values to its filter.
+        fill: From values to the condition itself.
+        local: From values to what is evaluated here.
+        needs: The properties that it is about.
     """
 
-    rectangle: Rectangle
-    kinds: Kinds
-    left: tuple[Expression, ...]
-    given: tuple[Condition, ...]
+    send: Sender
+    fill: Callable[[Values], Expression]
+    local: Callable[[Values], Local]
+    needs: tuple[str, ...]
 
 
-@attrs.frozen(eq=False)
-class _Found:
-    rectangle: Rectangle
-    kinds: Kinds
-    exact: frozenset[int]
+class _Either:
+    """That one of some alternatives holds, each with values of its own: as `Left`, of whatever values it is asked."""
+
+    __slots__ = ("_kinds", "_sides")
+
+    def __init__(self, kinds: Kinds, sides: list[tuple[Left, Values]]) -> None:
+        self._kinds, self._sides = kinds, sides
+
+    def send(self, values: Values) -> Filter | None:
+        del values
+        nodes = [side.send(each) for side, each in self._sides]
+        return None if None in nodes else Or(tuple(cast("list[Filter]", nodes)))
+
+    def fill(self, values: Values) -> Expression:
+        del values
+        return AnyOf(tuple([side.fill(each) for side, each in self._sides]))
+
+    def local(self, values: Values) -> Local:
+        return local_of(self._kinds, self.fill(values))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([name for side, _ in self._sides for name in side.needs]))
 
 
-_Branch = tuple[_Found, tuple[Expression, ...]]
+Remaining = tuple[Left | _Either, Values]
+"""A condition that keys do not imply, and its values."""
+
+Piece = tuple[Bounds, Bounds, Kinds, Sequence[Remaining]]
+"""PartitionKeys and RowKeys, the kinds that can be there, and the conditions that these keys do not imply."""
+
+_Choice = tuple[Expression, ...]
+"""Terms that all hold in an alternative. An equality with the values of an `in_` stands for one with each of them."""
 
 
-def pieces_of(kinds: Kinds, terms: Sequence[Expression]) -> list[Piece]:
+class _Branch:
     """
-    The rectangles of keys that can satisfy all terms, in key order, none of which overlap.
+    Terms that all hold: those that all alternatives share, and a choice.
 
-    Args:
-        kinds: What is asked for.
-        terms: Conditions in normal form that all must hold.
+    Alternatives whose choices differ in values alone share a branch. What it is asked has the values of the shared
+    terms first, then those of the choice.
     """
-    common: list[Expression] = []
-    alternatives: list[list[tuple[Expression, ...]]] = []
-    count = 1
-    for term in terms:
-        choices = _choices(kinds, term) if isinstance(term, (Membership, AnyOf)) else None
-        if choices is None or count * len(choices) > MOST_REQUESTS:
-            common.append(term)
+
+    __slots__ = ("_kinds", "_picks", "_rests", "_spread", "chosen", "own", "rectangles", "side", "terms")
+
+    def __init__(
+        self, kinds: Kinds, common: Sequence[Expression], chosen: Sequence[Expression], base: Rectangles | None = None
+    ) -> None:
+        self._kinds, self.chosen = kinds, tuple(chosen)
+        self.own = frozenset(range(len(common), len(common) + len(chosen)))
+        self.terms = (*common, *chosen)
+        self.rectangles = Rectangles(kinds, self.terms, base)
+        self._picks: list[tuple[int, ...]] = []
+        self._spread: list[list[tuple[int, bool]]] = []
+        self._rests: dict[frozenset[int], tuple[Left, ...]] = {}
+        self.side: Left | None = None
+
+    def add(self, terms: Sequence[Expression], slots: Sequence[Slot]) -> None:
+        """Add an alternative: its terms, and where its values are among those of a query."""
+        spread = {slot.at for term in terms if isinstance(term, Comparison) and (slot := slot_of(term)).many}
+        if spread:
+            self._spread.append([(slot.at, slot.at in spread) for slot in slots])
         else:
-            count *= len(choices)
-            alternatives.append(choices)
-    if not alternatives:
-        found = _rectangles(kinds, common)
-        if len(found) == 1:
-            return [_piece(found[0], common)]
-    branches: list[_Branch] = []
-    for choice in product(*alternatives):
-        chosen = tuple(term for part in choice for term in part)
-        branches += [(found, chosen) for found in _rectangles(kinds, [*common, *chosen])]
-    return [_merged(kinds, cluster, common) for cluster in _clusters(branches)]
+            self._picks.append(tuple([slot.at for slot in slots]))
+
+    def count(self, values: Values) -> int:
+        """How many alternatives there are with these values."""
+        spread = [math.prod([len(values[at]) for at, many in each if many]) for each in self._spread]
+        return len(self._picks) + sum(spread)
+
+    def alternatives(self, common: Values, values: Values) -> Iterator[Values]:
+        """The values of each alternative: of an `in_` there is one each."""
+        for pick in self._picks:
+            yield [*common, *[values[at] for at in pick]]
+        for each in self._spread:
+            for choice in product(*[dict.fromkeys(values[at]) if many else (values[at],) for at, many in each]):
+                yield [*common, *choice]
+
+    def rest(self, exact: frozenset[int]) -> tuple[Left, ...]:
+        """The terms that are left where keys imply those."""
+        found = self._rests.get(exact)
+        if found is None:
+            given = _equalities(self._kinds, self.terms)
+            left = [term for index, term in enumerate(self.terms) if index not in exact]
+            found = self._rests[exact] = tuple([_left(self._kinds, term, given) for term in left])
+        return found
 
 
-def _choices(kinds: Kinds, term: Expression) -> list[tuple[Expression, ...]] | None:
-    """The alternatives of a term, each a list of terms that all hold; None if none of them says anything of keys."""
+def _left(kinds: Kinds, term: Expression, given: Sequence[Comparison]) -> Left:
+    needs = tuple(dict.fromkeys(properties_of(kinds, term)))
+    return Left(sender(kinds, term, given), partial(filled, term), _evaluated(kinds, term), needs)
+
+
+def _evaluated(kinds: Kinds, term: Expression) -> Callable[[Values], Local]:
+    if any(isinstance(leaf, (Comparison, Membership, PropertyComparison)) for leaf in leaves(term)):
+        return lambda values: local_of(kinds, filled(term, values))
+    known: list[Local] = []  # a condition without values is the same each time
+
+    def local(values: Values) -> Local:
+        del values
+        if not known:
+            known.append(local_of(kinds, term))
+        return known[0]
+
+    return local
+
+
+def _equalities(kinds: Kinds, terms: Iterable[Expression]) -> list[Comparison]:
+    """What is said of the fields of the one kind; of several kinds each has its own keys."""
+    if len(kinds.schemas) != 1:
+        return []
+    model = kinds.schemas[0].model
+    return [t for t in terms if isinstance(t, Comparison) and t.op is Op.EQ and issubclass(model, t.field.model)]
+
+
+_Alternative = tuple[tuple[bytes, bool], tuple[bytes, bool], Found, _Branch, Values]
+"""Where its PartitionKeys and its RowKeys begin, a rectangle of a branch, and the values of that."""
+
+_LOWS = itemgetter(0, 1)
+
+
+class Pieces:
+    """
+    What terms say of keys, for any values.
+
+    Args:
+        kinds: What is asked for. Its key templates are the only ones that are looked at, besides those of models that
+            conditions name.
+        terms: Patterns in normal form that all must hold.
+        sizes: How many values there are for each `in_`, by their place, where they are too many for requests.
+
+    Attributes:
+        weight: About how much there is to keep.
+    """
+
+    def __init__(self, kinds: Kinds, terms: Sequence[Expression], sizes: Mapping[int, int] | None = None) -> None:
+        self._kinds = kinds
+        common: list[Expression] = []
+        choices: list[list[_Choice]] = []
+        count = 1
+        for term in terms:
+            sized = _choices(kinds, term, sizes or {}) if isinstance(term, (Membership, AnyOf)) else None
+            if sized is None or count * sized[1] > MOST_REQUESTS:
+                common.append(term)
+            else:
+                count *= sized[1]
+                choices.append(sized[0])
+        self._common, _, slots = moved(common, 0)
+        self._at = [slot.at for slot in slots]
+        self._base = _Branch(kinds, self._common, ())
+        self._base.add((), ())
+        self._branches: list[_Branch] = []
+        if choices:
+            self._divide(choices, len(slots))
+        # In one partition of one kind everything that a request can read is one interval.
+        self._whole = next((branch for branch in self._branches if branch.rectangles.like), None)
+        self._varies = any(slot.many for choice in choices for each in choice for slot in _slots(each))
+        self.weight = (1 + len(self._branches)) * (1 + len(terms)) + count // 8
+
+    def _divide(self, choices: list[list[_Choice]], first: int) -> None:
+        """Make the branches; alternatives that differ in values alone share one."""
+        by_shape: dict[Shape, _Branch] = {}
+        for choice in product(*choices):
+            chosen = [term for part in choice for term in part]
+            patterns, shape, slots = moved(chosen, first)
+            branch = by_shape.get(shape)
+            if branch is None:
+                branch = by_shape[shape] = _Branch(self._kinds, self._common, patterns, self._base.rectangles)
+            branch.add(chosen, slots)
+        self._branches = list(by_shape.values())
+
+    def fits(self, values: Values) -> bool:
+        """Whether there are few enough alternatives for a request each."""
+        return not self._varies or sum([branch.count(values) for branch in self._branches]) <= MOST_REQUESTS
+
+    def find(self, values: Values) -> list[Piece]:
+        """The rectangles of keys that can satisfy all terms, in key order, none of which overlap."""
+        common = [values[at] for at in self._at]
+        like = self._base.rectangles.intervals(common)
+        base = self._base.rectangles.of(like)
+        if not base or (len(base) == 1 and not self._branches):
+            return [_piece(found, self._base, common) for found in base]
+        if self._whole is not None:
+            return [self._swallowed(self._whole, base[0], like, common, values)]
+        # Most alternatives differ in one key alone.
+        partition, row, *_ = base[0]
+        low_partition, low_row, scans = low_of(partition), low_of(row), not partition.point
+        alternatives: list[_Alternative] = []
+        for branch in self._branches or (self._base,):  # of several kinds, in a partition each, there is no other
+            find = branch.rectangles.find
+            for each in branch.alternatives(common, values):
+                for found in find(each, like):
+                    low = low_partition if found[0] is partition else low_of(found[0])
+                    alternatives.append((low, low_row if found[1] is row else low_of(found[1]), found, branch, each))
+        if len(alternatives) > 1:
+            if scans:
+                scans = not all(found[0].point for _, _, found, _, _ in alternatives)
+            alternatives.sort(key=_LOWS)
+            clusters = _clusters(alternatives, scans=scans)
+            if len(clusters) < len(alternatives):
+                return [
+                    _piece(*cluster[0][2:]) if len(cluster) == 1 else self._merged(cluster, base, common)
+                    for cluster in clusters
+                ]
+        return [_piece(found, branch, each) for _, _, found, branch, each in alternatives]
+
+    def _swallowed(
+        self, whole: _Branch, base: Found, like: Sequence[Intervals], common: Values, values: Values
+    ) -> Piece:
+        """The piece of alternatives of which one says nothing of keys: all others are in what it reads."""
+        parts = [(whole, each) for each in whole.alternatives(common, values)]
+        for branch in self._branches:
+            if branch is not whole:
+                find = branch.rectangles.find
+                parts += [(branch, each) for each in branch.alternatives(common, values) if find(each, like)]
+        if len(parts) == 1:
+            return _piece(base, *parts[0])
+        partition, row, kinds, exact = base
+        left: list[Remaining] = [(each, common) for each in self._base.rest(exact)]
+        left.append((self._either(parts), common))
+        return partition, row, kinds, left
+
+    def _merged(self, cluster: list[_Alternative], base: list[Found], common: Values) -> Piece:
+        # What the common conditions alone imply holds in every part of it that is within theirs. A branch can be
+        # wider: an equality makes a key, whatever else is said of that field.
+        exact: frozenset[int] = frozenset()
+        partition, row = hull([each[2][0] for each in cluster]), hull([each[2][1] for each in cluster])
+        if len(base) == 1:
+            inside, along = meet(partition, base[0][0]), meet(row, base[0][1])
+            if inside is not None and along is not None:
+                partition, row, exact = inside, along, base[0][3]
+        left: list[Remaining] = [(each, common) for each in self._base.rest(exact)]
+        for _, _, found, branch, _ in cluster:
+            if found[2] is self._kinds and found[3] >= branch.own and found[1] == row and found[0] == partition:
+                break  # it has all that the others have
+        else:
+            left.append((self._either([(branch, each) for *_, branch, each in cluster]), common))
+        return partition, row, self._kinds, left
+
+    def _either(self, parts: list[tuple[_Branch, Values]]) -> _Either:
+        return _Either(self._kinds, [(self._side(branch), each) for branch, each in parts])
+
+    def _side(self, branch: _Branch) -> Left:
+        """The choice of a branch as one condition."""
+        side = branch.side
+        if side is None:
+            side = _left(self._kinds, _all_of(branch.chosen), _equalities(self._kinds, self._common))
+            branch.side = side
+        return side
+
+
+def _piece(found: Found, branch: _Branch, values: Values) -> Piece:
+    partition, row, kinds, exact = found
+    rest = branch.rest(exact)
+    return partition, row, kinds, [(left, values) for left in rest] if rest else ()
+
+
+def _all_of(terms: tuple[Expression, ...]) -> Expression:
+    return terms[0] if len(terms) == 1 else AllOf(terms)
+
+
+def _slots(terms: Iterable[Expression]) -> Iterator[Slot]:
+    """Those of single comparisons."""
+    return (slot_of(term) for term in terms if isinstance(term, Comparison))
+
+
+def _choices(kinds: Kinds, term: Expression, sizes: Mapping[int, int]) -> tuple[list[_Choice], int] | None:
+    """
+    The alternatives of a term, each of terms that all hold, and how many they are with the values of each `in_`; None
+    if none of them says anything of keys, or there are too many.
+    """
     if isinstance(term, Membership):
         if term.negated or not _is_of_key(kinds, term):
             return None
-        return [(Comparison(term.field, Op.EQ, value),) for value in dict.fromkeys(term.values)]
+        slot = slot_of(term)
+        return [(Comparison(term.field, Op.EQ, slot),)], sizes.get(slot.at, 1)
     if isinstance(term, AnyOf):
         if not any(_says_of_keys(kinds, each) for each in term.terms):
             return None
-        found: list[tuple[Expression, ...]] = []
+        found: list[_Choice] = []
+        count = 0
         for each in term.terms:
-            found += _choices(kinds, each) or [(each,)]
-            if len(found) > MOST_REQUESTS:
+            choices, size = _choices(kinds, each, sizes) or ([(each,)], 1)
+            found += choices
+            count += size
+            if count > MOST_REQUESTS:
                 return None
-        return found
+        return found, count
     if isinstance(term, AllOf):
-        parts = [_choices(kinds, each) or [(each,)] for each in term.terms]
-        if math.prod(map(len, parts)) > MOST_REQUESTS:
+        parts = [_choices(kinds, each, sizes) or ([(each,)], 1) for each in term.terms]
+        count = math.prod(size for _, size in parts)
+        if count > MOST_REQUESTS:
             return None
-        return [tuple(inner for part in choice for inner in part) for choice in product(*parts)]
+        combined = product(*(choices for choices, _ in parts))
+        return [tuple([inner for part in choice for inner in part]) for choice in combined], count
     return None
 
 
@@ -124,213 +366,28 @@ def _is_of_key(kinds: Kinds, term: Comparison | Membership) -> bool:
     return any(name in owner.key_names for owner in owners)
 
 
-def _piece(found: _Found, terms: Sequence[Expression]) -> Piece:
-    if len(found.exact) == len(terms):
-        return Piece(found.rectangle, found.kinds, (), ())
-    left = tuple([term for index, term in enumerate(terms) if index not in found.exact])
-    return Piece(found.rectangle, found.kinds, left, _equalities(found.kinds, terms))
-
-
-def _equalities(kinds: Kinds, terms: Iterable[Expression]) -> tuple[Condition, ...]:
-    """What is said of the fields of the one kind; of several kinds each has its own keys."""
-    if len(kinds.schemas) != 1:
-        return ()
-    model = kinds.schemas[0].model
-    equal = [t for t in terms if type(t) is Comparison and t.op is Op.EQ]
-    return tuple([Condition(t.field.name, t.op, t.value) for t in equal if issubclass(model, t.field.model)])
-
-
-def _clusters(branches: list[_Branch]) -> list[list[_Branch]]:
-    """Branches that overlap, together; each cluster's keys are before those of the next."""
+def _clusters(alternatives: list[_Alternative], *, scans: bool) -> list[list[_Alternative]]:
+    """Alternatives that overlap, together; each cluster's keys are before those of the next."""
     # A scan visits its partitions anyway: what else is wanted of them comes with it.
-    scans = any(not found.rectangle.partition.point for found, _ in branches)
-    branches.sort(key=lambda b: (low_of(b[0].rectangle.partition), low_of(b[0].rectangle.row)))
-    clusters: list[list[_Branch]] = []
-    until = (0, b"", False)
-    for branch in branches:
-        rectangle = branch[0].rectangle
-        interval = rectangle.partition if scans else rectangle.row
-        last = clusters[-1][-1][0].rectangle if clusters else None
-        if last is not None and (scans or last.partition == rectangle.partition) and _begins_before(interval, until):
-            clusters[-1].append(branch)
-            until = max(until, high_of(interval))
+    clusters: list[list[_Alternative]] = []
+    cluster: list[_Alternative] = []
+    last_partition: tuple[bytes, bool] = (b"", False)
+    unbounded, until, included = 0, b"", False
+    for alternative in alternatives:
+        low_partition, low_row, found, _, _ = alternative
+        (low, low_open), interval = (low_partition, found[0]) if scans else (low_row, found[1])
+        high = high_of(interval)
+        # Partitions that are points are one if they begin together.
+        if (
+            cluster
+            and (scans or low_partition == last_partition)
+            and (unbounded or low < until or (low == until and included and not low_open))
+        ):
+            cluster.append(alternative)
+            unbounded, until, included = max((unbounded, until, included), high)
         else:
-            clusters.append([branch])
-            until = high_of(interval)
+            cluster = [alternative]
+            clusters.append(cluster)
+            last_partition = low_partition
+            unbounded, until, included = high
     return clusters
-
-
-def _begins_before(interval: Bounds, until: tuple[int, bytes, bool]) -> bool:
-    """Whether an interval has a key that is not after the end that `high_of` gave."""
-    low, low_open = low_of(interval)
-    return until[0] == 1 or low < until[1] or (low == until[1] and until[2] and not low_open)
-
-
-def _merged(kinds: Kinds, cluster: list[_Branch], common: Sequence[Expression]) -> Piece:
-    first, chosen = cluster[0]
-    if len(cluster) == 1:
-        return _piece(first, [*common, *chosen])
-    rectangle = Rectangle(
-        hull([found.rectangle.partition for found, _ in cluster]), hull([found.rectangle.row for found, _ in cluster])
-    )
-    # What the common conditions alone imply holds in every part of it that is within theirs. A branch can be wider: an
-    # equality makes a key, whatever else is said of that field.
-    base = _rectangles(kinds, common)
-    exact: frozenset[int] = frozenset()
-    if len(base) == 1:
-        within = rectangle.meet(base[0].rectangle)
-        if within is not None:
-            rectangle, exact = within, base[0].exact
-    left = tuple(term for index, term in enumerate(common) if index not in exact)
-    covered = any(
-        found.rectangle == rectangle
-        and found.kinds is kinds
-        and found.exact.issuperset(range(len(common), len(common) + len(choice)))
-        for found, choice in cluster
-    )
-    if not covered:
-        left += (AnyOf(tuple(_all_of(choice) for _, choice in cluster)),)
-    return Piece(rectangle, kinds, left, _equalities(kinds, common))
-
-
-def _all_of(terms: tuple[Expression, ...]) -> Expression:
-    return terms[0] if len(terms) == 1 else AllOf(terms)
-
-
-# Rectangles: what the terms say of keys
-
-
-def _rectangles(kinds: Kinds, terms: Sequence[Expression]) -> list[_Found]:
-    """
-    The keys that can satisfy the terms: one rectangle for all kinds, or one for each partition of theirs.
-    """
-    plain = _plain_rectangle(kinds, terms)
-    if plain is not None:
-        return plain
-    schemas: list[Schema | None] = list(kinds.schemas)
-    if kinds.bags:
-        schemas.append(None)  # rows of any kind: only the conditions themselves bound them
-    found = [(schema, bounds) for schema in schemas if (bounds := _bounds_of(schema, terms)) is not None]
-    if not found:
-        return []  # no row of any kind can satisfy the conditions
-    if len(found) == 1 and len(schemas) == 1:
-        (partition, held), (row, more) = found[0][1]
-        return [_Found(Rectangle(partition, row), kinds, held | more)]
-    if not all(bounds[0][0].point for _, bounds in found):
-        return [_hull_of([bounds for _, bounds in found], kinds)]
-    groups: dict[str | None, list[tuple[Schema | None, tuple[_Interval, _Interval]]]] = {}
-    for schema, bounds in found:
-        groups.setdefault(bounds[0][0].lower, []).append((schema, bounds))
-    return [
-        _hull_of([bounds for _, bounds in group], kinds.only([schema for schema, _ in group]))
-        for group in groups.values()
-    ]
-
-
-def _plain_rectangle(kinds: Kinds, terms: Sequence[Expression]) -> list[_Found] | None:
-    """As `_rectangles` of comparisons of the one kind's own fields, the commonest case, in half the time."""
-    own = kinds.own_fields
-    if not own:
-        return None
-    by_field: dict[str, list[tuple[int, Condition]]] = {}
-    for index, term in enumerate(terms):
-        if type(term) is Comparison:
-            name = own.get(id(term.field))
-            if name is None:
-                return None
-            by_field.setdefault(name, []).append((index, Condition(name, term.op, term.value)))
-        elif type(term) is PropertyComparison:
-            return None
-    schema = kinds.schemas[0]
-    if schema.partition is None or schema.row is None:
-        return None
-    partition, row = schema.partition.bounds_by_field(by_field), schema.row.bounds_by_field(by_field)
-    if partition.bounds is None or row.bounds is None:
-        return []
-    return [_Found(Rectangle(partition.bounds, row.bounds), kinds, partition.exact | row.exact)]
-
-
-_Interval = tuple[Bounds, frozenset[int]]
-"""Bounds of a key, and the terms that hold for every key inside."""
-
-
-def _hull_of(found: Sequence[tuple[_Interval, _Interval]], kinds: Kinds) -> _Found:
-    exact: frozenset[int] = frozenset()
-    hulls: list[Bounds] = []
-    for intervals in zip(*found, strict=True):
-        whole = hull([bounds for bounds, _ in intervals])
-        # Where the kinds differ, other keys lie between their intervals, so that no term is known to hold for all.
-        if all(bounds == whole for bounds, _ in intervals):
-            exact |= {index for index in intervals[0][1] if all(index in held for _, held in intervals)}
-        hulls.append(whole)
-    return _Found(Rectangle(hulls[0], hulls[1]), kinds, exact)
-
-
-def _bounds_of(schema: Schema | None, terms: Sequence[Expression]) -> tuple[_Interval, _Interval] | None:
-    """What the terms say of PartitionKey and RowKey of one kind (None: of any); None if no key satisfies them."""
-    groups: dict[int, tuple[Schema, list[tuple[int, Condition]]]] = {}
-    if schema is not None:
-        groups[id(schema)] = (schema, [])
-    intervals: list[_Interval] = [(EVERYTHING, frozenset()), (EVERYTHING, frozenset())]
-    for index, term in enumerate(terms):
-        if isinstance(term, Comparison):
-            owner = schema_of(term.field.model)
-            if schema is not None and issubclass(schema.model, term.field.model):
-                owner = schema
-            condition = Condition(term.field.name, term.op, term.value)
-            groups.setdefault(id(owner), (owner, []))[1].append((index, condition))
-        elif isinstance(term, PropertyComparison):
-            which = _KEYS.get(term.property)
-            bounds = None if which is None else _said_bounds(term)
-            if which is not None and bounds is not None:
-                merged = meet(intervals[which][0], bounds)
-                if merged is None:
-                    return None
-                intervals[which] = merged, intervals[which][1] | {index}
-    for owner, conditions in groups.values():
-        if owner.partition is None or owner.row is None or (owner.abstract and owner is not schema):
-            continue  # an abstract base writes no keys; its conditions are evaluated row by row
-        foreign = owner is not schema
-        for which, template in enumerate((owner.partition, owner.row)):
-            said = conditions
-            if foreign:
-                # Where both keys hold a field, it is read from one of them.
-                said = [(index, c) for index, c in said if owner.key_holders.get(c.field, (template,))[0] is template]
-                if not any(c.field in template.fields for _, c in said):
-                    continue  # nothing said about this key of the other model: its literal head says nothing either
-            found = template.bounds([condition for _, condition in said])
-            if found.bounds is None:
-                return None
-            merged = meet(intervals[which][0], found.bounds)
-            if merged is None:
-                return None
-            # A range of a foreign template holds other keys too: there each row has to be looked at, unless the kind
-            # has the very field from a base that both share.
-            sure = not foreign or found.bounds.point
-            held = [at for at in found.exact if sure or _shares(schema, owner, said[at][1].field)]
-            intervals[which] = merged, intervals[which][1] | {said[position][0] for position in held}
-    return intervals[0], intervals[1]
-
-
-def _shares(schema: Schema | None, other: Schema, field: str) -> bool:
-    """Whether a kind has a field of another model from a base of both."""
-    if schema is None:
-        return False
-    bases = (getattr(base, "__schema__", None) for base in other.model.__mro__ if issubclass(schema.model, base))
-    return any(isinstance(base, Schema) and field in base.fields for base in bases)
-
-
-_KEYS = {"PartitionKey": 0, "RowKey": 1}
-_SAID: dict[Op, Callable[[str], Bounds]] = {
-    Op.EQ: Bounds.only,
-    Op.GT: lambda key: Bounds(key, None, lower_open=True),
-    Op.GE: Bounds,
-    Op.LT: lambda key: Bounds(None, key, upper_open=True),
-    Op.LE: lambda key: Bounds(None, key),
-}
-
-
-def _said_bounds(term: PropertyComparison) -> Bounds | None:
-    if term.constant.type is not Edm.STRING or term.op not in _SAID:
-        return None
-    return _SAID[term.op](term.constant.value)

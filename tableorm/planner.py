@@ -8,23 +8,40 @@ evaluated here, on the rows that come back.
 
 import enum
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property
 from itertools import product
 from typing import Any
 
 import attrs
 
-from .conditions import FALSE, Test, normal, properties_of, refuse_other_tables, to_filter, to_test
+from .conditions import FALSE, leaves, normal, refuse_other_tables
+from .entity import schema_of
 from .errors import ScanRefused
-from .expressions import AllOf, AnyOf, Comparison, Expression, Membership, conjuncts
+from .evaluating import Local
+from .expressions import Comparison, Expression, Membership, Presence, conjuncts
+from .forms import Form, Text
 from .kinds import Kinds
-from .pieces import MOST_REQUESTS, Piece, pieces_of
+from .pieces import MOST_REQUESTS, Piece, Pieces, Remaining
 from .protocol.edm import utf16_key
-from .protocol.filters import And, Compare, Filter, Not, Op
-from .ranges import EVERYTHING, Rectangle, Span, divide
+from .protocol.filters import And, Compare, Constant, Filter, Not, Op
+from .ranges import Rectangle, Span, divide
+from .schema import Schema
+from .shapes import Shape, Slot, filled, patterns, shape_of, slot_of
 from .stores import Bounds, RowQuery
 
-__all__ = ["Access", "Local", "Point", "QueryPlan", "Range", "clipped", "divided", "plan_query", "rectangle_of"]
+__all__ = [
+    "Access",
+    "Point",
+    "QueryPlan",
+    "Range",
+    "Recipe",
+    "clipped",
+    "divided",
+    "plan_query",
+    "rectangle_of",
+]
 
 
 class Access(enum.Enum):
@@ -32,6 +49,8 @@ class Access(enum.Enum):
 
     NOTHING = "nothing"
     """No row can satisfy the conditions, and nothing is sent."""
+    __hash__ = object.__hash__  # an enum's own is a function of Python, several times slower
+
     POINT = "point"
     POINTS = "points"
     RANGE = "range"
@@ -39,21 +58,10 @@ class Access(enum.Enum):
     TABLE_SCAN = "table scan"
 
 
+# To look up a member takes as long as a tenth of a plan for a point.
+_POINT, _RANGE = Access.POINT, Access.RANGE
+_PARTITION_SCAN, _TABLE_SCAN = Access.PARTITION_SCAN, Access.TABLE_SCAN
 _RANKS = {access: rank for rank, access in enumerate(Access)}
-
-
-@attrs.frozen(eq=False)
-class Local:
-    """
-    A condition that is evaluated here.
-
-    Args:
-        condition: As it was written.
-        test: Rows that answer True are results.
-    """
-
-    condition: Expression
-    test: Test
 
 
 @attrs.frozen
@@ -80,7 +88,7 @@ class Range:
     local: tuple[Local, ...] = ()
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, slots=False)  # made a third faster, which counts where a plan is for one point
 class QueryPlan:
     """
     What a query sends, and what is left to do with what comes back.
@@ -96,8 +104,11 @@ class QueryPlan:
     access: Access
     requests: tuple[Point | Range, ...]
     select: tuple[str, ...] | None = None
-    digests: dict[int | None, bytes] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807 - of known type
-    """By limit, what cursors know the plan by, once it was asked for."""
+
+    @cached_property
+    def digests(self) -> dict[int | None, bytes]:
+        """By limit, what cursors know the plan by, once it was asked for."""
+        return {}
 
 
 # Characters of a filter before percent-encoding. How long a request line may be is not documented for the Table
@@ -115,7 +126,7 @@ def plan_query(
     parallel: int = 1,
 ) -> QueryPlan:
     """
-    Plan a query.
+    Plan a query. What its shape tells is found out once; later it is planned from its values alone.
 
     Args:
         kinds: What is asked for.
@@ -129,54 +140,32 @@ def plan_query(
         ScanRefused: It would visit every partition, and may not; says which condition is missing.
         EncodeError: A value does not fit the field that it is compared with.
     """
-    if where and len(where) == len(kinds.point_shape) and span is None:
-        point = _known_point(kinds, where)
-        if point is not None:
-            return QueryPlan(kinds, Access.POINT, (point,), None if select is None else tuple(select))
-    terms = _terms(kinds, where)
-    points = _all_points(kinds, terms)
-    if points is not None:
-        found: list[Point | Range] = list(points)
-        names = None if select is None else tuple(select)
-    else:
-        pieces = [] if any(term is FALSE for term in terms) else pieces_of(kinds, terms)
-        if pieces and not allow_scan and not all(piece.rectangle.partition.point for piece in pieces):
-            raise ScanRefused(_scan_message(kinds, terms))
-        wanted = None if select is None else dict.fromkeys(select)
-        found = [_request(kinds, piece, wanted) for piece in pieces]
-        names = None if wanted is None else tuple(wanted)
-        if names is not None:  # only now is it known what the conditions of all of them need
+    shape, values = shape_of(where)
+    recipe = kinds.recipes.get(shape)
+    if recipe is None:
+        recipe = _recipe(kinds, where, shape)
+    names = None if select is None else tuple(select)
+    if recipe.point is not None and span is None:
+        partition_of, row_of, at = recipe.point
+        partition, row = partition_of(values, at), row_of(values, at)
+        if partition is None or row is None:
+            return QueryPlan(kinds, Access.NOTHING, (), names)
+        return QueryPlan(kinds, _POINT, (Point(partition, row),), names)
+    found = None if recipe.points is None else recipe.points.find(values)
+    if found is None:
+        pieces = recipe.pieces_for(values)
+        wanted = None if names is None else dict.fromkeys(names)
+        found = [request for piece in pieces if (request := _request(piece, wanted)) is not None]
+        if not allow_scan and any(isinstance(each, Range) and each.access is _TABLE_SCAN for each in found):
+            raise ScanRefused(_scan_message(kinds, [filled(term, values) for term in recipe.terms]))
+        if wanted is not None:  # only now is it known what the conditions of all of them need
+            names = tuple(wanted)
             found = [_selecting(request, names) for request in found]
     if parallel > 1:
         found = [part for each in found for part in divided(kinds, each, math.ceil(parallel / len(found)))]
     if span is not None:
         found = [part for each in found for part in clipped(each, span)]
     return QueryPlan(kinds, _access_of(found), tuple(found), names)
-
-
-def _terms(kinds: Kinds, where: Sequence[Expression]) -> list[Expression]:
-    """The conditions in normal form, one by one."""
-    terms: list[Expression] = []
-    own = kinds.own_fields
-    for expression in where:
-        parts = expression.terms if type(expression) is AllOf else (expression,)
-        if own and _is_plain(own, parts):
-            terms += parts  # in normal form as it is: the commonest case, several times faster
-            continue
-        refuse_other_tables(kinds, expression)
-        terms += conjuncts(normal(kinds, expression))
-    return terms
-
-
-def _is_plain(own: Mapping[int, str], terms: Iterable[Expression]) -> bool:
-    """Whether terms are comparisons of the one kind's own fields, and these combined without negation."""
-    for term in terms:
-        if type(term) is Comparison:
-            if id(term.field) not in own:
-                return False
-        elif type(term) is not AnyOf or not term.terms or not _is_plain(own, term.terms):
-            return False
-    return True
 
 
 def _selecting(request: Point | Range, names: tuple[str, ...]) -> Point | Range:
@@ -188,8 +177,11 @@ def _selecting(request: Point | Range, names: tuple[str, ...]) -> Point | Range:
 def _access_of(requests: Sequence[Point | Range]) -> Access:
     if not requests:
         return Access.NOTHING
-    worst = max((r.access if isinstance(r, Range) else Access.POINT for r in requests), key=_RANKS.__getitem__)
-    return Access.POINTS if worst is Access.POINT and len(requests) > 1 else worst
+    found = [request.access if isinstance(request, Range) else _POINT for request in requests]
+    if len(found) == 1:
+        return found[0]
+    worst = max(found, key=_RANKS.__getitem__)
+    return Access.POINTS if worst is _POINT else worst
 
 
 def rectangle_of(request: Point | Range) -> Rectangle:
@@ -227,116 +219,241 @@ def divided(kinds: Kinds, request: Point | Range, parts: int) -> list[Point | Ra
     return [_narrowed(request, Rectangle(each, whole.row)) for each in partitions]
 
 
-# Points: every key field is given
+# Recipes: what the shape of a query tells
 
 
-def _known_point(kinds: Kinds, where: Sequence[Expression]) -> Point | None:
-    """The point of equalities that are exactly the key fields of the one kind: by far the commonest query."""
-    shape = kinds.point_shape
-    values: dict[str, Any] = {}
-    for term in where:
-        if type(term) is not Comparison or term.op is not Op.EQ:
-            return None
-        name = shape.get(id(term.field))
-        if name is None:
-            return None
-        values[name] = term.value
-    if len(values) != len(shape):
-        return None
-    try:
-        return Point(*kinds.schemas[0].make_keys(values))
-    except ValueError:
-        return None  # out of the format's range, or of another type: the long way round knows
+@attrs.frozen(eq=False)
+class Recipe:
+    """
+    What is known of the queries of a shape.
+
+    Args:
+        kinds: What is asked for.
+        terms: The conditions as patterns in normal form, of which all must hold.
+        points: How to find the points, if equalities and memberships give exactly the key fields of the one kind.
+        point: The same if there is one: what writes PartitionKey and RowKey, and where their values are.
+        pieces: How to find the rectangles of keys; None if no row can satisfy the conditions.
+    """
+
+    kinds: Kinds
+    terms: tuple[Expression, ...]
+    points: "_Points | None"
+    point: "tuple[Text, Text, tuple[int, ...]] | None"
+    pieces: Pieces | None
+
+    def pieces_for(self, values: Sequence[Any]) -> list[Piece]:
+        """The rectangles of keys for these values."""
+        if self.pieces is None:
+            return []
+        if self.pieces.fits(values):
+            return self.pieces.find(values)
+        # With so many values, that they are too many decides what is a request: a recipe of its own, used once.
+        many = [slot_of(leaf).at for term in self.terms for leaf in leaves(term) if isinstance(leaf, Membership)]
+        sizes = {at: len(dict.fromkeys(values[at])) for at in many}
+        return Pieces(self.kinds, self.terms, sizes).find(values)
 
 
-def _all_points(kinds: Kinds, terms: Sequence[Expression]) -> list[Point] | None:
-    """The points of equalities and memberships that are exactly the key fields of the one kind, in key order."""
-    shape = kinds.point_shape
-    given: dict[str, tuple[Any, ...]] = {}
-    for term in terms:
-        if isinstance(term, Comparison) and term.op is Op.EQ:
-            values: tuple[Any, ...] = (term.value,)
-        elif isinstance(term, Membership) and not term.negated:
-            values = term.values
-        else:
+def _recipe(kinds: Kinds, where: Sequence[Expression], shape: Shape) -> Recipe:
+    """The recipe of a shape, which is kept if it is not too large."""
+    for expression in where:
+        refuse_other_tables(kinds, expression)
+    terms = tuple(term for pattern in patterns(where) for term in conjuncts(normal(kinds, pattern)))
+    never = any(term is FALSE for term in terms)
+    pieces = None if never else Pieces(kinds, terms)
+    points = _Points.of(kinds, terms)
+    point = None if points is None or points.many else (points.partition.text, points.row.text, points.at)
+    recipe = Recipe(kinds, terms, points, point, pieces)
+    if not any(_may_grow(kinds, leaf) for expression in where for leaf in leaves(expression)):
+        kinds.recipes.keep(shape, recipe, 1 + len(terms) if pieces is None else pieces.weight)
+    return recipe
+
+
+def _may_grow(kinds: Kinds, leaf: Expression) -> bool:
+    """Whether a condition is about whatever classes an abstract base has, and more can be declared at any time."""
+    if not isinstance(leaf, (Comparison, Membership, Presence)):
+        return False
+    named = schema_of(leaf.field.model)
+    return named.abstract and (kinds.bags or not all(issubclass(s.model, named.model) for s in kinds.schemas))
+
+
+@attrs.frozen(eq=False)
+class _Points:
+    """
+    Equalities and memberships that are exactly the key fields of the one kind.
+
+    Args:
+        partition: The PartitionKeys.
+        row: The RowKeys.
+        at: Where the values of each term are.
+        many: Where there are several values each; of those, which are of which key.
+        apart: Whether no field is in both keys.
+    """
+
+    partition: Form
+    row: Form
+    at: tuple[int, ...]
+    many: tuple[int, ...]
+    many_partitions: tuple[int, ...]
+    many_rows: tuple[int, ...]
+    apart: bool
+
+    @classmethod
+    def of(cls, kinds: Kinds, terms: Sequence[Expression]) -> "_Points | None":
+        """What terms say of points; None if they say anything else."""
+        shape = kinds.point_shape
+        if not shape or len(terms) != len(shape):
             return None
-        name = shape.get(id(term.field))
-        if name is None or name in given:
+        schema = kinds.schemas[0]
+        said: list[tuple[str, Op | None]] = []
+        slots: list[Slot] = []
+        for term in terms:
+            plain = isinstance(term, Comparison) and term.op is Op.EQ
+            if not plain and not (isinstance(term, Membership) and not term.negated):
+                return None
+            assert isinstance(term, (Comparison, Membership))
+            name = shape.get(id(term.field))
+            if name is None or (name, Op.EQ) in said:
+                return None
+            said.append((name, Op.EQ))
+            slots.append(slot_of(term))
+        if schema.partition is None or schema.row is None:
             return None
-        given[name] = values
-    if not shape or len(given) != len(shape) or math.prod(map(len, given.values())) > MOST_REQUESTS:
-        return None
-    make_keys, names = kinds.schemas[0].make_keys, list(given)
-    try:
-        keys = {make_keys(dict(zip(names, choice, strict=True))) for choice in product(*given.values())}
-    except ValueError:
-        return None
-    ordered = sorted(keys, key=lambda key: (utf16_key(key[0]), utf16_key(key[1]))) if len(keys) > 1 else keys
-    return [Point(*key) for key in ordered]
+        many = {name: slot.at for (name, _), slot in zip(said, slots, strict=True) if slot.many}
+        fields = schema.partition.fields, schema.row.fields
+        forms = schema.partition.form(tuple(said)), schema.row.form(tuple(said))
+        places = [tuple([at for name, at in many.items() if name in own]) for own in fields]
+        apart = set(fields[0]).isdisjoint(fields[1])
+        at = tuple([slot.at for slot in slots])
+        return cls(*forms, at, tuple(many.values()), places[0], places[1], apart)
+
+    def find(self, values: Sequence[Any]) -> list[Point | Range] | None:
+        """The points in key order; None if they are too many for a request each."""
+        if math.prod(len(values[at]) for at in self.many) > MOST_REQUESTS:
+            return None
+        if not self.apart:
+            both = [(partition, row) for each in self._each(values, self.many) for partition, row in self._keys(each)]
+            return [Point(*key) for key in sorted(dict.fromkeys(both), key=_key_order)]
+        # No value is in both keys, so that each key is written once, however many there are of the other.
+        partitions = self._texts(self.partition, values, self.many_partitions)
+        rows = self._texts(self.row, values, self.many_rows)
+        return [Point(partition, row) for partition in partitions for row in rows]
+
+    def _keys(self, values: Sequence[Any]) -> Iterator[tuple[str, str]]:
+        partition, row = self.partition.text(values, self.at), self.row.text(values, self.at)
+        if partition is not None and row is not None:
+            yield partition, row
+
+    def _texts(self, form: Form, values: Sequence[Any], many: Sequence[int]) -> Sequence[str]:
+        """The keys of each choice of values, in order, each once."""
+        found = {text for each in self._each(values, many) if (text := form.text(each, self.at)) is not None}
+        return sorted(found, key=utf16_key) if len(found) > 1 else tuple(found)
+
+    @staticmethod
+    def _each(values: Sequence[Any], many: Sequence[int]) -> Iterator[Sequence[Any]]:
+        """The values with one of the many in each place; the same list each time."""
+        each = list(values)
+        for choice in product(*(values[at] for at in many)):
+            for at, value in zip(many, choice, strict=True):
+                each[at] = value
+            yield each
+
+
+def _key_order(key: tuple[str, str]) -> tuple[bytes, bytes]:
+    return utf16_key(key[0]), utf16_key(key[1])
 
 
 # Requests
 
 
-def _access(kinds: Kinds, rectangle: Rectangle) -> Access:
-    if not rectangle.partition.point:
-        return Access.TABLE_SCAN
-    if rectangle.row.point:
-        return Access.POINT
-    return Access.PARTITION_SCAN if rectangle.row in (EVERYTHING, kinds.rows) else Access.RANGE
-
-
-def _request(kinds: Kinds, piece: Piece, wanted: dict[str, None] | None) -> Point | Range:
-    """The request of a piece; what its conditions need is added to what is wanted."""
-    rectangle = piece.rectangle
-    access = _access(piece.kinds, rectangle)
-    if access is Access.POINT and not piece.left:
-        assert rectangle.partition.lower is not None
-        assert rectangle.row.lower is not None
-        return Point(rectangle.partition.lower, rectangle.row.lower)
+def _request(piece: Piece, wanted: dict[str, None] | None) -> Point | Range | None:
+    """
+    The request of a piece, None if no row can satisfy its conditions; what they need is added to what is wanted.
+    """
+    partition, row, kinds, left = piece
+    access = _RANGE
+    if not partition.point:
+        access = _TABLE_SCAN
+    elif row.point:
+        access = _POINT
+    elif row is kinds.rows or (row.lower is None and row.upper is None) or row == kinds.rows:
+        access = _PARTITION_SCAN
+    if access is _POINT and not left:
+        assert partition.lower is not None
+        assert row.lower is not None
+        return Point(partition.lower, row.lower)
     filters: list[Filter] = []
-    if access is not Access.POINT and piece.kinds.filter is not None:
-        filters.append(piece.kinds.filter)
-    local: list[Expression] = []
-    if piece.left:
-        _divide_terms(kinds, piece, filters, local)
+    if access is not _POINT and kinds.filter is not None:
+        filters.append(kinds.filter)
+    local = _divide(left, filters) if left else ()
+    if len(filters) > 1 and _contradict(filters):
+        return None
     if wanted is not None:
-        for term in local:
-            wanted.update(dict.fromkeys(properties_of(kinds, term)))
+        for term, _ in local:
+            wanted.update(dict.fromkeys(term.needs))
     where = None if not filters else filters[0] if len(filters) == 1 else And(tuple(filters))
-    tests = tuple(Local(term, to_test(kinds, term)) for term in local)
-    return Range(RowQuery(rectangle.partition, rectangle.row, where), access, tests)
+    tests = tuple([term.local(values) for term, values in local]) if local else ()
+    return Range(RowQuery(partition, row, where), access, tests)
 
 
-def _divide_terms(kinds: Kinds, piece: Piece, filters: list[Filter], local: list[Expression]) -> None:
-    """Which terms are sent as filters, and which are evaluated here."""
-    sent: list[tuple[int, Expression, Filter]] = []
-    for term in piece.left:
-        node = to_filter(kinds, term, piece.given)
+def _divide(left: Sequence[Remaining], filters: list[Filter]) -> list[Remaining]:
+    """Add the terms that are sent as filters; those that are evaluated here."""
+    local: list[Remaining] = []
+    sent: list[tuple[Remaining, Filter]] = []
+    weight = 0
+    for each in left:
+        term, values = each
+        node = term.send(values)
         if node is None:
-            local.append(term)
+            local.append(each)
         else:
-            sent.append((_weight(node), term, node))
-    if sum(weight for weight, _, _ in sent) > MAX_FILTER_CHARACTERS:
+            sent.append((each, node))
+            weight += _weight(node)
+    if weight > MAX_FILTER_CHARACTERS:
         # The heaviest stay here; a filter that is refused for its length helps nobody.
         room = MAX_FILTER_CHARACTERS
-        for weight, term, _ in sorted(sent, key=lambda each: each[0]):
-            room -= weight
+        heavy: list[Remaining] = []
+        for each, node in sorted(sent, key=lambda pair: _weight(pair[1])):
+            room -= _weight(node)
             if room < 0:
-                local.append(term)
-    filters += (node for _, term, node in sent if term not in local)
+                heavy.append(each)
+        sent = [pair for pair in sent if not any(pair[0] is each for each in heavy)]
+        local += heavy
+    filters += [node for _, node in sent]
+    return local
+
+
+def _contradict(filters: Sequence[Filter]) -> bool:
+    """
+    Whether a property would have to be equal to two constants of one type. Of two types it can be: numbers are
+    promoted.
+    """
+    equal: dict[str, Constant] = {}
+    for node in filters:
+        if isinstance(node, Compare) and node.op is Op.EQ:
+            first = equal.setdefault(node.property, node.constant)
+            if first is not node.constant and first.type is node.constant.type and first.value != node.constant.value:
+                return True
+    return False
 
 
 def _weight(node: Filter) -> int:
     """About how many characters a filter has."""
     if isinstance(node, Compare):
         value = node.constant.value
-        if isinstance(value, str):
+        if type(value) is str:
             return len(node.property) + (len(value) if value.isascii() else 9 * len(value)) + 12  # percent-encoded
         return len(node.property) + (len(value) * 2 if isinstance(value, bytes) else 36) + 12
     if isinstance(node, Not):
         return 6 + _weight(node.term)
     return sum(5 + _weight(term) for term in node.terms)
+
+
+def _index_that_serves(schema: Schema, given: AbstractSet[str]) -> str:
+    """Which index the conditions are for, once the partition is given."""
+    for index in schema.indexes.values():
+        if index.row is not None and index.row.fields and index.row.fields[0] in given and not index.index.building:
+            return f", which {index.name} would serve then"
+    return ""
 
 
 def _scan_message(kinds: Kinds, terms: Sequence[Expression]) -> str:
@@ -360,8 +477,8 @@ def _scan_message(kinds: Kinds, terms: Sequence[Expression]) -> str:
             wanted = ", ".join(f"{schema.name}.{field} == ..." for field in missing)
             return (
                 f"{names}: the query visits every partition of table {kinds.table}, because it has no equality on "
-                f"{' and '.join(missing)}, of which partition_key {template.text!r} is made; add .where({wanted}), or "
-                ".allow_scan() if a scan is meant"
+                f"{' and '.join(missing)}, of which partition_key {template.text!r} is made; add .where({wanted})"
+                f"{_index_that_serves(schema, given)}, or .allow_scan() if a scan is meant"
             )
     return (
         f"{names}: the query visits every partition of table {kinds.table}; add conditions that give one PartitionKey, "

@@ -102,6 +102,7 @@ def _select(kinds: Kinds, names: dict[Schema, frozenset[str]]) -> tuple[str, ...
         found.append(COPY_OF)
     if any(schema.guarded for schema in kinds.schemas):
         found.append(MARKS)  # and deletes the copies
+        found += (info.property for schema in kinds.schemas for info in schema.kept)  # and what they are needed for
     found += [schema.fields[name].property for schema, own in names.items() for name in schema.fields if name in own]
     return tuple(dict.fromkeys(found))
 

@@ -8,7 +8,8 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import attrs
 
@@ -24,16 +25,18 @@ from .indexes import IndexOf
 from .keys import Key
 from .kinds import Kinds
 from .pages import EntityStream, Page, fill
+from .paths import path_of
 from .planner import Point, QueryPlan, plan_query
 from .projection import Projection
 from .protocol.limits import MAX_PAGE
 from .ranges import Span
-from .running import CONCURRENCY, Run, Source, batches, entities
+from .running import CONCURRENCY, Run, Source, batches, parts
 from .shares import shares
 from .stores import Row
 
 if TYPE_CHECKING:
     from .connection import Connection
+    from .entity import Entity
 
 __all__ = ["Query", "Select"]
 
@@ -45,7 +48,7 @@ _AHEAD_OF_A_LIMIT = 4
 _MANY = 100
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
 class Query(Generic[E_co]):
     """
     A query. Immutable: each method returns another; nothing is sent before it is iterated or awaited.
@@ -129,7 +132,8 @@ class Query(Generic[E_co]):
 
     def explain(self) -> Explanation:
         """
-        What will be sent and what it costs; nothing is sent.
+        What will be sent and what it costs; nothing is sent. Of thousands of alternatives it takes milliseconds, in
+        which an event loop stands still: ask in a thread, if that matters.
 
         Raises:
             ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
@@ -200,7 +204,7 @@ class Query(Generic[E_co]):
 
     async def count(self) -> int:
         """How many entities there are. Rows are read for it, with what tells their kind alone. Raises as `all`."""
-        kinds, total = self._kinds, 0
+        kinds, total = self._path, 0
         if kinds.follows:
             async for _ in self:
                 total += 1
@@ -243,7 +247,7 @@ class Query(Generic[E_co]):
         run, place = await self._resume(cursor)
         left = run.left
         run.left = size if left is None else min(size, left)
-        found, after = await fill(run, place, self._ahead(run))
+        found, after = await fill(run, place, self.ahead(run))
         if after is None or (left is not None and len(found) >= left):
             return Page(found, None)
         place = attrs.evolve(after, left=None if left is None else left - len(found))
@@ -289,7 +293,9 @@ class Query(Generic[E_co]):
         """
         if if_match not in (None, "*"):
             raise ModelError(f"delete(if_match={if_match!r}) is refused: rows have an ETag each; give '*' or nothing")
-        kinds, left = self._kinds, self._limit
+        kinds, left = self._path, self._limit
+        if kinds.primaries is not None:
+            return await self._delete_primaries(if_match, concurrency=concurrency, rate=rate, on_progress=on_progress)
         run = await self._start(Projection.of(kinds, ()).select, kinds.load_all)
         async with (
             Bulk(run.db, concurrency=concurrency, rate=rate, on_progress=on_progress) as bulk,
@@ -302,9 +308,28 @@ class Query(Generic[E_co]):
                         continue
                     model = PropertyBag if resolved is None else resolved[0].model
                     key: Key[Any] = Key(model, kinds.table, row["PartitionKey"], row["RowKey"])
-                    await bulk.delete(key, if_match=if_match or row["odata.etag"])
+                    if if_match is None:
+                        await bulk.delete_found(key, row)
+                    else:
+                        await bulk.delete(key, if_match=if_match)
                     left = None if left is None else left - 1
                 run.left = left
+        return bulk.report
+
+    async def _delete_primaries(
+        self,
+        if_match: str | None,
+        *,
+        concurrency: int,
+        rate: float | None,
+        on_progress: Callable[[BulkReport], object] | None,
+    ) -> BulkReport:
+        """Delete the entities of the copies that are found, if they are as their copies say."""
+        if self._db is None:
+            raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
+        async with Bulk(self._db, concurrency=concurrency, rate=rate, on_progress=on_progress) as bulk:
+            async for entity in self:
+                await bulk.delete(cast("Entity", entity), if_match=if_match)
         return bulk.report
 
     # Inside
@@ -338,34 +363,49 @@ class Query(Generic[E_co]):
         else:
             run, place = await self._resume(cursor)
         if stream is not None:
+            if len(run.plan.requests) > _MANY and self._ordered:
+                await asyncio.to_thread(digest_of, run.plan, self._limit)  # `stream.cursor` is asked for in the loop
             stream.begin(run, place, self._limit)
         if run.left == 0:
             return
-        sources = remaining(run, place)
-        seen = None if stream is None else stream.seen
-        found = entities(sources, self._ahead(run), ordered=self._ordered, seen=seen)
+        found = parts(remaining(run, place), self.ahead(run), ordered=self._ordered)
         try:
-            async for entity in found:
-                yield entity
+            async for part in found:
+                for entity in part:
+                    if stream is not None:
+                        stream.seen(entity)
+                    yield entity
         finally:
             await found.aclose()
+
+    @cached_property
+    def _path(self) -> Kinds:
+        """The kinds that are read: those that are asked for, or copies of them in an index that serves better."""
+        if math.prod(map(_alternatives, self._where)) > _MANY:
+            return self._kinds  # which takes its time to plan, elsewhere
+        return path_of(self._kinds, self._conditions)
+
+    @cached_property
+    def _conditions(self) -> tuple[Expression, ...]:
+        """The conditions, and those of the scope."""
+        return self._where if self._db is None else self._where + self._db.narrowing(self._kinds, self._where)
 
     def _loading(self) -> tuple[Iterable[str] | None, Callable[[list[Row]], list[Any]]]:
         """What to select, and how rows become entities."""
         if self._only is None:
-            return None, self._kinds.load_all
-        projection = Projection.of(self._kinds, self._only)
+            return None, self._path.load_all
+        projection = Projection.of(self._path, self._only)
         return projection.select, projection.load_all
 
     def _plan(self, select: Iterable[str] | None = None) -> QueryPlan:
         if select is None and self._only is not None:
-            select = Projection.of(self._kinds, self._only).select
+            select = Projection.of(self._path, self._only).select
         names = None if select is None else tuple(select)
         plan = self._plans.get(names)
         if plan is None:
             plan = plan_query(
-                self._kinds,
-                self._where if self._kinds.primaries is None else of_copies(self._kinds, self._where),
+                self._path,
+                self._conditions if self._path.primaries is None else of_copies(self._path, self._conditions),
                 allow_scan=self._scan,
                 select=names,
                 span=self._span,
@@ -383,8 +423,8 @@ class Query(Generic[E_co]):
             plan = await asyncio.to_thread(self._plan, select)
         else:
             plan = self._plan(select)
-        primaries = self._kinds.primaries
-        confirm = None if primaries is None else confirming(primaries, self._where)
+        primaries = self._path.primaries
+        confirm = None if primaries is None else confirming(primaries, self._conditions)
         return Run(db, plan, load, self._limit, self._names(), confirm=confirm)
 
     async def _resume(self, cursor: str | None) -> tuple[Run, Place]:
@@ -400,10 +440,10 @@ class Query(Generic[E_co]):
         sources: list[Source] = [(run, request, None) for request in run.plan.requests]
         # Of a limit one request after the other, to ask for little; but nothing is sorted only to be counted.
         ordered = self._ordered and run.left is not None and run.db.store.capabilities.ordered
-        return batches(sources, min(self._ahead(run), len(sources)), ordered=ordered)
+        return batches(sources, min(self.ahead(run), len(sources)), ordered=ordered)
 
-    def _ahead(self, run: Run) -> int:
-        """How many requests run at the same time."""
+    def ahead(self, run: Run) -> int:
+        """How many requests of a run are sent at the same time."""
         points = all(isinstance(request, Point) for request in run.plan.requests)
         if run.left is None or (points and run.left):
             return self._concurrency if run.left is None else min(self._concurrency, run.left)

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from .forms import successor
 from .protocol.edm import utf16_key
 from .stores import Bounds
-from .templates import Template, successor
+from .templates import Template
 
 __all__ = ["EVERYTHING", "Position", "Rectangle", "Span", "divide", "high_of", "hull", "low_of", "meet", "overlaps"]
 
@@ -34,12 +35,14 @@ def high_of(bounds: Bounds) -> tuple[int, bytes, bool]:
 
 def meet(first: Bounds, second: Bounds) -> Bounds | None:
     """The intersection; None if it is empty."""
-    if first == EVERYTHING:
-        return second
-    if second in (EVERYTHING, first):
+    if first is second or (second.lower is None and second.upper is None):
         return first
-    low = max(first, second, key=low_of)
-    high = min(first, second, key=high_of)
+    if first.lower is None and first.upper is None:
+        return second
+    low = first if low_of(first) >= low_of(second) else second
+    high = first if high_of(first) <= high_of(second) else second
+    if low is high:
+        return low
     merged = Bounds(low.lower, high.upper, low.lower_open, high.upper_open)
     return None if _empty(merged) else merged
 
@@ -58,6 +61,8 @@ def overlaps(first: Bounds, second: Bounds) -> bool:
 
 def hull(intervals: Sequence[Bounds]) -> Bounds:
     """The smallest interval that holds them all."""
+    if len(intervals) == 1:
+        return intervals[0]
     low = min(intervals, key=low_of)
     high = max(intervals, key=high_of)
     return Bounds(low.lower, high.upper, low.lower_open, high.upper_open)

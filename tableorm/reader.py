@@ -3,7 +3,7 @@ Reading: points by key, and queries.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, overload
 
 from .bag import PropertyBag
@@ -28,6 +28,7 @@ from .schema import Schema
 from .stores import Backend, Row
 from .translate import translate
 from .union import Union
+from .writes.commit import read_row
 
 __all__ = ["Reader"]
 
@@ -40,6 +41,8 @@ D = TypeVar("D", bound=Entity | PropertyBag)
 R = TypeVar("R")
 
 _LOOKS = 3  # at a copy whose primary is moved while it is read
+# Of classes that are asked for together, and tables of raw queries. A program has few; names of tables can be many.
+_MOST_KINDS = 256
 
 
 class Reader(Connection):
@@ -57,6 +60,7 @@ class Reader(Connection):
     ) -> None:
         super().__init__(backend, queues=queues, blobs=blobs, retry=retry)
         self._kinds: dict[type[Any] | IndexOf[Any], Kinds] = {}
+        self._together: dict[tuple[object, ...], Kinds] = {}
 
     @overload
     async def get(self, target: type[E], /, **fields: Any) -> E: ...
@@ -203,15 +207,7 @@ class Reader(Connection):
         Raises:
             TableNotFound: There is no such table.
         """
-        self.stats.requests += 1
-        try:
-            row = await self.usable().get(table, partition_key, row_key)
-        except Fault as fault:
-            if fault.code == Code.RESOURCE_NOT_FOUND:
-                return None
-            raise translate(fault, f"get of ({partition_key!r}, {row_key!r})", table) from fault
-        self.stats.rows += 1
-        return row
+        return await read_row(self, table, partition_key, row_key)
 
     def load_row(self, model: type[Any], table: str, row: Row) -> Any:
         """
@@ -263,8 +259,7 @@ class Reader(Connection):
                 return self._kinds_of(schema.model).load(row)
         return None  # it was moved each time between the two reads
 
-    @staticmethod
-    def _not_found(target: Any, fields: dict[str, Any]) -> EntityNotFound:
+    def _not_found(self, target: Any, fields: dict[str, Any]) -> EntityNotFound:
         if isinstance(target, IndexOf):
             given = ", ".join(f"{name}={value!r}" for name, value in fields.items())
             return EntityNotFound(f"there is no {target} of {given}", Code.RESOURCE_NOT_FOUND)
@@ -280,11 +275,18 @@ class Reader(Connection):
     def _kinds_of(self, model: Any) -> Kinds:
         kinds = self._kinds.get(model)
         if kinds is None:
-            kinds = Kinds.of([model])
+            kinds = self._shared([model])
             owner: Any = _any_index(model).model if isinstance(model, IndexOf) else model
             if not schema_of(owner).abstract:  # an abstract base can still get more kinds
                 self._kinds[model] = kinds
         return kinds
+
+    def _shared(self, models: Sequence[Any], table: str | None = None) -> Kinds:
+        """The kinds of these classes: the same object each time, which knows the queries that were planned before."""
+        kinds = Kinds.of(models, table)
+        if len(self._together) >= _MOST_KINDS:
+            self._together.clear()
+        return self._together.setdefault((kinds.schemas, kinds.table, kinds.bags), kinds)
 
     @overload
     def select(self, model: IndexOf[E], /) -> Select[E]: ...
@@ -310,7 +312,8 @@ class Reader(Connection):
         index = len(models) == 1 and isinstance(models[0], IndexOf)
         if not index and (not 1 <= len(models) <= 4 or not all(isinstance(model, type) for model in models)):
             raise ModelError(f"select{models!r} is refused: give one to four models, or one index")
-        kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else Kinds.of(models)
+        kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else self._shared(models)
+        self.narrowing(kinds, ())  # at once, what a scope refuses
         return Select(self, kinds, models)
 
     def select_raw(self, table: str) -> RawSelect:
@@ -324,7 +327,9 @@ class Reader(Connection):
             check_table_name(table)
         except Fault as fault:
             raise ModelError(f"select_raw({table!r}): {fault.message}") from None
-        return RawSelect(self, Kinds.of([PropertyBag], table), (PropertyBag,))
+        kinds = self._shared([PropertyBag], table)
+        self.narrowing(kinds, ())
+        return RawSelect(self, kinds, (PropertyBag,))
 
     def union(self, *queries: Query[R]) -> Union[R]:
         """

@@ -77,11 +77,18 @@ class PatientStore:
     Args:
         store: The store itself.
         policy: How often.
+        failed: Called after every fault.
         repeated: Called before every repetition.
     """
 
-    def __init__(self, store: TableStore, policy: RetryPolicy, repeated: Callable[[], None]) -> None:
-        self._store, self._policy, self._repeated = store, policy, repeated
+    def __init__(
+        self,
+        store: TableStore,
+        policy: RetryPolicy,
+        failed: Callable[[Fault], None],
+        repeated: Callable[[], None],
+    ) -> None:
+        self._store, self._policy, self._failed, self._repeated = store, policy, failed, repeated
 
     @property
     def capabilities(self) -> Capabilities:
@@ -122,6 +129,7 @@ class PatientStore:
             try:
                 return await call()
             except Fault as fault:
+                self._failed(fault)
                 if not fault.transient or not await patience.another(fault):
                     raise
             self._repeated()
@@ -132,6 +140,7 @@ class PatientStore:
             try:
                 return await call()
             except Fault as fault:
+                self._failed(fault)
                 if doubt and fault.code == done:
                     return None
                 doubt = doubt or fault.doubt

@@ -1,14 +1,14 @@
 """
 Running queries: their requests one after the other or at the same time, page by page, into entities.
 
-While the caller works with a page, the next one is fetched. Of several requests as many run at once as are allowed;
-each is at most a page ahead, so that memory does not depend on how much there is to read.
+While the caller works with a page, the next one is fetched. Of several requests as many run at once as are allowed; for
+each no more rows wait than one full page has, so that memory does not depend on how much there is to read.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, cast
 
 import attrs
@@ -24,11 +24,13 @@ from .reserved import COPY_OF
 from .stores import Row, RowPage
 from .translate import translate
 
-__all__ = ["CONCURRENCY", "Batch", "Pace", "Run", "batches", "entities", "work_together"]
+__all__ = ["CONCURRENCY", "Batch", "Pace", "Run", "batches", "parts", "work_together"]
 
 CONCURRENCY = 16
 """Requests of a query that run at the same time, unless it says otherwise."""
 
+# Pages that wait for the caller, of one request: so many, while they have no more rows than a full one.
+_PAGES_AHEAD = 32
 # A store without an order gives rows that are sorted here, if they are no more than this.
 _MOST_SORTED = 10_000
 _FIRST_PART = 4
@@ -50,6 +52,8 @@ class Run:
         left: Entities that are still wanted; None for all.
         name: What is read, for messages.
         resumed: Where a cursor says that the store goes on; None if it says nothing.
+        most: Requests at the same time, beside those of other queries; None if only all together are bounded.
+        running: How many of its requests run, or wait with what they got.
         confirm: Of a query by an index, what a primary must satisfy that was read after its copy.
     """
 
@@ -59,7 +63,14 @@ class Run:
     left: int | None
     name: str
     resumed: str | None = None
+    most: int | None = None
+    running: int = 0
     confirm: Callable[[Row], bool | None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether no more of its requests may run now."""
+        return self.most is not None and self.running >= self.most
 
     async def fetch(self, request: Point | Range, continuation: str | None, *, full: bool = False) -> RowPage:
         """
@@ -133,14 +144,17 @@ class Run:
     async def entities(self, request: Point | Range, rows: list[Row]) -> list[Any]:
         """The entities of rows, in order; rows that have to be read in full are."""
         found = self.load(self.passing(request, rows))
-        old = iter([index for index, each in enumerate(found) if type(each) is dict])
+        kinds = set(map(type, found))
+        if dict in kinds:
+            old = iter([index for index, each in enumerate(found) if type(each) is dict])
 
-        async def read_again() -> None:
-            for index in old:
-                found[index] = await self._in_full(cast("Row", found[index]))
+            async def read_again() -> None:
+                for index in old:
+                    found[index] = await self._in_full(cast("Row", found[index]))
 
-        if any(type(each) is dict for each in found):
             await work_together(read_again, CONCURRENCY)
+        elif type(None) not in kinds:
+            return found
         return [entity for entity in found if entity is not None]
 
     async def _in_full(self, row: Row) -> Any:
@@ -154,7 +168,7 @@ class Run:
             rows = [each for each in rows if is_current(row, each) and self.confirm(each)]
         entity = next(iter(kinds.load_all(rows)), None)
         if self.confirm is not None and entity is not None:
-            entity.__dict__["_found_at"] = row["RowKey"]  # from where a cursor goes on
+            entity.__dict__["_found_at"] = row["RowKey"]
         return entity
 
 
@@ -183,50 +197,119 @@ Source = tuple[Run, Point | Range, str | None]
 
 
 class _Stream:
-    """The pages of one request, of which the next is fetched while one is used."""
+    """
+    The pages of one request, which are fetched ahead of their use.
 
-    def __init__(self, source: Source, index: int) -> None:
-        self._run, self._request, self._continuation = source
-        self._index = index
-        self._begun = False
+    Args:
+        source: The request.
+        index: Its number.
+        arrived: Called when there is a page, or an error, to take; None if somebody waits for `next`.
+    """
+
+    def __init__(self, source: Source, index: int, arrived: "Callable[[_Stream], object] | None" = None) -> None:
+        self.run, self._request, self._continuation = source
+        self.run.running += 1
+        self._index, self._arrived = index, arrived
+        self._pages: deque[RowPage] = deque()
+        self._rows = 0  # in these pages
+        self._ended = self._used = False
         self._task: asyncio.Task[RowPage] | None = None
 
     @property
     def done(self) -> bool:
-        """Whether nothing more of it is wanted."""
-        return self._run.left == 0
+        """Whether nothing more is wanted or to be had of it."""
+        return self.run.left == 0 or (self._ended and not self._pages)
 
     def start(self) -> None:
         """Begin to fetch the next page."""
         self._task = asyncio.create_task(self._fetch())
+        self._task.add_done_callback(self._came)
 
     async def _fetch(self) -> RowPage:
-        run, request = self._run, self._request
-        if isinstance(request, Range) and not run.db.store.capabilities.ordered:
+        run, request = self.run, self._request
+        if self._arrived is None and isinstance(request, Range) and not run.db.store.capabilities.ordered:
             return await run.sorted_page(request)
         return await run.fetch(request, self._continuation)
 
-    async def next(self) -> Batch | None:
-        """The next page; None after the last."""
-        if self._begun and self._continuation is None:
-            return None
-        if self._task is None:
-            page = await self._fetch()
-        else:
-            page = await self._task
+    def _came(self, task: "asyncio.Task[RowPage]") -> None:
+        """A page came, or an error, which is left in its task: whoever takes the next page gets it."""
+        if task is not self._task:
+            return  # nobody wants it any more, or has it already
+        if not task.cancelled() and task.exception() is None:
             self._task = None
-        self._begun, self._continuation = True, page.continuation
-        left = self._run.left
-        if page.continuation is not None and (left is None or left > len(page.rows)):
+            page = task.result()
+            self._keep(page)
+            self._go_on(len(page.rows))
+        if self._arrived is not None:
+            self._arrived(self)
+
+    def _keep(self, page: RowPage) -> None:
+        self._pages.append(page)
+        self._rows += len(page.rows)
+        self._continuation, self._ended = page.continuation, page.continuation is None
+
+    def _go_on(self, size: int) -> None:
+        """Fetch the next page if one more of that size has room beside those that wait."""
+        if self._task is not None or self._ended:
+            return
+        # Where a limit may be reached, or pages are used one after the other, one is enough.
+        one = self.run.left is not None or (self._used and self._arrived is None)
+        if not self._pages or (not one and len(self._pages) < _PAGES_AHEAD and self._rows + size <= MAX_PAGE):
             self.start()
-        return Batch(self._run, self._request, self._index, page.rows, page.continuation)
+
+    async def next(self) -> Batch:
+        """The next page, which there is unless it is done."""
+        self._used = True
+        task = self._task
+        if not self._pages:
+            if task is None:
+                self._keep(await self._fetch())
+            else:
+                await task
+                self._came(task)  # which is told a little later by itself
+        return self.take()
+
+    def take(self) -> Batch:
+        """The page that came. Raises what came instead."""
+        if not self._pages and self._task is not None:
+            self._task.result()
+        page = self._pages.popleft()
+        self._rows -= len(page.rows)
+        left = self.run.left
+        if left is None or left > len(page.rows):
+            self._go_on(len(page.rows))
+        return Batch(self.run, self._request, self._index, page.rows, page.continuation)
 
     def cancel(self) -> "asyncio.Task[RowPage] | None":
         """Stop fetching; the task that ends, if there is one."""
+        self.run.running -= 1
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
         return task
+
+
+class _Waiting:
+    """Requests that have not begun, by query."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._by_run: dict[int, deque[Source]] = {}
+        for source in sources:
+            self._by_run.setdefault(id(source[0]), deque()).append(source)
+
+    def next(self, *, ordered: bool) -> Source | None:
+        """The next that may begin: in order none before the ones that were given before it."""
+        for number, left in list(self._by_run.items()):
+            if left[0][0].left == 0:
+                del self._by_run[number]  # its query has all that it wants
+            elif not left[0][0].busy:
+                source = left.popleft()
+                if not left:
+                    del self._by_run[number]
+                return source
+            elif ordered:
+                return None
+        return None
 
 
 async def _stop(tasks: Iterable["asyncio.Task[Any] | None"]) -> None:
@@ -256,17 +339,16 @@ def batches(sources: Iterable[Source], concurrency: int, *, ordered: bool) -> As
         concurrency: How many run at the same time.
         ordered: One request after the other, as given; otherwise as they come.
     """
-    return _in_order(iter(sources), concurrency) if ordered else _as_they_come(iter(sources), concurrency)
+    waiting = _Waiting(sources)
+    return _in_order(waiting, concurrency) if ordered else _as_they_come(waiting, concurrency)
 
 
-async def _in_order(sources: Iterator[Source], concurrency: int) -> AsyncGenerator[Batch, None]:
+async def _in_order(waiting: _Waiting, concurrency: int) -> AsyncGenerator[Batch, None]:
     running: deque[_Stream] = deque()
     index = 0
     try:
         while True:
-            while len(running) < concurrency and (source := next(sources, None)) is not None:
-                if source[0].left == 0:
-                    continue
+            while len(running) < concurrency and (source := waiting.next(ordered=True)) is not None:
                 stream = _Stream(source, index)
                 index += 1
                 running.append(stream)
@@ -274,51 +356,37 @@ async def _in_order(sources: Iterator[Source], concurrency: int) -> AsyncGenerat
                     stream.start()
             if not running:
                 return
-            if running[0].done:
-                await _stop([running.popleft().cancel()])
-                continue
-            while (batch := await running[0].next()) is not None:
-                yield batch
-                if batch.run.left == 0:
-                    break
+            while not running[0].done:
+                yield await running[0].next()
             await _stop([running.popleft().cancel()])
     finally:
         await _stop([stream.cancel() for stream in running])
 
 
-async def _as_they_come(sources: Iterator[Source], concurrency: int) -> AsyncGenerator[Batch, None]:
-    # One place: each request waits with its page until that is taken.
-    pages: asyncio.Queue[Batch | BaseException | None] = asyncio.Queue(1)
-    numbered = enumerate(sources)
-
-    async def work() -> None:
-        try:
-            for index, (run, request, start) in numbered:
-                continuation = start
-                while run.left != 0:
-                    page = await run.fetch(request, continuation)
-                    continuation = page.continuation
-                    await pages.put(Batch(run, request, index, page.rows, continuation))
-                    if continuation is None:
-                        break
-        except Exception as error:  # noqa: BLE001 - raised where the pages are taken
-            await pages.put(error)
-        else:
-            await pages.put(None)
-
-    workers = [asyncio.create_task(work()) for _ in range(concurrency)]
+async def _as_they_come(waiting: _Waiting, concurrency: int) -> AsyncGenerator[Batch, None]:
+    running: set[_Stream] = set()
+    came: asyncio.Queue[_Stream] = asyncio.Queue()
+    index = 0
     try:
-        ended = 0
-        while ended < len(workers):
-            found = await pages.get()
-            if found is None:
-                ended += 1
-            elif isinstance(found, BaseException):
-                raise found
-            elif found.run.left != 0:
-                yield found
+        while True:
+            while len(running) < concurrency and (source := waiting.next(ordered=False)) is not None:
+                stream = _Stream(source, index, came.put_nowait)
+                index += 1
+                running.add(stream)
+                stream.start()
+            if not running:
+                return
+            stream = await came.get()
+            if stream in running and not stream.done:
+                yield stream.take()
+            # What ends a query ends all of its requests.
+            done = [each for each in running if each.done] if stream.run.left == 0 else [stream] * stream.done
+            for each in done:
+                if each in running:
+                    running.remove(each)
+                    await _stop([each.cancel()])
     finally:
-        await _stop(workers)
+        await _stop([stream.cancel() for stream in running])
 
 
 class Pace:
@@ -340,17 +408,14 @@ class Pace:
         return loaded
 
 
-async def entities(
-    sources: Sequence[Source], concurrency: int, *, ordered: bool, seen: Callable[[Any], None] | None = None
-) -> AsyncGenerator[Any, None]:
+async def parts(sources: Sequence[Source], concurrency: int, *, ordered: bool) -> AsyncGenerator[list[Any], None]:
     """
-    The entities of some requests, one by one; other tasks get turns between them.
+    The entities of some requests, some at a time; other tasks get turns between them.
 
     Args:
         sources: The requests.
         concurrency: How many run at the same time.
         ordered: In key order; otherwise as they come.
-        seen: Called with each before it is given away.
     """
     pace = Pace()
     pages = batches(sources, min(concurrency, len(sources)), ordered=ordered)
@@ -364,10 +429,7 @@ async def entities(
                 if run.left is not None:
                     loaded = loaded[: run.left]
                     run.left -= len(loaded)
-                for entity in loaded:
-                    if seen is not None:
-                        seen(entity)
-                    yield entity
+                yield loaded
                 if run.left == 0:
                     break
     finally:

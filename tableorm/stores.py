@@ -62,8 +62,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
         row: PartitionKey, RowKey and the properties to write, in canonical form; for a delete the keys alone.
             The store does not change it.
         if_match: For merge, replace and delete: the ETag the row must have, or "*" for any. None otherwise.
-        canonical: Whether a model's encoder made the row, so that its names, types and values are known to be right and
-            it has no nulls: a store need only check its keys and its size.
+        canonical: Whether names and values are right and not null for sure: only keys and size are left to check.
     """
 
     verb: Verb
@@ -509,7 +508,7 @@ class Backend(Protocol):
     What `connect` opens: an entry point of the group `tableorm.backends` names a class with these members.
 
     A class may also have `joint = True`: then its `from_url` gets `queues` and `blobs` of `connect` among the options,
-    where it handles their URLs, and serves them over the same connections. Otherwise each is a backend of its own.
+    where it handles their URLs, and serves them over the same connections. It may have `traffic`, if it repeats itself.
     """
 
     @classmethod

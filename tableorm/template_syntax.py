@@ -14,8 +14,9 @@ import attrs
 
 from .errors import TemplateError
 from .formats import ESCAPE, ESCAPE_CHARACTERS, make_format
+from .forms import Part
 from .protocol.limits import FORBIDDEN_IN_KEYS, key_fault
-from .templates import Part, Template
+from .templates import Template
 
 __all__ = ["may_meet", "parse_template"]
 

@@ -13,74 +13,14 @@ from typing import Any
 import attrs
 
 from .errors import TemplateError
-from .formats import Format, Order, escape, unescape
-from .protocol.edm import utf16_key
-from .protocol.filters import Op
+from .formats import Format, escape, unescape
+from .forms import Condition, Form, KeyBounds, Part, Said, writer
 from .protocol.limits import MAX_KEY_UNITS, key_fault
-from .stores import Bounds
 
-__all__ = ["EMPTY", "Condition", "KeyBounds", "Part", "Template", "outside", "successor"]
+__all__ = ["Template"]
 
-
-@attrs.frozen
-class Part:
-    """
-    One piece of a template: literal text (`field` is None) or a field in a format.
-
-    Args:
-        literal: The text, or "" for a field.
-        field: Name of the field.
-        format: Its format.
-        separator: For free text before other variable text: the first character of what follows, escaped inside.
-    """
-
-    literal: str
-    field: str | None = None
-    format: Format | None = None
-    separator: str = ""
-
-
-@attrs.frozen
-class Condition:
-    """
-    `field op value`, a conjunct of a query; `op` is None for `startswith`.
-    """
-
-    field: str
-    op: Op | None
-    value: Any
-
-
-@attrs.frozen
-class KeyBounds:
-    """
-    What conditions say of a key.
-
-    Args:
-        bounds: Interval of keys; every key that satisfies the conditions is inside. None if no key can.
-        exact: Those conditions, by index, that each key inside satisfies; others must be checked again.
-    """
-
-    bounds: Bounds | None
-    exact: frozenset[int]
-
-
-EMPTY = KeyBounds(None, frozenset())
-
-
-def successor(prefix: str) -> str | None:
-    """
-    The smallest text that sorts after every text starting with `prefix`, in UTF-16 order; None if there is none.
-    """
-    while prefix:
-        last = ord(prefix[-1])
-        if last == 0xFFFF:
-            prefix = prefix[:-1]
-            continue
-        # In UTF-16 the astral characters sort between U+D7FF and U+E000.
-        after = {0xD7FF: 0x10000, 0x10FFFF: 0xE000}.get(last, last + 1)
-        return prefix[:-1] + chr(after)
-    return None
+# Forms that a template keeps; programs have a few, of which each is asked for again and again.
+_MOST_FORMS = 256
 
 
 @attrs.frozen(eq=False)
@@ -103,13 +43,12 @@ class Template:
     _regex: re.Pattern[str] = attrs.field(init=False)
     _lead: re.Pattern[str] = attrs.field(init=False)
     _names: frozenset[str] = attrs.field(init=False)
-    _whole: KeyBounds | None = attrs.field(init=False)
-    """The bounds of all keys, once they were asked for."""
+    _forms: dict[Said, Form] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "_writers", tuple((p.literal, p.field, _writer(p)) for p in self.parts))
+        object.__setattr__(self, "_writers", tuple((p.literal, p.field, writer(p)) for p in self.parts))
         object.__setattr__(self, "_names", frozenset(self.fields))
-        object.__setattr__(self, "_whole", None)
+        object.__setattr__(self, "_forms", {})
         object.__setattr__(self, "_regex", re.compile("".join(map(_pattern, self.parts)), re.DOTALL))
         fixed = list(itertools.takewhile(lambda p: p.format is None or p.format.atoms is not None, self.parts))
         end = r"\Z" if len(fixed) == len(self.parts) else ""
@@ -200,7 +139,7 @@ class Template:
         """The text that a key holds for a value of a field that it holds in full. ValueError if it does not fit."""
         for part in self._field_parts():
             if part.field == field and part.format is not None and part.format.full:
-                return _writer(part)(value)
+                return writer(part)(value)
         raise KeyError(field)
 
     def prefix_text(self, field: str, prefix: str) -> str:
@@ -217,6 +156,17 @@ class Template:
                 return part.format
         return None
 
+    def form(self, said: Said) -> Form:
+        """What conditions on these fields with these operators say of the keys, for any values."""
+        if self._names.isdisjoint(field for field, _ in said):
+            said = ()  # one form, and with it one object for the bounds of all keys
+        form = self._forms.get(said)
+        if form is None:
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.clear()
+            form = self._forms[said] = Form(self.parts, said, self._error)
+        return form
+
     def bounds(self, conditions: Iterable[Condition]) -> KeyBounds:
         """
         The interval of keys that satisfy the conditions: equality on leading fields, then bounds on the next.
@@ -226,119 +176,9 @@ class Template:
         Raises:
             TemplateError: A value has not the type of its field.
         """
-        by_field: dict[str, list[tuple[int, Condition]]] = {}
-        for index, condition in enumerate(conditions):
-            by_field.setdefault(condition.field, []).append((index, condition))
-        return self.bounds_by_field(by_field)
-
-    def bounds_by_field(self, by_field: Mapping[str, list[tuple[int, Condition]]]) -> KeyBounds:
-        """As `bounds`, of conditions with their indexes, sorted by field."""
-        if not self._names.isdisjoint(by_field):
-            return self._bounds(by_field)
-        whole = self._whole
-        if whole is None:
-            whole = self._bounds({})
-            object.__setattr__(self, "_whole", whole)
-        return whole
-
-    def _bounds(self, by_field: Mapping[str, list[tuple[int, Condition]]]) -> KeyBounds:
-        head = ""
-        exact: set[int] = set()
-        open_ended: set[int] = set()  # exact only if all that follows is given too: {name}{n:03d}
-        for position, part in enumerate(self.parts):
-            if part.field is None:
-                head += part.literal
-                continue
-            assert part.format is not None
-            given = by_field.get(part.field, ())
-            known: str | None = None
-            for index, condition in given:
-                if condition.op is not Op.EQ:
-                    continue
-                text = self._equal_text(position, condition.value)
-                if text is None or (known is not None and text != known):
-                    return EMPTY
-                known = text
-                if part.format.full:
-                    (exact if not open_ended and self._ends(position) else open_ended).add(index)
-            if known is None:
-                found = self._next_bounds(position, head, given, exact.copy())
-                return attrs.evolve(found, exact=frozenset(exact)) if open_ended else found
-            head += known
-        return KeyBounds(Bounds.only(head), frozenset(exact | open_ended))
-
-    def _equal_text(self, position: int, value: Any) -> str | None:
-        try:
-            return self._writers[position][2](value)
-        except ValueError as error:
-            part = self.parts[position]
-            assert part.format is not None
-            if outside(part.format, value):
-                return None
-            raise self._error(f"{error} (condition on field {part.field!r})") from None
-
-    def _next_bounds(
-        self, position: int, head: str, given: Iterable[tuple[int, Condition]], exact: set[int]
-    ) -> KeyBounds:
-        part, after = self.parts[position], self._after(position)
-        form, last = part.format, not after
-        assert form is not None
-        lowers: list[tuple[str, bool]] = []
-        uppers: list[tuple[str, bool]] = []
-        for index, condition in given:
-            op = condition.op
-            if op is None:
-                if not (form.free and form.full):
-                    continue
-                start = head + escape(str(condition.value), part.separator)
-                lowers.append((start, False))
-                end = successor(start)
-                if end is not None:
-                    uppers.append((end, True))
-                # Where what follows can also be part of the text, a key goes on as if its text did: {name}_end.
-                if last or after == part.separator:
-                    exact.add(index)
-                continue
-            if op is Op.NE or form.order is Order.NONE:
-                continue
-            side = outside(form, condition.value)
-            if side:
-                below = side < 0
-                if below is (op in (Op.LT, Op.LE)):
-                    return EMPTY  # say, id < 0 where the format starts at 0
-                exact.add(index)  # every value that the format can hold satisfies it
-                continue
-            text = self._equal_text(position, condition.value)
-            assert text is not None
-            if form.order is Order.REVERSED:
-                op = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}[op]
-            if not form.full:  # the text of the bound itself stands for values on both sides of it
-                op = {Op.LT: Op.LE, Op.GT: Op.GE}.get(op, op)
-            if op in (Op.GT, Op.GE):
-                bound = _lower_bound(form, head + text, op, last=last)
-                if bound is not None:
-                    lowers.append(bound)
-            else:
-                bound = _upper_bound(form, head, text, op, after)
-                if bound is not None:
-                    uppers.append(bound)
-            # Free text that something follows: "a" and "a-b" may sort the other way once the separator stands behind.
-            if form.full and (last or not form.free):
-                exact.add(index)
-        # All keys begin with the head; what conditions say is within that.
-        lower = max(lowers, key=_as_lower) if lowers else (head, False)
-        upper = min(uppers, key=_as_upper) if uppers else None
-        if upper is None:
-            whole = successor(head)
-            upper = None if whole is None else (whole, True)
-        elif lowers:
-            low, high = utf16_key(lower[0]), utf16_key(upper[0])
-            if low > high or (low == high and (lower[1] or upper[1])):
-                return EMPTY
-        begin = lower[0] if lower[0] or lower[1] else None
-        if upper is None:
-            return KeyBounds(Bounds(begin, None, lower[1]), frozenset(exact))
-        return KeyBounds(Bounds(begin, upper[0], lower[1], upper[1]), frozenset(exact))
+        given = tuple(conditions)
+        form = self.form(tuple((condition.field, condition.op) for condition in given))
+        return KeyBounds(*form.bounds([condition.value for condition in given], range(len(given))))
 
     @property
     def varies(self) -> bool:
@@ -376,27 +216,6 @@ class Template:
                 return sets[len(rest) :]
         return None
 
-    def _ends(self, position: int) -> bool:
-        """Whether the literal behind a part shows that the part has ended, so that a longer value cannot begin so."""
-        part, following = self.parts[position], self.parts[position + 1 : position + 2]
-        assert part.format is not None
-        if part.format.atoms is not None:
-            return True
-        end = following[0].literal[:1] if following else ""
-        if part.format.alphabet is None:
-            return end != "" and end == part.separator
-        return end != "" and end not in part.format.alphabet - {"-"}
-
-    def _after(self, position: int) -> str:
-        """The greatest character that can follow a part; "" for the last one."""
-        if position == len(self.parts) - 1:
-            return ""
-        part = self.parts[position + 1]
-        if part.format is None:
-            return part.literal[0]
-        # Free text is never followed by something of varying width directly: such a template is refused.
-        return max(part.format.atoms[0], key=utf16_key) if part.format.atoms else "\uffff"
-
     def _field_parts(self) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.field is not None)
 
@@ -408,69 +227,6 @@ class Template:
 
     def _error(self, problem: str) -> TemplateError:
         return TemplateError(problem, self.model, self.key, self.text)
-
-
-def _as_lower(bound: tuple[str, bool]) -> tuple[bytes, bool]:
-    return utf16_key(bound[0]), bound[1]
-
-
-def _as_upper(bound: tuple[str, bool]) -> tuple[bytes, bool]:
-    return utf16_key(bound[0]), not bound[1]
-
-
-def _lower_bound(form: Format, start: str, op: Op, *, last: bool) -> tuple[str, bool] | None:
-    if op is Op.GE or (form.free and not last):
-        return start, False
-    if last:
-        return start, True
-    end = successor(start)  # what starts with the bound itself is excluded, whatever follows
-    return None if end is None else (end, False)
-
-
-def _upper_bound(form: Format, head: str, text: str, op: Op, after: str) -> tuple[str, bool] | None:
-    start = head + text
-    if not after:
-        return start, op is Op.LT
-    if form.free:
-        # A prefix of the bound is below it as a value, but its key goes on with what follows, which may be above.
-        for cut, char in enumerate(text):
-            if utf16_key(after) >= utf16_key(char):
-                end = successor(head + text[:cut] + after)
-                return None if end is None else (end, True)
-    if op is Op.LT:
-        return start, True
-    end = successor(start)
-    return None if end is None else (end, True)
-
-
-def outside(form: Format, value: Any) -> int:
-    """-1 or 1 if the value is of the right type but below or above all that the format holds, otherwise 0."""
-    if form.low is None or type(value) is not type(form.low):
-        return 0
-    try:
-        return -1 if value < form.low else 1 if value > form.high else 0
-    except TypeError:  # a naive datetime against an aware bound
-        return 0
-
-
-def _writer(part: Part) -> Callable[[Any], str]:
-    form = part.format
-    if form is None:
-        return str
-    if not form.free:
-        return form.to_text
-    to_text, separator = form.to_text, part.separator
-    alnum_separator = separator.isalnum()
-    plain = form.from_text is str and to_text("a") == "a" and to_text("A") == "A" and not alnum_separator
-
-    def write(value: Any) -> str:
-        # The commonest first: plain text that needs no check and no escape.
-        if plain and type(value) is str and value.isascii() and value.isalnum():
-            return value
-        text: str = to_text(value)
-        return text if not alnum_separator and text.isalnum() else escape(text, separator)
-
-    return write
 
 
 def _pattern(part: Part) -> str:

@@ -76,6 +76,7 @@ class Transaction:
         self._db, self._repeat = db, repeat
         self._count = 0
         self._rows: dict[_Address, _Pending] = {}
+        self._known: set[int] = set()  # the ids of the subjects of all rows, which stay as long as the transaction
         self._adopt: list[tuple[Entity | PropertyBag, Entity | PropertyBag]] = []
         self._late: dict[_Address, tuple[Change, int]] = {}
         self._token = new_token()
@@ -90,7 +91,8 @@ class Transaction:
             entity: An entity or bag.
             repeat: As of `db.insert`; False holds for the whole transaction.
         """
-        self._add(structs.replace(insert_change(entity, self._pending(entity)), repeat=repeat))
+        change = insert_change(entity, self._pending(entity))
+        self._add(change if repeat else structs.replace(change, repeat=False))
 
     def save(self, entity: Entity | PropertyBag) -> None:
         """Write what has changed since the entity was read when the block ends. Raises as `db.save`."""
@@ -194,8 +196,7 @@ class Transaction:
         self._require_open()
         pending = self._rows.get(_address(result))
         if pending is not None and not pending.knows(result):
-            pending.subjects.append(result)  # returned in place of what it was given
-            pending.read.append(result)
+            self._know(pending, result, read=True)  # returned in place of what it was given
         self._add(save_change(result, self._standing(result), "modify"))
         if instance is not None:
             self._adopt.append((instance, result))
@@ -218,17 +219,27 @@ class Transaction:
         if not _is_blind(write):
             after["odata.etag"] = write.operation.if_match
         entity = self._db.load_row(key.model, key.table, after)
-        pending.subjects.append(entity)
-        pending.read.append(entity)
+        self._know(pending, entity, read=True)
         return entity
+
+    def _know(self, pending: _Pending, subject: object, *, read: bool = False) -> None:
+        """From now on `subject` stands for the row."""
+        pending.subjects.append(subject)
+        if read:
+            pending.read.append(subject)
+        self._known.add(id(subject))
 
     def _pending(self, subject: Entity | PropertyBag) -> PlannedWrite | None:
         """The write that the transaction holds of this very object, or of what it is a copy of."""
+        if id(subject) not in self._known:  # the usual case, which need not make the key
+            return None
         pending = self._rows.get(_address(subject))
         return pending.write if pending is not None and pending.knows(subject) else None
 
     def _standing(self, subject: Entity | PropertyBag) -> PlannedWrite | None:
         """The like, if it leaves a row."""
+        if id(subject) not in self._known:
+            return None
         pending = self._rows.get(_address(subject))
         if pending is None or pending.write.after is None or not pending.knows(subject):
             return None
@@ -253,7 +264,7 @@ class Transaction:
             change = write.change
             pending = self._rows.setdefault(_row_of(change), _Pending(folded, []))
             pending.write = folded
-            pending.subjects.append(change.subject)
+            self._know(pending, change.subject)
 
     def _is_late(self, changes: Sequence[Change]) -> bool:
         """

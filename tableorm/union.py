@@ -3,13 +3,13 @@ Unions: independent queries, run at the same time.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import attrs
 
 from .errors import ModelError
 from .query import Query
-from .running import CONCURRENCY, Run, Source, entities
+from .running import CONCURRENCY, Run, Source, parts
 
 __all__ = ["Union"]
 
@@ -33,7 +33,7 @@ class Union(Generic[E]):
 
     def concurrency(self, count: int) -> Self:
         """
-        Send at most `count` requests at the same time; 16 is the default.
+        Send at most `count` requests at the same time, and of each query no more than it allows; 16 is the default.
 
         Raises:
             ModelError: It is no number from 1.
@@ -50,12 +50,17 @@ class Union(Generic[E]):
         return self._iterate()
 
     async def _iterate(self) -> AsyncGenerator[E, None]:
-        runs: list[Run] = [await query.start() for query in self._queries]
+        runs: list[Run] = []
+        for query in self._queries:
+            run = await query.start()
+            run.most = query.ahead(run)
+            runs.append(run)
         sources: list[Source] = [(run, request, None) for run in runs for request in run.plan.requests]
-        found: AsyncGenerator[Any, None] = entities(sources, self._concurrency, ordered=self._ordered)
+        found = parts(sources, self._concurrency, ordered=self._ordered)
         try:
-            async for entity in found:
-                yield entity
+            async for part in found:
+                for entity in part:
+                    yield entity
         finally:
             await found.aclose()
 

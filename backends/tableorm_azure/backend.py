@@ -14,20 +14,25 @@ from azure.storage.blob.aio import BlobServiceClient
 from azure.storage.queue.aio import QueueServiceClient
 
 from tableorm.errors import NotSupported
+from tableorm.guard import AccessControl, GuardedStore, Tokens, rights_of
+from tableorm.protocol.rights import Rights
 from tableorm.protocol.shared_key import decode_key
 from tableorm.stores import BlobStore, Capabilities, QueueStore, TableStore
+from tableorm.traffic import Traffic
 
+from .access import AzureAccess
 from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs
 from .endpoints import Account, handles, parse
 from .pipeline import (
     Credential,
     Options,
     Pipeline,
+    Policy,
     ThroughPipeline,
-    Traffic,
-    bare_policies,
+    authentication,
     make_transport,
-    table_policies,
+    policies,
+    storage_authentication,
     user_agent,
 )
 from .queues import AzureQueues
@@ -50,15 +55,20 @@ class AzureBackend:
         account: Where it is.
         credential: What opens it.
         options: Everything else.
+        tokens: Where the shared access signature is from, if a function supplies it.
     """
 
     joint: ClassVar[bool] = True
 
-    def __init__(self, account: Account, credential: Credential, options: Options | None = None) -> None:
+    def __init__(
+        self, account: Account, credential: Credential, options: Options | None = None, *, tokens: Tokens | None = None
+    ) -> None:
         self.account, self.options = account, options or Options()
         self.traffic = Traffic()
         self._credential = credential
-        self._tables: AzureTables | None = None
+        self._tokens = tokens
+        self._tables: TableStore | None = None
+        self._access = AzureAccess(None, credential, account)
         self._queues: AzureQueues | None = None
         self._blobs: AzureBlobs | None = None
         self._open = AsyncExitStack()
@@ -76,9 +86,10 @@ class AzureBackend:
         Args:
             url: The tables' endpoint, with a SAS as its query if that is the credential; or a connection string.
             timeout: Seconds that a request may take in all, its repetitions included.
-            options: One of `key` (an account key), `sas` (a token) and `credential` (one of azure-core: a token
-                credential such as `DefaultAzureCredential`, `AzureNamedKeyCredential`, `AzureSasCredential`), unless
-                `url` says it; `queues` and `blobs`, endpoints or connection strings; and the fields of `Options`.
+            options: One of `key` (an account key), `sas` (a token, or an async function that supplies one) and
+                `credential` (one of azure-core: a token credential such as `DefaultAzureCredential`,
+                `AzureNamedKeyCredential`, `AzureSasCredential`), unless `url` says it; `queues` and `blobs`, endpoints
+                or connection strings; and the fields of `Options`.
 
         Raises:
             TypeError: There are other options, or more than one credential.
@@ -87,6 +98,12 @@ class AzureBackend:
         given = dict(options)
         queues, blobs = given.pop("queues", None), given.pop("blobs", None)
         key, sas, credential = given.pop("key", None), given.pop("sas", None), given.pop("credential", None)
+        tokens = None if sas is None else Tokens(sas)
+        if tokens is not None and tokens.renewable and not (queues is blobs is None):
+            raise NotSupported(
+                "connect(): a function that supplies tokens opens tables only; give queues= and blobs= as URLs with a "
+                "SAS of their own, beside another backend, or one token for all"
+            )
         unknown = sorted(given.keys() - _FIELDS)
         if unknown:
             known = ", ".join(sorted({"blobs", "credential", "key", "queues", "sas"} | _FIELDS))
@@ -101,7 +118,10 @@ class AzureBackend:
             raise NotSupported(f"connect(): {error}") from None
         if account.emulated:
             given.setdefault("keepalive", _EMULATOR_KEEPALIVE_SECONDS)
-        return cls(account, _credential(account, key, sas, credential), Options(timeout=timeout, **given))
+        if tokens is not None and tokens.renewable:
+            account = attrs.evolve(account, queue=None, blob=None)
+        opened = _credential(account, key, sas if isinstance(sas, str) else _PENDING if sas else None, credential)
+        return cls(account, opened, Options(timeout=timeout, **given), tokens=tokens)
 
     @property
     def tables(self) -> TableStore:
@@ -114,6 +134,11 @@ class AzureBackend:
         if self._tables is None:
             raise NotSupported("the backend is not open, or has no tables; open it, and give the URL of the tables")
         return self._tables
+
+    @property
+    def access(self) -> AccessControl:
+        """What gives others access to the tables."""
+        return self._access
 
     @property
     def queues(self) -> QueueStore | None:
@@ -141,21 +166,16 @@ class AzureBackend:
                 if account.table is not None:
                     self._tables = await opened.enter_async_context(self._open_tables(transport, account.table))
                 if account.queue is not None:
-                    service = QueueServiceClient(
-                        account.queue,
-                        self._credential,
-                        **self._sdk_options(transport, account.queue),
-                    )
+                    service = QueueServiceClient(account.queue, **self._storage_options(transport, account.queue))
                     self._queues = AzureQueues(await opened.enter_async_context(service), capabilities)
                 if account.blob is not None:
                     blobs = BlobServiceClient(
                         account.blob,
-                        self._credential,
                         max_single_put_size=MAX_SINGLE_PUT_BYTES,
                         max_block_size=BLOCK_BYTES,
                         max_single_get_size=BLOCK_BYTES,
                         max_chunk_get_size=BLOCK_BYTES,
-                        **self._sdk_options(transport, account.blob),
+                        **self._storage_options(transport, account.blob),
                     )
                     self._blobs = AzureBlobs(await opened.enter_async_context(blobs), capabilities)
             except ValueError as error:
@@ -163,21 +183,22 @@ class AzureBackend:
             self._open = opened.pop_all()
 
     @asynccontextmanager
-    async def _open_tables(self, transport: AsyncHttpTransport[Any, Any], url: str) -> AsyncGenerator[AzureTables]:
+    async def _open_tables(self, transport: AsyncHttpTransport[Any, Any], url: str) -> AsyncGenerator[TableStore]:
         account, options = self.account, self.options
-        policies = table_policies(url, self._credential, options, self.traffic, cosmos=account.cosmos)
-        pipeline = Pipeline(transport, policies, options)
-        # For the tables themselves; our pipeline repeats.
+        signing = authentication(self._credential, url, options, cosmos=account.cosmos)
+        pipeline = Pipeline(transport, policies(url, signing, options, self.traffic), options)
+        # For the tables themselves. It wants a credential, and signs; what goes out is signed again, by ours.
         service = TableServiceClient(
             url,
             credential=self._credential,
-            transport=ThroughPipeline(pipeline),
-            retry_total=0,
+            audience=_bare(options.audience),
             api_version=options.api_version,
+            **self._sdk_options(transport, url, signing),
         )
         capabilities = Capabilities(ordered=not account.cosmos, retries=True, faithful=not account.emulated)
         async with service:
-            yield AzureTables(
+            self._access = AzureAccess(service, self._credential, account)
+            tables = AzureTables(
                 url,
                 pipeline,
                 cast("TableService", service),
@@ -185,23 +206,50 @@ class AzureBackend:
                 cosmos=account.cosmos,
                 emulated=account.emulated,
             )
+            yield tables if not isinstance(self._credential, AzureSasCredential) else self._guarded(tables)
 
-    def _sdk_options(self, transport: AsyncHttpTransport[Any, Any], url: str) -> dict[str, Any]:
-        """What the SDK's clients of queues and blobs take besides."""
+    def _guarded(self, tables: AzureTables) -> GuardedStore:
+        """The tables behind the token: what it does not allow is refused before it is sent."""
+        credential = self._credential
+        assert isinstance(credential, AzureSasCredential)
+        known: tuple[str, Rights | None] = "", None
+
+        async def admit(token: str) -> Rights | None:
+            nonlocal known
+            if known[0] != token:
+                known = token, rights_of(token)
+            if credential.signature.lstrip("?") != token:
+                credential.update(token)
+            return known[1]
+
+        renewable = self._tokens is not None and self._tokens.renewable
+        return GuardedStore(tables, self._tokens if self._tokens and renewable else _Signature(credential), admit)
+
+    def _storage_options(self, transport: AsyncHttpTransport[Any, Any], url: str) -> dict[str, Any]:
+        """What the clients of queues and blobs take. They sign, too; a key's signature is made again, by ours."""
         options = self.options
-        pipeline = Pipeline(transport, bare_policies(url, options, self.traffic), options)
+        found = self._sdk_options(transport, url, storage_authentication(self._credential, url))
+        found["credential"] = self._credential
+        if options.storage_api_version is not None:
+            found["api_version"] = options.storage_api_version
+        if options.audience is not None and not self.account.cosmos:
+            found["audience"] = _bare(options.audience)
+        return found
+
+    def _sdk_options(self, transport: AsyncHttpTransport[Any, Any], url: str, signing: Policy | None) -> dict[str, Any]:
+        """What every client of the SDK takes, so that its requests go the way of all."""
+        options = self.options
+        pipeline = Pipeline(transport, policies(url, signing, options, self.traffic, within_sdk=True), options)
         return {
             "transport": ThroughPipeline(pipeline),
-            "retry_total": 0,
+            "retry_total": 0,  # our pipeline repeats
             "user_agent": user_agent(options),
-            "raw_request_hook": options.raw_request_hook,
-            "raw_response_hook": options.raw_response_hook,
-            "logging_enable": options.logging_enable,
         }
 
     async def close(self) -> None:
         """Close the connections. Idempotent."""
         self._tables = self._queues = self._blobs = None
+        self._access = AzureAccess(None, self._credential, self.account)
         await self._open.aclose()
 
     async def __aenter__(self) -> Self:
@@ -210,6 +258,30 @@ class AzureBackend:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+
+def _bare(audience: str | None) -> str | None:
+    """An audience as clients of the SDK take it, which make a scope of it."""
+    return None if audience is None else audience.removesuffix("/.default")
+
+
+class _Signature:
+    """The token of a credential, which whoever gave it may change: `credential.update(token)`."""
+
+    def __init__(self, credential: AzureSasCredential) -> None:
+        self._credential = credential
+
+    async def current(self) -> str:
+        """The token to use now."""
+        return self._credential.signature.lstrip("?")
+
+    async def renew(self, used: str) -> bool:
+        """Whether it was changed meanwhile."""
+        return await self.current() != used
+
+
+# In place of a token, until the first request asks for one.
+_PENDING = "sig=pending"
 
 
 def _credential(account: Account, key: str | None, sas: str | None, credential: Credential | None) -> Credential:

@@ -16,8 +16,10 @@ from .faults import fault_of_response
 
 __all__ = ["Part", "content_type", "etags_of", "write_batch"]
 
-_STATUS = re.compile(rb"^HTTP/\d(?:\.\d)? (\d{3})[^\r\n]*\r?\n", re.MULTILINE)
-_ETAG = re.compile(rb"^etag:[ \t]*([^\r\n]+)", re.MULTILINE | re.IGNORECASE)
+# They begin with plain text, which is found without a look at every line.
+_STATUS = re.compile(rb"\nHTTP/\d(?:\.\d)? (\d{3})[^\r\n]*(?=\r?\n)")
+_ETAG = re.compile(rb"\nETag:[ \t]*([^\r\n]+)")
+_ETAG_OF_ANY_CASE = re.compile(_ETAG.pattern, re.IGNORECASE)
 _HEADER = re.compile(rb"^([^\r\n:]+):[ \t]*([^\r\n]*?)[ \t]*\r?$", re.MULTILINE)
 
 
@@ -84,7 +86,7 @@ def etags_of(body: bytes, count: int) -> list[str | None]:
         end = starts[number + 1].start() if number + 1 < len(starts) else len(body)
         if not match.group(1).startswith(b"2"):
             raise _failure(int(match.group(1)), body[match.end() : end])
-        found = _ETAG.search(body, match.end(), end)
+        found = _ETAG.search(body, match.end(), end) or _ETAG_OF_ANY_CASE.search(body, match.end(), end)
         tags.append(None if found is None else found.group(1).decode("latin-1"))
     if len(tags) != count:
         raise Fault(

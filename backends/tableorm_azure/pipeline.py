@@ -7,8 +7,11 @@ bytes: what a row becomes is decided in `codec` and `batch`.
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from copy import copy
 from importlib.metadata import version
+from os import urandom
 from typing import Any, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -19,7 +22,6 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.pipeline import AsyncPipeline, PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import (
-    AsyncBearerTokenCredentialPolicy,
     AsyncHTTPPolicy,
     AsyncRetryPolicy,
     AzureSasCredentialPolicy,
@@ -28,34 +30,37 @@ from azure.core.pipeline.policies import (
     HttpLoggingPolicy,
     NetworkTraceLoggingPolicy,
     ProxyPolicy,
-    RequestIdPolicy,
     SansIOHTTPPolicy,
     UserAgentPolicy,
 )
 from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 
+from tableorm.traffic import Traffic
+
 from .faults import code_of, fault_of_response, is_throttled, never_sent, translated
-from .signing import SharedKeyPolicy
+from .signing import SharedKeyPolicy, StorageKeyPolicy, TokenPolicy
 
 __all__ = [
     "API_VERSION",
     "Credential",
     "Options",
     "Pipeline",
+    "Policy",
     "RetryPolicy",
     "ThroughPipeline",
-    "Traffic",
-    "bare_policies",
+    "authentication",
     "make_transport",
-    "table_policies",
+    "policies",
+    "storage_authentication",
     "user_agent",
 ]
 
 Credential = AsyncTokenCredential | AzureNamedKeyCredential | AzureSasCredential
 """What opens an account: as azure-core has them."""
 
-Policy = AsyncHTTPPolicy[Any, Any] | SansIOHTTPPolicy[Any, Any]  # as azure-core's own are typed
+Policy = AsyncHTTPPolicy[Any, Any] | SansIOHTTPPolicy[Any, Any]
+"""What a request passes: as azure-core's own are typed."""
 
 # What azure-data-tables 12.7 sends. Source: "Versioning for the Azure Storage services".
 API_VERSION = "2019-02-02"
@@ -67,23 +72,9 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "MERGE"})
 
 _LARGE, _CHUNK = 512 * 1024, 128 * 1024  # bytes
 
+_SIGNATURE = re.compile(r"([?&]sig=)[^&]*", re.IGNORECASE)
+
 _log = logging.getLogger("tableorm_azure")
-
-
-@attrs.define
-class Traffic:
-    """
-    What has gone over the wire since the backend was opened.
-
-    Args:
-        attempts: Requests, repeated ones included.
-        retries: How many of these were repetitions.
-        throttled: Answers that refused a request for its rate.
-    """
-
-    attempts: int = 0
-    retries: int = 0
-    throttled: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -94,6 +85,7 @@ class Options:
 
     timeout: float = 30.0
     api_version: str = API_VERSION
+    storage_api_version: str | None = None
     audience: str | None = None
     connections: int = 100
     keepalive: float = 15.0
@@ -178,6 +170,11 @@ class RetryPolicy(AsyncRetryPolicy[Any, Any]):
         )
         self._traffic = traffic
 
+    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
+        """Send a request as often as it takes."""
+        self._traffic.attempts += 1
+        return await super().send(request)
+
     def configure_retries(self, options: dict[str, Any]) -> dict[str, Any]:
         """Every method may be repeated, as far as `is_retry` and `increment` allow."""
         options.setdefault("retry_on_methods", _METHODS)
@@ -202,6 +199,7 @@ class RetryPolicy(AsyncRetryPolicy[Any, Any]):
             return False
         again: bool = super().increment(settings, response, error)
         if again:
+            self._traffic.attempts += 1
             self._traffic.retries += 1
             _log.info(
                 "%s %s is sent again after %s",
@@ -212,14 +210,14 @@ class RetryPolicy(AsyncRetryPolicy[Any, Any]):
         return again
 
 
-class _Counter(SansIOHTTPPolicy[Any, Any]):
-    """Counts attempts."""
+class _TraceLoggingPolicy(NetworkTraceLoggingPolicy):
+    """azure-core's log of whole requests and answers, of which the signature is blotted out."""
 
-    def __init__(self, traffic: Traffic) -> None:
-        self._traffic = traffic
-
-    def on_request(self, request: PipelineRequest[Any]) -> None:  # noqa: ARG002 - the base's signature
-        self._traffic.attempts += 1
+    def on_request(self, request: PipelineRequest[Any]) -> None:
+        shown = copy(request.http_request)
+        shown.url = _SIGNATURE.sub(r"\1REDACTED", shown.url)
+        shown.headers = {n: "REDACTED" if n.lower() == "authorization" else v for n, v in shown.headers.items()}
+        super().on_request(PipelineRequest(shown, request.context))
 
 
 class _Chunks:
@@ -233,40 +231,98 @@ class _Chunks:
             yield self._body[start : start + _CHUNK]
 
 
-def table_policies(
-    url: str, credential: Credential, options: Options, traffic: Traffic, *, cosmos: bool = False
+class _Shared(AsyncHTTPPolicy[Any, Any]):
+    """
+    A user's policy in one of several pipelines. It knows one next policy only, which azure-core sets when it makes a
+    pipeline; here that is a signpost, and each request carries where it points.
+    """
+
+    def __init__(self, policy: AsyncHTTPPolicy[Any, Any]) -> None:
+        self._policy = policy
+        policy.next = _Signpost(policy)
+
+    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
+        request.context[_Signpost.name_of(self._policy)] = self.next
+        return await self._policy.send(request)
+
+
+class _Signpost(AsyncHTTPPolicy[Any, Any]):
+    """What comes next in the pipeline of a request."""
+
+    def __init__(self, policy: AsyncHTTPPolicy[Any, Any]) -> None:
+        self._name = self.name_of(policy)
+
+    @staticmethod
+    def name_of(policy: AsyncHTTPPolicy[Any, Any]) -> str:
+        """Under what a request carries it."""
+        return f"tableorm_next_{id(policy)}"
+
+    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
+        following: AsyncHTTPPolicy[Any, Any] = request.context[self._name]
+        return await following.send(request)
+
+
+def _shared(given: Sequence[Policy]) -> list[Policy]:
+    return [_Shared(policy) if isinstance(policy, AsyncHTTPPolicy) else policy for policy in given]
+
+
+def policies(
+    url: str, signing: Policy | None, options: Options, traffic: Traffic, *, within_sdk: bool = False
 ) -> list[Policy]:
     """
-    What a request for tables passes, in order.
+    What a request passes, in order; whatever it is for, the user's policies and hooks see it before it is signed.
 
     Args:
         url: The endpoint, for the environment's proxies.
-        credential: What opens the account.
+        signing: What signs it, last of all that may change it; None if nothing is left to do.
         options: Everything else.
         traffic: Where to count.
-        cosmos: Whether the endpoint is Cosmos DB's.
+        within_sdk: Whether it comes through a client of the SDK, which gives it an id, notes it and traces it.
     """
-    scope = options.audience or (_COSMOS_SCOPE if cosmos else _STORAGE_SCOPE)
-    return [
-        RequestIdPolicy(),
-        *options.per_call_policies,
+    way: list[Policy] = [
+        *_shared(options.per_call_policies),
         *_proxy(url, options),
         RetryPolicy(traffic, options),
-        *options.per_retry_policies,
-        CustomHookPolicy[Any, Any](
-            raw_request_hook=options.raw_request_hook, raw_response_hook=options.raw_response_hook
-        ),
-        _Counter(traffic),
-        _authentication(credential, scope),
-        NetworkTraceLoggingPolicy(logging_enable=options.logging_enable),
-        DistributedTracingPolicy[Any, Any](),
-        HttpLoggingPolicy(),
+        *_shared(options.per_retry_policies),
     ]
+    # Each policy costs a request some microseconds: those that have nothing to do are left out.
+    hooks = {"raw_request_hook": options.raw_request_hook, "raw_response_hook": options.raw_response_hook}
+    if any(hooks.values()):
+        way.append(CustomHookPolicy[Any, Any](**hooks))
+    if signing is not None:
+        way.append(signing)
+    if options.logging_enable:
+        way.append(_TraceLoggingPolicy(logging_enable=True))
+    return way if within_sdk else [*way, DistributedTracingPolicy[Any, Any](), HttpLoggingPolicy()]
 
 
-def bare_policies(url: str, options: Options, traffic: Traffic) -> list[Policy]:
-    """What a request passes of an SDK's client that signs and logs itself: proxies, and retries in their one place."""
-    return [*_proxy(url, options), RetryPolicy(traffic, options), _Counter(traffic)]
+def authentication(credential: Credential, url: str, options: Options, *, cosmos: bool = False) -> Policy:
+    """
+    What opens the tables of an account, as a policy.
+
+    Args:
+        credential: As the user gave it.
+        url: The endpoint.
+        options: `audience` is what a token is for.
+        cosmos: Whether it is Cosmos DB's.
+
+    Raises:
+        ValueError: A token would be sent in the clear.
+    """
+    if isinstance(credential, AzureNamedKeyCredential):
+        return SharedKeyPolicy(credential)
+    if isinstance(credential, AzureSasCredential):
+        return AzureSasCredentialPolicy[Any, Any](credential)
+    if urlsplit(url).scheme != "https":
+        raise ValueError(f"a token is sent over HTTPS only, and {url!r} is not; give key= or sas= there")
+    scope = options.audience or (_COSMOS_SCOPE if cosmos else _STORAGE_SCOPE)
+    scope = scope if scope.endswith("/.default") else f"{scope.rstrip('/')}/.default"
+    return TokenPolicy(credential, scope)
+
+
+def storage_authentication(credential: Credential, url: str) -> Policy | None:
+    """Likewise of queues and blobs, whose clients add a SAS or a token themselves; None for these."""
+    return StorageKeyPolicy(credential, url) if isinstance(credential, AzureNamedKeyCredential) else None
 
 
 def _proxy(url: str, options: Options) -> list[Policy]:
@@ -311,7 +367,8 @@ class Pipeline:
         Raises:
             Fault: The service refused it, or there was no answer.
         """
-        sent = {**self._headers, **headers} if headers else self._headers
+        # An id as azure-core's policy makes one, at a twentieth of its cost.
+        sent = {**self._headers, "x-ms-client-request-id": urandom(16).hex(), **(headers or {})}
         request = HttpRequest(method, url, headers=sent, content=body)
         write = method != "GET"
         with translated(write=write):
@@ -342,8 +399,6 @@ class ThroughPipeline(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        # By this name the SDK finds out, as of its own wrappers, whether paths are signed as aiohttp sends them.
-        self._transport = pipeline.transport
 
     async def send(self, request: HttpRequest, *, stream: bool = False, **_: Any) -> AsyncHttpResponse:
         """Send a request. Other options are for policies of the SDK, which leave them behind."""
@@ -360,12 +415,3 @@ class ThroughPipeline(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
 
     async def __aexit__(self, *error: object) -> None:
         pass
-
-
-def _authentication(credential: Credential, scope: str) -> Policy:
-    if isinstance(credential, AzureNamedKeyCredential):
-        return SharedKeyPolicy(credential)
-    if isinstance(credential, AzureSasCredential):
-        return AzureSasCredentialPolicy[Any, Any](credential)
-    scope = scope if scope.endswith("/.default") else f"{scope.rstrip('/')}/.default"
-    return AsyncBearerTokenCredentialPolicy[Any, Any](credential, scope)

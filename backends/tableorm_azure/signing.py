@@ -1,19 +1,33 @@
 """
-Signing with an account key, as a policy of azure-core: what the SDK's own policy does, on the code that a server
-verifies with.
+What opens an account, as policies of azure-core: a key, which signs tables by the code that a server verifies with, and
+queues and blobs by the SDK's own; and a token.
 """
 
+import re
+import time
 from email.utils import formatdate
+from functools import lru_cache
 from typing import Any
 
 from azure.core.credentials import AzureNamedKeyCredential
-from azure.core.pipeline import PipelineRequest
-from azure.core.pipeline.policies import SansIOHTTPPolicy
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.pipeline import PipelineRequest, PipelineResponse
+from azure.core.pipeline.policies import AsyncBearerTokenCredentialPolicy, SansIOHTTPPolicy
+from azure.storage.blob.aio import BlobServiceClient
 from yarl import URL
 
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 
-__all__ = ["SharedKeyPolicy"]
+__all__ = ["SharedKeyPolicy", "StorageKeyPolicy", "TokenPolicy"]
+
+# Source: Table service REST, "Authorize with Microsoft Entra ID", bearer challenge.
+_TENANT = re.compile(r'\bauthorization(?:_uri)?="?https?://[^/"\s]+/([0-9a-z.-]+)', re.IGNORECASE)
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    """The text of a time; requests of one second share it."""
+    return formatdate(second, usegmt=True)
 
 
 class SharedKeyPolicy(SansIOHTTPPolicy[Any, Any]):
@@ -35,7 +49,7 @@ class SharedKeyPolicy(SansIOHTTPPolicy[Any, Any]):
         if text != self._text:
             self._text, self._key = text, decode_key(text)
         headers = http.headers
-        date = headers["x-ms-date"] = formatdate(usegmt=True)
+        date = headers["x-ms-date"] = _date(int(time.time()))
         if "Date" in headers:  # the SDK's clients set both, and there are servers that prefer this one
             headers["Date"] = date
         # As it will be on the wire: aiohttp sends what yarl makes of a URL.
@@ -50,3 +64,51 @@ class SharedKeyPolicy(SansIOHTTPPolicy[Any, Any]):
             comp=url.query.get("comp") if "comp=" in http.url else None,
         )
         headers["Authorization"] = authorization(parts, self._key)
+
+
+class StorageKeyPolicy(SansIOHTTPPolicy[Any, Any]):
+    """
+    The same for queues and blobs, which sign more: the SDK's policy, after all that may change a request.
+
+    In the SDK's own pipeline that stands before our retries and the user's policies, and keeps its first key.
+
+    Args:
+        credential: Name and key of the account.
+        url: An endpoint of the account.
+    """
+
+    def __init__(self, credential: AzureNamedKeyCredential, url: str) -> None:
+        self._credential = credential
+        # A client that sends nothing: its `credential` is the policy that signs with a key.
+        self._signer: Any = BlobServiceClient(url, credential).credential
+
+    def on_request(self, request: PipelineRequest[Any]) -> None:
+        """Set `x-ms-date` and `Authorization`."""
+        self._signer.account_name, self._signer.account_key = self._credential.named_key
+        request.http_request.headers["x-ms-date"] = _date(int(time.time()))
+        self._signer.on_request(request)
+
+
+class TokenPolicy(AsyncBearerTokenCredentialPolicy[Any, Any]):
+    """
+    A token of the account's tenant, which need not be the credential's own: the service names it in refusing the first
+    request, which is sent again with a token of that. So do the policies of the SDK.
+
+    Args:
+        credential: Where tokens come from.
+        scope: What they are for.
+    """
+
+    def __init__(self, credential: AsyncTokenCredential, scope: str) -> None:
+        super().__init__(credential, scope)
+        self._scope = scope
+
+    async def on_challenge(self, request: PipelineRequest[Any], response: PipelineResponse[Any, Any]) -> bool:
+        """Get the token that a refusal asks for; whether there is one to send."""
+        if await super().on_challenge(request, response):
+            return True
+        found = _TENANT.search(response.http_response.headers.get("WWW-Authenticate") or "")
+        if found is None:
+            return False
+        await self.authorize_request(request, self._scope, tenant_id=found.group(1))
+        return True

@@ -26,6 +26,8 @@ __all__ = ["AzureTables", "TableService"]
 _SAFE_IN_PATH = "!$&'()*,;=:@-._~"
 _SAFE_IN_QUERY = "!'()*,:@-._~/"
 
+_NEXT_PARTITION, _NEXT_ROW = "x-ms-continuation-NextPartitionKey", "x-ms-continuation-NextRowKey"
+
 _METHODS = {
     Verb.INSERT: "POST",
     Verb.MERGE: "PATCH",
@@ -148,8 +150,11 @@ class AzureTables:
                 options.append(f"NextRowKey={quote(row_key, safe='')}")
         response = await self._pipeline.send("GET", f"{self._url}/{table}()?{'&'.join(options)}")
         headers = response.headers
-        following = headers.get("x-ms-continuation-NextPartitionKey")
-        token = None if following is None else _token(following, headers.get("x-ms-continuation-NextRowKey"))
+        # Asked with `in`: an empty value, which is the empty key to some servers, azure-core shows as None.
+        token: str | None = None
+        if _NEXT_PARTITION in headers:
+            following_row = (headers.get(_NEXT_ROW) or "") if _NEXT_ROW in headers else None
+            token = _token(headers.get(_NEXT_PARTITION) or "", following_row)
         return RowPage(decode_page(response.content, query.select), token)
 
     async def write(self, table: str, operation: Operation) -> str | None:

@@ -6,14 +6,17 @@ import os
 from typing import Any, Self
 
 from tableorm.errors import AccessDenied, NotSupported, TableOrmError, Unavailable
+from tableorm.guard import AccessControl, GuardedStore, Supplier, Tokens
 from tableorm.stores import BlobStore, QueueStore, TableStore
 
+from .access import DEVELOPMENT_ACCOUNT, LocalAccess, TokenCheck
 from .engine import Engine, OpenError, Reason
 
 __all__ = ["LocalBackend", "error_of"]
 
 _SCHEME = "local:"
 _MEMORY = ":memory:"
+_OPTIONS = frozenset({"account", "create", "key", "sas"})
 _ERRORS: dict[Reason, type[TableOrmError]] = {
     Reason.UNSUPPORTED: NotSupported,
     Reason.DENIED: AccessDenied,
@@ -29,10 +32,27 @@ class LocalBackend:
         path: The file; it is created if there is none. None for a database in memory, which ends with the backend.
         timeout: Seconds that a call waits for other processes at most.
         create: Whether to create the file if there is none.
+        account: Name of the account that tokens are for, as of a server of the file.
+        key: Its key, in base64, if tokens are to be signed with that and not with the file's own.
+        sas: A token, or an async function that supplies one: then only the tables are there, and of them what it
+            allows.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, *, timeout: float = 30.0, create: bool = True) -> None:
-        self._engine = Engine(path, timeout=timeout, create=create)
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        timeout: float = 30.0,
+        create: bool = True,
+        account: str = DEVELOPMENT_ACCOUNT,
+        key: str | None = None,
+        sas: str | Supplier | None = None,
+    ) -> None:
+        self._engine = Engine(path, timeout=timeout, create=create and sas is None)
+        self._access = LocalAccess(self._engine, account, key, None if sas is None else "a shared access signature")
+        self._tables: TableStore = self._engine
+        if sas is not None:
+            self._tables = GuardedStore(self._engine, Tokens(sas), TokenCheck(self._engine, self._access).admit)
 
     @classmethod
     def handles(cls, url: str) -> bool:
@@ -47,37 +67,65 @@ class LocalBackend:
         Args:
             url: `local:PATH`, where PATH is taken literally, relative to the working directory, or `local::memory:`.
             timeout: Seconds that a call waits for other processes at most.
-            options: `create=False` opens a file only if there is one.
+            options: `create=False` opens a file only if there is one, as does `sas=`, a token; `account=` and `key=`
+                say what tokens are signed with.
 
         Raises:
-            TypeError: There are other options.
-            NotSupported: No path.
+            TypeError: There are other options, or `sas` is no token.
+            NotSupported: No path; an account or key that cannot be used; a token for a database in memory.
         """
-        unknown = sorted(options.keys() - {"create"})
+        unknown = sorted(options.keys() - _OPTIONS)
         if unknown:
             names = ", ".join(map(repr, unknown))
             raise TypeError(
-                f"connect({url!r}) does not know {names}; a local database has the options timeout and create"
+                f"connect({url!r}) does not know {names}; a local database has the options timeout, "
+                f"{', '.join(sorted(_OPTIONS))}"
             )
         path = url.removeprefix(_SCHEME)
         if not path or "\0" in path:
             raise NotSupported(f"{url!r} names no file; give local:PATH or local::memory:")
-        return cls(None if path == _MEMORY else path, timeout=timeout, create=bool(options.get("create", True)))
+        if path == _MEMORY and options.get("sas") is not None:
+            raise NotSupported(f"{url!r} is a database of its own, which no token is for; a token opens local:PATH")
+        return cls(None if path == _MEMORY else path, timeout=timeout, **options)
 
     @property
     def tables(self) -> TableStore:
         """The tables."""
-        return self._engine
+        return self._tables
 
     @property
     def queues(self) -> QueueStore:
-        """The queues."""
+        """
+        The queues.
+
+        Raises:
+            NotSupported: A token opened the database.
+        """
+        self._require_whole("queues")
         return self._engine.queues
 
     @property
     def blobs(self) -> BlobStore:
-        """The blobs."""
+        """
+        The blobs.
+
+        Raises:
+            NotSupported: A token opened the database.
+        """
+        self._require_whole("blobs")
         return self._engine.blobs
+
+    @property
+    def access(self) -> AccessControl:
+        """What gives others access."""
+        return self._access
+
+    def _require_whole(self, what: str) -> None:
+        if self._tables is not self._engine:
+            raise NotSupported(
+                f"this database was opened with a shared access signature, which is for tables, not for {what}; open "
+                f"it without one, or say where the {what} are: connect(url, sas=..., {what}=...)"
+            )
 
     async def open(self) -> None:
         """

@@ -34,6 +34,7 @@ __all__ = [
     "decode",
     "encode",
     "etag_from_ticks",
+    "marks_from_ticks",
     "natural_type",
     "text_from_datetime",
     "text_from_ticks",
@@ -168,6 +169,14 @@ def etag_from_ticks(ticks: int) -> str:
     """The ETag of a row last written at `ticks`. Source: the service derives it from the Timestamp."""
     second, fraction = divmod(ticks, TICKS_PER_SECOND)
     return f"W/\"datetime'{_second_texts(second)[1]}.{fraction:07d}Z'\""
+
+
+def marks_from_ticks(ticks: int) -> tuple[str, str]:
+    """Timestamp and ETag of a row last written at `ticks`: both for little more than one of them costs."""
+    second, fraction = divmod(ticks, TICKS_PER_SECOND)
+    text, escaped = _second_texts(second)
+    rest = f".{fraction:07d}Z"
+    return text + rest, f"W/\"datetime'{escaped}{rest}'\""
 
 
 def timestamp_of_etag(etag: str) -> str | None:

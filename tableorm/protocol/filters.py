@@ -59,6 +59,8 @@ Python reads 200. What people and programs write nests a few levels; And in And 
 class Op(StrEnum):
     """Comparison operators, spelt as in OData."""
 
+    __hash__ = str.__hash__  # an enum's own is a function of Python, several times slower
+
     EQ = "eq"
     NE = "ne"
     GT = "gt"
@@ -215,9 +217,20 @@ def matcher(node: Filter) -> Callable[[Row], bool]:
     Raises:
         ValueError: The tree is too deep, as `check_depth` says.
     """
+    known = _KNOWN.get(id(node))  # page after page it is the very same
+    if known is not None:
+        return known[1]
     # Before the look-up, which hashes the tree level by level.
     check_depth(node)
-    return _matcher(node)
+    match = _matcher(node)
+    if len(_KNOWN) >= _MOST_KNOWN:
+        _KNOWN.clear()
+    _KNOWN[id(node)] = node, match  # with the node, so that nothing else gets its identity
+    return match
+
+
+_KNOWN: dict[int, tuple[Filter, Callable[[Row], bool]]] = {}
+_MOST_KNOWN = 256
 
 
 @lru_cache(maxsize=256)

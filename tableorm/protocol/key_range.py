@@ -60,6 +60,13 @@ class KeyRange:
         if self.end_row is not None and self.end_partition is None:
             raise ValueError(f"a range ends at RowKey {self.end_row!r} of no PartitionKey; give both, or that alone")
 
+    def __str__(self) -> str:
+        if self.start_partition is None and self.end_partition is None:
+            return "every key"
+        start = "" if self.start_partition is None else f"from {_shown(self.start_partition, self.start_row)}"
+        end = "" if self.end_partition is None else f"to {_shown(self.end_partition, self.end_row)}"
+        return f"{start} {end}".strip()
+
     @property
     def empty(self) -> bool:
         """Whether it ends before it starts."""
@@ -111,6 +118,10 @@ class KeyRange:
         if self.end_partition is not None:
             found.append(_beyond(Op.LT, Op.LE, self.end_partition, self.end_row))
         return None if not found else found[0] if len(found) == 1 else And(tuple(found))
+
+
+def _shown(partition: str, row: str | None) -> str:
+    return f"partition {partition!r}" if row is None else f"({partition!r}, {row!r})"
 
 
 def _beyond(beyond: Op, at: Op, partition: str, row: str | None) -> Filter:

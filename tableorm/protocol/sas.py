@@ -22,6 +22,9 @@ from .shared_key import matches, sign
 
 __all__ = [
     "ACCOUNT_RULES",
+    "MAX_POLICIES",
+    "MAX_POLICY_ID",
+    "TABLE_LETTERS",
     "TABLE_PERMISSIONS",
     "Access",
     "AccessPolicy",
@@ -29,6 +32,7 @@ __all__ = [
     "TableSas",
     "allows_address",
     "allows_protocol",
+    "expiry_ticks",
     "parse_sas",
     "sign_sas",
     "time_fault",
@@ -94,15 +98,18 @@ _RESOURCE_NAMES_SERVICE = "2015-02-21"
 _ADDRESS_AND_PROTOCOL = "2015-04-05"
 _ENCRYPTION_SCOPE = "2020-12-06"
 
-# In the order that the service documents.
-_TABLE_LETTERS = "raud"
+TABLE_LETTERS = "raud"
+"""The permissions of a table's token, in the order that the service documents."""
+
+# Likewise.
 _ACCOUNT_LETTERS = "rwdxylacuptfi"
 _SERVICES = "bqtf"
 _RESOURCE_TYPES = "sco"
 _PROTOCOLS = ("https", "https,http")
 
-# Source: REST, "Set Table ACL": 64 characters.
-_MAX_POLICY_ID = 64
+# Source: REST, "Set Table ACL".
+MAX_POLICIES = 5
+MAX_POLICY_ID = 64
 
 _VERSION = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -151,9 +158,9 @@ class TableSas:
             for name, value in (("sp", self.sp), ("se", self.se)):
                 if value is None:
                     raise ValueError(f"{name} is missing; give it, or with si the stored access policy that has it")
-        elif len(self.si) > _MAX_POLICY_ID:
-            raise ValueError(f"si {self.si[:20]!r}... has {len(self.si)} characters, {_MAX_POLICY_ID} are allowed")
-        _check_letters("sp", self.sp, _TABLE_LETTERS)
+        elif len(self.si) > MAX_POLICY_ID:
+            raise ValueError(f"si {self.si[:20]!r}... has {len(self.si)} characters, {MAX_POLICY_ID} are allowed")
+        _check_letters("sp", self.sp, TABLE_LETTERS)
         if self.sv < _ADDRESS_AND_PROTOCOL and (self.sip is not None or self.spr is not None):
             raise ValueError(
                 f"sip and spr are not signed in version {self.sv}; they need {_ADDRESS_AND_PROTOCOL} or later"
@@ -308,7 +315,7 @@ def sign_sas(token: TableSas | AccountSas, account: str, key: bytes) -> str:
         ValueError: A token that would be useless or unsafe: it is never good; permissions are not in the service's
             order; its last key is empty, which the signature does not tell from no limit.
     """
-    letters = _TABLE_LETTERS if isinstance(token, TableSas) else _ACCOUNT_LETTERS
+    letters = TABLE_LETTERS if isinstance(token, TableSas) else _ACCOUNT_LETTERS
     if token.sp is not None and token.sp != "".join(letter for letter in letters if letter in token.sp):
         raise ValueError(f"sp {token.sp!r} is not in the order {letters!r}, which the service may refuse")
     if token.st is not None and token.se is not None and _ticks("st", token.st) >= _ticks("se", token.se):
@@ -395,6 +402,11 @@ def under_policy(token: TableSas, policy: AccessPolicy) -> TableSas:
             raise ValueError(f"{name} stands both in the token and in its stored access policy {token.si!r}")
     both = {name: given[name] or supplied[name] or None for name in given}
     return attrs.evolve(token, si=None, st=both["st"], se=both["se"], sp=both["sp"])
+
+
+def expiry_ticks(token: TableSas | AccountSas) -> int | None:
+    """When it expires, in ticks; None if its stored access policy says that."""
+    return None if token.se is None else _ticks("se", token.se)
 
 
 def time_fault(token: TableSas | AccountSas, now: dt.datetime) -> str | None:

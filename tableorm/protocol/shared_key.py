@@ -16,6 +16,7 @@ from enum import StrEnum
 import attrs
 
 __all__ = [
+    "DEVELOPMENT_ACCOUNT",
     "MAX_SKEW",
     "Authorization",
     "Scheme",
@@ -28,6 +29,9 @@ __all__ = [
     "sign",
     "verify",
 ]
+
+DEVELOPMENT_ACCOUNT = "devstoreaccount1"
+"""What clients expand `UseDevelopmentStorage=true` to, with a key that is published."""
 
 # Source: REST, "Authorize with Shared Key", "Specifying the Date header".
 MAX_SKEW = dt.timedelta(minutes=15)

@@ -65,6 +65,7 @@ class MemoryStore:
 
     async def delete_table(self, table: str) -> None:
         """Delete a table and its rows. Fault ResourceNotFound if there is none."""
+        check_table_name(table)
         if self._tables.pop(table.lower(), None) is None:
             raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
 

@@ -8,6 +8,7 @@ import pytest
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import Edm
+from tableorm.protocol.limits import MAX_VALUE_BYTES
 from tableorm.stores import Operation, Row, RowQuery, TableStore, Verb
 
 from .base import StoreContract, everything, insert, keys_of, need, new_name, refusal, row, typed, user_part
@@ -195,6 +196,23 @@ class LimitsContract(StoreContract):
 
         assert await self.code_of(store, table, row() | most) is None
         assert await self.code_of(store, table, row(row_key="2", More=1) | most) == Code.TOO_MANY_PROPERTIES
+
+    async def test_canonical_rows(self, store: TableStore, table: str) -> None:
+        """Of a row that is said to be canonical keys and size are checked nevertheless, and it is stored as it is."""
+        need(store, "exact_limits")
+        most = MAX_VALUE_BYTES // 2
+        for written, code in (
+            (row(row_key="a/b", A="x"), Code.KEY_OUT_OF_RANGE),
+            (row(A="x" * (most + 1)), Code.PROPERTY_VALUE_TOO_LARGE),
+            (row() | {f"P{number}": "x" * most for number in range(17)}, Code.ENTITY_TOO_LARGE),
+        ):
+            operation = Operation(Verb.INSERT_OR_REPLACE, written, canonical=True)
+            assert (await refusal(store.write(table, operation))).code == code
+            assert (await refusal(store.transact(table, [operation]))).code == code
+        fine = row(A="x" * most) | typed("N", "5", Edm.INT64)
+        await store.write(table, Operation(Verb.INSERT, fine, canonical=True))
+
+        assert user_part(await store.get(table, "p", "r")) == fine
 
     async def test_properties_after_a_merge(self, store: TableStore, table: str) -> None:
         """A merge may not bring a row beyond 252 properties; at 252 it may change any of them."""

@@ -25,6 +25,7 @@ __all__ = [
     "insert_change",
     "key_of",
     "merge_change",
+    "rebuild_change",
     "replace_change",
     "save_change",
     "state_change",
@@ -32,6 +33,10 @@ __all__ = [
 ]
 
 Subject = Entity | PropertyBag
+
+# Until Python 3.12 to look a member up on its class costs more than all else that is done with it.
+_INSERT = Mode.INSERT
+_UPSERTS = {"merge": Mode.UPSERT_MERGE, "replace": Mode.UPSERT_REPLACE}
 
 
 def insert_change(subject: Subject, pending: PlannedWrite | None = None, verb: str = "insert") -> Change:
@@ -47,7 +52,7 @@ def insert_change(subject: Subject, pending: PlannedWrite | None = None, verb: s
         TemplateError: A key field is missing or does not fit.
         NotLoaded: It was loaded in part.
     """
-    return _in_full(verb, Mode.INSERT, subject, pending)
+    return _in_full(verb, _INSERT, subject, pending)
 
 
 def upsert_change(subject: Subject, mode: Literal["merge", "replace"], pending: PlannedWrite | None = None) -> Change:
@@ -59,14 +64,15 @@ def upsert_change(subject: Subject, mode: Literal["merge", "replace"], pending: 
         TemplateError: A key field is missing or does not fit.
         NotLoaded: It was loaded in part.
     """
-    if mode not in ("merge", "replace"):
+    chosen = _UPSERTS.get(mode)
+    if chosen is None:
         raise ModelError(f"upsert(mode={mode!r}) is unknown; use 'merge' or 'replace'")
-    chosen = Mode.UPSERT_REPLACE if mode == "replace" else Mode.UPSERT_MERGE
     return _in_full("upsert", chosen, subject, pending)
 
 
 def _in_full(verb: str, mode: Mode, subject: Subject, pending: PlannedWrite | None) -> Change:
-    foreign = mode is not Mode.INSERT and pending is None
+    inserts = mode is _INSERT
+    foreign = not inserts and pending is None
     if isinstance(subject, PropertyBag):
         before, partial = subject.before, subject.partial
         if pending is not None:  # nothing after a delete
@@ -86,11 +92,11 @@ def _in_full(verb: str, mode: Mode, subject: Subject, pending: PlannedWrite | No
     values: dict[str, Any] = own
     made: dict[str, Any] | None = None
     if schema.filled:
-        values, made, _ = _filled(schema, own, pending, inserted=before is None or mode is Mode.INSERT)
+        values, made, _ = _filled(schema, own, pending, inserted=before is None or inserts)
     if schema.has_validators:
         _validate(subject, schema, values)
     partition_key, row_key = schema.make_keys(values)
-    if before is not None and mode is not Mode.INSERT:
+    if before is not None and not inserts:
         if partition_key != before["PartitionKey"] or row_key != before["RowKey"]:
             _refuse_new_key(verb, own, schema, before, partial=partial)
         # The keys it was read with need not be what the template writes today.
@@ -317,6 +323,23 @@ def guard_change(subject: Subject) -> Change:
         before=before,
         partial=partial,
     )
+
+
+def rebuild_change(subject: Entity, only: Sequence[str]) -> Change:
+    """
+    Write what some indexes derive from a row that is as it was read, and nothing else. An upgraded entity is saved,
+    since all that is derived from it shall be of what it was upgraded to.
+
+    Args:
+        subject: An entity that was just read in full.
+        only: Names of the indexes, also of some that its model does not have: what the row notes of those goes.
+    """
+    before, etag, _ = _base(subject)
+    schema, key, own = _schema(subject), key_of(subject), subject.__dict__
+    keys = key.table, key.partition_key, key.row_key
+    if own.get("_upgraded", False):
+        return Change("rebuild", Mode.SAVE, subject, schema, *keys, etag, own, before=before)
+    return Change("rebuild", Mode.REBUILD, subject, schema, *keys, etag, own, before=before, only=tuple(only))
 
 
 def key_of(subject: Subject) -> Key[Any]:

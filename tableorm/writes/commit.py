@@ -22,7 +22,7 @@ from .effects import Effect, ListEffect, Patch
 from .execute import apply, execute, refused
 from .plan import PlannedWrite, WritePlan, in_transaction
 
-__all__ = ["ATTEMPTS", "commit", "derived_plan", "pause_of"]
+__all__ = ["ATTEMPTS", "commit", "derived_plan", "pause_of", "read_row"]
 
 ATTEMPTS = 50
 """How often something begins anew after a lost race, if it is not told otherwise."""
@@ -63,7 +63,7 @@ async def commit(
     """
     if not any(map(derives, writes)):
         plan = plan_writes(writes, transaction=transaction)
-        await execute(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok)
+        await execute(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok, throttled=throttled)
         return
     derived = derive(writes, transaction=transaction)
     for attempt in range(ATTEMPTS):
@@ -194,7 +194,7 @@ async def _divided(db: Connection, effect: ListEffect, row: Row | None, derived:
     if not operations:
         return False
     change = effect.origin.change
-    db.count_request()
+    db.stats.requests += 1
     try:
         await db.usable().transact(change.table, list(operations))
     except Fault as fault:
@@ -210,13 +210,19 @@ async def _read_all(db: Connection, derived: Derived, addresses: Sequence[str]) 
 
     async def read(address: str) -> Row | None:
         async with turn:
-            return await _read_one(db, change.table, change.partition_key, address)
+            return await read_row(db, change.table, change.partition_key, address)
 
     return dict(zip(addresses, await asyncio.gather(*map(read, addresses)), strict=True))
 
 
-async def _read_one(db: Connection, table: str, partition_key: str, row_key: str) -> Row | None:
-    db.count_request()
+async def read_row(db: Connection, table: str, partition_key: str, row_key: str) -> Row | None:
+    """
+    A row as it is stored; None if there is none.
+
+    Raises:
+        TableNotFound: There is no such table.
+    """
+    db.stats.requests += 1
     try:
         row = await db.usable().get(table, partition_key, row_key)
     except Fault as fault:
@@ -234,7 +240,7 @@ async def _mend(db: Connection, plan: WritePlan, derived: Derived, fault: Fault,
     effect = write.effect
     if effect is None or fault.code not in _MENDED:
         refused(plan, fault, transaction=transaction)
-    row = None if effect.reads else await _read_one(db, plan.table, plan.partition_key, effect.address)
+    row = None if effect.reads else await read_row(db, plan.table, plan.partition_key, effect.address)
     try:
         derived.effects[effect.address] = effect.mended(fault.code, row)
     except TableOrmError as error:

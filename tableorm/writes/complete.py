@@ -23,10 +23,14 @@ from .plan import Change, Mode
 __all__ = ["complete", "needs_row"]
 
 _UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
+_MAY_NEED_ROW = frozenset({Mode.SAVE, Mode.REPLACE, Mode.MERGE, Mode.UPSERT_MERGE})
 
 
 def needs_row(change: Change) -> bool:
     """Whether the stored row must be read before this can be written."""
+    schema = change.schema
+    if change.mode not in _MAY_NEED_ROW and not change.copied and (schema is None or not schema.guarded):
+        return False  # most of them
     if change.stored is not None or change.prior is not None or change.mode in (Mode.INSERT, Mode.GUARD):
         return False
     needed = change.copied is not None or _needs(change)
@@ -43,9 +47,7 @@ def _needs(change: Change) -> bool:
     if change.mode is Mode.REPLACE and not change.drop_extra:
         # A bag is all that its row shall be, whoever has added to that.
         return change.partial or ((change.before is None or change.foreign) and change.schema is not None)
-    if change.mode in (Mode.MERGE, Mode.UPSERT_MERGE):
-        return change.upgraded and change.foreign
-    return False
+    return change.mode is not Mode.REPLACE and change.upgraded and change.foreign
 
 
 def complete(change: Change, row: Row | None) -> Change:

@@ -19,7 +19,7 @@ import attrs
 import msgspec
 from msgspec import structs
 
-from ..errors import Conflict, EncodeError, NotSupported, TableOrmError
+from ..errors import Conflict, DecodeError, EncodeError, NotSupported, TableOrmError
 from ..indexes import IndexSchema, marks_of
 from ..lists import ListSchema
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
@@ -34,7 +34,7 @@ from .tail import new_token
 
 __all__ = ["Derived", "Fill", "derive", "derives"]
 
-_WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE})
+_WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE, Mode.REBUILD})
 _NEVER_COPIED = frozenset({MARKS, WRITE_TAIL, *SYSTEM_MEMBERS})
 _KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
 _DIVIDE_AT = 512 * 1024
@@ -149,6 +149,8 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     change, first = write.change, write.origin
     schema = change.schema
     seen = None if first.mode is Mode.INSERT else first.seen
+    if change.mode is Mode.REBUILD:
+        return _rebuilt(write)
     old = marks_of(seen)
     if change.mode is Mode.GUARD and write.first is None:
         return write, []
@@ -187,6 +189,37 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     return _noted(write, marks_of(seen), new), effects
 
 
+def _rebuilt(write: PlannedWrite) -> tuple[PlannedWrite, list[Effect]]:
+    """
+    A row that stays as it is, with the right note, and what makes its copies in some indexes right. The note may be
+    wrong, so a row that it names is read before it is replaced or deleted. A copy that the note does not name yet is
+    written in any case, whatever is there: an audit that saw it without a primary deletes it under the ETag of then.
+    """
+    change, row = write.change, write.after
+    schema, seen = change.schema, change.seen
+    assert schema is not None
+    assert row is not None
+    try:
+        noted: Mapping[str, Any] | None = marks_of(seen)
+    except DecodeError:
+        noted = None
+    names = frozenset(change.only or ())
+    new = {name: mark for name, mark in (noted or {}).items() if name not in names}
+    values = _values(write, schema, row)
+    effects: list[Effect] = []
+    for name in sorted(names):
+        index, before = schema.indexes.get(name), (noted or {}).get(name)
+        address = None if index is None else index.address(values)
+        if index is not None and address is not None:
+            new[name] = address
+            copy = with_tail(index.copy_of(values, row, address), write)
+            again = address == before
+            effects.append(CopyEffect(index, address, write, again, copy, values, reads=again))
+        if isinstance(before, str) and before != address:
+            effects.append(CopyEffect(index, before, write, existed=True, reads=True))
+    return _noted(write, noted, new), effects
+
+
 def _values(write: PlannedWrite, schema: Schema, row: Row) -> Mapping[str, Any]:
     """The fields of the entity as they will be stored."""
     change = write.change
@@ -195,12 +228,12 @@ def _values(write: PlannedWrite, schema: Schema, row: Row) -> Mapping[str, Any]:
     return cast("dict[str, Any]", schema.decode(dict(row)).__dict__)
 
 
-def _noted(write: PlannedWrite, old: Mapping[str, Any], new: Mapping[str, Any]) -> PlannedWrite:
-    """The write with the notes of what is derived now, if the row would not have them by itself."""
+def _noted(write: PlannedWrite, old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> PlannedWrite:
+    """The write with the notes of what is derived now, if the row would not have them by itself; None is damaged."""
     operation = write.operation
     merges = operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE)
     assert write.after is not None
-    text = msgspec.json.encode(new, order="sorted").decode() if new or (merges and old) else None
+    text = msgspec.json.encode(new, order="sorted").decode() if new or (merges and old != {}) else None
     row, after = operation.row.copy(), write.after.copy()
     for members, noted in ((after, text is not None), (row, text is not None and (not merges or new != old))):
         if noted:

@@ -158,6 +158,7 @@ async def settle(
     blind = not all(inserts) and not any(_sent_etag(write) for write in plan.writes)
     now, doubt = plan, False
     while True:
+        db.count_fault(fault)
         if throttled is not None and fault.code in THROTTLING:
             throttled()
         doubt = doubt or fault.doubt
@@ -196,7 +197,7 @@ async def settle(
                     raise InDoubt(plan, fault, rows) from fault
             if not fault.transient and not await patience.another(fault):
                 raise InDoubt(plan, fault, rows) from fault
-        db.count_request()
+        db.count_repetition()
         try:
             return [Landed(etag) for etag in await send(store, now, transaction=transaction)]
         except Fault as next_fault:

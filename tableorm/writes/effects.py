@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from ..errors import EntityExists, EntityNotFound, LimitExceeded, TableOrmError, UniqueViolation, WrongKind
-from ..indexes import marks_of
+from ..indexes import contents_of, marks_of
 from ..lists import SEPARATOR, bits_of, is_divided, keys_of, list_row
 from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION, Edm
@@ -106,6 +106,8 @@ class CopyEffect(Effect):
         existed: Whether the copy is there before, as the primaries say.
         row: The copy as it shall be; None if it goes.
         values: The fields of the entity.
+        reads: Whether the row is read before, since what the primaries say may be wrong: see `tableorm.audit`.
+        found: ETag of a copy of this entity that is there although its primary did not say so.
     """
 
     index: "IndexSchema | None"
@@ -114,6 +116,8 @@ class CopyEffect(Effect):
     existed: bool
     row: Row | None = None
     values: Mapping[str, Any] = attrs.Factory(dict[str, Any])
+    reads: bool = False
+    found: str | None = None
 
     def then(self, other: Effect) -> Effect:
         """A value that one entity gives up can be taken by another: the copy then is replaced."""
@@ -121,16 +125,17 @@ class CopyEffect(Effect):
         if self.row is not None and other.row is not None:
             raise other._violation(None)
         last = self if other.row is None else other
-        return attrs.evolve(last, existed=self.existed or other.existed)
+        return attrs.evolve(last, existed=self.existed or other.existed, reads=self.reads or other.reads)
 
     def operation(self, stored: Row | None, token: str) -> Operation | None:
         """An insert where none is taken to be, so that it never overwrites a row of another kind."""
-        del stored, token
+        del token
+        if self.reads:
+            return self._corrected(stored)
         if self.row is None:
-            if not self.existed:
-                return None
-            keys = {"PartitionKey": self.origin.operation.row["PartitionKey"], "RowKey": self.address}
-            return Operation(Verb.DELETE, keys, "*")
+            return Operation(Verb.DELETE, self._keys(), "*") if self.existed else None
+        if self.found is not None:
+            return Operation(Verb.REPLACE, self.row, self.found)
         return Operation(Verb.INSERT_OR_REPLACE if self.existed else Verb.INSERT, self.row)
 
     def onto(self, write: "PlannedWrite") -> "PlannedWrite":
@@ -145,17 +150,39 @@ class CopyEffect(Effect):
         )
 
     def mended(self, code: str, stored: Row | None) -> Effect:
-        """Without what is gone; a copy of our own that was left behind is replaced."""
-        if code != Code.ENTITY_EXISTS or stored is None:
-            return attrs.evolve(self, existed=stored is not None and self.existed)
-        kind = str(stored.get(ENTITY_TYPE, "")).partition(":")[0]
-        if (
-            self.index is not None
-            and kind == self.index.kind
-            and stored.get(COPY_OF) == self.origin.operation.row["RowKey"]
-        ):
-            return attrs.evolve(self, existed=True)  # a program that knows no indexes had deleted the entity
+        """Without what is gone; a copy of our own that was left behind is replaced, as it was found."""
+        if self.reads:
+            return self  # it is read again, and corrected by that
+        if stored is None or (code != Code.ENTITY_EXISTS and self.found is None):
+            return attrs.evolve(self, existed=stored is not None and self.existed, found=None)
+        if self.row is not None and self._is_ours(stored):
+            # A program that knows no indexes had deleted the entity. An audit may remove the copy at this moment, and
+            # then somebody else may take its key.
+            return attrs.evolve(self, found=stored["odata.etag"])
         raise self._violation(stored)
+
+    def _corrected(self, stored: Row | None) -> Operation | None:
+        """What makes the row that was read right; rows that are no copies of this entity are not touched."""
+        ours = stored is not None and self._is_ours(stored)
+        if self.row is None:
+            return Operation(Verb.DELETE, self._keys(), stored["odata.etag"]) if stored is not None and ours else None
+        if stored is None:
+            return Operation(Verb.INSERT, self.row)
+        if not ours:
+            raise self._violation(stored)
+        same = contents_of(stored) == contents_of(self.row)
+        return None if same else Operation(Verb.REPLACE, self.row, stored["odata.etag"])
+
+    def _keys(self) -> Row:
+        return {"PartitionKey": self.origin.operation.row["PartitionKey"], "RowKey": self.address}
+
+    def _is_ours(self, stored: Row) -> bool:
+        """Whether a row is a copy of this very entity in this index; in any, if the index is not known."""
+        schema = self.origin.change.schema
+        kind = str(stored.get(ENTITY_TYPE, "")).partition(":")[0]
+        if stored.get(COPY_OF) != self.origin.operation.row["RowKey"] or schema is None:
+            return False
+        return kind == self.index.kind if self.index is not None else kind.startswith(f"{schema.kind}#")
 
     def _violation(self, stored: Row | None) -> TableOrmError:
         change, index = self.origin.origin, self.index

@@ -21,9 +21,9 @@ __all__ = ["changes", "content", "encode", "overlaid", "removed_properties", "sa
 _VERBS = {
     Mode.INSERT: Verb.INSERT,
     Mode.REPLACE: Verb.REPLACE,
-    Mode.UPSERT_MERGE: Verb.INSERT_OR_MERGE,
     Mode.UPSERT_REPLACE: Verb.INSERT_OR_REPLACE,
 }
+_INSERT_OR_MERGE = Verb.INSERT_OR_MERGE
 _NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TAIL, MARKS})
 
 
@@ -39,24 +39,30 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
     Raises:
         EncodeError: A value does not fit its field, or a merge was to remove a property.
     """
-    if change.mode is Mode.DELETE:
-        operation = Operation(Verb.DELETE, _keys(change), change.if_match)
-        return PlannedWrite(operation, change, index, None, 0, base=_head(change.seen))
-    if change.mode is Mode.GUARD:
-        return _finish(change, index, token, Verb.MERGE, _keys(change), overlaid(change.before or {}, {}), 0)
-    if change.mode is Mode.SAVE:
-        return _save(change, index, token)
-    if change.mode is Mode.MERGE:
-        return _merge(change, index, token)
+    special = _SPECIAL.get(change.mode)
+    if special is not None:
+        return special(change, index, token)
     row, weight = _whole(change)
-    if change.mode is Mode.UPSERT_MERGE:
-        _refuse_removal(change, row)
-        if change.stored is not None:
-            row = overlaid(content(change.stored), row)
-            return _finish(change, index, token, Verb.REPLACE, row, row, None)
-        after = row if change.before is None else overlaid(change.before, row)
-        return _finish(change, index, token, Verb.INSERT_OR_MERGE, row, after, weight, partial=True)
     return _finish(change, index, token, _VERBS[change.mode], row, row, weight)
+
+
+def _delete(change: Change, index: int, _: str | None) -> PlannedWrite:
+    operation = Operation(Verb.DELETE, _keys(change), change.if_match)
+    return PlannedWrite(operation, change, index, None, 0, base=_head(change.seen))
+
+
+def _guard(change: Change, index: int, token: str | None) -> PlannedWrite:
+    return _finish(change, index, token, Verb.MERGE, _keys(change), overlaid(change.before or {}, {}), 0)
+
+
+def _upsert_merge(change: Change, index: int, token: str | None) -> PlannedWrite:
+    row, weight = _whole(change)
+    _refuse_removal(change, row)
+    if change.stored is not None:
+        row = overlaid(content(change.stored), row)
+        return _finish(change, index, token, Verb.REPLACE, row, row, None)
+    after = row if change.before is None else overlaid(change.before, row)
+    return _finish(change, index, token, _INSERT_OR_MERGE, row, after, weight, partial=True)
 
 
 def _keys(change: Change) -> Row:
@@ -242,6 +248,17 @@ def _merge(change: Change, index: int, token: str | None) -> PlannedWrite | None
     return structs.replace(write, stale=stale) if stale else write
 
 
+_SPECIAL = {
+    Mode.DELETE: _delete,
+    Mode.GUARD: _guard,
+    Mode.REBUILD: _guard,
+    Mode.SAVE: _save,
+    Mode.MERGE: _merge,
+    Mode.UPSERT_MERGE: _upsert_merge,
+}
+"""The modes that do not simply write the whole row."""
+
+
 def _chosen(change: Change) -> Row:
     """The members that a merge sends."""
     schema, only = change.schema, change.only
@@ -288,8 +305,9 @@ def _no_removal(model: str, name: str) -> EncodeError:
 def changes(before: Row, row: Row) -> Row:
     """The members of `row` that differ from `before`, each with its annotation."""
     changed: Row = {}
-    for name, value in row.items():
-        if ANNOTATION in name or not _is_property(name):
+    names = _differing(before, row)
+    for name, value in row.items() if names else ():
+        if name not in names or not _is_property(name):
             continue
         annotation = row.get(name + ANNOTATION)
         if same_value(before.get(name), value) and before.get(name + ANNOTATION) == annotation:
@@ -298,6 +316,17 @@ def changes(before: Row, row: Row) -> Row:
         if annotation is not None:
             changed[name + ANNOTATION] = annotation
     return changed
+
+
+def _differing(before: Row, row: Row) -> set[str]:
+    """The properties of `row` that may differ from `before`: all that do, found without a call for each."""
+    old = before.get
+    names = {
+        name.removesuffix(ANNOTATION)
+        for name, value in row.items()
+        if value != (was := old(name)) or type(value) is not type(was) or type(value) is float
+    }
+    return names | {name.removesuffix(ANNOTATION) for name in before.keys() - row.keys() if ANNOTATION in name}
 
 
 def same_value(old: object, value: object) -> bool:
@@ -349,10 +378,9 @@ def _keep_spelling(schema: Schema, row: Row, before: Row) -> bool:
         Whether the row has now any that the encoder did not make.
     """
     kept = False
-    for info in schema.stored:
-        name = info.property
-        new, old = row.get(name), before.get(name)
-        if new is None or old is None:
+    for name in sorted(_differing(before, row)):
+        info, new, old = schema.by_property.get(name), row.get(name), before.get(name)
+        if info is None or new is None or old is None:
             continue
         annotation, before_annotation = row.get(name + ANNOTATION), before.get(name + ANNOTATION)
         if new == old and annotation == before_annotation and type(new) is type(old):

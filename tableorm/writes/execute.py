@@ -21,7 +21,13 @@ __all__ = ["apply", "claim", "execute", "refused"]
 
 
 async def execute(
-    db: Connection, plan: WritePlan, *, transaction: bool = False, repeat: bool = True, missing_ok: bool = False
+    db: Connection,
+    plan: WritePlan,
+    *,
+    transaction: bool = False,
+    repeat: bool = True,
+    missing_ok: bool = False,
+    throttled: Callable[[], None] | None = None,
 ) -> None:
     """
     Send a plan, as `apply` does.
@@ -32,6 +38,7 @@ async def execute(
         transaction: Whether the user asked for a transaction, and gets its errors.
         repeat: Whether a request may be sent again that may have had its effect.
         missing_ok: Whether a row that is gone counts as deleted.
+        throttled: Called whenever the store refuses because it is asked for too much.
 
     Raises:
         TransactionFailed: An operation of a transaction failed; its cause is that operation's error.
@@ -39,7 +46,7 @@ async def execute(
         TableOrmError: What a single write raises.
     """
     try:
-        await apply(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok)
+        await apply(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok, throttled=throttled)
     except Fault as fault:
         refused(plan, fault, transaction=transaction)
     except InDoubt as doubt:

@@ -29,6 +29,7 @@ class Mode(StrEnum):
     UPSERT_REPLACE = "upsert-replace"
     DELETE = "delete"
     GUARD = "guard"
+    REBUILD = "rebuild"
 
 
 class Change(msgspec.Struct, frozen=True, eq=False):
@@ -50,7 +51,7 @@ class Change(msgspec.Struct, frozen=True, eq=False):
         partial: Whether the stored row may have more than `before`.
         stored: The stored row in full, where a stage has read it to build on it.
         prior: The stored row in full, where a stage has read it to know what is derived from it.
-        only: Names of the fields, or properties of a bag, to merge; None for all.
+        only: Names of the fields, or properties of a bag, to merge; None for all. Of a rebuild, of the indexes.
         drop_extra: Whether a replace leaves out what the model does not know.
         dropped: Unknown properties of the entity that a replace in the same transaction has left out.
         foreign: Whether the row may be another version than `before`: it is written without looking, or under an ETag

@@ -12,15 +12,22 @@ from urllib.parse import urlsplit
 
 __all__ = ["FaultProxy", "Loss"]
 
+_SLOW_SECONDS = 0.03
+
 
 class Loss(Enum):
-    """What happens to the next request."""
+    """
+    What happens to the next request: it, its answer, or half of that is lost; it is never answered; others overtake its
+    answer; or the connection breaks, and it arrives when the test says so.
+    """
 
     NOTHING = auto()
     REQUEST = auto()
     ANSWER = auto()
     HALF_AN_ANSWER = auto()
     SILENCE = auto()
+    SLOW = auto()
+    LATE = auto()
 
 
 class FaultProxy:
@@ -35,6 +42,7 @@ class FaultProxy:
         self._parts = urlsplit(url)
         self.losses: list[Loss] = []
         self.done = asyncio.Event()
+        self._late: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -53,11 +61,24 @@ class FaultProxy:
         port = self._server.sockets[0].getsockname()[1]
         return f"http://127.0.0.1:{port}{self._parts.path}"
 
+    async def deliver(self) -> int:
+        """Let the server have what is late; how many requests that were."""
+        late, self._late = self._late, []
+        for request in late:
+            there, away = await self._connect()
+            away.write(request)
+            await _message(there)
+            away.close()
+        return len(late)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(self._parts.hostname, self._parts.port)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        there, away = await asyncio.open_connection(self._parts.hostname, self._parts.port)
+        there, away = await self._connect()
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
                 while await self._forward(reader, writer, there, away):
@@ -76,7 +97,9 @@ class FaultProxy:
     ) -> bool:
         request = await _message(reader)
         loss = self.losses.pop(0) if self.losses else Loss.NOTHING
-        if loss is Loss.REQUEST:
+        if loss is Loss.LATE:
+            self._late.append(request)
+        if loss in (Loss.REQUEST, Loss.LATE):
             return False
         away.write(request)
         answer = await _message(there)
@@ -85,9 +108,12 @@ class FaultProxy:
             return False
         if loss is Loss.SILENCE:
             await asyncio.Event().wait()
-        writer.write(answer if loss is Loss.NOTHING else answer[:-7])
+        if loss is Loss.SLOW:
+            await asyncio.sleep(_SLOW_SECONDS)
+        whole = loss is not Loss.HALF_AN_ANSWER
+        writer.write(answer if whole else answer[:-7])
         await writer.drain()
-        return loss is Loss.NOTHING
+        return whole
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 import attrs
+from azure.core.credentials import AccessToken
 
 from tableorm_azure import AzureBackend
 
@@ -136,7 +137,8 @@ class Stub:
             return False
         head = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
         writer.write(f"HTTP/1.1 {answer.status} X\r\n{head}Content-Length: {len(answer.body)}\r\n\r\n".encode())
-        writer.write(answer.body)
+        if method != "HEAD":
+            writer.write(answer.body)
         await writer.drain()
         return True
 
@@ -156,3 +158,25 @@ def operations_of(request: Request) -> list[str]:
     """The request lines of the parts of a transaction."""
     found: list[str] = re.findall(r"^(?:POST|PUT|PATCH|DELETE) .* HTTP/1\.1\r?$", request.body.decode(), re.MULTILINE)
     return found
+
+
+class Token:
+    """A token credential as azure-identity's are."""
+
+    def __init__(self) -> None:
+        self.scopes: list[str] = []
+        self.tenants: list[str | None] = []
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        self.scopes += scopes
+        self.tenants.append(options.get("tenant_id"))
+        return AccessToken("secret-token", 4_000_000_000)
+
+    async def close(self) -> None:
+        pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass

@@ -3,9 +3,7 @@ What goes over the wire, how often, and what a user may put in between.
 """
 
 import asyncio
-import datetime as dt
 import gc
-import ipaddress
 import logging
 import socket
 import ssl
@@ -15,14 +13,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import AsyncHTTPPolicy, SansIOHTTPPolicy
 from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from tableorm import NotSupported
 from tableorm.protocol.codes import Code, Fault
@@ -30,7 +24,18 @@ from tableorm.protocol.shared_key import SignedParts, decode_key, parse_authoriz
 from tableorm.stores import Operation, RowQuery, TableStore, Verb
 from tableorm.testing.base import refusal, row
 from tableorm_azure import AzureBackend
-from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Request, Stub, batch_answer, error_answer, row_answer
+from tests.azure.stub import (
+    ETAG,
+    KEY,
+    NO_CONTENT,
+    Answer,
+    Request,
+    Stub,
+    Token,
+    batch_answer,
+    error_answer,
+    row_answer,
+)
 
 Call = Callable[[TableStore], Awaitable[object]]
 INSERT = Operation(Verb.INSERT, row(A=1))
@@ -293,47 +298,6 @@ async def test_a_sas_is_sent_with_every_request(stub: Stub, token: str, how: str
         assert request.target.count("sig=") == 1
         assert "authorization" not in request.headers
     assert "$top=5" in stub.requests[0].target
-
-
-class Token:
-    """A token credential as azure-identity's are."""
-
-    def __init__(self) -> None:
-        self.scopes: list[str] = []
-
-    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
-        self.scopes += scopes
-        return AccessToken("secret-token", 4_000_000_000)
-
-    async def close(self) -> None:
-        pass
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of 127.0.0.1 and its key, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    path.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM) + key.private_bytes(serialization.Encoding.PEM, *form)
-    )
-    return path
 
 
 @pytest.mark.parametrize(

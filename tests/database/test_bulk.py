@@ -18,7 +18,6 @@ from tableorm import (
     LimitExceeded,
     Mapped,
     ModelError,
-    NotLoaded,
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
@@ -378,6 +377,18 @@ async def test_cancelling_a_bulk(things: Database, store: Watched) -> None:
     await things.insert(Thing(name="after"))
 
 
+async def test_what_needs_the_stored_row_is_read(things: Database) -> None:
+    """A forced replace keeps what only the row tells; where there is no row it is in the report."""
+    await things.insert(PropertyBag("Things", "g", "a", {"EntityType": "Thing", "unknown": 1}))
+    async with things.bulk() as bulk:
+        await bulk.replace(Thing(name="a", number=2), if_match="*")
+        await bulk.replace(Thing(name="e"), if_match="*")
+
+    found = await things.get(Thing, group="g", name="a")
+    assert (found.number, found.extra["unknown"]) == (2, 1)
+    assert (bulk.report.written, [type(each.error) for each in bulk.report.failed]) == (1, [EntityNotFound])
+
+
 async def test_what_cannot_be_encoded_raises_at_the_call(things: Database, store: Watched) -> None:
     """With the same errors as elsewhere; nothing else is touched."""
     async with things.bulk() as bulk:
@@ -390,8 +401,6 @@ async def test_what_cannot_be_encoded_raises_at_the_call(things: Database, store
             await bulk.insert(Thing(name="c", text="x" * 40_000))
         with pytest.raises(PreconditionFailed):
             await bulk.merge(Thing(name="d"), only=[Thing.number])
-        with pytest.raises(NotLoaded):
-            await bulk.replace(Thing(name="e"), if_match="*")
         await bulk.replace(Thing(name="a", number=1), if_match="*", drop_extra=True)
 
     assert bulk.report.written == 2

@@ -25,7 +25,7 @@ from tableorm import (
     Timestamp,
     field,
 )
-from tableorm.conditions import Test
+from tableorm.evaluating import Test
 from tableorm.kinds import Kinds
 from tableorm.planner import Access, Point, QueryPlan, Range, plan_query
 from tableorm.protocol.filters import to_odata
@@ -247,6 +247,9 @@ def test_a_moment_fits_a_date_and_ticks() -> None:
         [SALES, RowKey < "a"],
         [SALES, (Employee.id > 10**6) | Employee.id.is_none()],
         [SALES, Employee.id.in_([-1, 10**6])],
+        [SALES, Employee.age == 1, Employee.age == 2],
+        [Employee.name == "a", Employee.name == "b"],
+        [SALES, Employee.id > 5, Employee.id < 5, (Employee.id == 1) | (Employee.id == 9)],
     ],
 )
 def test_contradictions_send_nothing(conditions: list[Expression]) -> None:
@@ -254,6 +257,11 @@ def test_contradictions_send_nothing(conditions: list[Expression]) -> None:
     found = plan(*conditions)
 
     assert (found.access, found.requests) == (Access.NOTHING, ())
+
+
+def test_constants_of_two_types_are_no_contradiction() -> None:
+    """The service promotes numbers; an Int32 and an Int64 are both sent."""
+    assert sent(plan(SALES, Employee.age == 1, Employee.age == 2**40)).endswith("age eq 1 and age eq 1099511627776L")
 
 
 @pytest.mark.parametrize(

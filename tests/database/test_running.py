@@ -4,6 +4,7 @@ Running queries: pages ahead, several requests at once, and nothing left behind 
 
 import asyncio
 import gc
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
@@ -207,22 +208,69 @@ async def test_sixteen_requests_run_at_once_by_default() -> None:
         assert gated.most == 16
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-async def test_each_request_is_a_page_ahead_at_most(ordered: bool) -> None:
-    """While the caller works, memory does not grow: of each partition one page at most waits."""
-    async with Database(backend := Recorded(2)) as db:
-        await fill(db, 20, *PARTS)
-        query = db.select(Item).where(Item.group.in_(PARTS))
-        found: list[str] = []
+async def rows_ahead(page: int, rows: int, *, ordered: bool) -> dict[str, int]:
+    """Of each partition the most rows that were fetched, and not given yet, while the caller works."""
+    most = dict.fromkeys(PARTS[:3], 0)
+    async with Database(backend := Recorded(page)) as db:
+        await fill(db, rows, *most)
+        query = db.select(Item).where(Item.group.in_(list(most)))
+        found: Counter[str] = Counter()
         async for item in query if ordered else query.unordered():
-            found.append(item.group)
-            for _ in range(20):
-                await asyncio.sleep(0)
-            for group in PARTS:
-                consumed = -(-found.count(group) // 2)
-                assert backend.counts[group] <= consumed + (1 if ordered else 2)
+            found[item.group] += 1
+            if found.total() % 97 == 1:
+                await settled()
+                for group in most:
+                    most[group] = max(most[group], min(backend.counts[group] * page, rows) - found[group])
+    assert found == dict.fromkeys(most, rows)
+    return most
 
-    assert sorted(found) == sorted(PARTS * 20)
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_no_more_rows_wait_than_a_full_page_has(ordered: bool) -> None:
+    """While the caller works, memory does not grow: of each partition 1,000 rows, besides the page that is in use."""
+    ahead = await rows_ahead(400, 2_400, ordered=ordered)
+
+    assert max(ahead.values()) <= 1_000 + 400
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_short_pages_are_read_ahead_until_a_full_one_waits(ordered: bool) -> None:
+    """A partition that waits for its turn does not stop after a page of a few rows."""
+    ahead = await rows_ahead(50, 1_200, ordered=ordered)
+
+    assert min(ahead["b"], ahead["c"]) >= 900
+    assert max(ahead.values()) <= 1_000 + 50
+
+
+async def test_pages_without_rows_are_not_read_ahead_without_end() -> None:
+    """A scan that finds nothing yet waits for its turn after some requests, not at the end of the table."""
+    async with Database(backend := Recorded(1)) as db:
+        await fill(db, 100, "a", "b")
+        query = db.select(Item).where(Item.group.in_(["a", "b"]))
+        async for item in query:
+            await settled()
+            if item.number == 0 and item.group == "a":
+                assert backend.counts["b"] <= 33
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_a_union_sends_no_more_of_a_query_than_it_allows(gated: Gated, parts: Database, ordered: bool) -> None:
+    """Each query's own concurrency holds beside that of the union."""
+    gated.shut = True
+    few = parts.select(Item).where(Item.group.in_(["a", "b"])).concurrency(1)
+    more = parts.select(Item).where(Item.group.in_(["c", "d"]))
+    union = parts.union(few, more)
+    task = asyncio.create_task((union if ordered else union.unordered()).all())
+    await gated.until_waiting(1 if ordered else 3)
+    await settled()
+    # In order, what comes later does not begin before what comes first.
+    assert gated.waiting == (1 if ordered else 3)
+    gated.permit(1000)
+    found = await task
+
+    assert sorted(names(found)) == [f"{group}{n}" for group in PARTS for n in range(5)]
+    if ordered:
+        assert names(found) == [f"{group}{n}" for group in PARTS for n in range(5)]
 
 
 async def test_order_is_kept_whoever_answers_first() -> None:

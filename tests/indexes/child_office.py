@@ -40,12 +40,15 @@ class Deadly(FaultyStore):
 
     async def _arrive(self, table: str, operations: Sequence[Operation], *, transaction: bool) -> list[str | None]:
         if self._left == 0:
-            kill = lambda: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
             if not self._during:
-                kill()
-            threading.Timer(0.0005 * (len(operations) % 4), kill).start()
+                _kill()
+            threading.Timer(0.0005 * (len(operations) % 4), _kill).start()
         self._left -= 1
         return await super()._arrive(table, tuple(operations), transaction=transaction)
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _person(number: int, **values: Any) -> Person:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    BulkReport,
     Database,
     EncodeError,
     Entity,
@@ -224,6 +225,42 @@ async def tx_delete_insert(db: Database, one: Employee, change: dict[str, Any]) 
         tx.insert(assign(one, change))
 
 
+async def bulk_save(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    async with db.bulk() as bulk:
+        await bulk.save(assign(one, change))
+    raise_first(bulk.report)
+
+
+async def bulk_upsert(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    async with db.bulk() as bulk:
+        await bulk.upsert(assign(one, change), mode="replace")
+    raise_first(bulk.report)
+
+
+async def bulk_delete(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    del change
+    async with db.bulk() as bulk:
+        await bulk.delete(one.key, if_match="*")
+    raise_first(bulk.report)
+
+
+async def query_delete(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    del one, change
+    report = await db.select(Employee).where(Employee.department == "Sales", Employee.id == 1).delete()
+    assert report.written == 1
+
+
+async def index_query_delete(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    del one, change
+    report = await db.select(Employee.by_email).where(Employee.department == "Sales", Employee.email == "e1@x").delete()
+    assert report.written == 1
+
+
+def raise_first(report: BulkReport) -> None:
+    for failure in report.failed:
+        raise failure.error
+
+
 VERBS: dict[str, Verb] = {
     each.__name__: each
     for each in (
@@ -246,6 +283,11 @@ VERBS: dict[str, Verb] = {
         tx_modify,
         tx_delete,
         tx_delete_insert,
+        bulk_save,
+        bulk_upsert,
+        bulk_delete,
+        query_delete,
+        index_query_delete,
     )
 }
 WHOLE = {
@@ -257,10 +299,22 @@ WHOLE = {
     "tx_force_replace",
     "tx_upsert",
     "tx_delete_insert",
+    "bulk_upsert",
 }
-NEED_ETAG = {"save", "merge", "merge_some", "replace", "delete", "modify", "tx_save", "tx_delete", "tx_delete_insert"}
+NEED_ETAG = {
+    "bulk_save",
+    "save",
+    "merge",
+    "merge_some",
+    "replace",
+    "delete",
+    "modify",
+    "tx_save",
+    "tx_delete",
+    "tx_delete_insert",
+}
 MERGES = {"merge", "merge_some", "force_merge", "upsert_merge"}
-DELETES = {"delete", "force_delete", "tx_delete"}
+DELETES = {"delete", "force_delete", "tx_delete", "bulk_delete", "query_delete", "index_query_delete"}
 
 
 def refusal(verb: str, source: str, change: dict[str, Any]) -> type[TableOrmError] | None:
@@ -324,7 +378,7 @@ async def check(db: Database, verb: str, source: str, change: dict[str, Any]) ->
         return
     assert stored is not None
     assert to_dict(stored) == expected(verb, source, change)
-    unread = source in ("made", "in_part") and verb in ("upsert_replace", "tx_upsert")
+    unread = source in ("made", "in_part") and verb in ("upsert_replace", "tx_upsert", "bulk_upsert")
     assert dict(stored.extra) == ({} if unread or verb == "drop_extra" else {"Phone": "555"})
 
 

@@ -71,8 +71,10 @@ async def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_unknown_options() -> None:
     """Each unknown one is named, and those that there are."""
-    with pytest.raises(TypeError, match=r"does not know .key., .kye.; .* has the options timeout and create"):
-        LocalBackend.from_url("local:x", timeout=1.0, options={"kye": 1, "key": 2})
+    with pytest.raises(
+        TypeError, match=r"does not know .credential., .kye.; .* options timeout, account, create, key, sas"
+    ):
+        LocalBackend.from_url("local:x", timeout=1.0, options={"kye": 1, "credential": 2})
 
 
 async def test_open_without_creating(tmp_path: Path) -> None:

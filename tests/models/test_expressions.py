@@ -90,6 +90,29 @@ def test_thousands_of_terms() -> None:
     assert len(list(conjuncts(every))) == 3_000
 
 
+def test_chains_are_flat_however_they_were_made() -> None:
+    """From the left, from the right, of chains; each part of a chain stays what it was."""
+    a, b, c, d = AGE > 1, AGE > 2, AGE > 3, AGE > 4
+    left, right = a | b | c, b | (c | d)
+    assert isinstance(left, AnyOf) and isinstance(right, AnyOf)
+
+    assert [each.terms for each in (a | b | c | d, a | right, (a | b) | (c | d), left | d)] == [(a, b, c, d)] * 4
+    assert (str(left), str(right)) == (str(AnyOf((a, b, c))), str(AnyOf((b, c, d))))
+    mixed = a | (b & c) | d
+    assert isinstance(mixed, AnyOf) and len(mixed.terms) == 3
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_long_chains_are_pickled(forward: bool) -> None:
+    """Whatever way they were made, and before anybody asked for their terms."""
+    terms: list[Expression] = [number == AGE for number in range(5_000)]
+    either = functools.reduce(lambda one, two: one | two if forward else two | one, terms)
+    found = pickle.loads(pickle.dumps(either))
+
+    assert isinstance(found, AnyOf)
+    assert list(map(str, found.terms)) == list(map(str, terms if forward else terms[::-1]))
+
+
 @pytest.mark.parametrize(
     "use",
     [

@@ -25,6 +25,7 @@ from tableorm.protocol.edm import (
     decode,
     encode,
     etag_from_ticks,
+    marks_from_ticks,
     natural_type,
     text_from_datetime,
     text_from_ticks,
@@ -244,6 +245,7 @@ def test_naive_has_no_ticks() -> None:
 def test_etag_holds_the_timestamp(ticks: int) -> None:
     """An ETag is made from the Timestamp, and gives it back; another kind of ETag gives None."""
     assert timestamp_of_etag(etag_from_ticks(ticks)) == text_from_ticks(ticks)
+    assert marks_from_ticks(ticks) == (text_from_ticks(ticks), etag_from_ticks(ticks))
     assert timestamp_of_etag('"' + str(ticks) + '"') is None
 
 

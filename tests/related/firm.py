@@ -4,7 +4,7 @@ Departments that count, sum and name their employees, and what their rows must b
 
 from collections import Counter
 
-from tableorm import Count, Database, Embedded, Entity, IndexList, Mapped, Sum, field
+from tableorm import Count, Database, Embedded, Entity, Index, IndexList, Mapped, Sum, field
 
 
 class Department(Entity, table="Firm", partition_key="{name}", row_key="department"):
@@ -33,6 +33,14 @@ class Employee(Entity, table="Firm", partition_key="{department}", row_key="empi
     counted = Count(lambda: Department.employee_count, name="{department}")
     young = Count(lambda: Department.juniors, name="{department}", where=lambda e: (e.salary or 0) < 10)
     paid = Sum("salary", lambda: Department.salaries, name="{department}")
+
+
+class Badge(Entity, table="Firm", partition_key="{department}", row_key="badge_{number:06d}"):
+    department: Mapped[str]
+    number: Mapped[int]
+    code: Mapped[str | None] = field(default=None)
+
+    by_code = Index(row_key="code_{code}", unique=True)
 
 
 async def assert_consistent(db: Database, name: str = "Sales") -> None:

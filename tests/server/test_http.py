@@ -8,7 +8,10 @@ import datetime as dt
 import gzip
 import json
 import logging
+import sys
 import uuid
+from asyncio.subprocess import PIPE
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -266,6 +269,39 @@ async def test_slow_clients(session: aiohttp.ClientSession, caplog: pytest.LogCa
         for wire in (silent, partial, bodiless, deaf, *asked):
             await wire.close()
     assert caplog.records == []
+
+
+HOLD = """
+import sqlite3, sys
+other = sqlite3.connect(sys.argv[1], isolation_level=None)
+other.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.readline()
+other.close()
+"""
+
+
+async def test_the_timeout_of_a_request_is_obeyed(tmp_path: Path) -> None:
+    """What takes longer is given up with 500 OperationTimedOut: a body that does not come, a lock that is not free."""
+    path = tmp_path / "data.tables"
+    async with aiohttp.ClientSession() as session, serve(path, port=0) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        wire = await Wire.connect(server)
+        wire.writer.write(head("POST", "/Tab?timeout=1", "Content-Length: 100") + b"{")
+        assert b"OperationTimedOut" in await wire.everything()
+        await wire.close()
+        # Another process, since locks of one process are no locks to itself.
+        other = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLD, str(path), stdin=PIPE, stdout=PIPE)
+        assert other.stdout is not None
+        await other.stdout.readline()
+        late = await api("POST", "/Tab", ROW, query="timeout=1")
+        assert (late.status, late.code) == (500, "OperationTimedOut")
+        assert (await api("GET", "/Tab()", query="timeout=1")).rows == []
+        await other.communicate(b"\n")
+        for seconds in ("", "0", "30"):
+            row = "/Tab(PartitionKey='p',RowKey='r')"
+            assert (await api("PUT", row, ROW, query=f"timeout={seconds}")).status == 204
 
 
 async def test_half_closed(server: Server, api: Api) -> None:

@@ -107,6 +107,8 @@ async def test_plus_is_a_space_in_a_query(api: Api) -> None:
         ("$top=1&$top=2", 400, "InvalidQueryParameterValue"),
         ("$filter=%ff", 400, "InvalidQueryParameterValue"),
         ("timeout=x", 400, "InvalidQueryParameterValue"),
+        ("timeout=9999999999", 400, "InvalidQueryParameterValue"),
+        ("timeout=%C2%B2", 400, "InvalidQueryParameterValue"),
         ("NextPartitionKey=x", 400, "InvalidInput"),
         ("NextPartitionKey=1!3!AAA&NextRowKey=", 400, "InvalidInput"),
         ("comp=what", 400, "InvalidQueryParameterValue"),

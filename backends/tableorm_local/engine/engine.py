@@ -22,6 +22,7 @@ from tableorm.protocol.limits import check_key, check_table_name
 from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery
 
 from . import catalog, writes
+from .access import AccessRecords
 from .blobs import Blobs
 from .catalog import Catalog, Table, key_of
 from .faults import OpenError, busy, damaged_row, fault_from, is_missing_table, read_only, table_not_found
@@ -74,12 +75,13 @@ class Engine:
     Args:
         path: The file; None for memory.
         timeout: Seconds that a call waits for other processes at most.
+        create: Whether to create the file if there is none.
 
     Attributes:
         queues: The queues in the file.
         blobs: The blobs in the file.
         settings: The settings in the file, and of its tables.
-        create: Whether to create the file if there is none.
+        access: The stored access policies in the file, and its key.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, *, timeout: float = 30.0, create: bool = True) -> None:
@@ -92,6 +94,7 @@ class Engine:
         self.queues = Queues(self)
         self.blobs = Blobs(self)
         self.settings = Settings(self)
+        self.access = AccessRecords(self.settings)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -150,6 +153,7 @@ class Engine:
 
     async def delete_table(self, table: str) -> None:
         """Delete a table and its rows, in constant time. Fault ResourceNotFound if there is none."""
+        check_table_name(table)
         await self._change_tables(lambda connection: catalog.drop(connection, table), _NOT_FOUND)
         self._state().catalog.forget(table)
         self.reclaim()

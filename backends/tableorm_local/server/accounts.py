@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 
-from tableorm.protocol.shared_key import decode_key
+from tableorm.protocol.shared_key import DEVELOPMENT_ACCOUNT, decode_key
 
 __all__ = [
     "DEVELOPMENT_ACCOUNT",
@@ -22,7 +22,6 @@ __all__ = [
 
 # Published, the same for everyone: what clients expand `UseDevelopmentStorage=true` to.
 # Source: "Use the Azurite emulator for local Azure Storage development", "Well-known storage account and key".
-DEVELOPMENT_ACCOUNT = "devstoreaccount1"
 DEVELOPMENT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 SECONDARY = "-secondary"

@@ -1,54 +1,37 @@
 """
-Authentication and authorization: who signed a request, and what that allows.
+Authentication: who signed a request, and what that allows.
 
-First the signature is checked, then what it is asked for; a part of a transaction is checked by itself, with the rights
-that the transaction was signed with.
+First the signature is checked, then what it is asked for (`tableorm.protocol.rights`); a part of a transaction is
+checked by itself, with the rights that the transaction was signed with.
 """
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import attrs
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.key_range import KeyRange
-from tableorm.protocol.sas import (
-    TABLE_PERMISSIONS,
-    Access,
-    AccessPolicy,
-    AccountSas,
-    TableSas,
-    allows_address,
-    allows_protocol,
-    parse_sas,
-    time_fault,
-    under_policy,
-    verify_sas,
-)
+from tableorm.protocol.rights import Owner, Rights, admit, failed, read_token
+from tableorm.protocol.sas import AccessPolicy, TableSas
 from tableorm.protocol.shared_key import SignedParts, date_fault, parse_authorization, verify
 
 from .accounts import Accounts
 from .addressing import Place
 
-__all__ = ["Credentials", "Owner", "Policies", "Rights", "authenticate", "authorize", "range_of"]
+__all__ = ["Credentials", "TokenStore", "authenticate"]
 
 
-class Policies(Protocol):
-    """Where the stored access policies of tables are."""
+class TokenStore(Protocol):
+    """What the data itself knows of tokens."""
 
     async def policy(self, account: str, table: str, name: str) -> AccessPolicy | None:
-        """The policy of that name; None if there is none, or no such table."""
+        """The table's stored access policy of that name; None if there is none, or no such table."""
         ...
 
-
-@attrs.frozen
-class Owner:
-    """A request that was signed with a key of the account: it may do everything."""
-
-
-Rights = Owner | AccountSas | TableSas
-"""What a request may do."""
+    async def keys(self, account: str) -> Sequence[bytes]:
+        """The keys besides the account's own that sign tokens: that of the file, for who has it open."""
+        ...
 
 
 @attrs.frozen(kw_only=True)
@@ -82,17 +65,8 @@ class Credentials:
 # From it on the service names the obstacle. Source: REST, "Versioning for Azure Storage".
 _NAMES_MISSING_CREDENTIALS = "2019-12-12"
 
-_FAILED = (
-    "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly "
-    "including the signature."
-)
 
-
-def _failed(why: str) -> Fault:
-    return Fault(Code.AUTHENTICATION_FAILED, f"{_FAILED} {why}")
-
-
-async def authenticate(given: Credentials, accounts: Accounts, policies: Policies) -> Rights:
+async def authenticate(given: Credentials, accounts: Accounts, store: TokenStore) -> Rights:
     """
     Find out what the sender may do.
 
@@ -105,14 +79,14 @@ async def authenticate(given: Credentials, accounts: Accounts, policies: Policie
         _check_shared_key(given, header, accounts)
         return Owner()
     if "sig" in given.options:
-        return await _check_sas(given, accounts, policies)
+        return await _check_sas(given, accounts, store)
     if given.version >= _NAMES_MISSING_CREDENTIALS:
         raise Fault(
             Code.NO_AUTHENTICATION,
             "Server failed to authenticate the request. Please refer to the information in the www-authenticate "
             "header.",
         )
-    raise _failed("It has neither an Authorization header nor a shared access signature.")
+    raise failed("It has neither an Authorization header nor a shared access signature.")
 
 
 def _check_shared_key(given: Credentials, header: str, accounts: Accounts) -> None:
@@ -126,7 +100,7 @@ def _check_shared_key(given: Credentials, header: str, accounts: Accounts) -> No
     date = given.headers.get("x-ms-date") or given.headers.get("Date") or ""
     problem = date_fault(date, given.now)
     if problem:
-        raise _failed(f"The date of the request: {problem}.")
+        raise failed(f"The date of the request: {problem}.")
     account = given.place.account
     parts = SignedParts(
         verb=given.verb,
@@ -138,84 +112,13 @@ def _check_shared_key(given: Credentials, header: str, accounts: Accounts) -> No
         comp=given.options.get("comp"),
     )
     if not verify(authorization, parts, accounts.keys(account)):
-        raise _failed("The signature is not that of this request with a key of the account.")
+        raise failed("The signature is not that of this request with a key of the account.")
 
 
-async def _check_sas(given: Credentials, accounts: Accounts, policies: Policies) -> Rights:
-    try:
-        token, signature = parse_sas(given.query)
-    except ValueError as error:
-        raise _failed(f"The shared access signature: {error}.") from None
+async def _check_sas(given: Credentials, accounts: Accounts, store: TokenStore) -> Rights:
     account = given.place.account
-    if not verify_sas(token, signature, account, accounts.keys(account)):
-        raise _failed("Signature did not match.")
+    token = read_token(given.query, account, [*accounts.keys(account), *await store.keys(account)])
+    policy = None
     if isinstance(token, TableSas) and token.si is not None:
-        policy = await policies.policy(account, token.tn, token.si)
-        if policy is None:
-            raise _failed(f"The table has no stored access policy {token.si!r}.")
-        try:
-            token = under_policy(token, policy)
-        except ValueError as error:
-            raise _failed(f"The shared access signature: {error}.") from None
-    problem = time_fault(token, given.now)
-    if problem:
-        raise _failed(f"Signature not valid in the specified time frame: {problem}.")
-    if not allows_address(token, given.address):
-        raise Fault(
-            Code.AUTHORIZATION_SOURCE_IP,
-            "This request is not authorized to perform this operation using this source IP.",
-        )
-    if not allows_protocol(token, given.scheme):
-        raise Fault(
-            Code.AUTHORIZATION_PROTOCOL, "This request is not authorized to perform this operation using this protocol."
-        )
-    if isinstance(token, AccountSas) and not token.allows_tables:
-        raise Fault(
-            Code.AUTHORIZATION_SERVICE, "This request is not authorized to perform this operation using this service."
-        )
-    return token
-
-
-_NOT_AUTHORIZED = "This request is not authorized to perform this operation"
-
-
-def authorize(rights: Rights, access: Access, table: str, keys: tuple[str, str] | None) -> None:
-    """
-    Refuse what the sender may not do.
-
-    Args:
-        rights: Of the request.
-        access: What it does.
-        table: To which table; empty if to none.
-        keys: PartitionKey and RowKey of the entity that it is about; None if it is about none, or they are in the body.
-
-    Raises:
-        Fault: AuthorizationResourceTypeMismatch, AuthorizationPermissionMismatch, AuthorizationFailure.
-    """
-    match rights:
-        case Owner():
-            return
-        case AccountSas():
-            if not rights.allows_type(access):
-                raise Fault(Code.AUTHORIZATION_RESOURCE_TYPE, f"{_NOT_AUTHORIZED} using this resource type: {access}.")
-        case TableSas():
-            if access not in TABLE_PERMISSIONS or not rights.allows_table(table):
-                raise Fault(
-                    Code.AUTHORIZATION_FAILURE,
-                    f"{_NOT_AUTHORIZED}: {access}; the token is for entities of the table {rights.tn!r}.",
-                )
-            if keys is not None and not rights.keys.contains(*keys):
-                raise Fault(
-                    Code.AUTHORIZATION_FAILURE,
-                    f"{_NOT_AUTHORIZED}: {access}; the entity is not in the range of keys that the token is for.",
-                )
-    if not rights.allows(access):
-        raise Fault(
-            Code.AUTHORIZATION_PERMISSION,
-            f"{_NOT_AUTHORIZED} using this permission: {access}; the token allows {rights.sp or ''!r}.",
-        )
-
-
-def range_of(rights: Rights) -> KeyRange | None:
-    """The rows that a query may return; None for all."""
-    return rights.keys if isinstance(rights, TableSas) else None
+        policy = await store.policy(account, token.tn, token.si)
+    return admit(token, policy, now=given.now, address=given.address, scheme=given.scheme)

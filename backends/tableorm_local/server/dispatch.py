@@ -14,15 +14,16 @@ import attrs
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_table_name
+from tableorm.protocol.rights import Rights, authorize, range_of
 from tableorm.protocol.sas import Access, AccessPolicy
 
 from ..engine import Engine
 from . import cors, entities, policies, services, tables, transactions
 from .accounts import Accounts
 from .addressing import Kind, Place, resource_of
-from .auth import Credentials, Rights, authenticate, authorize, range_of
+from .auth import Credentials, authenticate
 from .calls import Answer, Call
-from .options import check_options, effective_verb, options_of
+from .options import check_options, effective_verb, options_of, seconds_of
 
 __all__ = ["Incoming", "Service"]
 
@@ -168,7 +169,11 @@ class Service:
 
     async def policy(self, account: str, table: str, name: str) -> AccessPolicy | None:
         """A stored access policy; None if there is none of that name, or no such table."""
-        return await policies.find_policy(self._engines[account], table, name)
+        return await self._engines[account].access.policy(table, name)
+
+    async def keys(self, account: str) -> tuple[bytes, ...]:
+        """The key of the account's file: what who has it open signs tokens with."""
+        return await self._engines[account].access.keys()
 
     async def cors_headers(self, place: Place, origin: str, verb: str) -> dict[str, str]:
         """What lets a page of `origin` read the answer."""
@@ -202,13 +207,27 @@ class Service:
         if route.writes and incoming.place.secondary:
             raise Fault(Code.INSUFFICIENT_PERMISSIONS, "Write operations are not allowed.")
         check_options(call)
-        if resource.kind in _OF_TABLES:
-            check_table_name(resource.table)
-            if not await engine.has_table(resource.table):
+        asked = _Asked(incoming.id, engine, call, rights)
+        in_time = asyncio.timeout(seconds_of(call))
+        try:
+            async with in_time:
+                return await self._run(route, asked, incoming)
+        except TimeoutError:
+            if not in_time.expired():
+                raise
+            raise Fault(
+                Code.OPERATION_TIMED_OUT,
+                "Operation could not be completed within the permitted time, the timeout of the request.",
+            ) from None
+
+    async def _run(self, route: _Route, asked: _Asked, incoming: Incoming) -> Answer:
+        call, engine = asked.call, asked.engine
+        if call.resource.kind in _OF_TABLES:
+            check_table_name(call.resource.table)
+            if not await engine.has_table(call.resource.table):
                 raise Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
         if route.has_body:
             call.body = await incoming.read_body()
-        asked = _Asked(incoming.id, engine, call, rights)
         if route.run is _query:
             async with self._pages:
                 return await route.run(asked)

@@ -4,13 +4,14 @@ Operations on entities: read one, query, insert, update, merge, upsert, delete.
 
 import attrs
 
+from tableorm.guard import narrowed
+from tableorm.operations import access_of
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import timestamp_of_etag
-from tableorm.protocol.filters import And, Filter, check_depth
 from tableorm.protocol.key_range import KeyRange
 from tableorm.protocol.limits import check_key, key_fault
 from tableorm.protocol.sas import Access
-from tableorm.stores import Operation, Row, RowQuery, TableStore, Verb
+from tableorm.stores import Operation, Row, RowPage, RowQuery, TableStore, Verb
 
 from .addressing import entity_path
 from .bodies import read_entity, write_entities, write_entity
@@ -60,29 +61,17 @@ _SHORT = 256  # characters: in UTF-16 never too long
 async def query(store: TableStore, call: Call, keys: KeyRange | None) -> Answer:
     """A page of entities, of those within `keys`."""
     level, select, limit = level_of(call), select_of(call), top_of(call)
-    where = _within(filter_of(call), keys)
+    where = filter_of(call)
     wanted, hidden = _with_keys(select, level)
-    found = await store.query(
-        call.resource.table,
-        RowQuery(bounds_of(where, "PartitionKey"), bounds_of(where, "RowKey"), where, wanted),
-        limit,
-        Continuation.of_entities(call.options),
-    )
+    asked = RowQuery(bounds_of(where, "PartitionKey"), bounds_of(where, "RowKey"), where, wanted)
+    within = asked if keys is None else narrowed(asked, keys)
+    start = Continuation.of_entities(call.options)
+    found = RowPage([], None)
+    if within is not None:
+        found = await store.query(call.resource.table, within, limit, start)
     body = await write_entities(found.rows, call.resource.table, call.place, level, hidden)
     headers = {} if found.continuation is None else Continuation.entity_headers(found.continuation)
     return Answer(200, headers, body, level.content_type)
-
-
-def _within(where: Filter | None, keys: KeyRange | None) -> Filter | None:
-    condition = None if keys is None else keys.condition()
-    if where is None or condition is None:
-        return where or condition
-    both = And((where, condition))
-    try:
-        check_depth(both)
-    except ValueError as error:
-        raise Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: {error}.") from None
-    return both
 
 
 @attrs.frozen
@@ -111,14 +100,6 @@ _VERBS = {
     ("MERGE", True): Verb.MERGE,
     ("MERGE", False): Verb.INSERT_OR_MERGE,
 }
-_ACCESS = {
-    Verb.INSERT: Access.INSERT,
-    Verb.REPLACE: Access.UPDATE,
-    Verb.MERGE: Access.UPDATE,
-    Verb.INSERT_OR_REPLACE: Access.UPSERT,
-    Verb.INSERT_OR_MERGE: Access.UPSERT,
-    Verb.DELETE: Access.DELETE,
-}
 
 
 def _verb_of(call: Call) -> Verb:
@@ -134,7 +115,7 @@ def _verb_of(call: Call) -> Verb:
 
 def access_of_write(call: Call) -> Access:
     """What a write needs the right for."""
-    return _ACCESS[_verb_of(call)]
+    return access_of(_verb_of(call))
 
 
 def read_write(call: Call) -> Write:

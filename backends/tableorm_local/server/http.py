@@ -223,6 +223,8 @@ class Front:
         except Fault as fault:
             if fault.code == Code.INTERNAL_ERROR:
                 _logger.error("request %s: %s", exchange.id, fault.message)  # noqa: TRY400 - it says what is wrong
+            # The rest of a body that did not arrive in time is not waited for.
+            exchange.ends = exchange.ends or fault.code == Code.OPERATION_TIMED_OUT
             return error_answer(fault, exchange.id, now, xml=xml)
         except TimeoutError:
             late = Fault(Code.OPERATION_TIMED_OUT, "The body of the request did not arrive in time.")

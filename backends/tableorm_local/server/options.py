@@ -25,6 +25,7 @@ __all__ = [
     "level_of",
     "options_of",
     "prefers_content",
+    "seconds_of",
     "select_of",
     "top_of",
     "version_of",
@@ -153,13 +154,29 @@ def check_options(call: Call) -> None:
                 f"The requested operation is not implemented on the specified resource: {name[:40]!r}; there are "
                 f"{', '.join(sorted(_QUERY_OPTIONS))}.",
             )
-    timeout = call.options.get("timeout")
-    if timeout is not None and not timeout.isdecimal():
+    seconds_of(call)
+
+
+def seconds_of(call: Call) -> int | None:
+    """
+    `timeout`: how long the operation may take; None for as long as it takes, which 0 means too.
+
+    Raises:
+        Fault: InvalidQueryParameterValue.
+
+    Source: REST, "Setting timeouts for Table service operations".
+    """
+    timeout = call.options.get("timeout", "")
+    if timeout and not (timeout.isdecimal() and timeout.isascii() and len(timeout) <= _TIMEOUT_DIGITS):
         raise Fault(
             Code.INVALID_QUERY_PARAMETER,
             f"Value for one of the query parameters specified in the request URI is invalid: timeout {timeout[:40]!r} "
             "is no number of seconds.",
         )
+    return int(timeout or 0) or None
+
+
+_TIMEOUT_DIGITS = 9
 
 
 def filter_of(call: Call) -> Filter | None:

@@ -14,13 +14,13 @@ import attrs
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import MAX_TRANSACTION_OPERATIONS, check_table_name
+from tableorm.protocol.rights import Rights, authorize
 from tableorm.protocol.sas import Access
 
 from ..engine import Engine
 from . import entities, multipart
 from .addressing import Kind, part_path, resource_of
 from .answers import error_answer
-from .auth import Rights, authorize
 from .calls import Answer, Call
 from .entities import Write
 from .options import check_options, effective_verb, options_of

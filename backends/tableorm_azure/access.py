@@ -1,0 +1,112 @@
+"""
+Access to an account's tables for others: what signs tokens, and the stored access policies of tables.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+import attrs
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.data.tables import TableAccessPolicy
+
+from tableorm.errors import NotSupported
+from tableorm.guard import Policies, Signer
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.edm import text_from_datetime
+from tableorm.protocol.limits import check_table_name
+from tableorm.protocol.sas import AccessPolicy
+from tableorm.protocol.shared_key import decode_key
+
+from .endpoints import Account
+from .faults import fault_of_error
+from .pipeline import Credential
+
+__all__ = ["AzureAccess"]
+
+
+class _Clients(Protocol):
+    """What we use of `azure.data.tables.aio.TableServiceClient`, whose own types leave much open."""
+
+    def get_table_client(self, table_name: str) -> Any:
+        """A client of one table."""
+        ...
+
+
+class AzureAccess:
+    """
+    Tokens and policies of an account.
+
+    Args:
+        service: The SDK's client of the tables; None while the backend is not open.
+        credential: What opens the account.
+        account: Whose tables they are.
+    """
+
+    def __init__(self, service: _Clients | None, credential: Credential, account: Account) -> None:
+        self._service, self._credential = service, credential
+        self._cosmos, self._emulated = account.cosmos, account.emulated
+
+    async def signer(self) -> Signer:
+        """See `AccessControl`."""
+        self._require_storage("grant", "shared access signatures of this kind")
+        credential = self._credential
+        if isinstance(credential, AzureNamedKeyCredential):
+            account, key = credential.named_key
+            return Signer(account, decode_key(key))
+        how = "a shared access signature" if isinstance(credential, AzureSasCredential) else "a token credential"
+        raise NotSupported(
+            f"grant: a token is signed with a key of the account, and this database was opened with {how}; open it "
+            "with key=..., or have tokens granted by who has the key"
+        )
+
+    async def policies(self, table: str) -> Policies:
+        """See `AccessControl`."""
+        client = self._client(table)
+        try:
+            found: dict[str, TableAccessPolicy | None] = await client.get_table_access_policy()
+        except Exception as error:
+            raise fault_of_error(error, write=False) from error
+        return {name: None if policy is None else _read(policy) for name, policy in found.items()}
+
+    async def change_policies(self, table: str, change: Callable[[Policies], Policies]) -> None:
+        """See `AccessControl`. The service knows no condition for it: of two changes at once one may be lost."""
+        found = await self.policies(table)
+        wanted = change(found)
+        if wanted == found:
+            return
+        policies = {name: None if policy is None else _written(policy) for name, policy in wanted.items()}
+        try:
+            await self._client(table).set_table_access_policy(policies)
+        except Exception as error:
+            fault = fault_of_error(error, write=True)
+            lacking = [name for name, each in wanted.items() if each is None or None in attrs.astuple(each)]
+            if self._emulated and fault.code == Code.INVALID_INPUT and lacking:
+                message = f"{fault.message} Azurite takes a policy only with a start, an expiry and permissions; "
+                fault = Fault(fault.code, f"{message}not so: {', '.join(lacking)}.")
+            raise fault from error
+
+    def _client(self, table: str) -> Any:
+        self._require_storage("policies", "stored access policies")
+        check_table_name(table)
+        if self._service is None:
+            raise NotSupported("the backend is not open, or has no tables; open it, and give the URL of the tables")
+        return self._service.get_table_client(table)
+
+    def _require_storage(self, what: str, lacking: str) -> None:
+        if self._cosmos:
+            raise NotSupported(
+                f"{what}: Cosmos DB has no {lacking} for tables; give others access by Microsoft Entra ID and its roles"
+            )
+
+
+def _read(policy: TableAccessPolicy) -> AccessPolicy:
+    return AccessPolicy(start=_text(policy.start), expiry=_text(policy.expiry), permission=policy.permission or None)
+
+
+def _text(moment: datetime | str | None) -> str | None:
+    return text_from_datetime(moment) if isinstance(moment, datetime) else moment or None
+
+
+def _written(policy: AccessPolicy) -> TableAccessPolicy:
+    return TableAccessPolicy(start=policy.start, expiry=policy.expiry, permission=policy.permission)

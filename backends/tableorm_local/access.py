@@ -1,0 +1,105 @@
+"""
+Access to an embedded database in process: what signs tokens for its tables, and what a token that opens it allows.
+
+Tokens are the service's own, so that one which is granted here is good at a server of the same file, and the other way
+round: the server, too, takes tokens that are signed with the file's key.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Callable
+
+from tableorm.errors import NotSupported
+from tableorm.guard import Policies, Signer
+from tableorm.protocol.rights import Rights, admit, read_token
+from tableorm.protocol.sas import AccountSas, TableSas
+from tableorm.protocol.shared_key import DEVELOPMENT_ACCOUNT, decode_key
+
+from .engine import Engine
+
+__all__ = ["DEVELOPMENT_ACCOUNT", "LocalAccess", "TokenCheck"]
+
+# As of a server's accounts.
+_ACCOUNT = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
+# A call in process comes from this machine, and nobody can listen to it.
+_HERE, _UNHEARD = "127.0.0.1", "https"
+
+
+class LocalAccess:
+    """
+    The account that an embedded database is opened as.
+
+    Args:
+        engine: The file.
+        account: Its name, which tokens are signed for.
+        key: Its key, in base64; None for the file's own.
+        opened_by: How the database was opened, if not by its owner.
+
+    Raises:
+        NotSupported: A name or key that cannot be used. The key is not in the message.
+    """
+
+    def __init__(self, engine: Engine, account: str, key: str | None, opened_by: str | None) -> None:
+        if not _ACCOUNT.fullmatch(account):
+            raise NotSupported(f"account={account!r} is not 3 to 24 lower case letters and digits; choose another")
+        try:
+            self._key = None if key is None else decode_key(key)
+        except ValueError as error:
+            raise NotSupported(f"key=...: {error}") from None
+        self._engine, self.account, self._opened_by = engine, account, opened_by
+
+    async def signer(self) -> Signer:
+        """See `AccessControl`."""
+        self._require_owner("grant")
+        return Signer(self.account, self._key or await self._engine.access.key())
+
+    async def keys(self) -> tuple[bytes, ...]:
+        """The keys that tokens may be signed with."""
+        own = () if self._key is None else (self._key,)
+        return own + await self._engine.access.keys()
+
+    async def policies(self, table: str) -> Policies:
+        """See `AccessControl`."""
+        self._require_owner("policies")
+        return await self._engine.access.policies(table)
+
+    async def change_policies(self, table: str, change: Callable[[Policies], Policies]) -> None:
+        """See `AccessControl`."""
+        self._require_owner("policies")
+        await self._engine.access.change_policies(table, change)
+
+    def _require_owner(self, what: str) -> None:
+        if self._opened_by is not None:
+            raise NotSupported(
+                f"{what}: this database was opened with {self._opened_by}, which cannot give access to others; open it "
+                "without one"
+            )
+
+
+class TokenCheck:
+    """
+    Verifies the tokens that open a database in process, at every call, as a server does.
+
+    Args:
+        engine: The file.
+        access: The account that they are for.
+    """
+
+    def __init__(self, engine: Engine, access: LocalAccess) -> None:
+        self._engine, self._access = engine, access
+        self._verified: tuple[str, AccountSas | TableSas] | None = None
+
+    async def admit(self, text: str) -> Rights:
+        """
+        What a token allows now.
+
+        Raises:
+            Fault: AuthenticationFailed, or one of the Authorization...Mismatch family.
+        """
+        if self._verified is None or self._verified[0] != text:
+            self._verified = text, read_token(text, self._access.account, await self._access.keys())
+        token, policy = self._verified[1], None
+        if isinstance(token, TableSas) and token.si is not None:
+            # Each time: one that is removed is good no more.
+            policy = await self._engine.access.policy(token.tn, token.si)
+        return admit(token, policy, now=dt.datetime.now(dt.UTC), address=_HERE, scheme=_UNHEARD)

@@ -1,0 +1,92 @@
+"""
+What a file knows of access to it: the stored access policies of its tables, and a key of its own, which signs tokens
+for programs that have the file open, and no account's key.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.sas import AccessPolicy
+
+from .settings import Settings
+
+__all__ = ["AccessRecords", "Policies"]
+
+Policies = Mapping[str, AccessPolicy | None]
+"""By name, in order; None for one that supplies nothing."""
+
+_POLICIES = "policies"
+_KEY = "signing-key"
+_KEY_BYTES = 64
+
+_decode = msgspec.json.Decoder(dict[str, dict[str, str | None] | None]).decode
+
+
+class AccessRecords:
+    """Policies and key of an engine's file."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._key: bytes | None = None
+
+    async def policies(self, table: str) -> Policies:
+        """
+        All policies of a table.
+
+        Raises:
+            Fault: TableNotFound.
+        """
+        return _read(await self._settings.get(_POLICIES, table))
+
+    async def policy(self, table: str, name: str) -> AccessPolicy | None:
+        """The table's policy of that name; None if there is none, or no such table."""
+        try:
+            found = await self.policies(table)
+        except Fault as fault:
+            if fault.code != Code.TABLE_NOT_FOUND:
+                raise
+            return None
+        return (found[name] or AccessPolicy()) if name in found else None
+
+    async def change_policies(self, table: str, change: Callable[[Policies], Policies]) -> None:
+        """
+        Put other policies in place of all of a table; nobody else changes them meanwhile.
+
+        Raises:
+            Fault: TableNotFound; and what `change` raises.
+        """
+        await self._settings.change(_POLICIES, lambda value: _write(change(_read(value))), table)
+
+    async def keys(self) -> tuple[bytes, ...]:
+        """The file's key, if it has one."""
+        if self._key is None:
+            self._key = await self._settings.get(_KEY)
+        return () if self._key is None else (self._key,)
+
+    async def key(self) -> bytes:
+        """
+        The file's key, which is made when it is first asked for. Who can read the file can read it, and nobody else.
+        """
+        for found in await self.keys():
+            return found
+        made = secrets.token_bytes(_KEY_BYTES)
+        await self._settings.change(_KEY, lambda value: value or made)
+        (found,) = await self.keys()
+        return found
+
+
+def _read(value: bytes | None) -> Policies:
+    if value is None:
+        return {}
+    return {name: None if policy is None else AccessPolicy(**policy) for name, policy in _decode(value).items()}
+
+
+def _write(policies: Policies) -> bytes | None:
+    value = {
+        name: policy and {"start": policy.start, "expiry": policy.expiry, "permission": policy.permission}
+        for name, policy in policies.items()
+    }
+    return msgspec.json.encode(value) if value else None

@@ -1,0 +1,3 @@
+"""
+A service that hands each user a token for that user's own rows: `python examples/notes/demo.py`.
+"""

@@ -1,0 +1,171 @@
+"""
+`db.build_index`: entities that were there before the index get their copies, while others write.
+
+First by the page, many entities in one transaction, each under the ETag it was read with. What is refused, because
+somebody has written meanwhile or a value is taken, is left to the audit of the index that comes after.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from itertools import groupby
+
+import attrs
+
+from ..connection import TURN
+from ..entity import Entity
+from ..errors import Conflict, EntityNotFound, LimitExceeded, ModelError, OutcomeUnknown
+from ..indexes import IndexOf
+from ..kinds import Kinds
+from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
+from ..reader import Reader
+from ..reserved import MARKS
+from ..schema import concrete
+from ..stores import Row
+from ..writes.commit import commit
+from ..writes.tail import new_token
+from .auditing import audited, check_call, go_through, report_of
+from .checks import Seen
+from .judging import Judge, rebuilt
+from .report import BuildReport, Tally
+from .scanning import pages
+from .stretches import Stretch, purpose_of, read_cursor, stretches_of
+
+__all__ = ["build_index"]
+
+_REFUSED = (Conflict, EntityNotFound, OutcomeUnknown, LimitExceeded)
+
+
+async def build_index(
+    db: Reader,
+    index: IndexOf[Entity],
+    *,
+    parallel: int,
+    cursor: str | None,
+    on_progress: Callable[[BuildReport], object] | None,
+) -> BuildReport:
+    """
+    See `Database.build_index`.
+    """
+    db.usable()
+    check_call("build_index", parallel, on_progress)
+    if not isinstance(index, IndexOf):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelError(f"build_index({index!r}) is refused: give an index of a class, as in Employee.by_email")
+    name, schemas = index.name, concrete(index.model.__schema__)
+    if not schemas:
+        raise ModelError(f"{index.model.__name__} is abstract and has no concrete classes yet; import or declare them")
+    kinds = Kinds.of([schema.model for schema in schemas])
+    purpose = purpose_of(f"build {name}", schemas)
+    judge = Judge(db, kinds, repair=True, only=name)
+    built, checked = Tally(), Tally()
+    if cursor is None:
+        stretches = stretches_of(kinds.table, schemas, parallel, building=True)
+        stretches += stretches_of(kinds.table, schemas, parallel)
+    else:
+        stretches, state = read_cursor(purpose, cursor, f"build_index({index})")
+        checked = Tally.of_state(state.pop("audit"))
+        built = Tally.of_state(state)
+    begun = time.monotonic() - built.seconds
+    begun_audit = time.monotonic() - checked.seconds
+    auditing = all(stretch.done for stretch in stretches if stretch.building)
+
+    def report() -> BuildReport:
+        built.seconds = time.monotonic() - begun
+        if auditing:
+            checked.seconds = time.monotonic() - begun_audit
+        return BuildReport(
+            str(index),
+            built.entities,
+            built.built,
+            built.requests + checked.requests,
+            built.seconds,
+            report_of(checked, b"", ()) if auditing else None,
+            purpose=purpose,
+            stretches=tuple(stretches),
+        )
+
+    def told() -> None:
+        if on_progress is not None:
+            on_progress(report())
+
+    if not auditing:
+        turn = asyncio.Semaphore(parallel)
+
+        def build(stretch: Stretch) -> AsyncGenerator[tuple[Stretch, Tally], None]:
+            return _built(db, judge, stretch, name, turn)
+
+        await go_through(stretches, build, built, parallel, told, building=True)
+        auditing, begun_audit = True, time.monotonic()
+
+    def check(stretch: Stretch) -> AsyncGenerator[tuple[Stretch, Tally], None]:
+        return audited(db, judge, stretch, parallel)
+
+    await go_through(stretches, check, checked, parallel, told)
+    return report()
+
+
+async def _built(
+    db: Reader, judge: Judge, stretch: Stretch, name: str, turn: asyncio.Semaphore
+) -> AsyncGenerator[tuple[Stretch, Tally], None]:
+    """Build a stretch, page by page."""
+    part, ordered = Tally(), db.store.capabilities.ordered
+    async with aclosing(pages(db, stretch.table, judge.kinds.filter, stretch.left, part, "build_index")) as found:
+        async for rows in found:
+            if not rows:
+                continue
+            wanting: list[Row] = []
+            for start in range(0, len(rows), TURN):
+                some = rows[start : start + TURN]
+                wanting += [row for row in some if _wants(judge.seen(row), name, part)]
+                await db.take_turn(len(some))
+            together = [list(group) for _, group in groupby(wanting, key=lambda row: row["PartitionKey"])]
+            chunks = [chunk for group in together for chunk in _chunks(group)]
+            await asyncio.gather(*(_write(db, judge, chunk, name, part, turn) for chunk in chunks))
+            if ordered:
+                last = rows[-1]
+                stretch = attrs.evolve(stretch, partition=last["PartitionKey"], row=last["RowKey"])
+            yield stretch, part.take()
+    yield attrs.evolve(stretch, done=True), part.take()
+
+
+def _wants(seen: Seen | None, name: str, part: Tally) -> bool:
+    """Whether an entity notes another copy in the index than it ought to have."""
+    if seen is None:
+        return False
+    part.entities += 1
+    if seen.problem is not None or not seen.legible or seen.age == "newer":
+        return False  # what is wrong with it the audit says
+    wanted = seen.wants.get(name)
+    return seen.marks.get(name) != (None if wanted is None else wanted[0])
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Entities of a partition that fit into one transaction: each with its copy, and one that it may have elsewhere."""
+    start = operations = 0
+    for number, row in enumerate(rows):
+        needed = 3 if MARKS in row else 2
+        if operations + needed > MAX_TRANSACTION_OPERATIONS:
+            yield rows[start:number]
+            start, operations = number, 0
+        operations += needed
+    yield rows[start:]
+
+
+async def _write(
+    db: Reader, judge: Judge, rows: Sequence[Row], name: str, part: Tally, turn: asyncio.Semaphore
+) -> None:
+    """The copies of some entities of a partition, in one transaction; in halves if that is refused."""
+    todo = [rows]
+    while todo:
+        some = todo.pop()
+        token = new_token()
+        async with turn:
+            part.requests += 1
+            try:
+                await commit(db, [rebuilt(judge.kinds, row, (name,), token) for row in some])
+            except _REFUSED:
+                half = len(some) // 2
+                todo += [some[half:], some[:half]] if half else []
+            else:
+                part.built += len(some)

@@ -1,0 +1,243 @@
+"""
+Suspects, judged one by one while others write: a finding is what two looks agree on, with nothing changed in between.
+
+All that is derived from an entity is written together with it. So an entity that has the same ETag before and after its
+derived rows were read had just those all the time. And a derived row that has the same ETag before and after its entity
+was read was there all the time, whatever became of the entity meanwhile.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+
+from ..bag import PropertyBag
+from ..errors import Conflict, DecodeError, EntityNotFound, OutcomeUnknown, TransactionFailed
+from ..keys import Key
+from ..kinds import Kinds
+from ..reader import Reader
+from ..reserved import COPY_OF
+from ..stores import Row
+from ..writes.change import delete_change, rebuild_change
+from ..writes.commit import ATTEMPTS, commit, pause_of
+from ..writes.encode import encode
+from ..writes.plan import PlannedWrite
+from .checks import Check, Problem, Seen, checks_of, kind_of, look
+from .report import Damage, Finding, Tally
+
+__all__ = ["Judge", "rebuilt"]
+
+_LOST = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
+"""What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again."""
+
+
+def rebuilt(kinds: Kinds, row: Row, only: Sequence[str], token: str | None = None) -> PlannedWrite:
+    """
+    The write that makes what is derived from a row right.
+
+    Args:
+        kinds: The models of its table.
+        row: The row as it was read.
+        only: Names of the indexes.
+        token: As of `encode`.
+
+    Raises:
+        DecodeError: The row does not fit its model.
+    """
+    entity: Any = kinds.load(row.copy())
+    write = encode(rebuild_change(entity, only), 0, token)
+    assert write is not None
+    return write
+
+
+class Judge:
+    """
+    Judges, and repairs if it shall.
+
+    Args:
+        db: Where.
+        kinds: The models of one table.
+        repair: Whether to repair.
+        only: Name of the one index that is checked; None for all.
+    """
+
+    def __init__(self, db: Reader, kinds: Kinds, *, repair: bool, only: str | None = None) -> None:
+        self.kinds = kinds
+        self._db, self._repair = db, repair
+        self._checks = {id(schema): checks_of(schema, only) for schema in kinds.schemas}
+        self._by_kind = {str(schema.kind): schema for schema in kinds.schemas}
+        self._owners: dict[str, Check | None] = {}
+
+    # Rows
+
+    def owner_of(self, row: Row) -> Check | None:
+        """The check that a derived row belongs to; None for rows of entities, and of what is not checked."""
+        kind = kind_of(row)
+        if "#" not in kind:
+            return None
+        if kind not in self._owners:
+            schema = self._by_kind.get(kind.partition("#")[0])
+            checks = () if schema is None else self._checks[id(schema)]
+            self._owners[kind] = next((check for check in checks if check.owns(kind)), None)
+        return self._owners[kind]
+
+    def seen(self, row: Row) -> Seen | None:
+        """The entity of a row; None if it is of another kind, or a derived row."""
+        if "#" in kind_of(row):
+            return None
+        try:
+            resolved = self.kinds.resolve(row)
+        except DecodeError as error:
+            schema = self._by_kind.get(kind_of(row), self.kinds.schemas[0])
+            return Seen(schema, row, "current", {}, {}, legible=True, problem=error.problem)
+        return None if resolved is None else look(self.kinds, *resolved, row)
+
+    def checks(self, seen: Seen) -> Sequence[Check]:
+        """What is checked of an entity."""
+        return self._checks[id(seen.schema)]
+
+    # Judging
+
+    async def entity(self, partition_key: str, row_key: str, tally: Tally) -> None:
+        """
+        Judge an entity, and what is derived from it.
+
+        Args:
+            partition_key: Its PartitionKey.
+            row_key: Its RowKey.
+            tally: Gets the findings.
+        """
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(pause_of(self._db, attempt))
+            row = await self._read(partition_key, row_key, tally)
+            seen = None if row is None else self.seen(row)
+            if row is None or seen is None:
+                return  # what was derived from it is judged by itself
+            addresses = set[str]().union(*(check.addresses(seen) for check in self.checks(seen)))
+            found = dict(zip(addresses, await self._read_all(partition_key, addresses, tally), strict=True))
+            problems = [problem for check in self.checks(seen) for problem in check.compare(seen, found)]
+            if not problems:
+                return
+            problems = [await self._with_rival(seen, problem, tally) for problem in problems]
+            left = {problem.name for problem in problems if not problem.rebuilt}
+            if seen.age == "older" and (left or not seen.legible):
+                left = {problem.name for problem in problems}  # it would be upgraded, with all of its copies
+            # An index is rebuilt for an entity as a whole, or not at all.
+            problems = [attrs.evolve(each, rebuilt=each.name not in left) for each in problems]
+            if self._repair and any(problem.rebuilt for problem in problems):
+                if await self._rebuild(seen, problems, tally):
+                    self._record(seen, problems, tally, repaired=True)
+                    return
+                continue
+            again = await self._read(partition_key, row_key, tally)
+            if again is not None and again["odata.etag"] == row["odata.etag"]:
+                self._record(seen, problems, tally, repaired=False)
+                return
+        tally.undecided += 1
+
+    async def derived(self, partition_key: str, address: str, tally: Tally) -> None:
+        """
+        Judge a derived row by itself: whether there is an entity that it is of.
+
+        Args:
+            partition_key: Its PartitionKey.
+            address: Its RowKey.
+            tally: Gets the finding.
+        """
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(pause_of(self._db, attempt))
+            row = await self._read(partition_key, address, tally)
+            if row is None or self.owner_of(row) is None or not await self._is_orphan(row, tally):
+                return
+            if self._repair:
+                if not await self._delete(row, tally):
+                    continue
+            else:
+                again = await self._read(partition_key, address, tally)
+                if again is None or again["odata.etag"] != row["odata.etag"]:
+                    continue
+            kind, _, name = kind_of(row).partition("#")
+            primary = row.get(COPY_OF)
+            text = f"the copy at {address!r} is of no entity: {primary!r} is gone, or neither notes it nor should"
+            schema = self._by_kind[kind]
+            finding = Finding(Damage.ORPHAN, schema.name, name, partition_key, str(primary or ""), address, text)
+            tally.record(attrs.evolve(finding, repaired=self._repair))
+            return
+        tally.undecided += 1
+
+    async def _is_orphan(self, row: Row, tally: Tally) -> bool:
+        """Whether the entity of a copy neither notes it nor should; an entity that does is judged by itself."""
+        kind, _, name = kind_of(row).partition("#")
+        of = row.get(COPY_OF)
+        primary = await self._read(row["PartitionKey"], of, tally) if isinstance(of, str) else None
+        seen = None if primary is None else self.seen(primary)
+        if seen is None or str(seen.schema.kind) != kind:
+            return True
+        if seen.marks.get(name) == row["RowKey"]:
+            return False
+        if seen.problem is not None:
+            return False  # nobody knows what it ought to have
+        wanted = seen.wants.get(name)
+        return wanted is None or wanted[0] != row["RowKey"]
+
+    async def _with_rival(self, seen: Seen, problem: Problem, tally: Tally) -> Problem:
+        """A value that a copy without entity holds is not taken: that copy goes, and the entity gets its own."""
+        if problem.rival is None or not await self._is_orphan(problem.rival, tally):
+            return problem
+        if self._repair:
+            await self.derived(seen.row["PartitionKey"], str(problem.address), tally)
+        return attrs.evolve(problem, damage=Damage.MISSING, rebuilt=True, rival=None)
+
+    # Repairing
+
+    async def _rebuild(self, seen: Seen, problems: Iterable[Problem], tally: Tally) -> bool:
+        """Whether it was repaired, under the ETag that it was judged under."""
+        names = {problem.name for problem in problems if problem.rebuilt and problem.name is not None}
+        if not seen.legible:  # nothing is known to be right
+            names |= seen.wants.keys() - {problem.name for problem in problems if not problem.rebuilt}
+        try:
+            tally.requests += 1
+            await commit(self._db, (rebuilt(self.kinds, seen.row, sorted(names)),))
+        except _LOST:
+            return False
+        return True
+
+    async def _delete(self, row: Row, tally: Tally) -> bool:
+        """
+        Whether a copy was deleted, under the ETag it had before its entity was read. Whoever makes it the copy of an
+        entity writes it, so that it has another.
+        """
+        key = Key(PropertyBag, self.kinds.table, row["PartitionKey"], row["RowKey"])
+        write = encode(delete_change(key, row["odata.etag"]), 0)
+        assert write is not None
+        try:
+            tally.requests += 1
+            await commit(self._db, (write,))
+        except _LOST:
+            return False
+        return True
+
+    def _record(self, seen: Seen, problems: Iterable[Problem], tally: Tally, *, repaired: bool) -> None:
+        row, schema = seen.row, seen.schema
+        for problem in problems:
+            finding = Finding(
+                problem.damage,
+                schema.name,
+                problem.name,
+                row["PartitionKey"],
+                row["RowKey"],
+                problem.address,
+                problem.text,
+                repaired=repaired and problem.rebuilt,
+            )
+            tally.record(finding)
+
+    async def _read(self, partition_key: str, row_key: str, tally: Tally) -> Row | None:
+        tally.requests += 1
+        return await self._db.read_row(self.kinds.table, partition_key, row_key)
+
+    async def _read_all(self, partition_key: str, row_keys: Iterable[str], tally: Tally) -> list[Row | None]:
+        return list(await asyncio.gather(*(self._read(partition_key, each, tally) for each in row_keys)))

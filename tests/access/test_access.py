@@ -1,0 +1,546 @@
+"""
+Tokens for rows: granted by fields, used instead of a key, refused before the wire, on every backend alike.
+"""
+
+import base64
+import datetime as dt
+import pickle
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.data.tables import generate_table_sas
+
+from tableorm import (
+    AccessDenied,
+    Database,
+    Entity,
+    Grant,
+    Mapped,
+    ModelError,
+    NotSupported,
+    PropertyBag,
+    TransactionFailed,
+    connect,
+)
+from tableorm.protocol.sas import AccountSas, TableSas, parse_sas, sign_sas
+from tableorm.protocol.shared_key import decode_key
+from tableorm_local import Account, serve
+from tableorm_local.server import DEVELOPMENT_KEY
+from tests.access.conftest import Department, Employee, World, rows
+
+HOUR = dt.timedelta(hours=1)
+LONG_AGO, LATER = dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2099, 1, 1, tzinfo=dt.UTC)
+KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(2)]
+
+
+async def access(db: Database, url: str) -> None:
+    """The program of the public API; only the URL differs."""
+    token = await db.grant(
+        Employee,
+        permissions="r",
+        expires_in=dt.timedelta(hours=1),
+        start={"department": "Sales", "id": 100},
+        end={"department": "Sales", "id": 199},
+    )
+    async with connect(url, sas=token) as mine:
+        await mine.get(Employee, department="Sales", id=150)
+        with pytest.raises(AccessDenied):
+            await mine.get(Employee, department="Sales", id=200)
+
+
+async def test_the_program_of_the_api(world: World) -> None:
+    """A token for a range in fields opens just that range, on the engine, on our server and on Azurite."""
+    await access(world.owner, world.url)
+
+
+async def test_refusals_come_before_the_wire(world: World) -> None:
+    """What the token does not allow is refused by name, without a request; a query shows what is in the range."""
+    start, end = {"department": "Sales", "id": 100}, {"department": "Sales", "id": 199}
+    token = await world.owner.grant(Employee, "ra", HOUR, start=start, end=end)
+    async with world.open(token) as mine:
+        ken = Employee(department="Sales", id=110)
+        await mine.insert(ken)
+        refused: list[tuple[Awaitable[Any], str]] = [
+            (mine.get(Employee, department="HR", id=150), r"\('HR', 'empid_000150'\) is not in the range"),
+            (mine.get(Employee, department="Sales", id=99), r"from \('Sales', 'empid_000100'\) to \('Sales', 'empid_"),
+            (mine.insert(Employee(department="Sales", id=201)), r"insert of Employee .*is not in the range"),
+            (mine.upsert(Employee(department="Sales", id=150)), "needs 'au'; the token allows 'ra'"),
+            (mine.save(ken.evolve(age=7)), "update an entity needs 'u'; the token allows 'ra'"),
+            (mine.delete(ken), "delete an entity needs 'd'"),
+            (mine.create_tables(Employee), "create a table; the token is for entities of the table 'Directory'"),
+            (mine.drop_table("Directory"), "delete a table; the token is for"),
+            (mine.tables(), "list tables; the token is for"),
+            (mine.get(PropertyBag.key("Other", "Sales", "x")), "the token is for entities of the table 'Directory'"),
+        ]
+        for call, message in refused:
+            with pytest.raises(AccessDenied, match=message):
+                await call
+        with pytest.raises(TransactionFailed, match=r"operation 1: .* is not in the range") as caught:
+            async with mine.transaction() as tx:
+                tx.insert(Employee(department="Sales", id=111))
+                tx.insert(Employee(department="Sales", id=300))
+        assert caught.value.index == 1 and isinstance(caught.value.__cause__, AccessDenied)
+        assert await rows(mine) == [("Sales", f"empid_{number:06d}") for number in (100, 110, 150, 199)]
+        assert await mine.select(Employee).where(Employee.department == "HR").all() == []
+        await mine.ping()
+        with pytest.raises(NotSupported, match=r"grant: .*a shared access signature"):
+            await mine.grant(Employee, "r", HOUR)
+        with pytest.raises(NotSupported):
+            _ = mine.queues
+
+
+async def test_every_verb_with_all_rights(world: World) -> None:
+    """A token of a partition serves reads, writes and, where the server takes them, transactions and bulk."""
+    sales = {"department": "Sales"}
+    token = await world.owner.grant(Employee, "dura", HOUR, start=sales, end=sales)
+    assert "&sp=raud&spk=Sales&epk=Sales&sig=" in token
+    async with world.open(token) as mine:
+        assert len(await rows(mine)) == 6
+        ken = Employee(department="Sales", id=10)
+        await mine.insert(ken)
+        ken.age = 24
+        await mine.save(ken)
+        await mine.replace(ken)
+        await mine.upsert(ken, mode="replace")
+
+        def older(employee: Employee) -> None:
+            employee.age = (employee.age or 0) + 1
+
+        assert (await mine.modify(Employee, older, department="Sales", id=10)).age == 25
+        await mine.delete(ken, if_match="*")
+        if world.name == "azurite":
+            return  # it refuses a table's token at /$batch
+        async with mine.transaction() as tx:
+            tx.insert(Employee(department="Sales", id=11))
+            tx.upsert(Employee(department="Sales", id=12))
+        async with mine.bulk() as bulk:
+            await bulk.upsert(Employee(department="Sales", id=13))
+            await bulk.upsert(Employee(department="HR", id=13))
+        assert (bulk.report.written, bulk.report.failures) == (1, 1)
+        assert isinstance(bulk.report.failed[0].error, AccessDenied)
+        report = await mine.select(Employee).where(Employee.department == "Sales").delete()
+        assert report.written == 8
+
+
+async def test_what_a_grant_opens_is_told() -> None:
+    """Rows of other kinds in the range are covered; other keys, tables, blobs and missing rights are not."""
+    async with connect("local::memory:") as db:
+        sales = {"department": "Sales"}
+        token = await db.grant(Employee, "ru", HOUR, start=sales, end=sales)
+        explanation = token.explain()
+        copy: Grant = pickle.loads(pickle.dumps(token))
+
+    assert (type(copy), copy, copy.explain()) == (Grant, str(token), explanation)
+    assert (explanation.table, explanation.permissions) == ("Directory", "ru")
+    assert "of whatever kind, not of Employee alone" in explanation.covers[0]
+    told = " ".join(token.not_covered)
+    for each in ("other keys", "other tables", "queues and blobs", "index copies", "upsert: it needs 'a' and 'u'"):
+        assert each in told
+    assert "they need 'u'" not in told and "they need 'r'" not in told
+    assert str(explanation).startswith("ru on table Directory, from partition 'Sales' to partition 'Sales', until 2")
+    assert "sig=" not in repr(token) and "sig=" in str(token)
+
+
+async def test_a_grant_is_given_again(tmp_path: Path) -> None:
+    """The same rights get the same token until shortly before it expires; other rights, and another key, another."""
+    async with connect(f"local:{tmp_path}/a.tables") as db:
+        token = await db.grant(Employee, "r", HOUR)
+        assert await db.grant(Employee, "r", HOUR) is token
+        others = [
+            await db.grant(Employee, "ra", HOUR),
+            await db.grant(Employee, "r", 2 * HOUR),
+            await db.grant(Employee, "r", HOUR, start={"department": "HR"}),
+            await db.grant(Employee, "r", HOUR, ip="127.0.0.1"),
+            await db.grant(Employee, "r", HOUR, protocol="https"),
+        ]
+        assert len({token, *others}) == 6
+    credential = AzureNamedKeyCredential("acc", KEYS[0])
+    async with connect("https://acc.table.core.windows.net", credential=credential) as db:
+        first = await db.grant(Employee, "r", HOUR)
+        credential.update("acc", KEYS[1])
+        assert await db.grant(Employee, "r", HOUR) != first
+    assert token.expires_at is not None
+    assert dt.timedelta(minutes=59) < token.expires_at - dt.datetime.now(dt.UTC) <= HOUR
+
+
+async def test_a_grant_that_soon_expires_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With less than five minutes left, or a tenth of a short time, a new token is signed."""
+    async with connect("local::memory:") as db:
+
+        class Clock(dt.datetime):
+            ahead = dt.timedelta()
+
+            @classmethod
+            def now(cls, tz: dt.tzinfo | None = None) -> Any:
+                return dt.datetime(2030, 1, 1, tzinfo=tz) + cls.ahead
+
+        monkeypatch.setattr("tableorm.grants.dt.datetime", Clock)
+        token, short = await db.grant(Employee, "r", HOUR), await db.grant(Employee, "r", HOUR / 60)
+        Clock.ahead = dt.timedelta(seconds=53)
+        assert await db.grant(Employee, "r", HOUR) is token
+        assert await db.grant(Employee, "r", HOUR / 60) is short
+        Clock.ahead = dt.timedelta(seconds=55)
+        assert await db.grant(Employee, "r", HOUR / 60) != short
+        Clock.ahead = dt.timedelta(minutes=56)
+        assert await db.grant(Employee, "r", HOUR) != token
+
+
+async def test_a_grant_is_the_token_of_the_sdk() -> None:
+    """Text and signature are those that azure-data-tables makes of the same rights."""
+    make: Any = generate_table_sas
+    async with connect("local::memory:", account="staff", key=KEYS[0]) as db:
+        token = await db.grant(
+            Employee,
+            "rd",
+            HOUR,
+            start={"department": "A/B é", "id": 1},
+            end={"department": "Zoé", "id": 2},
+            ip="10.0.0.1-10.0.0.9",
+            protocol="https",
+        )
+    theirs: str = make(
+        AzureNamedKeyCredential("staff", KEYS[0]),
+        "Directory",
+        permission="rd",
+        expiry=token.expires_at,
+        start_pk="A^2FB é",
+        start_rk="empid_000001",
+        end_pk="Zoé",
+        end_rk="empid_000002",
+        ip_address_or_range="10.0.0.1-10.0.0.9",
+        protocol="https",
+    )
+
+    assert parse_sas(token) == parse_sas(theirs)
+
+
+async def test_a_table_by_name() -> None:
+    """Without a model the range is in stored keys."""
+    async with connect("local::memory:") as db:
+        start, end = {"PartitionKey": "a", "RowKey": "b"}, {"PartitionKey": "c"}
+        token = await db.grant("Directory", "r", HOUR, start=start, end=end)
+        assert "&spk=a&srk=b&epk=c&sig=" in token
+        for side, message in (
+            ({"department": "a"}, "'department' is refused"),
+            ({"RowKey": "a"}, "ends at RowKey 'a' of no PartitionKey"),
+        ):
+            with pytest.raises(ModelError, match=message):
+                await db.grant("Directory", "r", HOUR, end=side)
+        with pytest.raises(ModelError, match=r"grant\(a\): The specified resource name length"):
+            await db.grant("a", "r", HOUR)
+
+
+class Note(Entity, table="Notes", partition_key="{tenant}_{topic}", row_key="{at:ticks_desc}_{n}"):
+    tenant: Mapped[str]
+    topic: Mapped[str]
+    at: Mapped[dt.datetime]
+    n: Mapped[int]
+
+
+class Item(Entity, table="Items", partition_key="{id:spread(16)}", row_key="{id}"):
+    id: Mapped[str]
+
+
+class Mixed(Entity, table="Mixed", partition_key="{name}{n:03d}", row_key="x"):
+    name: Mapped[str]
+    n: Mapped[int]
+
+
+NEW, OLD = dt.datetime(2024, 2, 2, tzinfo=dt.UTC), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+IN_NOTE = {"tenant": "acme", "topic": "x"}
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (Employee, {"start": {"id": 7}}, "start has 'id' without 'department'"),
+        (Employee, {"end": {"department": "a", "name": "b"}}, "end has 'name', which is no key field"),
+        (Employee, {"start": {"department": "b"}, "end": {"department": "a"}}, "the end comes before the start"),
+        (Employee, {"start": {"department": "a", "id": -1}}, "-1"),
+        (Employee, {"end": {"department": ""}}, "epk is empty"),
+        (Employee, {"permissions": "rx"}, "permissions='rx' is refused"),
+        (Employee, {"permissions": ""}, "permissions='' is refused"),
+        (Employee, {"permissions": None}, "needs permissions, or the stored access policy"),
+        (Employee, {"expires_in": None}, "needs expires_in, or the stored access policy"),
+        (Employee, {"expires_in": dt.timedelta(0)}, "give a second at least"),
+        (Employee, {"expires_in": dt.timedelta.max}, "is refused"),
+        (Employee, {"ip": "nowhere"}, "sip 'nowhere' is not an address"),
+        (Employee, {"protocol": "http"}, "spr 'http' is not one of"),
+        (Employee, {"policy": "x" * 65}, "has 65 characters"),
+        (Note, {"start": {**IN_NOTE, "at": OLD}, "end": {**IN_NOTE, "at": NEW}}, "ticks_desc turn that round"),
+        (Note, {"start": {**IN_NOTE, "at": NEW, "n": 1}, "end": {**IN_NOTE, "at": NEW, "n": 2}}, "do not sort as"),
+        (Item, {"start": {"id": "a"}, "end": {"id": "b"}}, "give the same 'id' in start and end"),
+        (Mixed, {"start": {"name": "a"}, "end": {"name": "a"}}, "may be of a longer value too"),
+        (Entity, {}, "Entity"),
+    ],
+)
+async def test_grants_that_cannot_be(model: type[Entity], options: dict[str, Any], message: str) -> None:
+    """What would be useless or more than was asked for is refused, naming what is wrong."""
+    given: dict[str, Any] = {"permissions": "r", "expires_in": HOUR} | options
+    async with connect("local::memory:") as db:
+        with pytest.raises(ModelError, match=message):
+            await db.grant(model, **given)
+
+
+@pytest.mark.parametrize(
+    ("model", "start", "end", "expected"),
+    [
+        (Employee, None, None, ""),
+        (Employee, {"department": "b"}, None, "spk=b"),
+        (Employee, None, {"department": "b", "id": 7}, "epk=b&erk=empid_000007"),
+        (Department, {"name": "b"}, {"name": "b"}, "spk=b&srk=department&epk=b&erk=department"),
+        (Note, {"tenant": "b"}, {"tenant": "b"}, "spk=b_&epk=b_%EF%BF%BF"),
+        (Note, IN_NOTE, IN_NOTE, "spk=acme_x&epk=acme_x"),
+        (
+            Note,
+            {**IN_NOTE, "at": NEW},
+            {**IN_NOTE, "at": OLD},
+            "spk=acme_x&srk=2516954687999999999_&epk=acme_x&erk=2516982335999999999_%EF%BF%BF",
+        ),
+    ],
+)
+async def test_ranges_in_fields(model: type[Entity], start: Any, end: Any, expected: str) -> None:
+    """All fields are a key; the first ones stand for all keys that begin so, up to the last that a template makes."""
+    async with connect("local::memory:") as db:
+        token = await db.grant(model, "r", HOUR, start=start, end=end)
+
+    assert token.partition("&sp=r")[2].rpartition("sig=")[0].strip("&") == expected
+
+
+async def test_a_file_and_its_server_take_each_others_tokens(tmp_path: Path) -> None:
+    """A token of who has the file open is good at a server of it, for the account of that name, and none other."""
+    path = tmp_path / "hr.tables"
+    account = Account(name="staff", keys=KEYS[:1])
+    async with connect(f"local:{path}", account="staff") as db, serve(path, port=0, accounts=[account]) as server:
+        await db.create_tables(Employee)
+        await db.insert(Employee(department="Sales", id=1))
+        token = await db.grant(Employee, "r", HOUR)
+        async with connect(server.url, sas=token) as mine:
+            assert await mine.exists(Employee, department="Sales", id=1)
+        async with connect(server.url, key=KEYS[0]) as owner:
+            theirs = await owner.grant(Employee, "r", HOUR)
+        assert theirs != token
+        async with connect(f"local:{path}", account="staff", key=KEYS[0], sas=theirs) as mine:
+            assert await mine.exists(Employee, department="Sales", id=1)
+        others: list[dict[str, Any]] = [
+            {"account": "staff"},
+            {"account": "other", "key": KEYS[0]},
+            {"account": "staff", "key": KEYS[1]},
+        ]
+        for options in others:
+            async with connect(f"local:{path}", sas=theirs, **options) as mine:
+                with pytest.raises(AccessDenied, match="Signature did not match"):
+                    await mine.exists(Employee, department="Sales", id=1)
+
+
+async def test_the_published_key_opens_no_file(tmp_path: Path) -> None:
+    """In process, what anyone can sign is refused: a file has a key of its own."""
+    path = tmp_path / "hr.tables"
+    async with connect(f"local:{path}") as db:
+        await db.create_tables(Employee)
+        await db.grant(Employee, "r", HOUR)
+    forged = sign_sas(
+        TableSas(sv="2019-02-02", tn="Directory", sp="r", se="2999-01-01"),
+        "devstoreaccount1",
+        decode_key(DEVELOPMENT_KEY),
+    )
+    async with connect(f"local:{path}", sas=forged) as mine:
+        with pytest.raises(AccessDenied, match="Signature did not match"):
+            await mine.get(Employee, department="Sales", id=1)
+
+
+async def test_a_token_of_an_account_in_process(tmp_path: Path) -> None:
+    """It opens all tables for what its letters say, as at a server; there are no queues and blobs."""
+    path = tmp_path / "hr.tables"
+    async with connect(f"local:{path}", account="staff", key=KEYS[0]) as db:
+        await db.create_tables(Employee)
+    given = {"sv": "2019-02-02", "ss": "t", "srt": "co", "sp": "rlac", "se": "2099-01-01"}
+    sas = sign_sas(AccountSas(**given), "staff", decode_key(KEYS[0]))
+    async with connect(f"local:{path}", account="staff", key=KEYS[0], sas=sas) as mine:
+        await mine.create_tables(Note)
+        assert await mine.tables() == ["Directory", "Notes"]
+        await mine.insert(Employee(department="Sales", id=1))
+        assert len(await rows(mine)) == 1
+        with pytest.raises(AccessDenied, match="update an entity needs 'u'; the token allows 'rlac'"):
+            await mine.save((await mine.get(Employee, department="Sales", id=1)).evolve(age=7))
+        with pytest.raises(AccessDenied, match="delete a table needs 'd'"):
+            await mine.drop_table("Notes")
+        for store in ("queues", "blobs"):
+            with pytest.raises(NotSupported, match=f"is for tables, not for {store}"):
+                getattr(mine, store)
+
+
+async def test_addresses_and_protocols_in_process(tmp_path: Path) -> None:
+    """A call in process comes from this machine, and nobody can listen to it."""
+    path = tmp_path / "hr.tables"
+    async with connect(f"local:{path}") as db:
+        await db.create_tables(Employee)
+        good = [
+            await db.grant(Employee, "r", HOUR, ip="127.0.0.1"),
+            await db.grant(Employee, "r", HOUR, protocol="https"),
+        ]
+        bad = await db.grant(Employee, "r", HOUR, ip="10.0.0.1-10.0.0.9")
+    for token in good:
+        async with connect(f"local:{path}", sas=token) as mine:
+            assert await rows(mine) == []
+    async with connect(f"local:{path}", sas=bad) as mine:
+        with pytest.raises(AccessDenied, match="using this source IP"):
+            await rows(mine)
+
+
+@pytest.mark.parametrize(
+    ("sas", "error", "message"),
+    [
+        ("sv=2019-02-02&sig=x", AccessDenied, "ss is missing in an account's token"),
+        ("", AccessDenied, "sig, the signature, is missing"),
+        (7, TypeError, "sas is int: give a token as str, or an async function"),
+    ],
+)
+async def test_what_is_no_token(tmp_path: Path, sas: Any, error: type[Exception], message: str) -> None:
+    """It is refused by what is wrong with it, at the latest when it is used."""
+    async with connect(f"local:{tmp_path}/hr.tables") as db:
+        await db.create_tables(Employee)
+    with pytest.raises(error, match=message):
+        async with connect(f"local:{tmp_path}/hr.tables", sas=sas) as mine:
+            await mine.get(Employee, department="Sales", id=1)
+
+
+def test_options_that_cannot_be() -> None:
+    """An account or key that cannot be used, and a token for a database that nobody else can have."""
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("local:x.tables", {"account": "No"}, "account='No' is not 3 to 24 lower case letters and digits"),
+        ("local:x.tables", {"key": "not base64!"}, "key=...: "),
+        ("local::memory:", {"sas": "x"}, "is a database of its own"),
+    ]
+    for url, options, message in cases:
+        with pytest.raises(NotSupported, match=message) as caught:
+            connect(url, **options)
+        assert "not base64!" not in str(caught.value)
+
+
+async def test_who_cannot_grant() -> None:
+    """Without a key of the account there is nothing to sign with; the message says which credential was given."""
+
+    class Credential:
+        async def get_token(self, *scopes: str, **options: Any) -> Any:
+            raise AssertionError("nothing is sent")
+
+        async def close(self) -> None:
+            pass
+
+        async def __aenter__(self) -> Self:
+            return self
+
+        async def __aexit__(self, *error: object) -> None:
+            pass
+
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("https://acc.table.core.windows.net", {"credential": Credential()}, "opened with a token credential"),
+        ("https://acc.table.core.windows.net", {"sas": "sv=2019-02-02&sig=a"}, "with a shared access signature"),
+        ("https://acc.table.cosmos.azure.com", {"key": KEYS[0]}, "Cosmos DB has no shared access signatures"),
+    ]
+    for url, options, message in cases:
+        async with connect(url, **options) as db:
+            with pytest.raises(NotSupported, match=message):
+                await db.grant(Employee, "r", HOUR)
+    async with connect("https://acc.table.cosmos.azure.com", key=KEYS[0]) as db:
+        with pytest.raises(NotSupported, match="Cosmos DB has no stored access policies"):
+            await db.policies(Employee).list()
+
+
+# Tokens that are supplied
+
+
+def supply(db: Database, calls: list[str], **options: Any) -> Callable[[], Awaitable[str]]:
+    """A function that supplies tokens of two policies, one after the other."""
+
+    async def supplier() -> str:
+        policy = ("first", "second")[min(len(calls), 1)]
+        calls.append(policy)
+        return await db.grant(Employee, policy=policy, **options)
+
+    return supplier
+
+
+async def test_a_token_that_ends_amid_a_scan_is_replaced(world: World) -> None:
+    """The next page asks for another token, and goes on where the last one ended."""
+    policies = world.owner.policies(Employee)
+    for name in ("first", "second"):
+        # Azurite takes no policy that lacks one of the three.
+        await policies.set(name, "rau", starts_at=LONG_AGO, expires_at=LATER)
+    calls: list[str] = []
+    async with world.open(supply(world.owner, calls)) as mine:
+        query = mine.select(Employee).allow_scan()
+        first = await query.page(size=4)
+        await policies.revoke("first")
+        second = await query.page(size=4, cursor=first.cursor)
+        await mine.upsert(Employee(department="Sales", id=1))
+
+    assert calls == ["first", "second"]
+    assert [e.id for e in first.items + second.items] == [99, 100, 150, 199, 200, 99, 100, 150]
+
+
+async def test_a_token_is_asked_for_once_by_all(world: World) -> None:
+    """Requests at the same time wait for one call of the function; one that has expired is replaced before use."""
+    calls: list[str] = []
+
+    async def supplier() -> str:
+        calls.append("")
+        token = await world.owner.grant(Employee, "r", HOUR)
+        return f"?{token}"
+
+    async with world.open(supplier) as mine:
+        keys = [Employee.key(department="Sales", id=number) for number in (99, 100, 150, 199)]
+        assert None not in await mine.get_many(keys)
+    assert len(calls) == 1
+
+
+async def test_a_token_about_to_expire_is_replaced_first(world: World) -> None:
+    """By its own time, without asking the service."""
+    good = await world.owner.grant(Employee, "r", HOUR)
+    token, _ = parse_sas(good)
+    assert isinstance(token, TableSas)
+    old = good.replace(str(token.se).replace(":", "%3A"), "2020-01-01T00%3A00%3A00Z")
+    given = [old, good]
+
+    async def supplier() -> str:
+        return given.pop(0)
+
+    async with world.open(supplier) as mine:
+        assert await mine.exists(Employee, department="Sales", id=99)
+    assert given == []
+
+
+async def test_what_the_function_raises_is_raised(world: World) -> None:
+    """Also that it returns no token."""
+
+    async def broken() -> str:
+        raise OSError("the broker is down")
+
+    async def empty() -> Any:
+        return None
+
+    async with world.open(broken) as mine:
+        with pytest.raises(OSError, match="the broker is down"):
+            await mine.get(Employee, department="Sales", id=99)
+    async with world.open(empty) as mine:
+        with pytest.raises(TypeError, match="returned NoneType, which is no token"):
+            await mine.get(Employee, department="Sales", id=99)
+
+
+async def test_a_refusal_ends_when_there_is_no_other_token(world: World) -> None:
+    """A function that gives the same bad token again is asked once more, and no further."""
+    good = await world.owner.grant(Employee, "r", HOUR)
+    calls: list[str] = []
+
+    async def supplier() -> str:
+        calls.append("")
+        return good.replace("sig=", "sig=A")
+
+    async with world.open(supplier) as mine:
+        with pytest.raises(AccessDenied):
+            await mine.get(Employee, department="Sales", id=99)
+    assert len(calls) == 2

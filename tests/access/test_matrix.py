@@ -1,0 +1,331 @@
+"""
+Who may do what: every operation with every set of permissions, within a range of keys, at its edges and outside, with
+good tokens and with bad ones. What is expected stands here, from the reference; no code of ours decides it.
+
+Source: REST, "Create a service SAS": permissions and key ranges of tables; "Set Table ACL".
+"""
+
+import datetime as dt
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import attrs
+import pytest
+
+from tableorm import connect
+from tableorm.protocol.codes import Fault
+from tableorm.protocol.sas import AccessPolicy, TableSas, sign_sas
+from tableorm.protocol.shared_key import decode_key
+from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
+from tableorm_local import serve
+from tableorm_local.engine import Engine
+from tableorm_local.server import DEVELOPMENT_KEY
+from tests.server.client import Api, Reply, root_of
+
+Keys = tuple[str, str]
+
+NEEDS: dict[str, set[str]] = {
+    "get": {"r"},
+    "query": {"r"},
+    "insert": {"a"},
+    "merge": {"u"},
+    "replace": {"u"},
+    "insert-or-merge": {"a", "u"},
+    "insert-or-replace": {"a", "u"},
+    "delete": {"d"},
+}
+"""What each operation on entities needs; a table's token allows nothing else."""
+WRITES = tuple(name for name in NEEDS if name not in ("get", "query"))
+NEVER = ("create-table", "delete-table", "list-tables")
+SETS = ["".join(letter for bit, letter in enumerate("raud") if number >> bit & 1) for number in range(1, 16)]
+
+# From the middle of one partition to the middle of another.
+RANGE = {"spk": "n", "srk": "c", "epk": "p", "erk": "c"}
+INSIDE: dict[Keys, bool] = {
+    ("m", "z"): False,
+    ("n", "b"): False,
+    ("n", "c"): True,  # the first
+    ("n", "z"): True,
+    ("o", "a"): True,
+    ("p", "a"): True,
+    ("p", "c"): True,  # the last
+    ("p", "d"): False,
+    ("q", "a"): False,
+}
+"""Keys in order, and whether they are in the range."""
+EDGES: list[Keys] = [("n", "b"), ("n", "c"), ("p", "c"), ("p", "d")]
+
+
+def moment(days: int) -> str:
+    return (dt.datetime.now(dt.UTC) + dt.timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def token(letters: str | None, **changes: str | None) -> str:
+    given: dict[str, Any] = {"sv": "2019-02-02", "tn": "Tab", "se": moment(1), "sp": letters, **RANGE} | changes
+    return sign_sas(TableSas(**given), "devstoreaccount1", decode_key(DEVELOPMENT_KEY))
+
+
+BAD: dict[str, Callable[[str], str]] = {
+    "expired": lambda letters: token(letters, se=moment(-1)),
+    "not yet valid": lambda letters: token(letters, st=moment(1), se=moment(2)),
+    "tampered: range": lambda letters: token(letters).replace("epk=p", "epk=z"),
+    "tampered: permissions": lambda letters: token("r").replace("sp=r", f"sp={letters}") if letters != "r" else "sig=x",
+    "tampered: signature": lambda letters: token(letters).replace("sig=", "sig=A"),
+    "revoked policy": lambda letters: token(letters, si="gone"),
+    "expiry in the policy too": lambda letters: token(letters, si="good"),
+    "expired policy": lambda letters: token(letters, si="old", se=None),
+    "of another table": lambda letters: token(letters, tn="Other"),
+}
+
+
+@attrs.frozen
+class Place:
+    """
+    Where tokens are tried.
+
+    Args:
+        owner: The data, with all rights.
+        tables: The tables as a token opens them; the function gets the token.
+    """
+
+    owner: Engine
+    tables: Callable[[str], Awaitable[TableStore]]
+
+
+class Wire:
+    """
+    The tables of a server by plain requests, without anything of ours before them.
+    """
+
+    capabilities: Any = None
+
+    def __init__(self, api: Api, token: str) -> None:
+        self._api, self._token = api, token
+
+    async def _send(
+        self, verb: str, path: str, body: object = None, query: str = "", headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        query = f"{query}&{self._token}" if query else self._token
+        reply = await self._api(verb, path, body, scheme=None, query=query, headers=headers)
+        if reply.status >= 300:
+            raise Fault(reply.code, reply.message)
+        return reply
+
+    async def create_table(self, table: str) -> None:
+        await self._send("POST", "/Tables", {"TableName": table})
+
+    async def delete_table(self, table: str) -> None:
+        await self._send("DELETE", f"/Tables('{table}')")
+
+    async def list_tables(self) -> list[str]:
+        return [row["TableName"] for row in (await self._send("GET", "/Tables")).rows]
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: Any = None) -> Row:
+        row: Row = (await self._send("GET", f"/{table}(PartitionKey='{partition_key}',RowKey='{row_key}')")).json
+        return row
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: Any = None) -> Any:
+        where = "" if query.partition.lower is None else f"$filter=PartitionKey%20eq%20'{query.partition.lower}'"
+        return attrs.make_class("Page", ["rows"])((await self._send("GET", f"/{table}()", query=where)).rows)
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        row = operation.row
+        one = f"/{table}(PartitionKey='{row['PartitionKey']}',RowKey='{row['RowKey']}')"
+        match operation.verb:
+            case Verb.INSERT:
+                return (await self._send("POST", f"/{table}", row)).etag
+            case Verb.DELETE:
+                await self._send("DELETE", one, headers={"If-Match": "*"})
+                return None
+            case _:
+                verb = "MERGE" if "merge" in operation.verb else "PUT"
+        headers = {} if operation.if_match is None else {"If-Match": operation.if_match}
+        return (await self._send(verb, one, row, headers=headers)).etag
+
+    async def transact(self, table: str, operations: Any) -> list[str | None]:
+        lines = ["--a", "Content-Type: multipart/mixed; boundary=b", ""]
+        for operation in operations:
+            row, verb = operation.row, operation.verb
+            one = f"/{table}(PartitionKey='{row['PartitionKey']}',RowKey='{row['RowKey']}')"
+            method = {"insert": "POST", "delete": "DELETE"}.get(verb, "MERGE" if "merge" in verb else "PUT")
+            lines += ["--b", "Content-Type: application/http", ""]
+            lines += [f"{method} {f'/{table}' if method == 'POST' else one} HTTP/1.1", "Content-Type: application/json"]
+            lines += [] if operation.if_match is None else [f"If-Match: {operation.if_match}"]
+            lines += ["", f'{{"PartitionKey":"{row["PartitionKey"]}","RowKey":"{row["RowKey"]}","A":1}}']
+        body = "\r\n".join([*lines, "--b--", "--a--"]).encode()
+        reply = await self._send("POST", "/$batch", body, headers={"Content-Type": "multipart/mixed; boundary=a"})
+        if b"HTTP/1.1 403" in reply.body:
+            code = reply.body.partition(b'"code":"')[2].partition(b'"')[0].decode()
+            raise Fault(code, reply.body.decode())
+        assert b"HTTP/1.1 20" in reply.body, reply.body
+        return [None] * len(operations)
+
+
+@pytest.fixture(params=["in process", "mapper over HTTP", "plain HTTP"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    """The engine in process, the store of `connect(url, sas=...)` on our server, and that server without our client."""
+    path = tmp_path / "data.tables"
+    async with AsyncExitStack() as stack:
+        owner = Engine(path)
+        await owner.open()
+        stack.push_async_callback(owner.close)
+        for table in ("Tab", "Other"):
+            await owner.create_table(table)
+        policies = {"good": AccessPolicy(expiry=moment(1)), "old": AccessPolicy(expiry=moment(-1))}
+        await owner.access.change_policies("Tab", lambda _: policies)
+        for keys in INSIDE:
+            await owner.write("Tab", Operation(Verb.INSERT, row_of(keys)))
+        opened: dict[str, TableStore] = {}
+        server = None if request.param == "in process" else await stack.enter_async_context(serve(path, port=0))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+
+        async def tables(sas: str) -> TableStore:
+            if sas not in opened:
+                if server is None:
+                    db = connect(f"local:{path}", key=DEVELOPMENT_KEY, sas=sas)
+                elif request.param == "plain HTTP":
+                    opened[sas] = Wire(Api(session, root_of(server)), sas)
+                    return opened[sas]
+                else:
+                    db = connect(server.url, sas=sas)
+                opened[sas] = (await stack.enter_async_context(db)).store
+            return opened[sas]
+
+        yield Place(owner, tables)
+
+
+def row_of(keys: Keys) -> Row:
+    return {"PartitionKey": keys[0], "RowKey": keys[1], "A": 1}
+
+
+def operation_of(name: str, keys: Keys) -> Operation:
+    verb = Verb(name)
+    row = {"PartitionKey": keys[0], "RowKey": keys[1]} if verb is Verb.DELETE else row_of(keys)
+    return Operation(verb, row, "*" if name in ("merge", "replace", "delete") else None)
+
+
+async def do(tables: TableStore, name: str, keys: Keys, *, transaction: bool = False) -> Any:
+    """Do an operation as it was named."""
+    match name:
+        case "get":
+            return await tables.get("Tab", *keys)
+        case "query":
+            return (await tables.query("Tab", RowQuery(Bounds.only(keys[0])))).rows
+        case "create-table":
+            return await tables.create_table("Third")
+        case "delete-table":
+            return await tables.delete_table("Other")
+        case "list-tables":
+            return await tables.list_tables()
+        case _:
+            operation = operation_of(name, keys)
+            return await (tables.transact("Tab", [operation]) if transaction else tables.write("Tab", operation))
+
+
+async def code_of(tables: TableStore, name: str, keys: Keys, *, transaction: bool = False) -> str | None:
+    """The code that an operation is refused with; None if it is done."""
+    try:
+        await do(tables, name, keys, transaction=transaction)
+    except Fault as fault:
+        return fault.code
+    return None
+
+
+async def state(owner: Engine) -> list[Row]:
+    return (await owner.query("Tab", RowQuery())).rows
+
+
+async def prepare(owner: Engine, name: str, keys: Keys) -> None:
+    """Let there be such a row, or not, so that nothing but a missing right can refuse the operation."""
+    if name == "insert":
+        await owner.write("Tab", operation_of("insert-or-replace", keys))
+        await owner.write("Tab", operation_of("delete", keys))
+    else:
+        await owner.write("Tab", operation_of("insert-or-replace", keys))
+
+
+def is_allowed(name: str, letters: str, keys: Keys) -> bool:
+    """As the reference says. A query is never refused for its range; it shows less."""
+    return NEEDS[name] <= set(letters) and (INSIDE[keys] or name == "query")
+
+
+def why_not(name: str, letters: str, keys: Keys) -> set[str]:
+    """The codes that a refusal may have: of the right that is missing, or of the range that was left."""
+    lacking = set[str]() if NEEDS[name] <= set(letters) else {"AuthorizationPermissionMismatch"}
+    return lacking | (set() if INSIDE[keys] or name == "query" else {"AuthorizationFailure"})
+
+
+async def test_good_tokens(place: Place) -> None:
+    """Each operation is done exactly where the permissions suffice and the row is in the range."""
+    for letters in SETS:
+        tables, before = await place.tables(token(letters)), await state(place.owner)
+        for name in NEVER:
+            assert await code_of(tables, name, ("o", "a")) == "AuthorizationFailure"
+        tried = [(name, keys, False) for name in NEEDS for keys in INSIDE]
+        tried += [(name, keys, True) for name in WRITES for keys in EDGES]
+        for name, keys, tx in tried:
+            if not is_allowed(name, letters, keys):
+                code = await code_of(tables, name, keys, transaction=tx)
+                assert code in why_not(name, letters, keys), (letters, name, keys, tx)
+        assert await state(place.owner) == before
+        for name, keys, tx in tried:
+            if is_allowed(name, letters, keys) and name != "query":
+                await prepare(place.owner, name, keys)
+                assert await code_of(tables, name, keys, transaction=tx) is None, (letters, name, keys, tx)
+        for keys in INSIDE:
+            await prepare(place.owner, "get", keys)
+        if "r" in letters:
+            for partition in "mnopq":
+                found = await do(tables, "query", (partition, ""))
+                expected = [keys for keys, inside in INSIDE.items() if inside and keys[0] == partition]
+                assert [(row["PartitionKey"], row["RowKey"]) for row in found] == expected
+            everything = (await tables.query("Tab", RowQuery())).rows
+            assert [(row["PartitionKey"], row["RowKey"]) for row in everything] == [k for k in INSIDE if INSIDE[k]]
+
+
+@pytest.mark.parametrize("how", BAD)
+async def test_bad_tokens(place: Place, how: str) -> None:
+    """A token that is not good opens nothing, whatever its permissions, and nothing changes."""
+    before = await state(place.owner)
+    for letters in SETS:
+        tables = await place.tables(BAD[how](letters))
+        for name in (*NEEDS, *NEVER):
+            for keys in (("n", "c"), ("q", "a")):
+                for tx in (False, True) if name in WRITES else (False,):
+                    code = await code_of(tables, name, keys, transaction=tx)
+                    expected = {"AuthenticationFailed", "AuthorizationFailure", "AuthorizationPermissionMismatch"}
+                    assert code in expected, (letters, name, keys, tx)
+
+    assert await state(place.owner) == before
+
+
+async def test_policies_supply_what_tokens_lack(place: Place) -> None:
+    """Permissions and expiry may stand in the policy; changing it changes the token, removing it ends it."""
+    tables = await place.tables(token(None, si="live", se=None))
+    at: Keys = ("o", "a")
+    for letters in SETS:
+        policy = AccessPolicy(expiry=moment(1), permission=letters)
+        await place.owner.access.change_policies("Tab", lambda _, policy=policy: {"live": policy})  # type: ignore[misc]
+        for name in NEEDS:
+            await prepare(place.owner, name, at)
+            expected = None if is_allowed(name, letters, at) else "AuthorizationPermissionMismatch"
+            assert await code_of(tables, name, at) == expected, (letters, name)
+            assert (await code_of(tables, name, ("q", "a")) is None) is (name == "query" and "r" in letters)
+    await place.owner.access.change_policies("Tab", lambda _: {})
+    for name in NEEDS:
+        assert await code_of(tables, name, at) == "AuthenticationFailed"
+
+
+async def test_a_transaction_is_refused_for_one_operation(place: Place) -> None:
+    """One operation without its right, or outside, and none is done."""
+    before = await state(place.owner)
+    tables = await place.tables(token("au"))
+    for name, keys in (("delete", ("n", "z")), ("merge", ("n", "b"))):
+        operations = [operation_of("insert", ("n", "d")), operation_of(name, keys)]
+        with pytest.raises(Fault, match="Authorization"):
+            await tables.transact("Tab", operations)
+
+    assert await state(place.owner) == before

@@ -1,0 +1,362 @@
+"""
+Scopes: key fields that have one value, filled in everywhere, and refused with another.
+"""
+
+import datetime as dt
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tableorm import (
+    AccessDenied,
+    Database,
+    EncodeError,
+    Entity,
+    EntityNotFound,
+    Mapped,
+    ModelError,
+    NotSupported,
+    PartitionKey,
+    PropertyBag,
+    Scope,
+    TransactionFailed,
+    connect,
+    field,
+)
+
+OTHER = r"tenant is 'other', and this scope is of tenant='acme'"
+
+
+class Order(Entity, table="Shop", partition_key="{tenant}", row_key="order_{number:06d}"):
+    tenant: Mapped[str | None] = field(default=None)
+    number: Mapped[int]
+    total: Mapped[float] = field(default=0.0)
+
+
+class Customer(Entity, table="Shop", partition_key="{tenant}", row_key="customer_{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str]
+
+
+class Visit(Entity, table="Visits", partition_key="{tenant}_{page}", row_key="{n:06d}"):
+    tenant: Mapped[str]
+    page: Mapped[str]
+    n: Mapped[int]
+
+
+class Party(Entity, table="Parties", partition_key="{country}", row_key="{kind}_{tenant}_{id}", abstract=True,
+            discriminator="row_key"):  # fmt: skip
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[str]
+
+
+class Buyer(Party, kind="BUYER"):
+    pass
+
+
+class Seller(Party, kind="SELLER"):
+    pass
+
+
+class Folded(Entity, table="Folded", partition_key="{tenant:lower}", row_key="{n:06d}"):
+    tenant: Mapped[str]
+    n: Mapped[int]
+
+
+class Plain(Entity, table="Plain", partition_key="{id}", row_key="x"):
+    id: Mapped[str]
+    tenant: Mapped[str] = field(default="")
+
+
+class Daily(Entity, table="Daily", partition_key="{tenant}_{day:%Y%m%d}", row_key="{n:06d}"):
+    tenant: Mapped[str]
+    day: Mapped[dt.date]
+    n: Mapped[int]
+
+
+@pytest.fixture
+async def db(tmp_path: Path) -> AsyncIterator[Database]:
+    """Orders, customers and visits of two tenants."""
+    async with connect(f"local:{tmp_path / 'shop.tables'}") as db:
+        await db.create_tables(Order, Visit, Buyer)
+        for tenant in ("acme", "other"):
+            for number in (1, 2):
+                await db.insert(Order(tenant=tenant, number=number))
+                await db.insert(Visit(tenant=tenant, page="home", n=number))
+            await db.insert(Customer(tenant=tenant, id="c"))
+            await db.insert(Buyer(country="SE", tenant=tenant, id="b"))
+            await db.insert(Seller(country="SE", tenant=tenant, id="s"))
+        yield db
+
+
+@pytest.fixture
+def mine(db: Database) -> Scope:
+    return db.scope(tenant="acme")
+
+
+async def test_keys_are_filled(mine: Scope) -> None:
+    """Points by fields need the others alone; given in full they are as good; a missing row is named in full."""
+    assert (await mine.get(Order, number=1)).tenant == "acme"
+    assert (await mine.get(Order, tenant="acme", number=1)).number == 1
+    assert await mine.exists(Customer, id="c")
+    assert await mine.get_or_none(Order, number=9) is None
+    with pytest.raises(EntityNotFound, match=r"there is no Order \('acme', 'order_000009'\)"):
+        await mine.get(Order, number=9)
+    assert await mine.get_many([Order.key(tenant="acme", number=2)]) == [await mine.get(Order, number=2)]
+
+
+async def test_new_entities_are_filled(db: Database, mine: Scope) -> None:
+    """`new` makes them; a field that is None gets its value on insert and upsert, in transactions and bulk too."""
+    order = mine.new(Order, number=10)
+    await mine.insert(order)
+    await mine.insert(Order(number=11))
+    await mine.upsert(Order(number=12))
+    async with mine.transaction() as tx:
+        tx.insert(Order(number=13))
+        tx.upsert(Order(number=14))
+    async with mine.bulk() as bulk:
+        await bulk.insert(Order(number=15))
+        await bulk.upsert(Order(number=16))
+
+    found = await db.select(Order).where(Order.tenant == "acme", Order.number >= 10).all()
+    assert [each.number for each in found] == list(range(10, 17))
+    with pytest.raises(AccessDenied, match=OTHER):
+        mine.new(Order, tenant="other", number=1)
+
+
+async def test_queries_are_narrowed(db: Database, mine: Scope) -> None:
+    """Whatever the query: its plan asks for the scope's keys, and a scan of one partition needs no leave."""
+    q = mine.select(Order)
+    assert "$filter=PartitionKey eq 'acme' and RowKey ge 'order_'" in str(q.explain())
+    assert [(each.tenant, each.number) for each in await q.all()] == [("acme", 1), ("acme", 2)]
+    assert await q.where(Order.number == 2).count() == 1
+    assert [type(each) for each in await mine.select(Order, Customer).all()] == [Customer, Order, Order]
+    assert [each.n for each in await mine.select(Visit).allow_scan().all()] == [1, 2]
+    assert [each.n for each in await mine.select(Visit).where(Visit.page == "home").all()] == [1, 2]
+    page = await q.page(size=1)
+    assert [each.number for each in (await q.page(size=1, cursor=page.cursor)).items] == [2]
+    assert {each.tenant for part in mine.select(Visit).allow_scan().split(3) for each in await part.all()} == {"acme"}
+    people = await mine.select(Party).where(Party.country == "SE").all()
+    assert [(type(each), each.tenant) for each in people] == [(Buyer, "acme"), (Seller, "acme")]
+    assert (await mine.select(Order).where(Order.number > 1).delete()).written == 1
+    assert await db.select(Order).allow_scan().count() == 3
+
+
+async def test_queries_of_the_database_are_narrowed_when_they_join(db: Database, mine: Scope) -> None:
+    """A union of the scope, and a query that is bound to it, show rows of the scope alone."""
+    everything = db.select(Order).allow_scan()
+
+    assert [each.tenant for each in await mine.union(everything, mine.select(Order)).all()] == ["acme"] * 4
+    assert [each.tenant for each in await everything.bind(mine).all()] == ["acme"] * 2
+    assert len(await everything.all()) == 4
+
+
+async def test_another_value_is_refused(db: Database, mine: Scope) -> None:
+    """Read or written, by fields, by key, as an entity, in a query, a transaction or a bulk: nothing is sent."""
+    theirs = await db.get(Order, tenant="other", number=1)
+    key, before = theirs.key, mine.stats.requests
+
+    def change(order: Order) -> None:
+        order.total = 9.0
+
+    calls: list[Awaitable[Any]] = [
+        mine.get(Order, tenant="other", number=1),
+        mine.get(key),
+        mine.get_or_none(key),
+        mine.get_many([key]),
+        mine.exists(key),
+        mine.refresh(theirs),
+        mine.insert(Order(tenant="other", number=5)),
+        mine.upsert(theirs),
+        mine.save(theirs),
+        mine.merge(theirs),
+        mine.replace(theirs, if_match="*"),
+        mine.modify(theirs, change),
+        mine.modify(key, change),
+        mine.modify(Order, change, tenant="other", number=1),
+        mine.delete(theirs),
+        mine.delete(key, if_match="*"),
+        mine.delete(Order, tenant="other", number=1, if_match="*"),
+        mine.select(Order).where(Order.tenant == "other").all(),
+        mine.grant(Order, "r", dt.timedelta(hours=1), start={"tenant": "other"}),
+    ]
+    for call in calls:
+        with pytest.raises(AccessDenied, match=OTHER):
+            await call
+    with pytest.raises(AccessDenied, match=OTHER):
+        mine.explain_write("save", theirs)
+    async with mine.bulk() as bulk:
+        for each in (bulk.insert, bulk.upsert, bulk.save, bulk.merge, bulk.replace, bulk.delete):
+            with pytest.raises(AccessDenied, match=OTHER):
+                await each(theirs)
+    for verb in ("insert", "upsert", "save", "merge", "replace", "delete"):
+        with pytest.raises(AccessDenied, match=OTHER):
+            async with mine.transaction() as tx:
+                getattr(tx, verb)(theirs)
+    for awaited in ("get", "modify"):
+        with pytest.raises(AccessDenied, match=OTHER):
+            async with mine.transaction() as tx:
+                await getattr(tx, awaited)(key, *([change] if awaited == "modify" else []))
+
+    assert mine.stats.requests == before
+    assert await db.get(Order, tenant="other", number=1) == theirs
+
+
+async def test_an_entity_does_not_leave_its_scope(mine: Scope) -> None:
+    """A changed key field is refused, and a copy of it under another key."""
+    order = await mine.get(Order, number=1)
+    with pytest.raises(AccessDenied, match=OTHER):
+        await mine.insert(order.evolve(tenant="other"))
+    order.tenant = "other"
+    with pytest.raises(EncodeError, match="is a new value of a key field"):
+        await mine.save(order)
+
+
+async def test_everything_else_works_in_it(mine: Scope) -> None:
+    """Modify, run_transaction, a transaction that reads, merges and deletes; statistics are the database's."""
+
+    def more(order: Order) -> None:
+        order.total += 1
+
+    await mine.modify(Order, more, number=1)
+    async with mine.transaction() as tx:
+        order = await tx.get(Order, number=1)
+        order.total += 1
+        tx.save(order)
+        await tx.modify(Order, more, number=2)
+        tx.delete(Customer.key(tenant="acme", id="c"), if_match="*")
+
+    async def again(tx: Any) -> None:
+        await tx.modify(Order, more, number=1)
+
+    await mine.run_transaction(again)
+    assert [each.total for each in await mine.select(Order).all()] == [3.0, 1.0]
+    assert not await mine.exists(Customer, id="c")
+    with pytest.raises(TransactionFailed, match="operation 0: insert of Order"):
+        async with mine.transaction() as tx:
+            tx.insert(Order(number=1))
+    assert await mine.tables() == ["Parties", "Shop", "Visits"]
+    await mine.ping()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Plain, "'tenant' is no key field of it; its key templates are '{id}' and 'x'"),
+        (Folded, "'tenant' is not held by its keys in full, so that another value may have the same keys"),
+    ],
+)
+async def test_models_that_cannot_be_scoped(mine: Scope, model: type[Any], message: str) -> None:
+    """Keys that do not tell the field are refused by name, before a request."""
+    fields: dict[str, Any] = {"id": "x"} if model is Plain else {"n": 1}
+    with pytest.raises(ModelError, match=message):
+        await mine.get(model, **fields)
+    with pytest.raises(ModelError, match=message):
+        mine.select(model)
+    with pytest.raises(ModelError, match=message):
+        await mine.insert(model(tenant="acme", **fields))
+
+
+async def test_rows_without_a_model(db: Database, mine: Scope) -> None:
+    """They need a model of their table, whose keys tell the scope; then bags are read and written as entities are."""
+    with pytest.raises(ModelError, match=r"rows of table Shop without a model .*: db.scope\(Model, tenant='acme'\)"):
+        mine.select_raw("Shop")
+    with pytest.raises(ModelError, match="rows of table Shop without a model"):
+        await mine.insert(PropertyBag("Shop", "acme", "x", {}))
+    with pytest.raises(ModelError, match="rows of table Shop without a model"):
+        mine.select(Order, PropertyBag)
+    raw = db.scope(Order, Visit, tenant="acme")
+    assert [bag.row_key for bag in await raw.select_raw("Shop").all()] == ["customer_c", "order_000001", "order_000002"]
+    assert await raw.select_raw("Shop").where("PartitionKey eq {}", "other").all() == []
+    assert [type(each) for each in await raw.select(Order, PropertyBag).all()] == [PropertyBag, Order, Order]
+    assert [bag.partition_key for bag in await raw.select_raw("Visits").allow_scan().all()] == ["acme_home"] * 2
+    await raw.insert(PropertyBag("shop", "acme", "x", {"A": 1}))
+    assert (await raw.get(PropertyBag.key("Shop", "acme", "x")))["A"] == 1
+    for call in (
+        raw.get(PropertyBag.key("Shop", "other", "order_000001")),
+        raw.insert(PropertyBag("Shop", "other", "x", {})),
+        raw.get(PropertyBag.key("Visits", "acmes_home", "000001")),
+    ):
+        with pytest.raises(AccessDenied, match="is not of the scope tenant='acme'"):
+            await call
+    assert (await raw.select_raw("Shop").where("A eq 1").delete()).written == 1
+    with pytest.raises(ModelError, match=r"scope\(Daily, tenant='acme'\): no range of keys in table Daily is just"):
+        db.scope(Daily, tenant="acme")
+
+
+async def test_conditions_on_keys_are_joined(mine: Scope) -> None:
+    """A condition of the query on stored keys narrows further, and does not widen."""
+    assert await mine.select(Order).where(PartitionKey == "other").all() == []
+    assert len(await mine.select(Order).where((Order.number == 1) | (PartitionKey == "other")).all()) == 1
+
+
+async def test_what_concerns_whole_tables(mine: Scope) -> None:
+    """Dropping a table, and its policies, are refused; so is to open or close the view."""
+    with pytest.raises(AccessDenied, match=r"drop_table\('Shop'.* concerns a whole table"):
+        await mine.drop_table("Shop")
+    with pytest.raises(AccessDenied, match=r"policies\(Order\) concerns a whole table"):
+        mine.policies(Order)
+    with pytest.raises(ModelError, match=r"grant\('Shop'\) is refused in the scope of tenant='acme'"):
+        await mine.grant("Shop", "r", dt.timedelta(hours=1))
+    for call in (mine.open(), mine.close()):
+        with pytest.raises(NotSupported, match="a scope is a view of an open database"):
+            await call
+    await mine.create_tables(Order)
+
+
+async def test_scopes_in_scopes(db: Database, mine: Scope) -> None:
+    """More fields narrow it further; the same field has the same value; no field is none."""
+    home = mine.scope(page="home")
+    assert await home.exists(Visit, n=1)
+    assert [each.n for each in await home.select(Visit).all()] == [1, 2]
+    assert repr(home) == "<scope tenant='acme', page='home'>"
+    with pytest.raises(AccessDenied, match=r"scope\(tenant='other'\): this scope is of tenant='acme'"):
+        mine.scope(tenant="other")
+    with pytest.raises(ModelError, match="give the key fields and their values"):
+        db.scope()
+
+
+async def test_with_a_token(db: Database, tmp_path: Path) -> None:
+    """A grant of the scope is for its rows; who holds it works in the same scope."""
+    token = await db.scope(tenant="acme").grant(Order, "rau", dt.timedelta(hours=1))
+    assert "&spk=acme&epk=acme&" in token
+    async with connect(f"local:{tmp_path / 'shop.tables'}", sas=token) as theirs:
+        mine = theirs.scope(tenant="acme")
+        await mine.insert(Order(number=7))
+        assert len(await mine.select(Order, Customer).all()) == 4
+        with pytest.raises(AccessDenied, match="is not in the range of keys"):
+            await theirs.scope(tenant="other").get(Order, number=1)
+        with pytest.raises(AccessDenied, match="delete an entity needs 'd'"):
+            await mine.delete(Order, number=7, if_match="*")
+
+
+async def test_a_closed_database(tmp_path: Path) -> None:
+    """The scope ends with its database."""
+    async with connect(f"local:{tmp_path}/a.tables") as db:
+        mine = db.scope(tenant="acme")
+        await mine.create_tables(Order)
+    with pytest.raises(NotSupported, match="the database is not open"):
+        await mine.get(Order, number=1)
+
+
+names = st.text(st.sampled_from("ab_-^ é\uffff\U00010000"), max_size=3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(names, names), max_size=8), names)
+async def test_a_scope_shows_what_is_its_own(places: list[tuple[str, str]], tenant: str) -> None:
+    """Of tenants whose names begin alike, or hold separators, each sees its rows: by model, and without."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Visit)
+        for owner, page in set(places):
+            await db.insert(Visit(tenant=owner, page=page, n=1))
+        mine = db.scope(Visit, tenant=tenant)
+
+        expected = {page for owner, page in places if owner == tenant}
+        assert {each.page for each in await mine.select(Visit).allow_scan().all()} == expected
+        assert len(await mine.select_raw("Visits").allow_scan().all()) == len(expected)

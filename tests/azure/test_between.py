@@ -1,0 +1,451 @@
+"""
+What a user puts between program and service: policies, hooks, tracing, logs; for tables, queues and blobs alike.
+"""
+
+import asyncio
+import gc
+import logging
+import ssl
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.pipeline import PipelineRequest, PipelineResponse
+from azure.core.pipeline.policies import AsyncHTTPPolicy, SansIOHTTPPolicy
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.core.settings import settings
+from azure.core.tracing.ext.opentelemetry_span import OpenTelemetrySpan
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tableorm import NotSupported
+from tableorm.protocol.codes import Code
+from tableorm.stores import BlobStore, Operation, QueueStore, Verb
+from tableorm.testing.base import new_name, refusal, row
+from tableorm_azure import AzureBackend
+from tests.azure.stub import KEY as STUB_KEY
+from tests.azure.stub import Answer, Stub, Token, error_answer, row_answer
+from tests.azurite import ACCOUNT, KEY, Azurite
+
+Call = Callable[[AzureBackend], Awaitable[object]]
+
+
+def queues_of(backend: AzureBackend) -> QueueStore:
+    assert backend.queues is not None
+    return backend.queues
+
+
+def blobs_of(backend: AzureBackend) -> BlobStore:
+    assert backend.blobs is not None
+    return backend.blobs
+
+
+# A request to each service by each way: our own, and through each client of the SDK.
+CALLS: dict[str, Call] = {
+    "row": lambda backend: backend.tables.get("Table1", "p", "r"),
+    "tables": lambda backend: backend.tables.list_tables(),
+    "queue": lambda backend: queues_of(backend).length("queue1"),
+    "blob": lambda backend: blobs_of(backend).info("box", "name"),
+}
+FOUND = {
+    "row": row_answer(),
+    "tables": Answer(200, {"Content-Type": "application/json"}, b'{"value":[]}'),
+    "queue": Answer(200, {"x-ms-approximate-messages-count": "3"}),
+    "blob": Answer(
+        200, {"ETag": '"1"', "Last-Modified": "Thu, 29 Feb 2024 12:00:00 GMT", "x-ms-blob-type": "BlockBlob"}
+    ),
+}
+
+
+def all_of(stub: Stub, *, timeout: float = 10.0, **options: Any) -> AzureBackend:
+    """The backend of tables, queues and blobs on a stub."""
+    given = {"key": STUB_KEY, "queues": stub.url, "blobs": stub.url, "retry_backoff_factor": 0.001, **options}
+    return AzureBackend.from_url(stub.url, timeout=timeout, options=given)
+
+
+class Recorder(SansIOHTTPPolicy[Any, Any]):
+    """A user's policy, which changes what is signed."""
+
+    def __init__(self, name: str = "x-ms-client-request-id") -> None:
+        self.name, self.seen = name, list[str]()
+
+    def on_request(self, request: PipelineRequest[Any]) -> None:
+        request.http_request.headers[self.name] = "mine"
+        self.seen.append(request.http_request.method)
+
+    def on_response(self, request: PipelineRequest[Any], response: PipelineResponse[Any, Any]) -> None:
+        self.seen.append(str(response.http_response.status_code))
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_policies_and_hooks_of_every_service(stub: Stub, name: str) -> None:
+    """Those of each call see it once, those of each attempt and the hooks see all, and what they change is sent."""
+    call, attempt, hooks = Recorder("x-ms-call"), Recorder("x-ms-attempt"), list[str]()
+
+    def see_request(request: PipelineRequest[Any]) -> None:
+        hooks.append(request.http_request.method)
+
+    def see_response(response: PipelineResponse[Any, Any]) -> None:
+        hooks.append(str(response.http_response.status_code))
+
+    stub.answers = [Answer(500), FOUND[name]]
+    async with all_of(
+        stub,
+        per_call_policies=[call],
+        per_retry_policies=[attempt],
+        raw_request_hook=see_request,
+        raw_response_hook=see_response,
+    ) as backend:
+        await CALLS[name](backend)
+        assert (backend.traffic.attempts, backend.traffic.retries) == (2, 1)
+
+    method = stub.requests[0].method
+    assert call.seen == [method, "200"]
+    assert attempt.seen == hooks == [method, "500", method, "200"]
+    assert all(request.headers["x-ms-call"] == request.headers["x-ms-attempt"] == "mine" for request in stub.requests)
+
+
+class Passing(AsyncHTTPPolicy[Any, Any]):
+    """A user's policy that calls the next one, when others had their turn."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+
+    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
+        await asyncio.sleep(0.001)
+        request.http_request.headers["x-ms-client-request-id"] = f"{self.passed}"
+        response: PipelineResponse[Any, Any] = await self.next.send(request)
+        self.passed += 1
+        return response
+
+
+async def test_a_policy_that_calls_the_next_one(azurite: Azurite) -> None:
+    """One object serves requests of every service at the same time, and each goes its own way and is signed for it."""
+    call, attempt = Passing(), Passing()
+    options: dict[str, Any] = {"per_call_policies": [call], "per_retry_policies": [attempt]}
+    async with AzureBackend.from_url(azurite.connection_string, timeout=30.0, options=options) as backend:
+        calls: list[Awaitable[object]] = []
+        for _ in range(5):
+            calls += [backend.tables.list_tables(), queues_of(backend).list_queues("none-")]
+            calls += [blobs_of(backend).list_containers("none-"), refusal(backend.tables.get("Absent", "p", "r"))]
+        await asyncio.gather(*calls)
+
+    assert (call.passed, attempt.passed) == (20, 20)
+
+
+@pytest.fixture
+async def joint(azurite: Azurite) -> AsyncIterator[AzureBackend]:
+    """Azurite by a policy that changes what is signed, at each attempt."""
+    recorder = Recorder()
+    options: dict[str, Any] = {"per_call_policies": [Recorder("x-ms-meta-call")], "per_retry_policies": [recorder]}
+    async with AzureBackend.from_url(azurite.connection_string, timeout=30.0, options=options) as backend:
+        yield backend
+        assert recorder.seen
+
+
+async def test_what_a_policy_changes_is_signed(joint: AzureBackend) -> None:
+    """A service that checks signatures takes requests to which a policy has added what is signed."""
+    name = new_name().lower()
+    await joint.tables.create_table(name)
+    await joint.tables.write(name, Operation(Verb.INSERT, row()))
+    await joint.tables.delete_table(name)
+    await queues_of(joint).create_queue(name)
+    await queues_of(joint).put(name, b"text")
+    await queues_of(joint).delete_queue(name)
+    await blobs_of(joint).create_container(name)
+    await blobs_of(joint).put(name, "a b/é 1+1", b"x" * 5_000_000)
+    assert await blobs_of(joint).read(name, "a b/é 1+1", 10, 3) == b"xxx"
+    await blobs_of(joint).delete_container(name)
+
+
+@pytest.mark.parametrize("name", ["tables", "queue", "blob"])
+async def test_a_key_that_is_renewed(azurite: Azurite, name: str) -> None:
+    """The next request has it, to whichever service."""
+    call: dict[str, Call] = {
+        "tables": CALLS["tables"],
+        "queue": lambda backend: queues_of(backend).list_queues("none-"),
+        "blob": lambda backend: blobs_of(backend).list_containers("none-"),
+    }
+    credential = AzureNamedKeyCredential(ACCOUNT, "b3RoZXI=")
+    options = {"credential": credential, "queues": azurite.queue, "blobs": azurite.blob}
+    async with AzureBackend.from_url(azurite.table, timeout=30.0, options=options) as backend:
+        assert (await refusal(call[name](backend))).code in (Code.AUTHENTICATION_FAILED, Code.AUTHORIZATION_FAILURE)
+        credential.update(ACCOUNT, KEY)
+        await call[name](backend)
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_each_attempt_has_a_date_and_a_signature_of_its_own(stub: Stub, name: str) -> None:
+    """After a wait the old ones may be too old; a key renewed meanwhile is used at once."""
+    credential = AzureNamedKeyCredential("stub", STUB_KEY)
+
+    async def renew() -> None:
+        credential.update("stub", "b3RoZXI=")
+
+    stub.answers = [Answer(500, before=renew), FOUND[name]]
+    async with all_of(stub, key=None, credential=credential) as backend:
+        await CALLS[name](backend)
+
+    first, second = (request.headers["authorization"] for request in stub.requests)
+    assert first.startswith("SharedKey stub:") and second.startswith("SharedKey stub:") and first != second
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_versions_of_the_services(stub: Stub, name: str) -> None:
+    """Tables have a version of their own, which is older; queues and blobs share the other."""
+    stub.answers = [FOUND[name]]
+    async with all_of(stub, api_version="2020-12-06", storage_api_version="2021-12-02") as backend:
+        await CALLS[name](backend)
+
+    (request,) = stub.requests
+    assert request.headers["x-ms-version"] == ("2021-12-02" if name in ("queue", "blob") else "2020-12-06")
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_the_user_agent_of_every_service(stub: Stub, name: str) -> None:
+    """Ours, with the user's in front."""
+    stub.answers = [FOUND[name]]
+    async with all_of(stub, user_agent="shop/1.2") as backend:
+        await CALLS[name](backend)
+
+    assert stub.requests[0].headers["user-agent"].startswith("shop/1.2 tableorm/0.")
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_proxies_of_every_service(stub: Stub, name: str) -> None:
+    """Each goes through the proxy that was given, to an endpoint that only the proxy knows."""
+    stub.answers = [FOUND[name]]
+    urls = {service: f"http://{service}.example.org/stub" for service in ("table", "queue", "blob")}
+    options = {
+        "key": STUB_KEY,
+        "queues": urls["queue"],
+        "blobs": urls["blob"],
+        "proxies": {"http": f"http://127.0.0.1:{stub.port}"},
+    }
+    async with AzureBackend.from_url(urls["table"], timeout=10.0, options=options) as backend:
+        await CALLS[name](backend)
+
+    place = {"queue": "queue", "blob": "blob"}.get(name, "table")
+    assert stub.requests[0].target.startswith(urls[place])
+
+
+SCOPES: list[tuple[dict[str, Any], str]] = [
+    ({}, "https://storage.azure.com/.default"),
+    ({"audience": "https://storage.azure.us"}, "https://storage.azure.us/.default"),
+    ({"audience": "https://storage.azure.us/.default"}, "https://storage.azure.us/.default"),
+]
+
+
+@pytest.mark.parametrize(("options", "scope"), SCOPES)
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_a_token_for_every_service(certificate: Path, name: str, options: dict[str, Any], scope: str) -> None:
+    """It is asked for the one scope, also of another cloud, and sent."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    transport: Any = AioHttpTransport(connection_verify=str(certificate), use_env_settings=False)
+    credential = Token()
+    async with Stub(tls) as stub:
+        stub.answers = [FOUND[name]]
+        async with all_of(stub, key=None, credential=credential, transport=transport, **options) as backend:
+            await CALLS[name](backend)
+
+    assert set(credential.scopes) == {scope}
+    assert [request.headers["authorization"] for request in stub.requests] == ["Bearer secret-token"]
+
+
+CHALLENGE = "Bearer authorization_uri=https://login.example.org/tenant-1/oauth2/authorize resource_id=https://x.org"
+
+
+@pytest.mark.parametrize("name", ["row", "tables"])
+async def test_a_token_of_the_tenant_that_the_service_names(certificate: Path, name: str) -> None:
+    """A credential of another tenant is asked again, with that one; the request is sent again, and no other one."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    transport: Any = AioHttpTransport(connection_verify=str(certificate), use_env_settings=False)
+    credential = Token()
+    async with Stub(tls) as stub:
+        stub.answers = [Answer(401, {"WWW-Authenticate": CHALLENGE}), FOUND[name]]
+        async with all_of(stub, key=None, credential=credential, transport=transport) as backend:
+            await CALLS[name](backend)
+            await CALLS[name](backend)
+
+    assert "tenant-1" in credential.tenants and set(credential.scopes) == {SCOPES[0][1]}
+    assert len(stub.requests) == 3
+
+
+@pytest.mark.parametrize("challenge", [{}, {"WWW-Authenticate": "Basic"}, {"WWW-Authenticate": CHALLENGE}], ids=str)
+async def test_a_token_that_does_not_open(certificate: Path, challenge: dict[str, str]) -> None:
+    """What is refused again, or for another reason, is denied."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    transport: Any = AioHttpTransport(connection_verify=str(certificate), use_env_settings=False)
+    async with Stub(tls) as stub:
+        stub.answers = [Answer(401, challenge)]
+        async with all_of(stub, key=None, credential=Token(), transport=transport) as backend:
+            fault = await refusal(CALLS["row"](backend))
+
+    assert (fault.code, fault.doubt) == (Code.NO_AUTHENTICATION, False)
+    assert len(stub.requests) <= 2
+
+
+@pytest.mark.parametrize("argument", ["queues", "blobs"])
+async def test_a_token_in_the_clear_is_refused(stub: Stub, argument: str) -> None:
+    """Of queues and blobs too, beside tables that are served over https."""
+    options = {"credential": Token(), argument: stub.url}
+    with pytest.raises(NotSupported, match="HTTPS"):
+        await AzureBackend.from_url("https://acc.table.cosmos.azure.com", timeout=5.0, options=options).open()
+
+
+WRITES: dict[str, Call] = {
+    "queue": lambda backend: queues_of(backend).put("queue1", b"x"),
+    "blob": lambda backend: blobs_of(backend).put("box", "name", b"x"),
+    "delete": lambda backend: blobs_of(backend).delete("box", "name"),
+}
+
+
+@pytest.mark.parametrize("answer", [Answer(500), Answer(503), Answer(0)], ids=["500", "503", "cut"])
+@pytest.mark.parametrize("name", list(WRITES))
+async def test_writes_in_doubt_are_sent_once(stub: Stub, name: str, answer: Answer) -> None:
+    """The SDK, azure-core and aiohttp would repeat some of them; repeating has one place here, which does not."""
+    stub.answers = [FOUND["queue"], answer]
+    async with all_of(stub) as backend:
+        await CALLS["queue"](backend)  # aiohttp repeats on connections that were used before
+        fault = await refusal(WRITES[name](backend))
+
+    assert fault.doubt
+    assert len(stub.requests) == 2
+
+
+@pytest.mark.parametrize("name", list(WRITES))
+async def test_writes_that_were_throttled_are_repeated(stub: Stub, name: str) -> None:
+    """They were refused unread."""
+    stub.answers = [error_answer(503, "ServerBusy"), error_answer(404, "BlobNotFound")]
+    async with all_of(stub) as backend:
+        await refusal(WRITES[name](backend))
+        assert (backend.traffic.retries, backend.traffic.throttled) == (1, 1)
+
+
+async def test_nothing_of_any_service_is_left_open(stub: Stub) -> None:
+    """Opened, used, closed and opened again, no session and no connector complains."""
+    backend = all_of(stub)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            await backend.open()
+            for name, call in CALLS.items():
+                stub.answers = [FOUND[name]]
+                await call(backend)
+            await backend.close()
+        del backend
+        gc.collect()
+
+
+# Tracing
+
+SECRET = "sv=2019-02-02&sig=c2VjcmV0c2lnbmF0dXJl"
+
+
+@pytest.fixture(scope="module")
+def exporter() -> InMemorySpanExporter:
+    """Spans that have ended. OpenTelemetry lets a process choose where spans go once."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return exporter
+
+
+@pytest.fixture(params=["plug-in", "native"])
+def spans(request: pytest.FixtureRequest, exporter: InMemorySpanExporter) -> Iterator[InMemorySpanExporter]:
+    """Tracing is on, by either way that azure-core has."""
+    exporter.clear()
+    chosen: Any = settings  # its own types leave much open
+    if request.param == "plug-in":
+        chosen.tracing_implementation.set_value(OpenTelemetrySpan)
+    chosen.tracing_enabled.set_value(True)
+    yield exporter
+    chosen.tracing_implementation.unset_value()
+    chosen.tracing_enabled.unset_value()
+
+
+def clients(spans: InMemorySpanExporter) -> list[ReadableSpan]:
+    """The spans of requests; those of the SDK's methods stand around some of them."""
+    return [span for span in spans.get_finished_spans() if span.kind is trace.SpanKind.CLIENT]
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_a_span_for_every_request(stub: Stub, spans: InMemorySpanExporter, name: str) -> None:
+    """It is a child of the program's own, tells method and status, goes along in `traceparent`, and shows no secret."""
+    stub.answers = [FOUND[name]]
+    async with all_of(stub, credential=AzureSasCredential(SECRET), key=None) as backend:
+        with trace.get_tracer("program").start_as_current_span("work") as own:
+            await CALLS[name](backend)
+
+    (span,) = clients(spans)
+    assert span.context is not None and span.context.trace_id == own.get_span_context().trace_id
+    found = dict(span.attributes or {})
+    assert stub.requests[0].method in found.values()
+    assert 200 in found.values()
+    assert f"{span.context.span_id:016x}" in stub.requests[0].headers["traceparent"]
+    assert "c2VjcmV0" not in "".join(each.to_json() for each in spans.get_finished_spans())
+    assert "c2VjcmV0" in stub.requests[0].target
+
+
+async def test_a_span_for_every_attempt_on_a_row(stub: Stub, spans: InMemorySpanExporter) -> None:
+    """A request that failed has a span too, and its repetition another."""
+    stub.answers = [Answer(500), FOUND["row"]]
+    async with all_of(stub) as backend:
+        await CALLS["row"](backend)
+
+    statuses = [
+        value for span in clients(spans) for value in dict(span.attributes or {}).values() if value in (200, 500)
+    ]
+    assert statuses == [500, 200]
+
+
+async def test_no_spans_unless_asked_for(stub: Stub, exporter: InMemorySpanExporter) -> None:
+    """Tracing is off by default."""
+    exporter.clear()
+    stub.answers = [FOUND["row"]]
+    async with all_of(stub) as backend:
+        await CALLS["row"](backend)
+
+    assert exporter.get_finished_spans() == ()
+
+
+# Logs
+
+
+@pytest.mark.parametrize("how", ["key", "sas"])
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_logs_show_no_secrets(stub: Stub, caplog: pytest.LogCaptureFixture, name: str, how: str) -> None:
+    """All that azure-core and ours log of a request, its repetition and its failure, at the lowest level."""
+    stub.answers = [Answer(500), error_answer(403, "AuthenticationFailed"), FOUND[name]]
+    given: dict[str, Any] = {"key": STUB_KEY} if how == "key" else {"key": None, "sas": SECRET}
+    with caplog.at_level(logging.DEBUG):
+        async with all_of(stub, logging_enable=True, **given) as backend:
+            await refusal(CALLS[name](backend))
+            await CALLS[name](backend)
+
+    assert "Request method" in caplog.text and "is sent again after status 500" in caplog.text
+    assert STUB_KEY not in caplog.text
+    assert "c2VjcmV0" not in caplog.text
+    for request in stub.requests:
+        assert how == "sas" or request.headers["authorization"].partition(":")[2] not in caplog.text
+
+
+@pytest.mark.parametrize("answer", [error_answer(403, "AuthenticationFailed"), Answer(0)], ids=["refused", "cut"])
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_errors_show_no_secrets(stub: Stub, name: str, answer: Answer) -> None:
+    """Nor do faults, and the SDK's errors behind them."""
+    stub.answers = [answer]
+    async with all_of(stub, key=None, sas=SECRET, retry_total=0) as backend:
+        fault = await refusal(CALLS[name](backend))
+
+    assert "c2VjcmV0" in stub.requests[0].target
+    assert "c2VjcmV0" not in f"{fault!r} {fault.__cause__!r} {fault.__cause__}"

@@ -1,0 +1,96 @@
+"""
+A service that refuses requests for their rate: what a program sees of it.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tableorm import Database, Entity, Mapped, RetryPolicy, Stats, Throttled, connect, field
+from tableorm.errors import TableOrmError
+from tests.azure.stub import KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, row_answer
+from tests.faults import QUICK, Fate, FaultyBackend
+
+
+class Thing(Entity, table="Things", partition_key="p", row_key="{id}", kind=None):
+    id: Mapped[str] = field(default="r")
+    n: Mapped[int] = field(default=0)
+
+
+async def _transact(db: Database) -> None:
+    async with db.transaction() as tx:
+        tx.insert(Thing())
+
+
+BUSY = error_answer(503, "ServerBusy", x_ms_retry_after_ms="1")
+TOO_MANY = error_answer(429, "TooManyRequests", Retry_After="0")
+CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
+    "get": lambda db: db.get(Thing, id="r"),
+    "query": lambda db: db.select(Thing).all(),
+    "insert": lambda db: db.insert(Thing()),
+    "upsert": lambda db: db.upsert(Thing()),
+    "delete": lambda db: db.delete(Thing, id="r", if_match="*"),
+    "tables": lambda db: db.tables(),
+    "transaction": _transact,
+}
+GOOD = {
+    "get": row_answer(),
+    "query": Answer(200, {}, b'{"value":[]}'),
+    "tables": Answer(200, {"Content-Type": "application/json"}, b'{"value":[]}'),
+    "transaction": batch_answer(NO_CONTENT),
+}
+
+
+def client(stub: Stub, attempts: int = 5) -> Database:
+    return connect(stub.url, key=KEY, retry_backoff_factor=0.001, retry_total=attempts, retry=RetryPolicy(base=0.0))
+
+
+@pytest.mark.parametrize("answer", [BUSY, TOO_MANY], ids=["503", "429"])
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_what_passes_is_counted(stub: Stub, name: str, answer: Answer) -> None:
+    """Two refusals, then success: the program goes on, and `db.stats` tells; a snapshot stays as it is."""
+    stub.answers = [answer, answer, GOOD.get(name, NO_CONTENT)]
+    async with client(stub) as db:
+        before = db.stats.snapshot()
+        await CALLS[name](db)
+
+        assert (db.stats.requests, db.stats.retries, db.stats.throttled) == (1, 2, 2)
+        assert (before.requests, before.retries, before.throttled) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_what_does_not_pass_is_throttled(stub: Stub, name: str) -> None:
+    """An error of its own tells it from a service that cannot be reached, and repeats in one place only."""
+    stub.answers = [TOO_MANY]
+    async with client(stub, attempts=2) as db:
+        with pytest.raises(TableOrmError) as caught:
+            await CALLS[name](db)
+
+        error = caught.value if name != "transaction" else caught.value.__cause__
+        assert isinstance(error, Throttled) and error.code == "TooManyRequests"
+        assert len(stub.requests) == 3
+        assert (db.stats.retries, db.stats.throttled) == (2, 3)
+
+
+async def test_bulk_reports_throttling(stub: Stub) -> None:
+    """What could not be written for the rate stands in the report, by name."""
+    stub.answers = [TOO_MANY]
+    async with client(stub, attempts=1) as db, db.bulk() as bulk:
+        await bulk.insert(Thing())
+
+    (failure,) = bulk.report.failed
+    assert isinstance(failure.error, Throttled)
+
+
+async def test_a_store_that_does_not_repeat_itself() -> None:
+    """The mapper repeats, and counts the same."""
+    backend = FaultyBackend()
+    async with Database(backend, retry=QUICK) as db:
+        await db.create_tables(Thing)
+        backend.tables.plan(Fate.BUSY, Fate.BUSY)
+        before = db.stats.snapshot()
+        await db.insert(Thing())
+
+        assert isinstance(before, Stats)
+        assert (db.stats.retries - before.retries, db.stats.throttled - before.throttled) == (2, 2)
+        assert db.stats.requests - before.requests == 3

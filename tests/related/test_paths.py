@@ -1,0 +1,97 @@
+"""
+Which queries take an index on their own, what explains it, and that nobody can tell.
+"""
+
+import random
+
+import pytest
+
+from tableorm import Access, Database, Entity, Index, Mapped, ScanRefused, field
+
+
+class Person(Entity, table="Firm", partition_key="{city}", row_key="id_{id:04d}"):
+    city: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="Li")
+    email: Mapped[str | None] = field(default=None)
+    age: Mapped[int] = field(default=0)
+
+    by_email = Index(row_key="email_{email}", unique=True)
+    by_name = Index(row_key="name_{name}_{id:04d}", include="keys")
+    by_age = Index(row_key="age_{age:03d}_{id:04d}", where=lambda person: person.age > 10)
+    by_both = Index(row_key="both_{age:03d}_{name}_{id:04d}", include=["age"], building=True)
+
+
+def path(db: Database, *conditions: object) -> tuple[str, Access]:
+    explained = db.select(Person).where(Person.city == "Oslo", *conditions).explain()  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return explained.path, explained.access
+
+
+async def test_a_unique_value_is_a_point(db: Database) -> None:
+    """Equality on the fields of an index is one point query of a copy."""
+    assert path(db, Person.email == "a@x") == ("index Person.by_email", Access.POINT)
+    assert path(db, Person.email == "a@x", Person.age > 3) == ("index Person.by_email", Access.POINT)
+
+
+async def test_a_value_of_many_is_a_range_in_the_same_order(db: Database) -> None:
+    """Behind the value the copies are in the order of the primary key."""
+    assert path(db, Person.name == "Li") == ("index Person.by_name", Access.RANGE)
+    assert path(db, Person.name == "Li", Person.id > 3) == ("primary key", Access.RANGE)  # no better, and not followed
+
+
+async def test_what_would_show_takes_the_primary_key(db: Database) -> None:
+    """Another order, copies that not all entities have, an index that is being built, and conditions on RowKey."""
+    for conditions in (
+        (Person.email > "a",),
+        (Person.name > "L",),
+        (Person.email.is_none(),),
+        (Person.email != "a@x",),
+        (Person.age == 20,),
+        (Person.age == 20, Person.name == "Li", Person.id == 3),
+        (~(Person.email == "a@x"),),
+    ):
+        assert path(db, *conditions)[0] == "primary key"
+    assert path(db, Person.id == 3) == ("primary key", Access.POINT)
+
+
+async def test_a_refused_scan_names_the_index(db: Database) -> None:
+    """With the partition the index would serve."""
+    with pytest.raises(ScanRefused, match=r"Person.city == ...\), which Person.by_email would serve then"):
+        await db.select(Person).where(Person.email == "a@x").all()
+
+
+async def test_nobody_can_tell(db: Database) -> None:
+    """The same entities in the same order, whichever way they are found; so are pages, counts and deletes."""
+    pick = random.Random(3)
+    people = [
+        Person(
+            city="Oslo",
+            id=number,
+            name=pick.choice(["Li", "Wu", "Oz"]),
+            email=None if number % 3 else f"{number}@x",
+            age=number % 20,
+        )
+        for number in range(40)
+    ]
+    async with db.bulk() as bulk:
+        for person in people:
+            await bulk.insert(person)
+    for name in ("Li", "Wu", "Oz", "none"):
+        query = db.select(Person).where(Person.city == "Oslo", Person.name == name)
+        wanted = [person for person in people if person.name == name]
+        assert await query.all() == wanted
+        assert await query.count() == len(wanted)
+        assert await query.limit(3).all() == wanted[:3]
+        assert [entity async for page in query.pages(2) for entity in page.items] == wanted
+        assert [entity for part in query.split(3) for entity in await part.all()] == wanted
+        assert [entity.id async for entity in query.only(Person.age)] == [person.id for person in wanted]
+        few = query.where(Person.age < 7)
+        assert await few.all() == [person for person in wanted if person.age < 7]
+    one = db.select(Person).where(Person.city == "Oslo", Person.email == "3@x")
+    assert [entity.id for entity in await one.all()] == [3]
+    assert (await one.delete()).written == 1
+    assert await one.first() is None
+    assert (await db.select(Person).where(Person.city == "Oslo", Person.name == "Wu").delete()).failures == 0
+    assert await db.select(Person).where(Person.city == "Oslo").all() == [
+        person for person in people if person.name != "Wu" and person.id != 3
+    ]
