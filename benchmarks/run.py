@@ -25,6 +25,7 @@ import orjson
 from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
+from benchmarks.indexes import bench_indexes
 from benchmarks.measure import compare, fill, report, timed
 from benchmarks.model import Flight, flight
 from benchmarks.queries import bench_alternatives, bench_memory, bench_partitions, bench_planning
@@ -259,6 +260,7 @@ BENCHES = {
     "codec": bench_codec,
     "bulk": bench_bulk,
     "save": bench_save,
+    "indexes": bench_indexes,
     "partitions": bench_partitions,
     "alternatives": bench_alternatives,
     "planning": bench_planning,

@@ -98,7 +98,10 @@ def make_decoder(
     source.add(0, "def decode(row):")
     source.add(1, "entity = new(model)", "own = entity.__dict__", "get = row.get", "own['_row'] = row")
     if partial:
-        source.add(1, "own['_partial'] = True")
+        source.names["LOADED"] = frozenset(
+            {*(f.name for f in fields), *(name for _, _, names in keys for name in names)}
+        )
+        source.add(1, "own['_partial'] = True", "own['_loaded'] = LOADED")
     for number, (member, template, wanted) in enumerate(keys):
         if wanted:
             source.add(1, f"key = row[{member!r}]")

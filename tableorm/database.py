@@ -17,7 +17,6 @@ from .errors import (
     OutcomeUnknown,
     PreconditionFailed,
     TransactionFailed,
-    UniqueViolation,
 )
 from .expressions import Field
 from .keys import Key
@@ -450,15 +449,14 @@ class Database(Upkeep):
                 return
             try:
                 await commit(self, (write,), missing_ok=missing_ok)
-            except UniqueViolation:
-                raise
             except (PreconditionFailed, EntityExists, EntityNotFound, OutcomeUnknown) as error:
                 # Forced: whoever wrote meanwhile is written over, also if that was our own lost request.
                 answered = not isinstance(error, OutcomeUnknown) or error.found is not None
                 if (
-                    change.if_match not in (None, "*")
+                    (isinstance(error, EntityExists) and error.index)
+                    or change.if_match not in (None, "*")
                     or not answered
-                    or (change.copied and not isinstance(error, Conflict))
+                    or (change.copied is not None and not isinstance(error, Conflict))
                 ):
                     raise
                 continue

@@ -8,7 +8,7 @@ import keyword
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import attrs
@@ -150,20 +150,38 @@ def declare(
     for info in schema.filled:
         if info.name in schema.key_fields:
             raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
+    derived = _declared_derived(model, fields)
     if not abstract:
         _check_heads(schema, parents)
-        _add_derived(schema, annotations)
+        _add_derived(schema, derived, annotations)
+        _check_copies(schema, parents)
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))
     return schema
 
 
-def _add_derived(schema: Schema, annotations: dict[str, Any]) -> None:
+def _declared_derived(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
     """What is derived from entities, as the class and its bases declare it, each as the nearest class does."""
+    kinds = (Index, IndexList, Count, Sum, Embedded)
     declared: dict[str, Any] = {}
-    for base in reversed(schema.model.__mro__):
-        kinds = (Index, IndexList, Count, Sum, Embedded)
-        declared |= {name: each for name, each in vars(base).items() if isinstance(each, kinds)}
+    for base in reversed(model.__mro__):
+        for name, each in vars(base).items():
+            if isinstance(each, kinds):
+                declared[name] = each
+            elif name in declared:
+                raise ModelError(f"{model.__name__}.{name} = {each!r} hides an inherited index; call it otherwise")
+    for name, each in declared.items():
+        if name in fields:
+            raise ModelError(f"{model.__name__}.{name} is a field, and hides an inherited index; call it otherwise")
+        if name in RESERVED_FIELDS or name.startswith("_"):
+            raise ModelError(
+                f"{model.__name__}.{name} = {type(each).__name__}(...): the name {name!r} is not free; call it "
+                "otherwise"
+            )
+    return declared
+
+
+def _add_derived(schema: Schema, declared: Mapping[str, Any], annotations: dict[str, Any]) -> None:
     assert schema.partition is not None
     templates: dict[str, Template] = {}
     for name, each in declared.items():
@@ -193,6 +211,11 @@ def _add_derived(schema: Schema, annotations: dict[str, Any]) -> None:
 
 
 def _check_partition(label: str, index: Index, partition: Template) -> None:
+    if index.consistency == "eventual":
+        raise NotSupported(
+            f"{label}: consistency='eventual' is not supported yet; leave it out, and the index {index.row_key!r} is "
+            "in the partition of the entity, and transactional"
+        )
     if index.partition_key is not None and index.partition_key != partition.text:
         raise NotSupported(
             f"{label}: partition_key={index.partition_key!r} is not the model's, {partition.text!r}; an index in "
@@ -465,15 +488,34 @@ def _check_heads(schema: Schema, parents: list[Schema]) -> None:
             f"{schema.name}: discriminator={schema.discriminator!r} needs a template that starts with literal text, "
             f"got {own.text!r}; begin it with {{kind}}_"
         )
-    roots = [p for p in parents if p.table == schema.table and p.discriminator == schema.discriminator]
-    family = [s for root in roots for s in [*concrete(root), *descendants(root.model)]]
-    for other in dict.fromkeys(family):
+    for other in _family(schema, parents):
         template: Template | None = getattr(other, which)
         if not _same_class(other, schema) and template is not None and may_meet(own, template):
             raise ModelError(
                 f"{schema.name} and {other.name} cannot be told apart by {schema.discriminator}: a key can be of "
                 f"{own.text!r} with head {own.head!r} and of {template.text!r} with head {template.head!r}"
             )
+
+
+def _family(schema: Schema, parents: list[Schema]) -> list[Schema]:
+    """The models that are told apart as this one is."""
+    roots = [p for p in parents if p.table == schema.table and p.discriminator == schema.discriminator]
+    return list(dict.fromkeys(s for root in roots for s in [*concrete(root), *descendants(root.model)]))
+
+
+def _check_copies(schema: Schema, parents: list[Schema]) -> None:
+    """Where RowKeys tell kinds, no copy may be taken for an entity."""
+    if schema.discriminator != "row_key":
+        return
+    for other in _family(schema, parents):
+        if _same_class(other, schema):
+            continue
+        for one, two in ((schema, other), (other, schema)):
+            rows = {index.name: index.row for index in one.indexes.values()}
+            for name, row in (rows | {index.name: index.row for index in one.lists.values()}).items():
+                assert row is not None
+                assert two.row is not None
+                refuse_meeting(name, row, f"{two.name}.row_key", two.row)
 
 
 def _same_class(one: Schema, two: Schema) -> bool:

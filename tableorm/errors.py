@@ -189,7 +189,19 @@ class Conflict(TableOrmError):
 
 
 class EntityExists(Conflict):
-    """An insert met a row with the same key."""
+    """
+    An insert met a row with the same key.
+
+    Args:
+        message: Which row, and what to do.
+        code: The service's error code.
+        entity: What was to be written.
+        index: Name of the index whose copy met the row: "Employee.by_email"; "" if the entity itself did.
+    """
+
+    def __init__(self, message: str, code: str | None = None, entity: object = None, *, index: str = "") -> None:
+        super().__init__(message, code, entity)
+        self.index = index
 
 
 class UniqueViolation(EntityExists):
@@ -213,8 +225,8 @@ class UniqueViolation(EntityExists):
         index: str = "",
         values: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(message, code, entity)
-        self.index, self.values = index, dict(values or {})
+        super().__init__(message, code, entity, index=index)
+        self.values = dict(values or {})
 
 
 class PreconditionFailed(Conflict):

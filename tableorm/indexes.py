@@ -14,6 +14,7 @@ import msgspec
 from .codegen import make_decoder
 from .errors import DecodeError, ModelError, NotSupported
 from .protocol.edm import ANNOTATION
+from .protocol.limits import MAX_CUSTOM_PROPERTIES
 from .reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
 from .schema import FieldInfo, Schema, concrete
 from .stores import Row
@@ -79,14 +80,10 @@ class Index:
         self.row_key, self.partition_key, self.unique = row_key, partition_key, unique
         self.include: Include = include if isinstance(include, str) else tuple(include)
         self.where, self.consistency, self.building = where, consistency, building
+        self._of: dict[type[Any], IndexOf[Any]] = {}
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
         self.name = name
-        if self.consistency == "eventual":
-            raise NotSupported(
-                f"{owner.__name__}.{name}: consistency='eventual' is not supported yet; an index in the same partition "
-                "is transactional"
-            )
 
     if TYPE_CHECKING:
 
@@ -101,10 +98,13 @@ class Index:
         def __get__(self, instance, owner):
             if instance is not None:
                 raise AttributeError(f"{self.name} is an index: it belongs to the class, {owner.__name__}.{self.name}")
-            return IndexOf(owner, self.name)
+            found = self._of.get(owner)
+            if found is None:
+                found = self._of[owner] = IndexOf(owner, self.name)
+            return found
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(repr=False, cache_hash=True)
 class IndexOf(Generic[E]):
     """
     An index of a model, as `Employee.by_email` gives it: for `db.get` and `db.select`.
@@ -183,6 +183,13 @@ class IndexSchema(Schema):
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
         extra = [info.property for info in self._own]
         self._dropped = frozenset({m for p in (*extra, COPY_OF) for m in (p, p + ANNOTATION)} | {"odata.etag"})
+        if declared.include != "all":
+            self._dropped |= {"Timestamp"}  # they are not written whenever their primary is
+        if len(self.stored) + len(self.kind_properties) + len((COPY_OF, WRITE_TAIL)) > MAX_CUSTOM_PROPERTIES:
+            raise ModelError(
+                f"{self.label}: copies would have {len(self.stored)} fields, and {COPY_OF} and {WRITE_TAIL}; a row "
+                f"holds {MAX_CUSTOM_PROPERTIES} properties: give include= fewer"
+            )
         copied = [info.property for info in self.stored if primary.fields[info.name].stored]
         self.properties = frozenset(copied)
         self.kept_properties = frozenset(info.property for info in primary.kept)
@@ -198,7 +205,7 @@ class IndexSchema(Schema):
         decode = make_decoder(self.model, self._coded(self.stored), self._keys_read(), partial=self.partial)
 
         def decode_copy(row: Row) -> Any:
-            return self._finish(decode(row), row)
+            return self._finish(decode(row), row, self.properties)
 
         self.decode_current = decode_copy
 
@@ -231,7 +238,7 @@ class IndexSchema(Schema):
         if kept & chosen:
             raise ModelError(
                 f"{self.label}: row_key {row.text!r} holds {', '.join(kept & chosen)}, which other entities keep: "
-                "copies would not follow"
+                "copies would not follow; leave it out"
             )
         if include == "all":
             chosen = frozenset(primary.fields) - kept
@@ -246,7 +253,7 @@ class IndexSchema(Schema):
             if kept & set(include):
                 raise ModelError(
                     f"{self.label}: include={list(include)!r} is refused: {', '.join(kept & set(include))} is kept "
-                    "by other entities, and copies would not follow"
+                    "by other entities, and copies would not follow; leave it out"
                 )
             chosen |= frozenset(include) | primary.key_names
         found = {
@@ -280,11 +287,8 @@ class IndexSchema(Schema):
         for name in self.needed:
             if values[name] is None:
                 return None
-        if self.index.where is not None:
-            entity: Any = object.__new__(self.model)
-            entity.__dict__.update(values)
-            if not self.index.where(entity):
-                return None
+        if not self.primary.satisfies(self.index.where, values, f"the index {self.label}"):
+            return None
         assert self.row is not None
         return self.row.format(values)
 
@@ -300,7 +304,9 @@ class IndexSchema(Schema):
         if self.index.include != "all":
             copy: Row = {name: row[name] for name in self._members if name in row}
         else:
-            copy = {name: value for name, value in row.items() if name not in self._left_out}
+            copy = row.copy()
+            for name in self._left_out:
+                copy.pop(name, None)
         version = str(row.get(ENTITY_TYPE, "")).partition(":")[2] or str(row.get(ENTITY_VERSION, ""))
         copy["PartitionKey"], copy["RowKey"] = row["PartitionKey"], address
         copy[ENTITY_TYPE] = f"{self.kind}:{version}" if version else str(self.kind)
@@ -311,25 +317,27 @@ class IndexSchema(Schema):
 
     # Reading
 
-    def _finish(self, entity: Any, row: Row) -> Any:
+    def _finish(self, entity: Any, row: Row, properties: frozenset[str]) -> Any:
         """
         What was decoded from a copy as an entity of its primary, without that one's ETag: its first write reads the
-        primary.
+        primary, which must agree in these properties.
         """
-        own, dropped = entity.__dict__, self._dropped
-        primary = {name: value for name, value in row.items() if name not in dropped}
+        own, primary = entity.__dict__, row.copy()
+        for name in self._dropped:
+            primary.pop(name, None)
         primary["RowKey"] = row[COPY_OF]
         primary.pop(ENTITY_TYPE, None)
         primary |= self.primary.kind_properties
         own["_row"] = primary
-        own["_copied"], own["_found_at"] = True, row["RowKey"]
+        own["_copied"], own["_found_at"] = properties, row["RowKey"]
         return entity
 
     def decode_part(self, row: Row, names: frozenset[str]) -> Any:
         """As of any schema; of a copy that holds keys alone the copy itself."""
         if self.keys_only:
             return row
-        return self._finish(super().decode_part(row, names), row)
+        properties = frozenset(self.fields[name].property for name in names) & self.properties
+        return self._finish(super().decode_part(row, names), row, properties)
 
 
 _NOT_COPIED = frozenset({MARKS, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TAIL})

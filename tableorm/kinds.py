@@ -14,7 +14,7 @@ from .indexes import IndexOf, IndexSchema
 from .protocol.edm import ANNOTATION, Edm
 from .protocol.filters import And, Compare, Constant, Filter, Op, Or
 from .ranges import EVERYTHING, hull
-from .reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
 from .schema import MISFITS, Schema, Upgrade, concrete
 from .shapes import Kept
 from .stores import Bounds, Row
@@ -190,8 +190,8 @@ class Kinds:
         schema, version = found
         if version >= schema.version:
             return cast("Entity", schema.decode(row))
-        if schema.follows or schema.partial:
-            return cast("Entity", row)  # an upgrade may need any property
+        if isinstance(schema, IndexSchema):
+            return cast("Entity", row)  # an upgrade may need the keys, and any property
         return cast("Entity", _upgraded(schema, version, self.table, row))
 
     def schema_of_row(self, row: Row) -> Schema | None:
@@ -294,7 +294,7 @@ def _upgraded(schema: Schema, version: int, table: str, row: Row) -> Any:
     upgraded = dict(bag.row)
     for name in (ENTITY_TYPE, ENTITY_VERSION):
         upgraded.pop(name + ANNOTATION, None)
-    for member in ("PartitionKey", "RowKey", "odata.etag", "Timestamp", WRITE_TAIL, MARKS, COPY_OF):
+    for member in ("PartitionKey", "RowKey", "odata.etag", "Timestamp", WRITE_TAIL, MARKS):
         if member in row:
             upgraded[member] = row[member]
     upgraded |= schema.kind_properties

@@ -128,16 +128,14 @@ class ListSchema:
                 f"{self.name}: an index needs a kind, and discriminator='property' or 'row_key', which tell rows apart"
             )
         refuse_meeting(self.name, row, f"{primary.name}.row_key", primary.row)
+        primary.refuse_kept(row.fields, self.name, f"row_key {row.text!r} has")
 
     def address(self, values: Mapping[str, Any]) -> str | None:
         """The key of the list that an entity with these fields is in; None if in none. Raises TemplateError."""
         if any(values[name] is None for name in self.needed):
             return None
-        if self.declared.where is not None:
-            entity: Any = object.__new__(self.primary.model)
-            entity.__dict__.update(values)
-            if not self.declared.where(entity):
-                return None
+        if not self.primary.satisfies(self.declared.where, values, f"the index list {self.name}"):
+            return None
         return self.row.format(values)
 
 

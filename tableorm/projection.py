@@ -51,6 +51,8 @@ class Projection:
             own = [f.name for f in fields if issubclass(schema.model, f.model)]
             # What a key holds as well is there anyway.
             own += schema.key_holders if fields else ()
+            if fields and isinstance(schema, IndexSchema):
+                own += [name for name in schema.primary.key_holders if name in schema.fields]
             missing = [name for name in own if name not in schema.fields]
             if missing and not schema.follows:
                 raise ModelError(

@@ -231,10 +231,10 @@ class Reader(Connection):
 
     async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool) -> Any:
         """The entity that has a copy under this key of an index."""
-        schemas = index.schemas
-        if len(schemas) != 1:
+        kinds = self._kinds_of(index)
+        if len(kinds.schemas) != 1:
             raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
-        schema, kinds = schemas[0], self._kinds_of(index)
+        schema = kinds.schemas[0]
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
         partition_key, row_key = schema.make_keys(fields)

@@ -146,6 +146,7 @@ class _Reference:
                 continue
             if found[1] not in schema.fields:
                 raise ModelError(f"{label}: {name}={text!r} is refused: {schema.name} has no field {found[1]!r}")
+            schema.refuse_kept([found[1]], label, f"{name}={text!r} has")
             self._sources[name] = found[1]
         self.fields = frozenset(self._sources.values())
 
@@ -209,6 +210,7 @@ class TallySchema:
                 raise ModelError(
                     f"{self.label}: {declared.of!r} is no field of whole numbers, which alone add up exactly"
                 )
+            schema.refuse_kept([declared.of], self.label, "it sums")
 
     @property
     def target(self) -> tuple[Schema, FieldInfo]:
@@ -234,7 +236,7 @@ class TallySchema:
     def amount(self, values: Mapping[str, Any]) -> int:
         """What an entity with these fields adds."""
         where, of = self.declared.where, self.declared.of
-        if where is not None and not where(_entity_of(self.schema, values)):
+        if not self.schema.satisfies(where, values, self.label):
             return 0
         return 1 if of is None else int(values[of] or 0)
 
@@ -284,6 +286,7 @@ class EmbedSchema:
                     f"{schema.name}(Entity, ..., guarded=True)"
                 )
             self._reference.check(schema)
+            schema.refuse_kept(self.declared.fields.values(), self.label, "it would copy")
             properties: dict[str, str] = {}
             for mine, theirs in self.declared.fields.items():
                 own, info = self.schema.fields[mine], schema.fields.get(theirs)
@@ -299,9 +302,3 @@ class EmbedSchema:
     def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
         """RowKey of the other entity; None if there is none. Raises NotSupported."""
         return self._reference.find(self.source[0], values, partition_key)
-
-
-def _entity_of(schema: Schema, values: Mapping[str, Any]) -> Any:
-    entity = object.__new__(schema.model)
-    entity.__dict__.update(values)
-    return entity

@@ -306,6 +306,41 @@ class Schema:
                 members[info.property + ANNOTATION] = edm.value
         return members
 
+    def satisfies(self, where: Callable[[Any], object] | None, values: Mapping[str, Any], label: str) -> bool:
+        """
+        Whether the entity with these fields is one for which something is declared.
+
+        Args:
+            where: The condition of the declaration; it does not see what others keep, which changes without it.
+            values: The fields, in full.
+            label: What was declared, for messages.
+        """
+        if where is None:
+            return True
+        entity: Any = object.__new__(self.model)
+        entity.__dict__.update(values)
+        for info in self.kept:
+            entity.__dict__.pop(info.name, None)
+        try:
+            return bool(where(entity))
+        except Exception as error:
+            error.add_note(f"while where= of {label} was asked about {entity!r}")
+            raise
+
+    def refuse_kept(self, names: Iterable[str], label: str, what: str) -> None:
+        """
+        Refuse to derive something from fields that other entities keep.
+
+        Raises:
+            ModelError: One of them is such a field.
+        """
+        for info in self.kept:
+            if info.name in names:
+                raise ModelError(
+                    f"{label}: {what} {info.name!r}, which other entities keep: it changes without this one being "
+                    "written; leave it out"
+                )
+
     def decode(self, row: Row) -> Any:
         """
         The entity of a row of this very kind and version.

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from .bag import PropertyBag
 from .entity import Entity
-from .errors import Conflict, EntityNotFound, NotSupported, TransactionFailed, UniqueViolation
+from .errors import Conflict, EntityExists, EntityNotFound, NotSupported, TransactionFailed
 from .expressions import Field
 from .keys import Key
 from .protocol.codes import Code
@@ -303,7 +303,7 @@ class Transaction:
     async def _send(self) -> None:
         """Send what was collected; again with rows read anew, if one of those was changed that are forced."""
         known = [pending.write for pending in self._rows.values()]
-        forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and not change.copied}
+        forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and change.copied is None}
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(self._db, attempt))
@@ -315,7 +315,8 @@ class Transaction:
                 await self._db.run_writes(sorted(writes, key=lambda write: write.index), repeat=self._repeat)
             except TransactionFailed as error:
                 cause = error.__cause__
-                raced = isinstance(cause, (Conflict, EntityNotFound)) and not isinstance(cause, UniqueViolation)
+                taken = isinstance(cause, EntityExists) and cause.index
+                raced = isinstance(cause, (Conflict, EntityNotFound)) and not taken
                 if not raced or error.index not in forced or attempt + 1 == ATTEMPTS:
                     raise
             else:

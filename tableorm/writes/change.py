@@ -186,7 +186,7 @@ def _update(
             raise _no_etag(verb, subject, stale=True)
     else:
         condition = if_match or etag
-        if condition is None and not _is_copied(subject):
+        if condition is None and _copied(subject) is None:
             raise _no_etag(verb, subject)
     foreign = condition != etag
     if isinstance(subject, PropertyBag):
@@ -243,7 +243,7 @@ def _update(
         drop_extra,
         dropped,
         foreign,
-        copied=_is_copied(subject) and if_match is None,
+        copied=_copied(subject) if if_match is None else None,
     )
 
 
@@ -284,8 +284,8 @@ def delete_change(
         before, etag, partial = _base(subject)
         key = key_of(subject)
     condition = if_match or etag or (None if pending is None else pending.operation.if_match or "*")
-    copied = _is_copied(subject) and if_match is None
-    if condition is None and not copied:
+    copied = _copied(subject) if if_match is None else None
+    if condition is None and copied is None:
         raise _no_etag(verb, subject)
     return Change(
         verb,
@@ -359,9 +359,9 @@ def _base(subject: Subject) -> tuple[Row | None, str | None, bool]:
     return row, None if row is None else row.get("odata.etag"), subject.__dict__.get("_partial", False)
 
 
-def _is_copied(subject: object) -> bool:
-    """Whether an entity was read from a copy, and not written since."""
-    return isinstance(subject, Entity) and subject.__dict__.get("_copied", False) is True
+def _copied(subject: object) -> frozenset[str] | None:
+    """Of an entity that was read from a copy, and not written since, the properties that it knows."""
+    return subject.__dict__.get("_copied") if isinstance(subject, Entity) else None
 
 
 def _schema(subject: object) -> Schema:

@@ -47,7 +47,7 @@ def check(plan: WritePlan, *, transaction: bool = False) -> WritePlan:
         if not is_light(write):
             _check_row(plan, write, transaction=transaction)
     if len(writes) > 1:
-        _check_transaction(plan)
+        _check_transaction(plan, transaction=transaction)
     return plan
 
 
@@ -87,13 +87,14 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
     return Fault(fault.code, f"field {schema.name}.{info.name}: {fault.message}", fault.index, fault.property)
 
 
-def _check_transaction(plan: WritePlan) -> None:
+def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
     writes = plan.writes
     if len(writes) > MAX_TRANSACTION_OPERATIONS:
         _refuse(
             writes[MAX_TRANSACTION_OPERATIONS],
             f"the transaction has {len(writes)} operations, {MAX_TRANSACTION_OPERATIONS} are allowed",
             Code.INVALID_INPUT,
+            transaction=transaction,
         )
     if sum(map(most_bytes, writes)) <= MAX_TRANSACTION_BYTES:
         return
@@ -108,9 +109,12 @@ def _check_transaction(plan: WritePlan) -> None:
                 f"up to here the transaction has {total} bytes with the headers of its operations, "
                 f"{MAX_TRANSACTION_BYTES} are allowed",
                 Code.REQUEST_BODY_TOO_LARGE,
+                transaction=transaction,
             )
 
 
-def _refuse(write: PlannedWrite, problem: str, code: Code) -> NoReturn:
+def _refuse(write: PlannedWrite, problem: str, code: Code, *, transaction: bool) -> NoReturn:
     error = LimitExceeded(problem, code)
+    if not transaction:
+        raise LimitExceeded(f"{write.origin}, with its copies: {problem}; nothing was sent", code)
     raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error

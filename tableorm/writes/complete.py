@@ -8,11 +8,14 @@ another version of the row than was read. Then the row is read, and the write is
 with.
 """
 
+from typing import NoReturn
+
 from msgspec import structs
 
-from ..errors import EntityNotFound, PreconditionFailed, WrongKind
+from ..errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
 from ..kinds import Kinds, describe_kind
 from ..protocol.codes import Code
+from ..reserved import COPY_OF
 from ..stores import Row
 from .encode import changes, content, removed_properties, unsaved
 from .plan import Change, Mode
@@ -30,7 +33,7 @@ def needs_row(change: Change) -> bool:
         return False  # most of them
     if change.stored is not None or change.prior is not None or change.mode in (Mode.INSERT, Mode.GUARD):
         return False
-    needed = change.copied or _needs(change)
+    needed = change.copied is not None or _needs(change)
     # What writes nothing reads nothing.
     return needed and (change.mode is not Mode.SAVE or change.upgraded or bool(unsaved(change)))
 
@@ -57,14 +60,17 @@ def complete(change: Change, row: Row | None) -> Change:
 
     Raises:
         EntityNotFound: There is no row.
+        EntityExists: An upsert meets a copy of another entity.
         PreconditionFailed: It is no longer the row that the entity was read as.
-        WrongKind: The entity was upgraded from an older version, and the row is of another kind now.
+        WrongKind: The entity was upgraded from an older version, and the row is of another kind now; or it is a copy.
     """
     if row is None:
         if change.mode not in _UPSERTS:
             raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
         return structs.replace(change, mode=Mode.INSERT, before=None, foreign=False)
     etag: str = row["odata.etag"]
+    if COPY_OF in row and change.schema is not None:
+        _refuse_copy(change, row)
     if change.upgraded and change.schema is not None:
         entity = Kinds.of([change.schema.model]).load(row.copy())
         if entity is None:
@@ -80,18 +86,28 @@ def complete(change: Change, row: Row | None) -> Change:
             Code.CONDITION_NOT_SATISFIED,
             change.subject,
         )
-    if change.copied:
-        _refuse_other(change, row)
+    if change.copied is not None:
+        _refuse_other(change, row, change.copied)
         if not change.partial:
-            return structs.replace(change, before=row, prior=row, if_match=etag, copied=False)
+            return structs.replace(change, before=row, prior=row, if_match=etag, copied=None)
     elif change.mode is Mode.UPSERT_REPLACE:
         return structs.replace(change, mode=Mode.REPLACE, prior=row, if_match=etag, foreign=False)
     elif change.mode is Mode.DELETE:
         return structs.replace(change, prior=row, if_match=etag)
-    return structs.replace(change, stored=row, if_match=etag, copied=False)
+    return structs.replace(change, stored=row, if_match=etag, copied=None)
 
 
-def _refuse_other(change: Change, row: Row) -> None:
+def _refuse_copy(change: Change, row: Row) -> NoReturn:
+    """A copy changes with its primary, and with nothing else."""
+    keys = change.partition_key, change.row_key
+    problem = f"{change}: that row is a copy of the entity {row[COPY_OF]!r} of its partition ({describe_kind(row)})"
+    if change.mode in _UPSERTS:
+        remedy = "begin the row_key of one of the two with literal text of its own"
+        raise EntityExists(f"{problem}; {remedy}", Code.ENTITY_EXISTS, change.subject)
+    raise WrongKind(f"{problem}; write or delete that entity", keys, row.get("EntityType"))
+
+
+def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
     """What was read from a copy is written only over the row that it is a copy of."""
     before, schema = change.before or {}, change.schema
     assert schema is not None
@@ -100,8 +116,10 @@ def _refuse_other(change: Change, row: Row) -> None:
         for name in schema.kind_properties:
             members.pop(name, None)
     if change.partial:
-        loaded = {info.property for info in schema.stored if info.name in change.values}
-        now = {name: value for name, value in now.items() if name.partition("@")[0] in loaded}
+        mine, now = (
+            {name: value for name, value in members.items() if name.partition("@")[0] in properties}
+            for members in (mine, now)
+        )
     if changes(mine, now) or changes(now, mine):
         raise PreconditionFailed(
             f"{change}: the row has changed since a copy of it was read; read it again and repeat the change",

@@ -165,8 +165,10 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
         return write, []
     write = _with_kept(write, schema, seen)
     row = cast("Row", write.after)
-    changed = {name for name in changes(seen or {}, row) if ANNOTATION not in name}
-    changed |= {name for name in seen or () if ANNOTATION not in name and name not in row}
+    changed: set[str] = set()
+    if seen is not None:  # nothing is derived from a row that was not there
+        changed |= {name for name in changes(seen, row) if ANNOTATION not in name}
+        changed |= {name for name in seen if ANNOTATION not in name and name not in row}
     if change.upgraded or first.upgraded:
         changed |= row.keys()  # copies are of the version that was stored
     source = _Source(write, row, _values(write, schema, row), changed, fills)
@@ -232,12 +234,12 @@ def _noted(write: PlannedWrite, old: Mapping[str, Any] | None, new: Mapping[str,
     merges = operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE)
     assert write.after is not None
     text = msgspec.json.encode(new, order="sorted").decode() if new or (merges and old != {}) else None
-    after = {name: value for name, value in write.after.items() if name != MARKS}
-    row = {name: value for name, value in operation.row.items() if name != MARKS}
-    if text is not None:
-        after[MARKS] = text
-        if not merges or new != old:
-            row[MARKS] = text
+    row, after = operation.row.copy(), write.after.copy()
+    for members, noted in ((after, text is not None), (row, text is not None and (not merges or new != old))):
+        if noted:
+            members[MARKS] = text
+        else:
+            members.pop(MARKS, None)
     weight = None if write.weight is None else write.weight + len(text or "")
     return structs.replace(
         write, operation=Operation(operation.verb, row, operation.if_match), after=after, weight=weight

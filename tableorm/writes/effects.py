@@ -146,6 +146,7 @@ class CopyEffect(Effect):
             "with literal text of its own",
             Code.ENTITY_EXISTS,
             change.subject,
+            index="" if self.index is None else self.index.name,
         )
 
     def mended(self, code: str, stored: Row | None) -> Effect:
@@ -187,12 +188,15 @@ class CopyEffect(Effect):
         change, index = self.origin.origin, self.index
         assert index is not None
         kind = None if stored is None else str(stored.get(ENTITY_TYPE, "")).partition(":")[0]
-        if stored is not None and kind != index.kind:
+        # Kinds that derive from one class share its indexes, and the values of those that are unique.
+        alike = kind is None or (COPY_OF in (stored or {}) and kind.endswith(f"#{index.index.name}"))
+        if not alike:
             return EntityExists(
                 f"{change}: index {index.name} needs the row {self.address!r} of this partition for its copy, and a "
                 f"row of another kind ({kind!r}) has that key; change the index's row_key, or remove that row",
                 Code.ENTITY_EXISTS,
                 change.subject,
+                index=index.name,
             )
         assert index.row is not None
         fields = {name: self.values.get(name) for name in index.row.fields}
@@ -294,6 +298,7 @@ class ListEffect(Effect):
                 "that row",
                 Code.ENTITY_EXISTS,
                 change.subject,
+                index=self.kind,
             )
         return Operation(Verb.REPLACE, row, stored["odata.etag"])
 
@@ -305,6 +310,7 @@ class ListEffect(Effect):
             "of the list with literal text of its own",
             Code.ENTITY_EXISTS,
             change.subject,
+            index=self.kind,
         )
 
 

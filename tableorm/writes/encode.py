@@ -213,8 +213,14 @@ def removed_properties(change: Change, row: Row | None = None) -> list[str]:
     row = _loaded(change) if row is None else row
     if schema is None:
         return [name for name in before if _is_property(name) and name not in row]
-    loaded = [info for info in schema.stored if info.name in change.values]
-    gone = [info.property for info in loaded if before.get(info.property) is not None]
+    read = change.values.get("_loaded", change.values)
+    gone: list[str] = []
+    for info in schema.stored:
+        known = before
+        if info.name not in read:  # it was set since: whether there is something to remove is told by the row alone
+            known = {info.property: True} if change.stored is None else change.stored
+        if info.name in change.values and known.get(info.property) is not None:
+            gone.append(info.property)
     if "_extra" in change.values:
         gone += [name for name in schema.unknown(before) if ANNOTATION not in name]
     return [name for name in gone if name not in row]

@@ -186,5 +186,6 @@ def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
         own["_partial"] = True
     else:
         own.pop("_partial", None)
+        own.pop("_loaded", None)
     if superseded:
         own["_superseded"] = True

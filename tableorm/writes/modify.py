@@ -16,7 +16,7 @@ __all__ = ["adopt", "applied", "check_function", "forget", "refuse_unsaved"]
 
 M = TypeVar("M", bound=Entity | PropertyBag)
 
-_INTERNAL = ("_row", "_extra", "_upgraded", "_partial", "_superseded", "_copied", "_found_at")
+_INTERNAL = ("_row", "_extra", "_upgraded", "_partial", "_loaded", "_superseded", "_copied", "_found_at")
 
 
 def check_function(function: object) -> None:
@@ -127,3 +127,4 @@ def forget(subject: object) -> None:
             own.pop(name, None)
         if all(name in own for name in subject.__schema__.fields):
             own.pop("_partial", None)
+            own.pop("_loaded", None)

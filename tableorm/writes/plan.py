@@ -57,7 +57,8 @@ class Change(msgspec.Struct, frozen=True, eq=False):
         foreign: Whether the row may be another version than `before`: it is written without looking, or under an ETag
             that was given and is not that of `before`.
         repeat: Whether it, and what was folded into it, may be sent again after a lost reply.
-        copied: Whether the subject was read from a copy, so that its row has to be read first.
+        copied: If the subject was read from a copy, so that its row has to be read first, the properties of the row
+            that it knows, whether they are there or not; None otherwise.
     """
 
     verb: str
@@ -79,7 +80,7 @@ class Change(msgspec.Struct, frozen=True, eq=False):
     foreign: bool = False
     repeat: bool = True
     prior: Row | None = None
-    copied: bool = False
+    copied: frozenset[str] | None = None
 
     @property
     def upgraded(self) -> bool:

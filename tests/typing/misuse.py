@@ -13,6 +13,8 @@ from tableorm import (
     Database,
     Entity,
     Expression,
+    Index,
+    IndexList,
     Int32,
     Key,
     Mapped,
@@ -30,6 +32,9 @@ class Employee(Entity, table="Directory", partition_key="{department}", row_key=
     id: Mapped[int]
     age: Mapped[int | None] = field(default=None)
     level: Mapped[Int32] = field(default=0)
+
+    by_age = Index(row_key="age_{age:03d}_{id:06d}")
+    by_level = IndexList(row_key="level_{level}")
 
 
 class Team(Entity, table="Directory", partition_key="p", row_key="team_{name}"):
@@ -123,6 +128,25 @@ def keys() -> None:
     use(of_team, of_employee)
     team: Team = from_dict(Employee, {})  # E
     use(to_dict(team, mode="yaml"))  # E
+
+
+# Indexes
+
+
+class WrongIndex(Entity, table="Directory", partition_key="p", row_key="r_{name}"):
+    name: Mapped[str]
+    first = Index()  # E
+    second = Index("x_{name}")  # E
+    fourth = Index(row_key="x_{name}", consistency="often")  # E
+
+
+async def by_index(db: Database) -> None:
+    index = Employee.by_age
+    team: Team = await db.get(index, department="Sales", age=5, id=5)  # E
+    query: Select[Team] = db.select(index)  # E
+    await db.lookup(index, department="Sales", age=5)  # E
+    await db.get(Employee.by_level, department="Sales", level=5)  # E
+    use(team, query)
 
 
 # Databases

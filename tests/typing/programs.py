@@ -22,6 +22,9 @@ from tableorm import (
     Explanation,
     Expression,
     Field,
+    Index,
+    IndexList,
+    IndexOf,
     Int32,
     Key,
     Mapped,
@@ -69,6 +72,9 @@ class Employee(Stamped, table="Directory", partition_key="{department}", row_key
     token: Mapped[uuid.UUID] = field(factory=uuid.uuid4)
     color: Mapped[Color] = field(default=Color.RED)
     day: Mapped[dt.date | None] = field(default=None, stored=True)
+
+    by_age = Index(row_key="age_{age:03d}_{id:06d}")
+    by_first_name = IndexList(row_key="first_{first_name}")
 
 
 class Manager(Employee, kind="manager", naming="pascal", discriminator="property"):
@@ -178,6 +184,24 @@ async def reading(db: Database) -> None:
     assert_type(db.select(Stamped), Select[Stamped])
 
 
+async def indexes(db: Database) -> None:
+    """What is read by an index is of its model; of an inherited one of the class that is named."""
+    assert_type(Employee.by_age, IndexOf[Employee])
+    assert_type(Manager.by_age, IndexOf[Manager])
+    assert_type(await db.get_or_none(Employee.by_age, department="Sales", age=30, id=1), Employee | None)
+    query = db.select(Employee.by_age)
+    assert_type(query, Select[Employee])
+    assert_type(await query.where(Employee.department == "Sales").all(), list[Employee])
+    assert_type(db.select(Manager.by_age), Select[Manager])
+    assert_type(await db.exists(Employee.by_age, department="Sales", age=30, id=1), bool)
+    assert_type(await db.lookup(Employee.by_first_name, department="Sales", first_name="Jun"), list[Employee])
+
+
+async def got(db: Database) -> Employee:
+    """The type that `get` gives for an index."""
+    return assert_type(await db.get(Employee.by_age, department="Sales", age=30, id=1), Employee)
+
+
 async def running(db: Database) -> None:
     """However a query is run, what comes is of its models."""
     query = db.select(Employee).where(Employee.department == "Sales")
@@ -263,5 +287,6 @@ async def main() -> None:
         assert_type(db, Database)
         await db.create_tables(Department, Employee, Team)
         await db.insert(Employee(department="Sales", id=223, first_name="Jun"))
+        await indexes(db)
         await running(db)
         await writing(db)
