@@ -227,7 +227,7 @@ class Copies:
             return [Problem(Damage.MISSING, name, address, f"there is no copy at {address!r}")]
         if not self._is_copy(row, name, seen):
             kind = kind_of(row)
-            if kind == self._prefix + name:
+            if kind == self._prefix + name and isinstance(row.get(COPY_OF), str):
                 text = f"the copy at {address!r} is that of {row.get(COPY_OF)!r}"
                 return [Problem(Damage.TAKEN, name, address, text, rebuilt=False, rival=row)]
             text = f"a row of kind {kind!r} is at {address!r}, where the copy belongs"

@@ -74,8 +74,8 @@ class Judge:
     def owner_of(self, row: Row) -> Check | None:
         """The check that a derived row belongs to; None for rows of entities, and of what is not checked."""
         kind = kind_of(row)
-        if "#" not in kind:
-            return None
+        if "#" not in kind or not isinstance(row.get(COPY_OF), str):
+            return None  # without an entity that it is of it is no copy, whatever it is
         if kind not in self._owners:
             schema = self._by_kind.get(kind.partition("#")[0])
             checks = () if schema is None else self._checks[id(schema)]
