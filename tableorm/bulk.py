@@ -324,7 +324,9 @@ class Bulk:
         chunk: list[PlannedWrite] = []
         rows: set[str] = set()
         writes, sizes, size = lane.writes, lane.sizes, 0
-        room = MAX_TRANSACTION_OPERATIONS - _SHARED
+        room = MAX_TRANSACTION_OPERATIONS
+        if lane.derives and any(write.change.schema is not None and write.change.schema.tallies for write in writes):
+            room -= _SHARED
         while writes and len(chunk) < self._pace.chunk:
             row_key = writes[0].change.row_key
             # A row is written once in a transaction: the second operation waits for the next.

@@ -136,14 +136,14 @@ class AllOf(Expression):
     All hold.
 
     Args:
-        terms: The conditions; None if they are those of `sides`.
+        known: The conditions; None if they are those of `sides`.
         levels: How deep it nests; 0 to look.
         sides: Of a chain, what is left and right of its last operator.
     """
 
-    _terms: tuple[Expression, ...] | None
+    known: tuple[Expression, ...] | None
     levels: int = attrs.field(default=0)
-    _sides: tuple[Expression, Expression] | None = attrs.field(default=None)
+    sides: tuple[Expression, Expression] | None = attrs.field(default=None)
 
     def __attrs_post_init__(self) -> None:
         if not self.levels:
@@ -152,10 +152,10 @@ class AllOf(Expression):
     @property
     def terms(self) -> tuple[Expression, ...]:
         """The conditions. A chain is put together when it is asked for them, not anew for each that is added to it."""
-        if self._terms is None:
+        if self.known is None:
             _chain(self)
-        assert self._terms is not None
-        return self._terms
+        assert self.known is not None
+        return self.known
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.terms, self.levels)
@@ -172,14 +172,14 @@ class AnyOf(Expression):
     Any holds.
 
     Args:
-        terms: The conditions; None if they are those of `sides`.
+        known: The conditions; None if they are those of `sides`.
         levels: How deep it nests; 0 to look.
         sides: Of a chain, what is left and right of its last operator.
     """
 
-    _terms: tuple[Expression, ...] | None
+    known: tuple[Expression, ...] | None
     levels: int = attrs.field(default=0)
-    _sides: tuple[Expression, Expression] | None = attrs.field(default=None)
+    sides: tuple[Expression, Expression] | None = attrs.field(default=None)
 
     def __attrs_post_init__(self) -> None:
         if not self.levels:
@@ -188,10 +188,10 @@ class AnyOf(Expression):
     @property
     def terms(self) -> tuple[Expression, ...]:
         """The conditions. A chain is put together when it is asked for them, not anew for each that is added to it."""
-        if self._terms is None:
+        if self.known is None:
             _chain(self)
-        assert self._terms is not None
-        return self._terms
+        assert self.known is not None
+        return self.known
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.terms, self.levels)
@@ -209,12 +209,12 @@ def _chain(whole: "AllOf | AnyOf") -> None:
         term = left.pop()
         if not isinstance(term, kind):
             found.append(term)
-        elif term._terms is None and term._sides is not None:  # pyright: ignore[reportPrivateUsage]  # of its own kind
-            left += term._sides[::-1]  # pyright: ignore[reportPrivateUsage]
+        elif term.known is None and term.sides is not None:
+            left += term.sides[::-1]
         else:
             found += term.terms
-    object.__setattr__(whole, "_terms", tuple(found))
-    object.__setattr__(whole, "_sides", None)
+    object.__setattr__(whole, "known", tuple(found))
+    object.__setattr__(whole, "sides", None)
 
 
 @attrs.frozen(eq=False, str=False, repr=False)

@@ -17,10 +17,10 @@ from .errors import AccessDenied, ModelError, NotSupported
 from .expressions import Comparison, Expression, Field, PropertyComparison, conjuncts
 from .forms import Condition
 from .grants import Grant
-from .indexes import IndexOf
+from .indexes import IndexOf, IndexSchema
 from .keys import Key
 from .kinds import Kinds
-from .lists import ListOf
+from .lists import ListOf, ListSchema
 from .policies import TablePolicies
 from .protocol.filters import Compare, Op
 from .query import Query
@@ -148,28 +148,14 @@ class Scope(Database):
         self.check(target)
         return super().explain_write(verb, target, only=only, mode=mode, if_match=if_match, drop_extra=drop_extra)
 
-    def transaction(self, *, repeat: bool = True) -> Transaction:
-        """As `Database.transaction`."""
-        return _ScopedTransaction(self, repeat=repeat)
-
     async def move(self, entity: Subject, /, **fields: Any) -> None:
-        """As `Database.move`; within the scope."""
+        """As `Database.move`."""
         self.check_move(entity, fields)
         await super().move(entity, **fields)
 
-    def check_move(self, entity: Subject, fields: Mapping[str, Any]) -> None:
-        """
-        Refuse a move from or to another scope.
-
-        Raises:
-            AccessDenied: It has, or would have, another value of a field.
-        """
-        self.check(entity)
-        if isinstance(entity, PropertyBag):
-            keys = {"partition_key": entity.partition_key, "row_key": entity.row_key} | dict(fields)
-            self.check(PropertyBag.key(entity.table, keys["partition_key"], keys["row_key"]))
-        else:
-            self.filled(schema_of(type(entity)), fields)
+    def transaction(self, *, repeat: bool = True) -> Transaction:
+        """As `Database.transaction`."""
+        return _ScopedTransaction(self, repeat=repeat)
 
     def bulk(
         self,
@@ -226,6 +212,10 @@ class Scope(Database):
         _ = super().union(*queries)  # refuses what is no query
         return super().union(*(query.bind(self) for query in queries))
 
+    async def lookup(self, index: ListOf[E], /, *, concurrency: int = CONCURRENCY, **fields: Any) -> list[E]:
+        """As `Database.lookup`."""
+        return await super().lookup(index, concurrency=concurrency, **self._filled_of_index(index.schemas, fields))
+
     def key_from(self, target: Any, fields: dict[str, Any]) -> Key[Any]:
         """As `Database.key_from`."""
         if isinstance(target, Key):
@@ -248,18 +238,14 @@ class Scope(Database):
     async def _point(self, target: Any, fields: dict[str, Any], *, whole: bool = True) -> Any:
         if isinstance(target, Key):
             self.check(_any_key(target))
-        elif isinstance(target, IndexOf):
-            fields = self.filled(schema_of(_any_index(target).model), fields)
         elif isinstance(target, type):
             fields = self.filled(schema_of(target), fields)
+        elif isinstance(target, IndexOf):
+            fields = self._filled_of_index(_any_index(target).schemas, fields)
         found = await super()._point(target, fields, whole=whole)
         if isinstance(found, (Entity, PropertyBag)):
             self.check(found)
         return found
-
-    async def lookup(self, index: ListOf[E], /, *, concurrency: int = CONCURRENCY, **fields: Any) -> list[E]:
-        """As `Database.lookup`."""
-        return await super().lookup(index, concurrency=concurrency, **self.filled(schema_of(index.model), fields))
 
     def _not_found(self, target: Any, fields: dict[str, Any]) -> Any:
         return super()._not_found(target, fields if isinstance(target, Key) else {**fields, **self._fields})
@@ -320,6 +306,19 @@ class Scope(Database):
                 self._deny(schema.name, name, fields[name])
         return {**fields, **self._fields}
 
+    def _filled_of_index(
+        self, schemas: Sequence[IndexSchema] | Sequence[ListSchema], fields: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The fields of an index or list, with those of the scope that its keys hold."""
+        for schema in schemas:
+            self._require(schema.primary)
+        names = set[str]().union(*(schema.key_names for schema in schemas))
+        own = {name: value for name, value in self._fields.items() if name in names}
+        for name, value in own.items():
+            if name in fields and fields[name] != value:
+                self._deny(schemas[0].primary.name, name, fields[name])
+        return {**fields, **own}
+
     def fill(self, subject: Subject) -> None:
         """
         Give a new entity the scope's values, where it has None.
@@ -357,6 +356,18 @@ class Scope(Database):
         row = stored_row(subject)
         if row is not None:
             self._check_keys(schema, row["PartitionKey"], row["RowKey"])
+
+    def check_move(self, subject: Subject, fields: Mapping[str, Any]) -> None:
+        """
+        Refuse a move of what is not of the scope, or out of it. Raises as `check`.
+        """
+        self.check(subject)
+        if isinstance(subject, Entity):
+            self.filled(schema_of(type(subject)), fields)
+        elif not self._rectangle_of(subject.table).holds(
+            (fields.get("partition_key", subject.partition_key), fields.get("row_key", subject.row_key))
+        ):
+            raise AccessDenied(f"move of {subject!r} to {fields} leaves the scope {self._text}")
 
     def _check_keys(self, schema: Schema, partition_key: str, row_key: str) -> None:
         self._require(schema)
@@ -456,7 +467,7 @@ def _common_base(models: Sequence[type[Any]], fields: Iterable[str]) -> type[Any
 class _ScopedTransaction(Transaction):
     """A transaction whose operations are of a scope."""
 
-    def __init__(self, scope: Scope, *, repeat: bool = True) -> None:
+    def __init__(self, scope: Scope, *, repeat: bool) -> None:
         super().__init__(scope, repeat=repeat)
         self._scope = scope
 

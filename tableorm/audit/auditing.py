@@ -4,6 +4,7 @@
 
 import inspect
 import time
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
@@ -44,7 +45,7 @@ class Sums:
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._sums = [0] * _SUMS
+        self._sums: defaultdict[int, int] = defaultdict(int)  # most segments of small tables need few
         self._suspects: set[int] = set()
 
     def add(self, rows: Sequence[Row], tally: Tally) -> None:
@@ -67,7 +68,7 @@ class Sums:
 
     def close(self) -> bool:
         """All is added: whether anything is suspect."""
-        self._suspects = {number for number, total in enumerate(self._sums) if total}
+        self._suspects = {number for number, total in self._sums.items() if total}
         return bool(self._suspects)
 
     def suspects(self, rows: Sequence[Row]) -> list[Callable[[Tally], Awaitable[None]]]:

@@ -58,14 +58,16 @@ def waiting(change: Change) -> PlannedWrite:
 
 def most_rows(change: Change) -> int:
     """
-    About how many rows a change concerns: its own, and where its copies were and come. Lists and counts are mostly the
-    same for many; if there are too many after all, they are sent in parts.
+    How many rows a change concerns if its copies stay where they are. Where they move there are more; and lists and
+    counts are mostly the same for many. What does not fit into a transaction after all is sent in parts.
     """
-    schema = change.schema
+    schema, values = change.schema, change.values
     if schema is None or not schema.guarded:
         return 1
-    both = 1 if change.mode is Mode.INSERT else 2
-    return 1 + both * (len(schema.indexes) + len(schema.embeds)) + bool(schema.lists)
+    if change.mode is Mode.DELETE:
+        return 1 + len(schema.indexes) + bool(schema.lists)
+    copies = sum(all(values.get(name) is not None for name in index.needed) for index in schema.indexes.values())
+    return 1 + copies + len(schema.embeds) + bool(schema.lists)
 
 
 async def together(

@@ -17,6 +17,8 @@ from tableorm import (
     EncodeError,
     Entity,
     EntityNotFound,
+    Index,
+    IndexList,
     Mapped,
     ModelError,
     NotSupported,
@@ -217,6 +219,20 @@ async def test_an_entity_does_not_leave_its_scope(mine: Scope) -> None:
         await mine.save(order)
 
 
+async def test_moves_stay_in_the_scope(mine: Scope) -> None:
+    """An entity is moved within its partition; another value of the scope's field is refused."""
+    order = await mine.get(Order, number=1)
+    await mine.move(order, number=5)
+    async with mine.transaction() as tx:
+        tx.move(order, number=6)
+    assert [each.number for each in await mine.select(Order).all()] == [2, 6]
+    with pytest.raises(AccessDenied, match=OTHER):
+        await mine.move(order, tenant="other")
+    with pytest.raises(AccessDenied, match=OTHER):
+        async with mine.transaction() as tx:
+            tx.move(order, tenant="other")
+
+
 async def test_everything_else_works_in_it(mine: Scope) -> None:
     """Modify, run_transaction, a transaction that reads, merges and deletes; statistics are the database's."""
 
@@ -342,6 +358,37 @@ async def test_a_closed_database(tmp_path: Path) -> None:
         await mine.create_tables(Order)
     with pytest.raises(NotSupported, match="the database is not open"):
         await mine.get(Order, number=1)
+
+
+class Account(Entity, table="Accounts", partition_key="{tenant}", row_key="account_{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str]
+    mail: Mapped[str | None] = field(default=None)
+
+    by_mail = Index(row_key="mail_{mail}", unique=True)
+    by_any = IndexList(row_key="any_{mail}")
+
+
+async def test_indexes_are_scoped(db: Database) -> None:
+    """Their keys are filled, their queries narrowed, and writes keep them, as without a scope."""
+    await db.create_tables(Account)
+    mine = db.scope(tenant="acme")
+    for tenant in ("acme", "other"):
+        await db.insert(Account(tenant=tenant, id="1", mail="a"))
+    await mine.insert(mine.new(Account, id="2", mail="b"))
+
+    assert (await mine.get(Account.by_mail, mail="a")).tenant == "acme"
+    assert [each.id for each in await mine.select(Account.by_mail).all()] == ["1", "2"]
+    assert [each.id for each in await mine.lookup(Account.by_any, mail="b")] == ["2"]
+    assert (await mine.lookup(Account.by_any, mail="a"))[0].tenant == "acme"
+    found = await mine.get(Account.by_mail, mail="b")
+    found.mail = "c"
+    await mine.save(found)
+    assert (await mine.get(Account.by_mail, mail="c")).id == "2"
+    with pytest.raises(AccessDenied, match=OTHER):
+        await mine.get(Account.by_mail, tenant="other", mail="a")
+    with pytest.raises(EntityNotFound):
+        await mine.get(Account.by_mail, mail="b")
 
 
 names = st.text(st.sampled_from("ab_-^ é\uffff\U00010000"), max_size=3)

@@ -11,6 +11,7 @@ from tableorm import (
     Entity,
     EntityExists,
     EntityNotFound,
+    Index,
     Key,
     Mapped,
     PropertyBag,
@@ -35,6 +36,8 @@ class Employee(Entity, table="Directory", partition_key="{department}", row_key=
     last_name: Mapped[str]
     age: Mapped[int | None] = field(default=None)
     email: Mapped[str | None] = field(default=None)
+
+    by_email = Index(row_key="email_{email}", unique=True)
 
 
 @upgrade(Employee, from_version=1)
@@ -99,6 +102,9 @@ async def test_reading(directory: Database) -> None:
     jun = await db.get(Employee, department="Sales", id=223)
     maybe = await db.get_or_none(Employee, department="Sales", id=224)
     assert (jun.age, maybe) == (22, None)
+    jun.email = "junc@contoso.com"
+    await db.save(jun)
+    assert await db.get(Employee.by_email, department="Sales", email="junc@contoso.com") == jun
     with pytest.raises(EntityNotFound, match=r"Employee \('Sales', 'empid_000224'\) in table Directory"):
         await db.get(Employee, department="Sales", id=224)
 
@@ -132,7 +138,7 @@ async def test_reading(directory: Database) -> None:
     things = [thing async for thing in db.select(Department, Employee).where(Employee.department == "Sales")]
     assert [type(thing) for thing in things] == [Department, Employee, Employee, Employee, Employee]
     raw = db.select_raw("Directory").where("PartitionKey eq {} and age ge {}", "Sales", 19)
-    assert [bag["age"] async for bag in raw] == [19, 22]
+    assert [bag["age"] async for bag in raw] == [22, 19, 22]  # the first is the copy in the index
     union = db.union(*(db.select(Employee).where(Employee.department == d) for d in ("Sales", "Marketing")))
     assert [e.id async for e in union] == [100, 150, 199, 223, 7]
 
@@ -208,7 +214,13 @@ async def test_a_first_version_is_upgraded_when_read_and_persisted_when_saved(di
 
     key: Key[PropertyBag] = PropertyBag.key("Directory", "Sales", "empid_000007")
     stored = await directory.get(key)
-    assert dict(stored) == {"EntityType": "Employee:2", "first_name": "Ann", "last_name": "Li", "age": 5, "badge": 7}
+    assert dict(stored) == {
+        "EntityType": "Employee:2",
+        "first_name": "Ann",
+        "last_name": "Li",
+        "age": 5,
+        "badge": 7,
+    } | {"_w": stored["_w"]}
     before = ann.etag
     await directory.save(ann)
     assert ann.etag == before

@@ -310,8 +310,10 @@ class TwoClients(RuleBasedStateMachine):
                 allowed = (second, OutcomeUnknown) if doubt else (second,)
             else:
                 applied = True
-                if not (doubt and verb in BLIND and verb != "insert" and second == truth.content):
-                    truth.write(second)  # what is blind and finds what it wanted writes nothing
+                # What is blind and finds what it wanted writes nothing; a forced replace has read, and is not blind.
+                blind = verb in BLIND and verb not in ("insert", "force_replace")
+                if not (doubt and blind and second == truth.content):
+                    truth.write(second)
         if allowed:
             assert isinstance(error, allowed), f"{verb} {fate}: {error!r} instead of {allowed}"
         else:
