@@ -13,7 +13,7 @@ from typing import NoReturn
 from msgspec import structs
 
 from ..errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
-from ..kinds import Kinds, describe_kind
+from ..kinds import Kinds, describe_kind, stored_version
 from ..protocol.codes import Code
 from ..reserved import COPY_OF
 from ..stores import Row
@@ -71,15 +71,17 @@ def complete(change: Change, row: Row | None) -> Change:
     etag: str = row["odata.etag"]
     if COPY_OF in row and change.schema is not None:
         _refuse_copy(change, row)
-    if change.upgraded and change.schema is not None:
+    if change.schema is not None and (change.upgraded or _is_older(change, row)):
         entity = Kinds.of([change.schema.model]).load(row.copy())
-        if entity is None:
+        if entity is not None:
+            row = {**entity.__dict__["_row"], "odata.etag": etag}
+            change = structs.replace(change, values={**change.values, "_upgraded": True})
+        elif change.upgraded:
             raise WrongKind(
                 f"{change}: the row is of another kind now: it has {describe_kind(row)}",
                 (change.partition_key, change.row_key),
                 row.get("EntityType"),
             )
-        row = {**entity.__dict__["_row"], "odata.etag": etag}
     if change.if_match not in (None, "*", etag):
         raise PreconditionFailed(
             f"{change}: the row has changed since it was read; read it again and repeat the change",
@@ -95,6 +97,13 @@ def complete(change: Change, row: Row | None) -> Change:
     elif change.mode is Mode.DELETE:
         return structs.replace(change, prior=row, if_match=etag)
     return structs.replace(change, stored=row, if_match=etag, copied=None)
+
+
+def _is_older(change: Change, row: Row) -> bool:
+    """Whether some fields are to be written into a row of an older version, which would upgrade over them."""
+    schema = change.schema
+    writes = change.mode in (Mode.MERGE, Mode.UPSERT_MERGE, Mode.REPLACE)
+    return schema is not None and writes and 0 < stored_version(row) < schema.version
 
 
 def _refuse_copy(change: Change, row: Row) -> NoReturn:

@@ -98,7 +98,11 @@ class InDoubt(Exception):
             if found is None
             else "see .found"
         )
-        tokens = any(each.token for each in self.plan.writes)
+        # A delete leaves no row to carry its token.
+        tokens = any(
+            each.token or (each.change.schema is not None and each.change.schema.write_token)
+            for each in self.plan.writes
+        )
         remedy = "" if tokens else "; a model with write_token=True could tell"
         return OutcomeUnknown(
             f"{what}: a reply was lost, and nothing proves whether it was written ({seen}){remedy}",

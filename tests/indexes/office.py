@@ -8,7 +8,7 @@ The models of the concurrent tests: everything that a transaction keeps right, o
 import json
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from tableorm import Count, Embedded, Entity, Index, IndexList, Mapped, PropertyBag, Sum, field
 from tests.indexes.oracle import Copies, Kind, Table, audit
@@ -137,4 +137,4 @@ def _leaders(people: dict[str, PropertyBag], teams: dict[str, PropertyBag]) -> l
 
 def _marks(bag: PropertyBag) -> Iterable[dict[str, Any]]:
     marks: dict[str, Any] = json.loads(bag.get("_ix", "{}"))
-    return [mark for mark in marks.values() if isinstance(mark, dict)]
+    return [cast("dict[str, Any]", mark) for mark in marks.values() if isinstance(mark, dict)]

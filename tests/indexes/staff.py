@@ -98,7 +98,8 @@ EMPLOYEE = Kind(
         Copies(
             "by_age",
             lambda e: f"age_{_age(e):03d}_{e['id']:06d}" if e["active"] else None,
-            frozenset({"age", "years", "last_name"}),
+            frozenset({"age", "last_name"}),
+            adds=lambda e: {} if "age" in e else {"years": e["years"]},  # of the version before
         ),
     ),
 )
