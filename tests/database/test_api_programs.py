@@ -8,42 +8,16 @@ import pytest
 
 from tableorm import (
     Database,
-    Entity,
     EntityExists,
     EntityNotFound,
-    Index,
     Key,
-    Mapped,
     PropertyBag,
     ScanRefused,
     TransactionFailed,
-    field,
     from_dict,
     to_dict,
-    upgrade,
 )
-
-
-class Department(Entity, table="Directory", partition_key="{name}", row_key="department"):
-    name: Mapped[str]
-    employee_count: Mapped[int] = field(default=0, name="EmployeeCount")
-
-
-class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}", version=2):
-    department: Mapped[str]
-    id: Mapped[int]
-    first_name: Mapped[str]
-    last_name: Mapped[str]
-    age: Mapped[int | None] = field(default=None)
-    email: Mapped[str | None] = field(default=None)
-
-    by_email = Index(row_key="email_{email}", unique=True)
-
-
-@upgrade(Employee, from_version=1)
-def years_to_age(bag: PropertyBag) -> PropertyBag:
-    bag["age"] = bag.pop("years", None)
-    return bag
+from tests.database.programs import Department, Employee
 
 
 def employee(number: int, department: str = "Sales", age: int | None = None) -> Employee:
