@@ -13,7 +13,7 @@ import msgspec
 
 from .codegen import make_decoder
 from .errors import DecodeError, ModelError, NotSupported
-from .protocol.edm import ANNOTATION
+from .protocol.edm import ANNOTATION, Edm
 from .protocol.limits import MAX_CUSTOM_PROPERTIES
 from .reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
 from .schema import FieldInfo, Schema, concrete
@@ -182,9 +182,10 @@ class IndexSchema(Schema):
         # What copies have and their primary does not.
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
         extra = [info.property for info in self._own]
-        self._dropped = frozenset({m for p in (*extra, COPY_OF) for m in (p, p + ANNOTATION)} | {"odata.etag"})
+        annotated = [info.property + ANNOTATION for info in self._own if info.type.edm is not Edm.STRING]
+        self._dropped = (COPY_OF, "odata.etag", *extra, *annotated)
         if declared.include != "all":
-            self._dropped |= {"Timestamp"}  # they are not written whenever their primary is
+            self._dropped += ("Timestamp",)  # they are not written whenever their primary is
         if len(self.stored) + len(self.kind_properties) + len((COPY_OF, WRITE_TAIL)) > MAX_CUSTOM_PROPERTIES:
             raise ModelError(
                 f"{self.label}: copies would have {len(self.stored)} fields, and {COPY_OF} and {WRITE_TAIL}; a row "
@@ -192,6 +193,7 @@ class IndexSchema(Schema):
             )
         copied = [info.property for info in self.stored if primary.fields[info.name].stored]
         self.properties = frozenset(copied)
+        self._primary_kind: str | None = primary.kind_properties.get(ENTITY_TYPE)
         self.kept_properties = frozenset(info.property for info in primary.kept)
         self._left_out = _NOT_COPIED | {m for p in self.kept_properties for m in (p, p + ANNOTATION)}
         self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
@@ -323,11 +325,15 @@ class IndexSchema(Schema):
         primary, which must agree in these properties.
         """
         own, primary = entity.__dict__, row.copy()
+        drop, kind = primary.pop, self._primary_kind
         for name in self._dropped:
-            primary.pop(name, None)
+            drop(name, None)
         primary["RowKey"] = row[COPY_OF]
-        primary.pop(ENTITY_TYPE, None)
-        primary |= self.primary.kind_properties
+        if kind is None:
+            del primary[ENTITY_TYPE]
+            primary |= self.primary.kind_properties
+        else:
+            primary[ENTITY_TYPE] = kind
         own["_row"] = primary
         own["_copied"], own["_found_at"] = properties, row["RowKey"]
         return entity

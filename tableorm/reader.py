@@ -85,7 +85,8 @@ class Reader(Connection):
 
         Source: Table service REST, "Query Entities", addressed by PartitionKey and RowKey.
         """
-        entity = await self._point(target, fields)
+        read = self._by_index if type(target) is IndexOf else self._point
+        entity = await read(target, fields)
         if entity is None:
             raise self._not_found(target, fields)
         return entity
@@ -229,8 +230,9 @@ class Reader(Connection):
             )
         return entity
 
-    async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool) -> Any:
+    async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool = True) -> Any:
         """The entity that has a copy under this key of an index."""
+        store = self.usable()
         kinds = self._kinds_of(index)
         if len(kinds.schemas) != 1:
             raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
@@ -240,10 +242,18 @@ class Reader(Connection):
         partition_key, row_key = schema.make_keys(fields)
         table = schema.table_name()
         for _ in range(_LOOKS):
-            copy = await self.read_row(table, partition_key, row_key)
-            if copy is None:
-                return None
-            await self.take_turn(1)
+            self.stats.requests += 1
+            try:
+                copy = await store.get(table, partition_key, row_key)
+            except Fault as fault:
+                if fault.code == Code.RESOURCE_NOT_FOUND:
+                    return None
+                raise translate(fault, f"get of {index} ({partition_key!r}, {row_key!r})", table) from fault
+            self.stats.rows += 1
+            self._since_turn += 1
+            if self._since_turn >= TURN:  # as take_turn, without a call
+                self._since_turn = 0
+                await asyncio.sleep(0)
             found = kinds.load(copy)
             if found is None:
                 raise WrongKind(

@@ -124,6 +124,7 @@ class Schema:
         self.lists: dict[str, ListSchema] = {}
         self.tallies: dict[str, TallySchema] = {}
         self.embeds: dict[str, EmbedSchema] = {}
+        self._derived: tuple[tuple[str, Any], ...] | None = None
         self.kept = tuple(info for info in self.fields.values() if info.kept)
         self.guarded = guarded or bool(self.kept)
         self.write_token = self.write_token or self.guarded
@@ -195,6 +196,12 @@ class Schema:
         if self.partition is None or self.row is None:
             raise ModelError(f"{self.name} is abstract and has no keys of its own; use one of its concrete classes")
         return self.partition, self.row
+
+    def derived(self) -> "tuple[tuple[str, Any], ...]":
+        """What is derived from its entities: indexes, lists, counts and sums, and what they hold of others; by name."""
+        if self._derived is None:
+            self._derived = tuple({**self.indexes, **self.lists, **self.tallies, **self.embeds}.items())
+        return self._derived
 
     # Keys
 

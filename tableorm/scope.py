@@ -240,10 +240,14 @@ class Scope(Database):
             self.check(_any_key(target))
         elif isinstance(target, type):
             fields = self.filled(schema_of(target), fields)
-        elif isinstance(target, IndexOf):
-            fields = self._filled_of_index(_any_index(target).schemas, fields)
         found = await super()._point(target, fields, whole=whole)
         if isinstance(found, (Entity, PropertyBag)):
+            self.check(found)
+        return found
+
+    async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool = True) -> Any:
+        found = await super()._by_index(index, self._filled_of_index(index.schemas, fields), whole=whole)
+        if isinstance(found, Entity):
             self.check(found)
         return found
 
@@ -443,11 +447,6 @@ def _bounds_of(template: Template | None, fields: Mapping[str, Any]) -> tuple[An
     if found.bounds is None:
         return None
     return found.bounds, {condition.field for n, condition in enumerate(conditions) if n in found.exact}
-
-
-def _any_index(index: Any) -> IndexOf[Any]:
-    found: IndexOf[Any] = index
-    return found
 
 
 def _any_key(key: Any) -> Key[Any]:

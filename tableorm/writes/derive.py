@@ -38,6 +38,8 @@ _WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE, M
 _NEVER_COPIED = frozenset({MARKS, WRITE_TAIL, *SYSTEM_MEMBERS})
 _KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
 _DIVIDE_AT = 512 * 1024
+_INSERT, _MERGE, _INSERT_OR_MERGE = Mode.INSERT, Verb.MERGE, Verb.INSERT_OR_MERGE  # an enum looks its members up
+_to_json = msgspec.json.Encoder(order="sorted").encode
 
 
 @attrs.frozen(eq=False)
@@ -148,12 +150,13 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     """A write with its new notes, and its effects."""
     change, first = write.change, write.origin
     schema = change.schema
-    seen = None if first.mode is Mode.INSERT else first.seen
-    if change.mode is Mode.REBUILD:
-        return _rebuilt(write)
+    seen = None if first.mode is _INSERT else first.seen
+    if seen is not None:
+        if change.mode is Mode.REBUILD:
+            return _rebuilt(write)
+        if change.mode is Mode.GUARD and write.first is None:
+            return write, []
     old = marks_of(seen)
-    if change.mode is Mode.GUARD and write.first is None:
-        return write, []
     if schema is None and old and (write.after is not None or change.verb == "move"):
         raise NotSupported(
             f"{change}: the row notes {', '.join(old)}, which are derived from it, and which a bag cannot keep right; "
@@ -174,8 +177,7 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     source = _Source(write, row, _values(write, schema, row), changed, fills)
     new: dict[str, Any] = {}
     effects: list[Effect] = []
-    declared = {**schema.indexes, **schema.lists, **schema.tallies, **schema.embeds}
-    for name, each in declared.items():
+    for name, each in schema.derived():
         mark, found = _EFFECTS[type(each)](name, each, old.pop(name, None), source)
         if mark is not None:
             new[name] = mark
@@ -186,7 +188,7 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
             effects += _embedded(mark, source)
         else:  # what this program does not know: no copy is better than an old one
             effects += _undone(name, mark, write)
-    return _noted(write, marks_of(seen), new), effects
+    return _noted(write, marks_of(seen) if seen is not None else {}, new), effects
 
 
 def _rebuilt(write: PlannedWrite) -> tuple[PlannedWrite, list[Effect]]:
@@ -230,20 +232,19 @@ def _values(write: PlannedWrite, schema: Schema, row: Row) -> Mapping[str, Any]:
 
 def _noted(write: PlannedWrite, old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> PlannedWrite:
     """The write with the notes of what is derived now, if the row would not have them by itself; None is damaged."""
-    operation = write.operation
-    merges = operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE)
-    assert write.after is not None
-    text = msgspec.json.encode(new, order="sorted").decode() if new or (merges and old != {}) else None
-    row, after = operation.row.copy(), write.after.copy()
-    for members, noted in ((after, text is not None), (row, text is not None and (not merges or new != old))):
+    operation, after = write.operation, write.after
+    merges = operation.verb is _MERGE or operation.verb is _INSERT_OR_MERGE
+    assert after is not None
+    if not new and (not old if merges else MARKS not in after) and old is not None:
+        return write
+    text = _to_json(new).decode() if new or merges else None
+    # Both rows were made for this write, and nobody else has them.
+    for row, noted in ((after, text is not None), (operation.row, text is not None and (not merges or new != old))):
         if noted:
-            members[MARKS] = text
+            row[MARKS] = text
         else:
-            members.pop(MARKS, None)
-    weight = None if write.weight is None else write.weight + len(text or "")
-    return structs.replace(
-        write, operation=Operation(operation.verb, row, operation.if_match), after=after, weight=weight
-    )
+            row.pop(MARKS, None)
+    return write if write.weight is None else structs.replace(write, weight=write.weight + len(text or ""))
 
 
 # What other entities keep
@@ -328,7 +329,8 @@ def _copied(_name: str, index: IndexSchema, old: Any, source: _Source) -> tuple[
         again = address == old
         if not again or _concerns(index, source.changed):
             copy = with_tail(index.copy_of(source.values, source.row, address), source.write)
-            effects.append(CopyEffect(index, address, source.write, again, copy, source.values))
+            canonical = source.write.operation.canonical
+            effects.append(CopyEffect(index, address, source.write, again, copy, source.values, canonical=canonical))
     if old is not None and old != address:
         effects.append(CopyEffect(index, old, source.write, existed=True))
     return address, effects

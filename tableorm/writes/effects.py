@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["CopyEffect", "Effect", "ListEffect", "Patch", "with_tail"]
 
 
+_INSERT, _INSERT_OR_REPLACE = Verb.INSERT, Verb.INSERT_OR_REPLACE  # an enum looks its members up
+
+
 class Effect:
     """
     What becomes of a derived row.
@@ -108,6 +111,7 @@ class CopyEffect(Effect):
         values: The fields of the entity.
         reads: Whether the row is read before, since what the primaries say may be wrong: see `tableorm.audit`.
         found: ETag of a copy of this entity that is there although its primary did not say so.
+        canonical: As of `Operation`.
     """
 
     index: "IndexSchema | None"
@@ -118,6 +122,7 @@ class CopyEffect(Effect):
     values: Mapping[str, Any] = attrs.Factory(dict[str, Any])
     reads: bool = False
     found: str | None = None
+    canonical: bool = False
 
     def then(self, other: Effect) -> Effect:
         """A value that one entity gives up can be taken by another: the copy then is replaced."""
@@ -136,7 +141,7 @@ class CopyEffect(Effect):
             return Operation(Verb.DELETE, self._keys(), "*") if self.existed else None
         if self.found is not None:
             return Operation(Verb.REPLACE, self.row, self.found)
-        return Operation(Verb.INSERT_OR_REPLACE if self.existed else Verb.INSERT, self.row)
+        return Operation(_INSERT_OR_REPLACE if self.existed else _INSERT, self.row, None, self.canonical)
 
     def onto(self, write: "PlannedWrite") -> "PlannedWrite":
         """Never: a copy is no entity."""
@@ -446,6 +451,8 @@ def _touched(stored: Row, token: str) -> Operation:
 
 
 def with_tail(row: Row, write: "PlannedWrite") -> Row:
-    """A derived row with the write tokens of what it is derived from: whichever of them is found proves the rest."""
+    """A derived row, made for this, with the tokens of what it is derived from: whichever is found proves the rest."""
     tail = write.operation.row.get(WRITE_TAIL) or (write.after or {}).get(WRITE_TAIL)
-    return row if tail is None else {**row, WRITE_TAIL: tail}
+    if tail is not None:
+        row[WRITE_TAIL] = tail
+    return row
