@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any
 
 import attrs
+import msgspec
 
 from .conditions import FALSE, leaves, normal, refuse_other_tables
 from .entity import schema_of
@@ -64,8 +65,8 @@ _PARTITION_SCAN, _TABLE_SCAN = Access.PARTITION_SCAN, Access.TABLE_SCAN
 _RANKS = {access: rank for rank, access in enumerate(Access)}
 
 
-@attrs.frozen
-class Point:
+# What is made for each point, and nothing else, are structs: they take a fraction of the time to make.
+class Point(msgspec.Struct, frozen=True, gc=False):
     """A request for one row by its keys."""
 
     partition_key: str
@@ -88,8 +89,7 @@ class Range:
     local: tuple[Local, ...] = ()
 
 
-@attrs.frozen(eq=False, slots=False)  # made a third faster, which counts where a plan is for one point
-class QueryPlan:
+class QueryPlan(msgspec.Struct, frozen=True, eq=False, dict=True):
     """
     What a query sends, and what is left to do with what comes back.
 

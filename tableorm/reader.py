@@ -85,7 +85,7 @@ class Reader(Connection):
 
         Source: Table service REST, "Query Entities", addressed by PartitionKey and RowKey.
         """
-        read = self._by_index if type(target) is IndexOf else self._point
+        read: Any = self._by_index if type(target) is IndexOf else self._point
         entity = await read(target, fields)
         if entity is None:
             raise self._not_found(target, fields)
