@@ -6,12 +6,12 @@ and to the decoder an index is a schema like any other: that of the copies.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast, overload
 
 import attrs
 import msgspec
 
-from .codegen import make_decoder
+from .codegen import make_decoder, make_encoder
 from .errors import DecodeError, ModelError, NotSupported
 from .protocol.edm import ANNOTATION, Edm
 from .protocol.limits import MAX_CUSTOM_PROPERTIES
@@ -181,6 +181,7 @@ class IndexSchema(Schema):
         self.needed = tuple(name for name in row.fields if primary.fields[name].optional)
         # What copies have and their primary does not.
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
+        self._encode_own = make_encoder(self.label, self._coded(self._own), {})
         extra = [info.property for info in self._own]
         annotated = [info.property + ANNOTATION for info in self._own if info.type.edm is not Edm.STRING]
         self._dropped = (COPY_OF, "odata.etag", *extra, *annotated)
@@ -310,11 +311,9 @@ class IndexSchema(Schema):
             for name in self._left_out:
                 copy.pop(name, None)
         version = str(row.get(ENTITY_TYPE, "")).partition(":")[2] or str(row.get(ENTITY_VERSION, ""))
-        copy["PartitionKey"], copy["RowKey"] = row["PartitionKey"], address
+        copy |= self._encode_own(cast("dict[str, Any]", values), row["PartitionKey"], address)[0]
         copy[ENTITY_TYPE] = f"{self.kind}:{version}" if version else str(self.kind)
         copy[COPY_OF] = row["RowKey"]
-        if self._own:
-            copy |= self.encode_some(values, self._own)
         return copy
 
     # Reading

@@ -6,7 +6,8 @@ the tokens of its last three writes in the property `_w`, newest first, with com
 its token in front of those that it read; an insert, and a write without condition, begins anew.
 """
 
-import secrets
+import os
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 
 from ..reserved import WRITE_TAIL
@@ -18,9 +19,23 @@ KEPT = 3
 """Tokens on a row: after more foreign writes than this less one, a writer no longer finds its own."""
 
 
+_BYTES = 9
+_DRAWN = 256  # tokens at a time: to ask the system for each would take longer than all else that a token takes
+_ready: list[str] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ready.clear)  # parent and child must not draw the same
+
+
 def new_token() -> str:
     """A token that nobody had before."""
-    return secrets.token_urlsafe(9)
+    try:
+        return _ready.pop()  # of several threads each gets another
+    except IndexError:
+        drawn = os.urandom(_BYTES * _DRAWN)
+        tokens = [urlsafe_b64encode(drawn[n : n + _BYTES]).decode() for n in range(0, len(drawn), _BYTES)]
+        token = tokens.pop()
+        _ready.extend(tokens)
+        return token
 
 
 def tail_of(row: Row | None) -> tuple[str, ...]:
