@@ -15,6 +15,7 @@ from .errors import ModelError, NotSupported
 from .expressions import Field
 from .protocol.edm import Edm
 from .schema import FieldInfo, Schema
+from .stores import Row
 
 if TYPE_CHECKING:
     from .entity import Entity
@@ -244,6 +245,18 @@ class TallySchema:
         """RowKey of the entity that holds it; None if a field of its key is None. Raises NotSupported."""
         return self._reference.find(self.target[0], values, partition_key)
 
+    def mark(self, values: Mapping[str, Any], partition_key: str) -> dict[str, Any] | None:
+        """What an entity with these fields notes of it. Raises NotSupported."""
+        address = self.address(values, partition_key)
+        amount = 0 if address is None else self.amount(values)
+        return {"add": [address, {self.target[1].property: amount}]} if amount else None
+
+    def make(self, partition_key: str, row_key: str) -> Row:
+        """The entity that holds it, with defaults."""
+        target = self.target[0]
+        entity = target.model(**target.parse_keys(partition_key, row_key))
+        return target.encode(entity.__dict__, partition_key, row_key)[0]
+
 
 class EmbedSchema:
     """
@@ -302,3 +315,16 @@ class EmbedSchema:
     def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
         """RowKey of the other entity; None if there is none. Raises NotSupported."""
         return self._reference.find(self.source[0], values, partition_key)
+
+    def mark(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> dict[str, Any] | None:
+        """What an entity with these fields notes of it. Raises NotSupported."""
+        address = self.address(values, partition_key)
+        return None if address is None else {"from": [address, self.note(row_key)]}
+
+    def note(self, row_key: str) -> str:
+        """The name under which the other entity notes that the one with this RowKey holds copies of it."""
+        return f"{self.label}:{row_key}"
+
+    def mark_there(self, row_key: str) -> dict[str, Any]:
+        """What the other entity notes then."""
+        return {"to": [row_key, {theirs: own for own, theirs in self.source[1].items()}]}
