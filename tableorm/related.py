@@ -9,7 +9,9 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+
+import attrs
 
 from .errors import ModelError, NotSupported
 from .expressions import Field
@@ -20,7 +22,9 @@ from .stores import Row
 if TYPE_CHECKING:
     from .entity import Entity
 
-__all__ = ["Count", "EmbedSchema", "Embedded", "Sum", "TallySchema"]
+__all__ = ["Count", "EmbedSchema", "Embedded", "Sum", "TallyOf", "TallySchema"]
+
+E = TypeVar("E", bound="Entity")
 
 _REFERENCE = re.compile(r"\{(\w+)\}")
 
@@ -45,6 +49,44 @@ class _Tally:
             raise ModelError(f'{what}(...) needs the key of the entity that keeps it, as in name="{{department}}"')
         self.field: Callable[[], Field[Any]] = _function(field)
         self.where, self.create, self.key = where, create, dict(key)
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.name = name
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type[E]) -> "TallyOf[E]": ...
+        @overload
+        def __get__(self, instance: object, owner: type[Any]) -> NoReturn: ...
+        def __get__(self, instance: Any, owner: Any) -> Any: ...
+
+    else:
+
+        def __get__(self, instance, owner):
+            if instance is not None:
+                raise AttributeError(
+                    f"{self.name} is no field: it belongs to the class, {owner.__name__}.{self.name}; the entity in "
+                    "which it counts has the number"
+                )
+            return TallyOf(owner, self.name)
+
+
+@attrs.frozen(repr=False)
+class TallyOf(Generic[E]):
+    """
+    A count or sum of a model, as `Employee.employees` gives it: for `db.build_index`.
+
+    Args:
+        model: The class.
+        name: Of the count or sum.
+    """
+
+    model: type[E]
+    name: str
+
+    def __repr__(self) -> str:
+        return f"{self.model.__name__}.{self.name}"
 
 
 def _function(field: Any) -> Callable[[], Field[Any]]:

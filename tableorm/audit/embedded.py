@@ -60,7 +60,7 @@ class Holds(Check):
         self._embeds, self._see = schema.embeds, see
 
     def claims(self, seen: Seen) -> Iterable[tuple[str, int]]:
-        """What the other entity notes and has, if all is right; WRONG where it notes another, or holds what is none's."""
+        """What the other one notes and has, if all is right; WRONG where it notes another."""
         if seen.age != "current" or seen.problem is not None:
             return
         row, row_key = seen.row, seen.row["RowKey"]

@@ -235,9 +235,9 @@ async def _too_much(look: Looker, row: Row, index: ListSchema, suspects: list[st
             continue
         primary = await look.read(row["PartitionKey"], key, tally)
         seen = None if primary is None else look.seen(primary)
-        if seen is not None and seen.schema is index.primary:
-            if seen.problem is not None or not seen.legible or is_noted(seen, name, list_key):
-                continue
+        ours = seen is not None and seen.schema is index.primary
+        if seen is not None and ours and (seen.problem or not seen.legible or is_noted(seen, name, list_key)):
+            continue  # what is wrong then is judged with the entity
         what = "is gone" if seen is None else "neither notes that it is in it nor should be"
         wrong[key] = f"the list {list_key!r} has the key {key!r}, whose entity {what}"
     return wrong

@@ -112,7 +112,7 @@ def _add(look: Looker, row: Row, keepers: Collection[str], helped: Collection[st
     else:
         marks, declared = seen.marks, _declared(look, seen)
     due = {} if seen is None else seen.due
-    for name in {*marks, *declared}:
+    for name in {**declared, **marks}:
         mark = marks.get(name)
         if name in declared and mark != due.get(name):
             concerned = any(keeper in keepers for each in (mark, due.get(name)) for keeper, _, _ in added(each))
@@ -124,7 +124,7 @@ def _add(look: Looker, row: Row, keepers: Collection[str], helped: Collection[st
             if keeper in keepers:
                 sweep.totals[keeper, property_] += amount
                 if name in declared:
-                    sweep.adders[keeper] = row_key, declared[name]
+                    sweep.adders.setdefault(keeper, (row_key, declared[name]))
 
 
 def _declared(look: Looker, seen: Seen) -> Mapping[str, TallySchema]:

@@ -327,8 +327,8 @@ def guard_change(subject: Subject) -> Change:
 
 def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False) -> Change:
     """
-    Write what some indexes, counts and the like derive from a row that is as it was read, and nothing else. An upgraded entity is saved,
-    since all that is derived from it shall be of what it was upgraded to.
+    Write what some indexes, counts and the like derive from a row that is as it was read, and nothing else. An upgraded
+    entity is saved, since all that is derived from it shall be of what it was upgraded to.
 
     Args:
         subject: An entity that was just read in full.
