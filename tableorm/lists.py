@@ -138,6 +138,11 @@ class ListSchema:
             return None
         return self.row.format(values)
 
+    def mark(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What an entity with these fields notes of it. Raises TemplateError."""
+        key = self.address(values)
+        return None if key is None else {"list": [key, self.kind]}
+
 
 def bits_of(key: str, count: int) -> str:
     """The first bits of the hash of a RowKey, which say in which row of a list it is: for ever the same."""

@@ -9,17 +9,22 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+
+import attrs
 
 from .errors import ModelError, NotSupported
 from .expressions import Field
 from .protocol.edm import Edm
 from .schema import FieldInfo, Schema
+from .stores import Row
 
 if TYPE_CHECKING:
     from .entity import Entity
 
-__all__ = ["Count", "EmbedSchema", "Embedded", "Sum", "TallySchema"]
+__all__ = ["Count", "EmbedSchema", "Embedded", "Sum", "TallyOf", "TallySchema"]
+
+E = TypeVar("E", bound="Entity")
 
 _REFERENCE = re.compile(r"\{(\w+)\}")
 
@@ -44,6 +49,44 @@ class _Tally:
             raise ModelError(f'{what}(...) needs the key of the entity that keeps it, as in name="{{department}}"')
         self.field: Callable[[], Field[Any]] = _function(field)
         self.where, self.create, self.key = where, create, dict(key)
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.name = name
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type[E]) -> "TallyOf[E]": ...
+        @overload
+        def __get__(self, instance: object, owner: type[Any]) -> NoReturn: ...
+        def __get__(self, instance: Any, owner: Any) -> Any: ...
+
+    else:
+
+        def __get__(self, instance, owner):
+            if instance is not None:
+                raise AttributeError(
+                    f"{self.name} is no field: it belongs to the class, {owner.__name__}.{self.name}; the entity in "
+                    "which it counts has the number"
+                )
+            return TallyOf(owner, self.name)
+
+
+@attrs.frozen(repr=False)
+class TallyOf(Generic[E]):
+    """
+    A count or sum of a model, as `Employee.employees` gives it: for `db.build_index`.
+
+    Args:
+        model: The class.
+        name: Of the count or sum.
+    """
+
+    model: type[E]
+    name: str
+
+    def __repr__(self) -> str:
+        return f"{self.model.__name__}.{self.name}"
 
 
 def _function(field: Any) -> Callable[[], Field[Any]]:
@@ -244,6 +287,18 @@ class TallySchema:
         """RowKey of the entity that holds it; None if a field of its key is None. Raises NotSupported."""
         return self._reference.find(self.target[0], values, partition_key)
 
+    def mark(self, values: Mapping[str, Any], partition_key: str) -> dict[str, Any] | None:
+        """What an entity with these fields notes of it. Raises NotSupported."""
+        address = self.address(values, partition_key)
+        amount = 0 if address is None else self.amount(values)
+        return {"add": [address, {self.target[1].property: amount}]} if amount else None
+
+    def make(self, partition_key: str, row_key: str) -> Row:
+        """The entity that holds it, with defaults."""
+        target = self.target[0]
+        entity = target.model(**target.parse_keys(partition_key, row_key))
+        return target.encode(entity.__dict__, partition_key, row_key)[0]
+
 
 class EmbedSchema:
     """
@@ -302,3 +357,16 @@ class EmbedSchema:
     def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
         """RowKey of the other entity; None if there is none. Raises NotSupported."""
         return self._reference.find(self.source[0], values, partition_key)
+
+    def mark(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> dict[str, Any] | None:
+        """What an entity with these fields notes of it. Raises NotSupported."""
+        address = self.address(values, partition_key)
+        return None if address is None else {"from": [address, self.note(row_key)]}
+
+    def note(self, row_key: str) -> str:
+        """The name under which the other entity notes that the one with this RowKey holds copies of it."""
+        return f"{self.label}:{row_key}"
+
+    def mark_there(self, row_key: str) -> dict[str, Any]:
+        """What the other entity notes then."""
+        return {"to": [row_key, {theirs: own for own, theirs in self.source[1].items()}]}

@@ -5,8 +5,9 @@
 import inspect
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 
 import attrs
 
@@ -21,6 +22,10 @@ from ..running import work_together
 from ..schema import Schema, concrete
 from ..stores import Bounds, Row
 from .judging import Judge
+from .judging_lists import judge_keys, judge_shape
+from .judging_sums import judge_keepers
+from .listed import Lists
+from .looking import with_related
 from .report import AuditReport, Tally
 from .scanning import boundary, family_filter, pages
 from .stretches import Stretch, purpose_of, read_cursor, stretches_of
@@ -31,6 +36,9 @@ SEGMENT = 20_000
 """Rows that are summed up before suspects are judged, if a partition ends there."""
 
 _SUMS = 1 << 16
+
+
+_Judging = Callable[[Tally], Awaitable[None]]
 
 
 class Sums:
@@ -47,6 +55,7 @@ class Sums:
         self._judge = judge
         self._sums: defaultdict[int, int] = defaultdict(int)  # most segments of small tables need few
         self._suspects: set[int] = set()
+        self._judged: set[tuple[str, str]] = set()
 
     def add(self, rows: Sequence[Row], tally: Tally) -> None:
         """Sum up some rows."""
@@ -56,45 +65,78 @@ class Sums:
             owner = judge.owner_of(row)
             if owner is not None:
                 tally.copies += 1
-                sums[hash((partition_key, row["RowKey"])) % _SUMS] -= owner.claimed(row)
+                for address, number in owner.claimed(row):
+                    sums[hash((partition_key, address)) % _SUMS] -= number
                 continue
             seen = judge.seen(row)
             if seen is None:
                 continue
             tally.entities += 1
             for check in judge.checks(seen):
-                for row_key, number in check.claims(seen):
-                    sums[hash((partition_key, row_key)) % _SUMS] += number
+                for address, number in check.claims(seen):
+                    sums[hash((partition_key, address)) % _SUMS] += number
+                for _, address, number in check.adds(seen):
+                    sums[hash((partition_key, address)) % _SUMS] += number
 
     def close(self) -> bool:
         """All is added: whether anything is suspect."""
         self._suspects = {number for number, total in self._sums.items() if total}
         return bool(self._suspects)
 
-    def suspects(self, rows: Sequence[Row]) -> list[Callable[[Tally], Awaitable[None]]]:
-        """How to judge those of some rows that are suspect."""
-        judge, bad = self._judge, self._suspects
-        found: list[Callable[[Tally], Awaitable[None]]] = []
+    def _is_bad(self, partition_key: str, address: str) -> bool:
+        return hash((partition_key, address)) % _SUMS in self._suspects
+
+    def suspects(self, rows: Sequence[Row]) -> list[_Judging]:
+        """How to judge those of some rows that are suspect: entities, and copies of them."""
+        judge = self._judge
+        found: list[_Judging] = []
         for row in rows:
             partition_key, row_key = row["PartitionKey"], row["RowKey"]
-            if judge.owner_of(row) is not None:
-                if hash((partition_key, row_key)) % _SUMS in bad:
-                    found.append(_judging(judge.derived, partition_key, row_key))
+            owner = judge.owner_of(row)
+            if owner is not None:
+                if not isinstance(owner, Lists) and self._is_bad(partition_key, row_key):
+                    found.append(partial(judge.derived, partition_key, row_key))
                 continue
             seen = judge.seen(row)
             if seen is None:
                 continue
             claims = (claim for check in judge.checks(seen) for claim in check.claims(seen))
-            if any(hash((partition_key, address)) % _SUMS in bad for address, _ in claims):
-                found.append(_judging(judge.entity, partition_key, row_key))
+            if any(self._is_bad(partition_key, address) for address, _ in claims):
+                found.append(partial(judge.entity, partition_key, row_key))
         return found
 
+    def shapes(self, rows: Sequence[Row]) -> list[_Judging]:
+        """How to judge whether suspect rows of lists are found: before entities, which are judged by what is there."""
+        return [partial(judge_shape, self._judge, row["PartitionKey"], row["RowKey"]) for row in self._of_lists(rows)]
 
-_Judging = Callable[[str, str, Tally], Awaitable[None]]
+    def rest(self, rows: Sequence[Row]) -> list[_Judging]:
+        """How to judge what is suspect beside, when entities are right: keys in lists, counts and sums."""
+        judge = self._judge
+        found: list[_Judging] = []
+        for row in self._of_lists(rows):
+            partition_key = row["PartitionKey"]
+            is_bad = partial(self._is_bad, partition_key)
+            found.append(partial(judge_keys, judge, partition_key, row["RowKey"], is_bad))
+        keepers: defaultdict[str, set[str]] = defaultdict(set)
+        for row in rows if judge.tallies else ():
+            seen = None if judge.owner_of(row) is not None else judge.seen(row)
+            partition_key = row["PartitionKey"]
+            for check in () if seen is None else judge.checks(seen):
+                for keeper, address, _ in check.adds(seen) if seen is not None else ():
+                    place = partition_key, keeper
+                    if place not in self._judged and self._is_bad(partition_key, address):
+                        self._judged.add(place)
+                        keepers[partition_key].add(keeper)
+        for partition_key, some in keepers.items():
+            found.append(partial(judge_keepers, judge, partition_key, some, judge.entity))
+        return found
 
-
-def _judging(judge: _Judging, partition_key: str, row_key: str) -> Callable[[Tally], Awaitable[None]]:
-    return lambda tally: judge(partition_key, row_key, tally)
+    def _of_lists(self, rows: Sequence[Row]) -> Iterator[Row]:
+        judge = self._judge
+        for row in rows if judge.has_lists else ():
+            owner, partition_key = judge.owner_of(row), row["PartitionKey"]
+            if isinstance(owner, Lists) and any(self._is_bad(partition_key, each) for each, _ in owner.claimed(row)):
+                yield row
 
 
 async def audit(
@@ -113,7 +155,7 @@ async def audit(
     check_call("audit", parallel, on_progress)
     if not models:
         raise ModelError("audit() is refused: give the models whose entities are to be checked")
-    schemas = list(dict.fromkeys(schema for model in models for schema in _concrete(model)))
+    schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete(model))))
     purpose = purpose_of("audit", schemas)
     tables = {
         name: [s for s in schemas if s.table_name() == name] for name in sorted({s.table_name() for s in schemas})
@@ -244,13 +286,13 @@ async def audited(
                 if cut is not None:
                     await _sum_up(db, sums, rows[:cut], part)
                     last = rows[cut - 1]["PartitionKey"] if cut else last
-                    stretch = await _closed(db, sums, stretch, part, last, where, parallel)
+                    stretch = await _closed(db, judge, sums, stretch, part, last, where, parallel)
                     yield stretch, part.take()
                     sums, count, start = Sums(judge), 0, cut
             await _sum_up(db, sums, rows[start:], part)
             count += len(rows) - start
             last = rows[-1]["PartitionKey"] if rows else last
-    stretch = await _closed(db, sums, stretch, part, None, where, parallel)
+    stretch = await _closed(db, judge, sums, stretch, part, None, where, parallel)
     yield attrs.evolve(stretch, done=True), part
 
 
@@ -263,6 +305,7 @@ async def _sum_up(db: Reader, sums: Sums, rows: Sequence[Row], part: Tally) -> N
 
 async def _closed(
     db: Reader,
+    judge: Judge,
     sums: Sums,
     stretch: Stretch,
     part: Tally,
@@ -275,16 +318,22 @@ async def _closed(
         rectangles = stretch.left
         if last is not None:
             rectangles = [cut for each in rectangles if (cut := each.meet(Rectangle(Bounds(None, last)))) is not None]
-        async with aclosing(pages(db, stretch.table, where, rectangles, part, "audit")) as found:
-            async for rows in found:
-                for start in range(0, len(rows), TURN):
-                    some = rows[start : start + TURN]
-                    await _judged(sums.suspects(some), part, parallel)
-                    await db.take_turn(len(some))
+        passes = [sums.suspects]
+        if judge.has_lists:
+            passes.insert(0, sums.shapes)
+        if judge.has_lists or judge.tallies:
+            passes.append(sums.rest)
+        for each in passes:
+            async with aclosing(pages(db, stretch.table, where, rectangles, part, "audit")) as found:
+                async for rows in found:
+                    for start in range(0, len(rows), TURN):
+                        some = rows[start : start + TURN]
+                        await _judged(each(some), part, parallel)
+                        await db.take_turn(len(some))
     return stretch if last is None else attrs.evolve(stretch, partition=last, row=None)
 
 
-async def _judged(suspects: Sequence[Callable[[Tally], Awaitable[None]]], part: Tally, parallel: int) -> None:
+async def _judged(suspects: Sequence[_Judging], part: Tally, parallel: int) -> None:
     if not suspects:
         return
     todo = iter(suspects)

@@ -1,11 +1,11 @@
 """
 What an entity ought to have besides its row, and what a derived row says of its entity: pure functions of rows.
 
-A further kind of derived rows is a further class with the members of `Check`, which `checks_of` gives to its models.
+A further kind of what is derived is a further class with the members of `Check`: see `listed`, `counted`, `embedded`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 import attrs
 
@@ -17,7 +17,8 @@ from ..schema import Schema
 from ..stores import Row
 from .report import Damage
 
-__all__ = ["WRONG", "Check", "Copies", "Problem", "Seen", "checks_of", "kind_of", "look"]
+__all__ = ["WRONG", "Check", "Copies", "Problem", "Seen", "kind_of", "look"]
+
 
 WRONG = 1
 """What is claimed where something is wrong for sure: no sum with it is zero, but for a chance of one in 2**60."""
@@ -35,6 +36,8 @@ class Seen:
             by a write; what a newer program wrote is not judged but by its notes.
         wants: By name of the index, RowKey and content of the copy it ought to have; None for unknown content.
         marks: What it notes, by name.
+        due: What it ought to note of lists, counts, sums, and of what it holds copies of, by name. Where nobody knows,
+            since it is of another version than the model, or does not fit it, that is what it notes.
         legible: Whether the note could be read.
         problem: Why it does not fit its model; None if it does.
     """
@@ -46,6 +49,7 @@ class Seen:
     marks: Mapping[str, Any]
     legible: bool
     problem: str | None
+    due: Mapping[str, Any] = attrs.Factory(dict[str, Any])
 
     @property
     def version(self) -> str:
@@ -65,6 +69,7 @@ class Problem:
         text: In words.
         rebuilt: Whether building the index anew for this entity repairs it.
         rival: A copy of another entity that is where the copy of this one belongs.
+        first: RowKey of an entity that has to be repaired before this one can be; None if there is none.
     """
 
     damage: Damage
@@ -73,6 +78,7 @@ class Problem:
     text: str
     rebuilt: bool = True
     rival: Row | None = None
+    first: str | None = None
 
 
 def look(kinds: Kinds, schema: Schema, version: int, row: Row) -> Seen:
@@ -91,7 +97,7 @@ def look(kinds: Kinds, schema: Schema, version: int, row: Row) -> Seen:
         marks, legible = {}, False
     if version > schema.version:
         noted = {name: (mark, None) for name, mark in marks.items() if isinstance(mark, str)}
-        return Seen(schema, row, "newer", noted, marks, legible, None)
+        return Seen(schema, row, "newer", noted, marks, legible, None, marks)
     current = version == schema.version
     wants: dict[str, tuple[str, Row | None]] = {}
     try:
@@ -100,9 +106,18 @@ def look(kinds: Kinds, schema: Schema, version: int, row: Row) -> Seen:
             address = index.address(values)
             if address is not None:
                 wants[name] = address, index.copy_of(values, row, address) if current else None
+        due = _due(schema, values, row) if current else marks
     except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
-        return Seen(schema, row, "current", {}, marks, legible, f"{type(error).__name__}: {error}")
-    return Seen(schema, row, "current" if current else "older", wants, marks, legible, None)
+        return Seen(schema, row, "current", {}, marks, legible, f"{type(error).__name__}: {error}", marks)
+    return Seen(schema, row, "current" if current else "older", wants, marks, legible, None, due)
+
+
+def _due(schema: Schema, values: Mapping[str, Any], row: Row) -> dict[str, Any]:
+    partition_key, row_key = row["PartitionKey"], row["RowKey"]
+    due: dict[str, Any] = {name: each.mark(values) for name, each in schema.lists.items()}
+    due |= {name: each.mark(values, partition_key) for name, each in schema.tallies.items()}
+    due |= {name: each.mark(values, partition_key, row_key) for name, each in schema.embeds.items()}
+    return {name: mark for name, mark in due.items() if mark is not None}
 
 
 def kind_of(row: Row) -> str:
@@ -111,36 +126,57 @@ def kind_of(row: Row) -> str:
     return text.partition(":")[0] if isinstance(text, str) else ""
 
 
-class Check(Protocol):
+class Check:
     """
-    What is checked of one kind of derived rows of a model.
+    What is checked of one kind of what is derived from entities of a model.
+
+    Addresses are of any text; all that has the same address sums up to zero, if all is right. An address of a row is
+    its RowKey.
     """
 
     def owns(self, kind: str) -> bool:
-        """Whether rows of this kind are such rows."""
-        ...
+        """Whether derived rows of this kind are checked by it."""
+        del kind
+        return False
+
+    def takes(self, row: Row) -> bool:
+        """Whether that is so of this row of such a kind."""
+        del row
+        return True
 
     def claims(self, seen: Seen) -> Iterable[tuple[str, int]]:
         """
-        RowKeys of the rows that an entity has or ought to have, each with a number. All that entities claim of a row
-        sums up to what `claimed` says of it, if and only if that is right, and so is what they note.
+        Addresses of what an entity has or ought to have, each with a number. All that entities claim at an address is
+        what rows there take away, if and only if that is right, and so is what they note.
         """
-        ...
+        del seen
+        return ()
 
-    def claimed(self, row: Row) -> int:
-        """The number of such a row; 0 is that of a row that is not there."""
-        ...
+    def claimed(self, row: Row) -> Iterable[tuple[str, int]]:
+        """The addresses that such a row has, and the numbers to take away; 0 is that of a row that is not there."""
+        del row
+        return ()
 
-    def addresses(self, seen: Seen) -> set[str]:
-        """RowKeys of the rows to look at if an entity is suspect."""
-        ...
+    def adds(self, seen: Seen) -> Iterable[tuple[str, str, int]]:
+        """
+        What an entity adds to a sum that another one keeps, or takes away for what it keeps itself: the RowKey of the
+        keeper, an address, and a number. If such a sum is wrong the keeper is suspect, not all that add to it.
+        """
+        del seen
+        return ()
+
+    def addresses(self, seen: Seen, found: Mapping[str, Row | None]) -> set[str]:
+        """RowKeys of the rows to look at if an entity is suspect; asked again when they are found, until it is all."""
+        del seen, found
+        return set()
 
     def compare(self, seen: Seen, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """What is wrong with an entity, and the rows at its addresses, which did not change meanwhile."""
-        ...
+        del seen, found
+        return ()
 
 
-class Copies:
+class Copies(Check):
     """
     The check of the copies of indexes.
 
@@ -159,6 +195,10 @@ class Copies:
     def owns(self, kind: str) -> bool:
         """Whether it is the kind of copies of the model."""
         return kind.startswith(self._prefix) if self._only is None else kind == self._prefix + self._only
+
+    def takes(self, row: Row) -> bool:
+        """Without an entity that it is of it is no copy: perhaps of a list that is not declared here."""
+        return isinstance(row.get(COPY_OF), str)
 
     def claims(self, seen: Seen) -> list[tuple[str, int]]:
         """The copies it ought to have; WRONG where it notes another."""
@@ -181,15 +221,16 @@ class Copies:
             found += [(address, WRONG) for _, address in self._left_over(seen)]
         return found
 
-    def claimed(self, row: Row) -> int:
+    def claimed(self, row: Row) -> tuple[tuple[str, int]]:
         """A number made of its content; of another version than the model's, of its keys alone."""
         if row[ENTITY_TYPE] in self._current:
-            return hash(contents_of(row))
+            return ((row["RowKey"], hash(contents_of(row))),)
         kind, _, version = str(row[ENTITY_TYPE]).partition(":")
-        return hash((kind, version, row.get(COPY_OF)))
+        return ((row["RowKey"], hash((kind, version, row.get(COPY_OF)))),)
 
-    def addresses(self, seen: Seen) -> set[str]:
+    def addresses(self, seen: Seen, found: Mapping[str, Row | None]) -> set[str]:
         """Where its copies ought to be, and where it notes some."""
+        del found
         wanted = {address for name, (address, _) in seen.wants.items() if self._only in (None, name)}
         return wanted | {address for _, address in self._left_over(seen)}
 
@@ -256,14 +297,3 @@ class Copies:
             for name, mark in seen.marks.items()
             if isinstance(mark, str) and self._only in (None, name) and mark != seen.wants.get(name, (None, None))[0]
         ]
-
-
-def checks_of(schema: Schema, only: str | None = None) -> Sequence[Check]:
-    """
-    All that is checked of a model.
-
-    Args:
-        schema: The model.
-        only: Name of the one index that is checked; None for all.
-    """
-    return [Copies(schema, only)]

@@ -6,24 +6,23 @@ derived rows were read had just those all the time. And a derived row that has t
 was read was there all the time, whatever became of the entity meanwhile.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
 
 from ..bag import PropertyBag
-from ..errors import Conflict, DecodeError, EntityNotFound, OutcomeUnknown, TransactionFailed
+from ..errors import Conflict, DecodeError, EntityNotFound, OutcomeUnknown, TransactionFailed, WrongKind
 from ..keys import Key
 from ..kinds import Kinds
-from ..reader import Reader
 from ..reserved import COPY_OF
 from ..stores import Row
 from ..writes.change import delete_change, rebuild_change
-from ..writes.commit import ATTEMPTS, commit, pause_of
+from ..writes.commit import ATTEMPTS, commit
 from ..writes.encode import encode
 from ..writes.plan import PlannedWrite
-from .checks import Check, Problem, Seen, checks_of, kind_of, look
+from .checks import Problem, Seen, kind_of
+from .looking import Looker
 from .report import Damage, Finding, Tally
 
 __all__ = ["Judge", "rebuilt"]
@@ -32,26 +31,29 @@ _LOST = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
 """What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again."""
 
 
-def rebuilt(kinds: Kinds, row: Row, only: Sequence[str], token: str | None = None) -> PlannedWrite:
+def rebuilt(
+    kinds: Kinds, row: Row, only: Sequence[str], token: str | None = None, *, counts: bool = False
+) -> PlannedWrite:
     """
     The write that makes what is derived from a row right.
 
     Args:
         kinds: The models of its table.
         row: The row as it was read.
-        only: Names of the indexes.
+        only: Names of the indexes and the like.
         token: As of `encode`.
+        counts: As of `rebuild_change`.
 
     Raises:
         DecodeError: The row does not fit its model.
     """
     entity: Any = kinds.load(row.copy())
-    write = encode(rebuild_change(entity, only), 0, token)
+    write = encode(rebuild_change(entity, only, counts=counts), 0, token)
     assert write is not None
     return write
 
 
-class Judge:
+class Judge(Looker):
     """
     Judges, and repairs if it shall.
 
@@ -59,45 +61,8 @@ class Judge:
         db: Where.
         kinds: The models of one table.
         repair: Whether to repair.
-        only: Name of the one index that is checked; None for all.
+        only: Name of the one index or the like that is checked; None for all.
     """
-
-    def __init__(self, db: Reader, kinds: Kinds, *, repair: bool, only: str | None = None) -> None:
-        self.kinds = kinds
-        self._db, self._repair = db, repair
-        self._checks = {id(schema): checks_of(schema, only) for schema in kinds.schemas}
-        self._by_kind = {str(schema.kind): schema for schema in kinds.schemas}
-        self._owners: dict[str, Check | None] = {}
-
-    # Rows
-
-    def owner_of(self, row: Row) -> Check | None:
-        """The check that a derived row belongs to; None for rows of entities, and of what is not checked."""
-        kind = kind_of(row)
-        if "#" not in kind or not isinstance(row.get(COPY_OF), str):
-            return None  # without an entity that it is of it is no copy, whatever it is
-        if kind not in self._owners:
-            schema = self._by_kind.get(kind.partition("#")[0])
-            checks = () if schema is None else self._checks[id(schema)]
-            self._owners[kind] = next((check for check in checks if check.owns(kind)), None)
-        return self._owners[kind]
-
-    def seen(self, row: Row) -> Seen | None:
-        """The entity of a row; None if it is of another kind, or a derived row."""
-        if "#" in kind_of(row):
-            return None
-        try:
-            resolved = self.kinds.resolve(row)
-        except DecodeError as error:
-            schema = self._by_kind.get(kind_of(row), self.kinds.schemas[0])
-            return Seen(schema, row, "current", {}, {}, legible=True, problem=error.problem)
-        return None if resolved is None else look(self.kinds, *resolved, row)
-
-    def checks(self, seen: Seen) -> Sequence[Check]:
-        """What is checked of an entity."""
-        return self._checks[id(seen.schema)]
-
-    # Judging
 
     async def entity(self, partition_key: str, row_key: str, tally: Tally) -> None:
         """
@@ -108,38 +73,53 @@ class Judge:
             row_key: Its RowKey.
             tally: Gets the findings.
         """
+        helped: set[str] = set()
         for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(pause_of(self._db, attempt))
-            row = await self._read(partition_key, row_key, tally)
+            await self.pause(attempt)
+            row = await self.read(partition_key, row_key, tally)
             seen = None if row is None else self.seen(row)
             if row is None or seen is None:
                 return  # what was derived from it is judged by itself
-            addresses = set[str]().union(*(check.addresses(seen) for check in self.checks(seen)))
-            found = dict(zip(addresses, await self._read_all(partition_key, addresses, tally), strict=True))
+            found = await self._around(seen, tally)
             problems = [problem for check in self.checks(seen) for problem in check.compare(seen, found)]
             if not problems:
                 return
             problems = [await self._with_rival(seen, problem, tally) for problem in problems]
+            first = {problem.first for problem in problems if problem.first is not None}
+            if self.repair and first - helped:
+                for each in sorted(first - helped):
+                    await self.entity(partition_key, each, tally)
+                helped |= first
+                continue
+            problems = [attrs.evolve(each, rebuilt=each.rebuilt and each.first is None) for each in problems]
             left = {problem.name for problem in problems if not problem.rebuilt}
             if seen.age == "older" and (left or not seen.legible):
                 left = {problem.name for problem in problems}  # it would be upgraded, with all of its copies
             # An index is rebuilt for an entity as a whole, or not at all.
             problems = [attrs.evolve(each, rebuilt=each.name not in left) for each in problems]
-            if self._repair and any(problem.rebuilt for problem in problems):
+            if self.repair and any(problem.rebuilt for problem in problems):
                 if await self._rebuild(seen, problems, tally):
                     self._record(seen, problems, tally, repaired=True)
                     return
                 continue
-            again = await self._read(partition_key, row_key, tally)
+            again = await self.read(partition_key, row_key, tally)
             if again is not None and again["odata.etag"] == row["odata.etag"]:
                 self._record(seen, problems, tally, repaired=False)
                 return
         tally.undecided += 1
 
+    async def _around(self, seen: Seen, tally: Tally) -> dict[str, Row | None]:
+        """The rows to look at with an entity."""
+        partition_key, found = seen.row["PartitionKey"], dict[str, Row | None]()
+        while True:
+            wanted = set[str]().union(*(check.addresses(seen, found) for check in self.checks(seen))) - found.keys()
+            if not wanted:
+                return found
+            found |= zip(wanted, await self.read_all(partition_key, wanted, tally), strict=True)
+
     async def derived(self, partition_key: str, address: str, tally: Tally) -> None:
         """
-        Judge a derived row by itself: whether there is an entity that it is of.
+        Judge a copy by itself: whether there is an entity that it is of.
 
         Args:
             partition_key: Its PartitionKey.
@@ -147,24 +127,23 @@ class Judge:
             tally: Gets the finding.
         """
         for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(pause_of(self._db, attempt))
-            row = await self._read(partition_key, address, tally)
+            await self.pause(attempt)
+            row = await self.read(partition_key, address, tally)
             if row is None or self.owner_of(row) is None or not await self._is_orphan(row, tally):
                 return
-            if self._repair:
+            if self.repair:
                 if not await self._delete(row, tally):
                     continue
             else:
-                again = await self._read(partition_key, address, tally)
+                again = await self.read(partition_key, address, tally)
                 if again is None or again["odata.etag"] != row["odata.etag"]:
                     continue
             kind, _, name = kind_of(row).partition("#")
             primary = row.get(COPY_OF)
             text = f"the copy at {address!r} is of no entity: {primary!r} is gone, or neither notes it nor should"
-            schema = self._by_kind[kind]
+            schema = self.by_kind[kind]
             finding = Finding(Damage.ORPHAN, schema.name, name, partition_key, str(primary or ""), address, text)
-            tally.record(attrs.evolve(finding, repaired=self._repair))
+            tally.record(attrs.evolve(finding, repaired=self.repair))
             return
         tally.undecided += 1
 
@@ -172,7 +151,7 @@ class Judge:
         """Whether the entity of a copy neither notes it nor should; an entity that does is judged by itself."""
         kind, _, name = kind_of(row).partition("#")
         of = row.get(COPY_OF)
-        primary = await self._read(row["PartitionKey"], of, tally) if isinstance(of, str) else None
+        primary = await self.read(row["PartitionKey"], of, tally) if isinstance(of, str) else None
         seen = None if primary is None else self.seen(primary)
         if seen is None or str(seen.schema.kind) != kind:
             return True
@@ -187,7 +166,7 @@ class Judge:
         """A value that a copy without entity holds is not taken: that copy goes, and the entity gets its own."""
         if problem.rival is None or not await self._is_orphan(problem.rival, tally):
             return problem
-        if self._repair:
+        if self.repair:
             await self.derived(seen.row["PartitionKey"], str(problem.address), tally)
         return attrs.evolve(problem, damage=Damage.MISSING, rebuilt=True, rival=None)
 
@@ -197,11 +176,11 @@ class Judge:
         """Whether it was repaired, under the ETag that it was judged under."""
         names = {problem.name for problem in problems if problem.rebuilt and problem.name is not None}
         if not seen.legible:  # nothing is known to be right
-            names |= seen.wants.keys() - {problem.name for problem in problems if not problem.rebuilt}
+            names |= {*seen.wants, *seen.due} - {problem.name for problem in problems if not problem.rebuilt}
         try:
             tally.requests += 1
-            await commit(self._db, (rebuilt(self.kinds, seen.row, sorted(names)),))
-        except _LOST:
+            await commit(self.db, (rebuilt(self.kinds, seen.row, sorted(names)),))
+        except (*_LOST, DecodeError, WrongKind):  # what it is derived to may be damaged as well
             return False
         return True
 
@@ -215,7 +194,7 @@ class Judge:
         assert write is not None
         try:
             tally.requests += 1
-            await commit(self._db, (write,))
+            await commit(self.db, (write,))
         except _LOST:
             return False
         return True
@@ -234,10 +213,3 @@ class Judge:
                 repaired=repaired and problem.rebuilt,
             )
             tally.record(finding)
-
-    async def _read(self, partition_key: str, row_key: str, tally: Tally) -> Row | None:
-        tally.requests += 1
-        return await self._db.read_row(self.kinds.table, partition_key, row_key)
-
-    async def _read_all(self, partition_key: str, row_keys: Iterable[str], tally: Tally) -> list[Row | None]:
-        return list(await asyncio.gather(*(self._read(partition_key, each, tally) for each in row_keys)))

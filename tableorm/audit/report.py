@@ -37,6 +37,8 @@ class Damage(StrEnum):
     """A row of another kind is where the copy belongs."""
     UNREADABLE = "unreadable"
     """The entity does not fit its model, so that nobody knows what it ought to have."""
+    DANGLING = "dangling"
+    """An entity refers to one that does not exist, or counts in it."""
 
 
 _REMEDIES = {
@@ -48,6 +50,7 @@ _REMEDIES = {
     Damage.TAKEN: "repair leaves that to you: change one of the two, then repair",
     Damage.BLOCKED: "repair leaves that to you: change the index's row_key, or remove that row, then repair",
     Damage.UNREADABLE: "repair leaves that to you: correct the row, or the model, then repair",
+    Damage.DANGLING: "repair leaves that to you: insert what is referred to, or refer to another, then repair",
 }
 
 

@@ -75,9 +75,13 @@ def stretches_of(table: str, schemas: Sequence[Schema], parallel: int, *, buildi
 def purpose_of(what: str, schemas: Sequence[Schema]) -> bytes:
     """What a cursor is of: whoever goes on with it must ask for the same."""
     digest = blake2b(what.encode(), digest_size=_HASH_BYTES)
-    for text in sorted(f"{schema.table}/{schema.kind}/{','.join(sorted(schema.indexes))}" for schema in schemas):
+    for text in sorted(f"{schema.table}/{schema.kind}/{','.join(_declared(schema))}" for schema in schemas):
         digest.update(text.encode() + b"\n")
     return digest.digest()
+
+
+def _declared(schema: Schema) -> list[str]:
+    return sorted({**schema.indexes, **schema.lists, **schema.tallies, **schema.embeds})
 
 
 def write_cursor(purpose: bytes, stretches: Sequence[Stretch], state: Mapping[str, Any]) -> str | None:

@@ -325,21 +325,24 @@ def guard_change(subject: Subject) -> Change:
     )
 
 
-def rebuild_change(subject: Entity, only: Sequence[str]) -> Change:
+def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False) -> Change:
     """
-    Write what some indexes derive from a row that is as it was read, and nothing else. An upgraded entity is saved,
-    since all that is derived from it shall be of what it was upgraded to.
+    Write what some indexes, counts and the like derive from a row that is as it was read, and nothing else. An upgraded
+    entity is saved, since all that is derived from it shall be of what it was upgraded to.
 
     Args:
         subject: An entity that was just read in full.
-        only: Names of the indexes, also of some that its model does not have: what the row notes of those goes.
+        only: Names of what is declared, also of some that its model does not have: what the row notes of those goes.
+        counts: Whether what it adds to counts and sums changes these too, and not its note of that alone.
     """
     before, etag, _ = _base(subject)
     schema, key, own = _schema(subject), key_of(subject), subject.__dict__
     keys = key.table, key.partition_key, key.row_key
     if own.get("_upgraded", False):
         return Change("rebuild", Mode.SAVE, subject, schema, *keys, etag, own, before=before)
-    return Change("rebuild", Mode.REBUILD, subject, schema, *keys, etag, own, before=before, only=tuple(only))
+    return Change(
+        "rebuild", Mode.REBUILD, subject, schema, *keys, etag, own, before=before, only=tuple(only), counts=counts
+    )
 
 
 def key_of(subject: Subject) -> Key[Any]:

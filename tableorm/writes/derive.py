@@ -13,6 +13,7 @@ by the name of what was declared:
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import attrs
@@ -153,7 +154,7 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     seen = None if first.mode is _INSERT else first.seen
     if seen is not None:
         if change.mode is Mode.REBUILD:
-            return _rebuilt(write)
+            return _rebuilt(write, fills)
         if change.mode is Mode.GUARD and write.first is None:
             return write, []
     old = marks_of(seen)
@@ -191,11 +192,12 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     return _noted(write, marks_of(seen) if seen is not None else {}, new), effects
 
 
-def _rebuilt(write: PlannedWrite) -> tuple[PlannedWrite, list[Effect]]:
+def _rebuilt(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list[Effect]]:
     """
-    A row that stays as it is, with the right note, and what makes its copies in some indexes right. The note may be
-    wrong, so a row that it names is read before it is replaced or deleted. A copy that the note does not name yet is
-    written in any case, whatever is there: an audit that saw it without a primary deletes it under the ETag of then.
+    A row that stays as it is, with the right notes of some of what is declared, and what makes the rest of that right.
+    The notes may be wrong, so a row that they name is read before it is replaced or deleted. A copy that the note does
+    not name yet is written in any case, whatever is there: an audit that saw it without a primary deletes it under the
+    ETag of then.
     """
     change, row = write.change, write.after
     schema, seen = change.schema, change.seen
@@ -207,19 +209,54 @@ def _rebuilt(write: PlannedWrite) -> tuple[PlannedWrite, list[Effect]]:
         noted = None
     names = frozenset(change.only or ())
     new = {name: mark for name, mark in (noted or {}).items() if name not in names}
-    values = _values(write, schema, row)
+    source = _Source(write, row, _values(write, schema, row), set(), fills)
+    declared = {**schema.indexes, **schema.lists, **schema.tallies, **schema.embeds}
     effects: list[Effect] = []
     for name in sorted(names):
-        index, before = schema.indexes.get(name), (noted or {}).get(name)
-        address = None if index is None else index.address(values)
-        if index is not None and address is not None:
-            new[name] = address
-            copy = with_tail(index.copy_of(values, row, address), write)
-            again = address == before
-            effects.append(CopyEffect(index, address, write, again, copy, values, reads=again))
-        if isinstance(before, str) and before != address:
-            effects.append(CopyEffect(index, before, write, existed=True, reads=True))
+        each, before = declared.get(name), (noted or {}).get(name)
+        mark, found = (None, _left(None, name, before, write)) if each is None else _again(name, each, before, source)
+        if mark is not None:
+            new[name] = mark
+        effects += found
     return _noted(write, noted, new), effects
+
+
+def _again(name: str, each: Any, before: Any, source: _Source) -> tuple[Any, list[Effect]]:
+    """The right note of something that is declared, and what makes it right, whatever is there."""
+    write, values = source.write, source.values
+    effects: list[Effect] = []
+    match each:
+        case IndexSchema():
+            mark: Any = each.address(values)
+            if mark is not None:
+                copy, again = with_tail(each.copy_of(values, source.row, mark), write), mark == before
+                effects.append(CopyEffect(each, mark, write, again, copy, values, reads=again))
+        case ListSchema():
+            mark = each.mark(values)
+            effects += [] if mark is None else [_entered(each, mark, source)]
+        case TallySchema():
+            if write.change.counts:
+                return _tallied(name, each, before, source)
+            # Whether it was counted nobody knows; an audit sets the count afterwards, from all that note it.
+            return each.mark(values, source.partition_key), []
+        case _:
+            assert isinstance(each, EmbedSchema)
+            mark = each.mark(values, source.partition_key, source.row["RowKey"])
+            effects += _filled(each, mark, source)
+    return mark, [*effects, *_left(mark, name, before, write)]
+
+
+def _left(mark: Any, name: str, before: Any, write: PlannedWrite) -> list[Effect]:
+    """What takes back what is noted wrongly, as far as it can be understood."""
+    if before is None or before == mark:
+        return []
+    if isinstance(before, str):
+        index = write.change.schema.indexes.get(name) if write.change.schema is not None else None
+        return [CopyEffect(index, before, write, existed=True, reads=True)]
+    try:
+        return _undone(name, before, write)
+    except NotSupported:
+        return []
 
 
 def _values(write: PlannedWrite, schema: Schema, row: Row) -> Mapping[str, Any]:
@@ -344,35 +381,36 @@ def _concerns(index: IndexSchema, changed: set[str]) -> bool:
 
 
 def _listed(_name: str, index: ListSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
-    key = index.address(source.values)
-    mark = None if key is None else {"list": [key, index.kind]}
+    mark = index.mark(source.values)
     if mark == old:
         return mark, []
     effects = [] if old is None else _undone(index.name, old, source.write)
-    if key is not None:
-        mine = frozenset({source.row["RowKey"]})
-        effects.append(ListEffect(key, "", source.write, index.kind, index.declared.divide_at, adds=mine))
+    if mark is not None:
+        effects.append(_entered(index, mark, source))
     return mark, effects
 
 
+def _entered(index: ListSchema, mark: Mapping[str, Any], source: _Source) -> Effect:
+    mine = frozenset({source.row["RowKey"]})
+    return ListEffect(mark["list"][0], "", source.write, index.kind, index.declared.divide_at, adds=mine)
+
+
 def _tallied(_name: str, tally: TallySchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
-    address = tally.address(source.values, source.partition_key)
-    amount = 0 if address is None else tally.amount(source.values)
-    target, info = tally.target
-    mark = None if not amount else {"add": [address, {info.property: amount}]}
+    mark, target = tally.mark(source.values, source.partition_key), tally.target[0]
     if mark == old:
         return mark, []
     effects = [] if old is None else _undone(tally.label, old, source.write)
-    if mark is not None and address is not None:
+    if mark is not None:
+        address, amounts = mark["add"]
         needed = (
             f"{tally.label} counts it in {target.name} {address!r} of this partition, which does not exist; insert that"
         )
-        create = _maker(target, source.partition_key, address) if tally.declared.create else None
+        create = partial(tally.make, source.partition_key, address) if tally.declared.create else None
         effects.append(
             Patch(
                 address,
                 source.write,
-                {info.property: amount},
+                amounts,
                 needed=f"{needed} first",
                 create=create,
                 kind=_kind_of(target),
@@ -385,35 +423,28 @@ def _kind_of(schema: Schema) -> str | None:
     return schema.kind if schema.discriminator == "property" else None
 
 
-def _maker(target: Schema, partition_key: str, row_key: str) -> Callable[[], Row]:
-    def make() -> Row:
-        values = target.parse_keys(partition_key, row_key)
-        entity = target.model(**values)
-        return target.encode(entity.__dict__, partition_key, row_key)[0]
-
-    return make
-
-
 def _held(_name: str, embed: EmbedSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
-    target, properties = embed.source
-    address = embed.address(source.values, source.partition_key)
-    mine = source.row["RowKey"]
-    note = f"{embed.label}:{mine}"
+    mark = embed.mark(source.values, source.partition_key, source.row["RowKey"])
     before = None if old is None else old["from"][0]
-    mark = None if address is None else {"from": [address, note]}
-    if address == before:
+    if (None if mark is None else mark["from"][0]) == before:
         return mark, []
     effects: list[Effect] = []
     if old is not None:
         effects += _undone(embed.label, old, source.write)
-    source.fills.append(Fill(mine, address, properties, embed.label))
-    if address is not None:
-        back = {theirs: own for own, theirs in properties.items()}
-        needed = f"{embed.label} is {target.name} {address!r} of this partition, which does not exist"
-        effects.append(
-            Patch(address, source.write, marks={note: {"to": [mine, back]}}, needed=needed, kind=_kind_of(target))
-        )
-    return mark, effects
+    return mark, [*effects, *_filled(embed, mark, source)]
+
+
+def _filled(embed: EmbedSchema, mark: Mapping[str, Any] | None, source: _Source) -> list[Effect]:
+    """The entity holds copies of the other one, or none any more; that notes it."""
+    target, properties = embed.source
+    mine = source.row["RowKey"]
+    source.fills.append(Fill(mine, None if mark is None else mark["from"][0], properties, embed.label))
+    if mark is None:
+        return []
+    address, note = mark["from"]
+    needed = f"{embed.label} is {target.name} {address!r} of this partition, which does not exist"
+    there = embed.mark_there(mine)
+    return [Patch(address, source.write, marks={note: there}, needed=needed, kind=_kind_of(target))]
 
 
 def _is_held(mark: object) -> bool:

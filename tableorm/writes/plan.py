@@ -59,6 +59,7 @@ class Change(msgspec.Struct, frozen=True, eq=False):
         repeat: Whether it, and what was folded into it, may be sent again after a lost reply.
         copied: If the subject was read from a copy, so that its row has to be read first, the properties of the row
             that it knows, whether they are there or not; None otherwise.
+        counts: Whether a rebuild changes counts and sums too, and not the entity's note of them alone.
     """
 
     verb: str
@@ -81,6 +82,7 @@ class Change(msgspec.Struct, frozen=True, eq=False):
     repeat: bool = True
     prior: Row | None = None
     copied: frozenset[str] | None = None
+    counts: bool = False
 
     @property
     def upgraded(self) -> bool:
