@@ -147,7 +147,8 @@ async def _work(port: int, seed: int, numbers: Iterator[int], outcome: Outcome) 
             return
         seconds = time.perf_counter() - start
         outcome.took(seconds, number)
-        if given.whole and not answer and seconds < _LIMITS.idle_seconds:
+        # Of what is sent in pieces the first may be refused, and the others, which nobody reads, cost the answer.
+        if given.whole and not answer and len(given.pieces) == 1 and seconds < _LIMITS.idle_seconds:
             outcome.found.append(f"input {number}: closed without an answer: {given.pieces!r:.2000}")
         first = _STATUS.match(answer)
         outcome.statuses[int(first.group(1)) if first else 0] += 1

@@ -301,6 +301,11 @@ class Front:
                 Code.INVALID_INPUT,
                 f"One of the request inputs is not valid: the body is not encoded as it says ({type(error).__name__}).",
             ) from None
+        except RuntimeError:
+            # What aiohttp raises if the connection was closed before the request was looked at.
+            if request.transport is not None:
+                raise
+            raise ConnectionResetError("the client has gone") from None
         return b"".join(parts)
 
     async def _send(self, exchange: _Exchange, answer: Answer) -> web.StreamResponse:
