@@ -7,6 +7,7 @@ date is always signed. Source: REST, "Authorize with Shared Key", "Table service
 
 import binascii
 import datetime as dt
+import functools
 import hmac
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
@@ -129,6 +130,9 @@ class Authorization:
     signature: str
 
 
+_SCHEMES = {scheme.value: scheme for scheme in Scheme}
+
+
 def parse_authorization(header: str) -> Authorization:
     """
     Read an `Authorization` header of Shared Key.
@@ -137,13 +141,12 @@ def parse_authorization(header: str) -> Authorization:
         ValueError: Another scheme, or not of the form `SCHEME ACCOUNT:SIGNATURE`. The signature is not in the message.
     """
     name, space, rest = header.strip().partition(" ")
-    schemes = {scheme.value: scheme for scheme in Scheme}
-    if name not in schemes:
-        raise ValueError(f"the Authorization header has the scheme {name[:40]!r}; {' and '.join(schemes)} are known")
+    if name not in _SCHEMES:
+        raise ValueError(f"the Authorization header has the scheme {name[:40]!r}; {' and '.join(_SCHEMES)} are known")
     account, colon, signature = rest.strip().partition(":")
     if not (space and account and colon and signature) or " " in account + signature:
         raise ValueError(f"the Authorization header is not of the form '{name} ACCOUNT:SIGNATURE'")
-    return Authorization(schemes[name], account, signature)
+    return Authorization(_SCHEMES[name], account, signature)
 
 
 def verify(given: Authorization, parts: SignedParts, keys: Iterable[bytes]) -> bool:
@@ -157,7 +160,8 @@ def verify(given: Authorization, parts: SignedParts, keys: Iterable[bytes]) -> b
     keys = tuple(keys)
     found = False
     for path in _signed_paths(parts):
-        found |= matches(given.signature, attrs.evolve(parts, path=path).text(given.scheme), keys)
+        signed = parts if path == parts.path else attrs.evolve(parts, path=path)
+        found |= matches(given.signature, signed.text(given.scheme), keys)
     return found
 
 
@@ -185,12 +189,20 @@ def date_fault(date: str, now: dt.datetime) -> str | None:
 
     A signature is good for `MAX_SKEW` only, so that a request that was overheard cannot be sent again later.
     """
-    try:
-        sent = parsedate_to_datetime(date)
-    except (ValueError, TypeError, OverflowError):
+    sent = _moment(date)
+    if sent is None:
         return f"{date[:60]!r} is not a date such as 'Thu, 29 Feb 2024 12:34:56 GMT'"
-    if sent.tzinfo is None:
-        sent = sent.replace(tzinfo=dt.UTC)
     if abs(now - sent) > MAX_SKEW:
         return f"{date!r} is more than {MAX_SKEW // dt.timedelta(minutes=1)} minutes off {now:%a, %d %b %Y %H:%M:%S %Z}"
     return None
+
+
+# Whoever sends many requests sends many with the same second.
+@functools.lru_cache(maxsize=64)
+def _moment(date: str) -> dt.datetime | None:
+    """The moment, in UTC unless it says otherwise; None if it is no date."""
+    try:
+        moment = parsedate_to_datetime(date)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)

@@ -9,6 +9,7 @@ import gzip
 import json
 import logging
 import sys
+import time
 import uuid
 from asyncio.subprocess import PIPE
 from pathlib import Path
@@ -513,3 +514,18 @@ async def test_any_property(api: Api, value: object, kind: str, name: str) -> No
     assert reply.status in (204, 400)
     if reply.status == 204:
         assert (await api("GET", "/Tab(PartitionKey='p',RowKey='r')")).status == 200
+
+
+async def test_body_of_a_connection_that_is_closed_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A request whose connection is closed before it is looked at ends without a fault of the server."""
+    async with serve(None, port=0, limits=Limits(idle_seconds=0.2)) as server, aiohttp.ClientSession() as session:
+        assert (await Api(session, root_of(server))("POST", "/Tables", {"TableName": "Tab"})).status == 201
+        wire = await Wire.connect(server)
+        await asyncio.sleep(0.05)
+        wire.writer.write(head("POST", "/Tab", "Content-Length: 100") + b"{")
+        # The event loop finds what was sent together with the end of the server's patience.
+        time.sleep(0.3)  # noqa: ASYNC251
+        assert await wire.everything() == b""
+        await wire.close()
+
+    assert caplog.records == []

@@ -33,6 +33,8 @@ _logger = logging.getLogger("tableorm.server")
 # Smaller answers are not worth it; larger ones than the second are compressed in a thread.
 _COMPRESS_FROM = 1024
 _COMPRESS_IN_THREAD = 64 * 1024
+# With its head it is less than what asyncio buffers before it has anybody wait, 64 KiB.
+_NEVER_WAITS = 16 * 1024
 
 
 class _Connection(web.RequestHandler):
@@ -286,8 +288,10 @@ class Front:
             if request.transport is not None and request.version >= (1, 1):
                 request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         parts = list[bytes]()
+        # What has arrived already is not waited for; to set a timer and to cancel it would take longer than to read it.
+        patience = None if request.content.is_eof() else self.limits.body_seconds
         try:
-            async with asyncio.timeout(self.limits.body_seconds):
+            async with asyncio.timeout(patience):
                 while part := await request.content.readany():
                     self._budget.take(len(part))
                     exchange.received += len(part)
@@ -301,6 +305,11 @@ class Front:
                 Code.INVALID_INPUT,
                 f"One of the request inputs is not valid: the body is not encoded as it says ({type(error).__name__}).",
             ) from None
+        except RuntimeError:
+            # What aiohttp raises if the connection was closed before the request was looked at.
+            if request.transport is not None:
+                raise
+            raise ConnectionResetError("the client has gone") from None
         return b"".join(parts)
 
     async def _send(self, exchange: _Exchange, answer: Answer) -> web.StreamResponse:
@@ -324,7 +333,7 @@ class Front:
             answer = error_answer(fault, exchange.id, dt.datetime.now(dt.UTC), xml=exchange.is_xml)
             response, sent = _response(answer, headers | {"Content-Encoding": "identity"}), 0
         try:
-            async with asyncio.timeout(self.limits.write_seconds):
+            async with asyncio.timeout(None if _is_taken(request, sent) else self.limits.write_seconds):
                 await response.prepare(request)
                 await response.write_eof()
         except TimeoutError:
@@ -385,6 +394,12 @@ class Front:
             "requests_at_work": self._at_work,
             "buffered_bytes": self._budget.used,
         }
+
+
+def _is_taken(request: web.BaseRequest, size: int) -> bool:
+    """Whether a body of this size goes to the system, or into the buffer before it, without waiting for the client."""
+    transport = request.transport
+    return size < _NEVER_WAITS and transport is not None and not transport.get_write_buffer_size()
 
 
 def _too_large(most: int) -> Fault:
