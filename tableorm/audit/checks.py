@@ -6,7 +6,7 @@ A further kind of what is derived is a further class with the members of `Check`
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import attrs
 
@@ -130,8 +130,7 @@ def kind_of(row: Row) -> str:
 
 def members_of(part: Any) -> dict[str, Any]:
     """The members of a part of a note that ought to be an object; none if it is no such thing."""
-    found: dict[str, Any] = part if type(part) is dict else {}
-    return found
+    return cast("dict[str, Any]", part) if isinstance(part, dict) else {}
 
 
 class Check:

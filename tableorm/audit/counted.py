@@ -3,7 +3,6 @@ What an audit checks of counts and sums: what entities note that they add, and w
 """
 
 from collections.abc import Iterable, Mapping
-
 from typing import Any
 
 from ..protocol.edm import Edm

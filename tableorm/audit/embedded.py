@@ -164,7 +164,7 @@ class Lends(Check):
             row = found.get(holder)
             other = None if row is None else self._see(row)
             name = note.partition(":")[0].rpartition(".")[2]
-            if other is not None and (other.problem is not None or not other.legible):
+            if other is not None and other.problem is not None:
                 continue  # nobody knows
             marks = () if other is None else (other.marks.get(name), other.due.get(name))
             if {"from": [seen.row["RowKey"], note]} not in marks:
