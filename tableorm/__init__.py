@@ -60,7 +60,7 @@ from .properties import Int32
 from .protocol.edm import Edm
 from .query import Query, Select
 from .raw import RawSelect
-from .related import Count, Embedded, Sum
+from .related import Count, Embedded, Sum, TallyOf
 from .retry import RetryPolicy
 from .scope import Scope
 from .transaction import Transaction
@@ -128,6 +128,7 @@ __all__ = [
     "TableNotFound",
     "TableOrmError",
     "TablePolicies",
+    "TallyOf",
     "TemplateError",
     "Throttled",
     "Timestamp",

@@ -11,6 +11,8 @@ from .audit.report import AuditReport, BuildReport
 from .entity import Entity
 from .grants import Granting
 from .indexes import IndexOf
+from .lists import ListOf
+from .related import TallyOf
 
 __all__ = ["Upkeep"]
 
@@ -30,13 +32,15 @@ class Upkeep(Granting):
     ) -> AuditReport:
         """
         Check what is derived from the entities of some models: that the copies in their indexes are there, and are as
-        the entities are. Every row is read, in memory that does not depend on how many there are.
+        the entities are; so are their index lists, the counts and sums that they are in, and what they hold of others.
+        Every row is read, in memory that does not depend on how many there are.
 
         Others may write meanwhile: nothing is reported that one of their writes explains. A repair is conditional on
         what it was decided upon; rows of other kinds are never touched.
 
         Args:
-            models: The models; an abstract base stands for all of its classes.
+            models: The models; an abstract base stands for all of its classes. Those in which their entities are
+                counted, or of which they hold copies, are checked too.
             parallel: How many stretches of keys are read at the same time.
             cursor: Where an earlier audit of these models got to: `AuditReport.cursor`.
             repair: Whether to repair what is found. What needs a decision is left: see `Damage`.
@@ -54,7 +58,7 @@ class Upkeep(Granting):
 
     async def build_index(
         self,
-        index: IndexOf[Any],
+        index: IndexOf[Any] | ListOf[Any] | TallyOf[Any],
         *,
         parallel: int = 8,
         cursor: str | None = None,
@@ -62,12 +66,13 @@ class Upkeep(Granting):
     ) -> BuildReport:
         """
         Give the entities that were there before an index their copies in it, while others write; then audit the index.
+        Likewise for an index list, a count or a sum: they come into the list, or are counted.
 
-        All programs that write such entities must have the index by then, declared with `building=True`: what one that
+        All programs that write such entities must declare it by then, an `Index` with `building=True`: what one that
         has not writes meanwhile may lack its copy. Run it again when the last such program has ended.
 
         Args:
-            index: The index: `Employee.by_email`.
+            index: The index, list, count or sum: `Employee.by_email`.
             parallel: How many stretches of keys are worked on at the same time.
             cursor: Where an earlier call got to: `BuildReport.cursor`.
             on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.

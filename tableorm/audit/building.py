@@ -1,8 +1,9 @@
 """
-`db.build_index`: entities that were there before the index get their copies, while others write.
+`db.build_index`: entities that were there before an index get their copies, while others write; so with index lists,
+and with counts and sums.
 
 First by the page, many entities in one transaction, each under the ETag it was read with. What is refused, because
-somebody has written meanwhile or a value is taken, is left to the audit of the index that comes after.
+somebody has written meanwhile or a value is taken, is left to the audit that comes after.
 """
 
 import asyncio
@@ -18,8 +19,10 @@ from ..entity import Entity
 from ..errors import Conflict, EntityNotFound, LimitExceeded, ModelError, OutcomeUnknown
 from ..indexes import IndexOf
 from ..kinds import Kinds
+from ..lists import ListOf
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..reader import Reader
+from ..related import TallyOf
 from ..reserved import MARKS
 from ..schema import concrete
 from ..stores import Row
@@ -28,6 +31,7 @@ from ..writes.tail import new_token
 from .auditing import audited, check_call, go_through, report_of
 from .checks import Seen
 from .judging import Judge, rebuilt
+from .looking import with_related
 from .report import BuildReport, Tally
 from .scanning import pages
 from .stretches import Stretch, purpose_of, read_cursor, stretches_of
@@ -39,7 +43,7 @@ _REFUSED = (Conflict, EntityNotFound, OutcomeUnknown, LimitExceeded)
 
 async def build_index(
     db: Reader,
-    index: IndexOf[Entity],
+    index: IndexOf[Entity] | ListOf[Entity] | TallyOf[Entity],
     *,
     parallel: int,
     cursor: str | None,
@@ -50,11 +54,16 @@ async def build_index(
     """
     db.usable()
     check_call("build_index", parallel, on_progress)
-    if not isinstance(index, IndexOf):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ModelError(f"build_index({index!r}) is refused: give an index of a class, as in Employee.by_email")
+    if not isinstance(index, (IndexOf, ListOf, TallyOf)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelError(
+            f"build_index({index!r}) is refused: give an index of a class, as in Employee.by_email, or a list, a "
+            "count, or a sum"
+        )
     name, schemas = index.name, concrete(index.model.__schema__)
     if not schemas:
         raise ModelError(f"{index.model.__name__} is abstract and has no concrete classes yet; import or declare them")
+    if isinstance(index, TallyOf):
+        schemas = with_related(schemas)  # those in which it counts
     kinds = Kinds.of([schema.model for schema in schemas])
     purpose = purpose_of(f"build {name}", schemas)
     judge = Judge(db, kinds, repair=True, only=name)
@@ -120,8 +129,8 @@ async def _built(
                 wanting += [row for row in some if _wants(judge.seen(row), name, part)]
                 await db.take_turn(len(some))
             together = [list(group) for _, group in groupby(wanting, key=lambda row: row["PartitionKey"])]
-            chunks = [chunk for group in together for chunk in _chunks(group)]
-            await asyncio.gather(*(_write(db, judge, chunk, name, part, turn) for chunk in chunks))
+            # Those of a partition after each other: they may write the same list, or the same count.
+            await asyncio.gather(*(_write(db, judge, [*_chunks(group)], name, part, turn) for group in together))
             if ordered:
                 last = rows[-1]
                 stretch = attrs.evolve(stretch, partition=last["PartitionKey"], row=last["RowKey"])
@@ -130,14 +139,14 @@ async def _built(
 
 
 def _wants(seen: Seen | None, name: str, part: Tally) -> bool:
-    """Whether an entity notes another copy in the index than it ought to have."""
-    if seen is None:
+    """Whether an entity notes another copy in the index than it ought to have, or another list, or amount."""
+    if seen is None or name not in {**seen.schema.indexes, **seen.schema.lists, **seen.schema.tallies}:
         return False
     part.entities += 1
     if seen.problem is not None or not seen.legible or seen.age == "newer":
         return False  # what is wrong with it the audit says
-    wanted = seen.wants.get(name)
-    return seen.marks.get(name) != (None if wanted is None else wanted[0])
+    address, _ = seen.wants.get(name, (None, None))
+    return seen.marks.get(name) != (seen.due.get(name) if address is None else address)
 
 
 def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
@@ -153,17 +162,17 @@ def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 
 
 async def _write(
-    db: Reader, judge: Judge, rows: Sequence[Row], name: str, part: Tally, turn: asyncio.Semaphore
+    db: Reader, judge: Judge, chunks: Sequence[Sequence[Row]], name: str, part: Tally, turn: asyncio.Semaphore
 ) -> None:
-    """The copies of some entities of a partition, in one transaction; in halves if that is refused."""
-    todo = [rows]
+    """What some entities of a partition lack, each chunk in one transaction; in halves if that is refused."""
+    todo = [*reversed(chunks)]
     while todo:
         some = todo.pop()
         token = new_token()
         async with turn:
             part.requests += 1
             try:
-                await commit(db, [rebuilt(judge.kinds, row, (name,), token) for row in some])
+                await commit(db, [rebuilt(judge.kinds, row, (name,), token, counts=True) for row in some])
             except _REFUSED:
                 half = len(some) // 2
                 todo += [some[half:], some[:half]] if half else []

@@ -5,7 +5,7 @@ A further kind of what is derived is a further class with the members of `Check`
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import attrs
 
@@ -17,7 +17,7 @@ from ..schema import Schema
 from ..stores import Row
 from .report import Damage
 
-__all__ = ["WRONG", "Check", "Copies", "Problem", "Seen", "kind_of", "look"]
+__all__ = ["WRONG", "Check", "Copies", "Problem", "Seen", "kind_of", "look", "members_of"]
 
 
 WRONG = 1
@@ -37,7 +37,7 @@ class Seen:
         wants: By name of the index, RowKey and content of the copy it ought to have; None for unknown content.
         marks: What it notes, by name.
         due: What it ought to note of lists, counts, sums, and of what it holds copies of, by name. Where nobody knows,
-            since it is of another version than the model, or does not fit it, that is what it notes.
+            since it is of a newer version than the model, or does not fit it, that is what it notes.
         legible: Whether the note could be read.
         problem: Why it does not fit its model; None if it does.
     """
@@ -106,7 +106,7 @@ def look(kinds: Kinds, schema: Schema, version: int, row: Row) -> Seen:
             address = index.address(values)
             if address is not None:
                 wants[name] = address, index.copy_of(values, row, address) if current else None
-        due = _due(schema, values, row) if current else marks
+        due = _due(schema, values, row)
     except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
         return Seen(schema, row, "current", {}, marks, legible, f"{type(error).__name__}: {error}", marks)
     return Seen(schema, row, "current" if current else "older", wants, marks, legible, None, due)
@@ -124,6 +124,11 @@ def kind_of(row: Row) -> str:
     """The kind that a row says it is of, without version; "" if it says none."""
     text = row.get(ENTITY_TYPE)
     return text.partition(":")[0] if isinstance(text, str) else ""
+
+
+def members_of(part: Any) -> dict[str, Any]:
+    """The members of a part of a note that ought to be an object; none if it is no such thing."""
+    return cast("dict[str, Any]", part) if isinstance(part, dict) else {}
 
 
 class Check:

@@ -9,18 +9,18 @@ from ..protocol.edm import Edm
 from ..related import TallySchema
 from ..schema import FieldInfo, Schema, concrete
 from ..stores import Row
-from .checks import WRONG, Check, Problem, Seen
+from .checks import WRONG, Check, Problem, Seen, members_of
 from .report import Damage
 
 __all__ = ["Keeps", "Tallies", "added", "kept_of", "tallied_fields"]
 
 
-def added(mark: object) -> Iterable[tuple[str, str, int]]:
+def added(mark: Any) -> Iterable[tuple[str, str, int]]:
     """What a note says that is added: RowKey of the keeper, property, amount; nothing if it is no such note."""
     match mark:
-        case {"add": [str(address), dict(amounts)]}:
-            pairs: dict[Any, Any] = amounts
-            return [(address, str(name), amount) for name, amount in pairs.items() if type(amount) is int]
+        case {"add": [str(address), amounts]}:
+            pairs = members_of(amounts)
+            return [(address, name, amount) for name, amount in pairs.items() if type(amount) is int]
         case _:
             return []
 
@@ -87,7 +87,7 @@ class Tallies(Check):
         return problems
 
 
-def _said(mark: object) -> str:
+def _said(mark: Any) -> str:
     parts = [f"adds {amount} to {name} of {keeper!r}" for keeper, name, amount in added(mark)]
     return " and ".join(parts) or "adds nothing"
 

@@ -12,7 +12,7 @@ from ..protocol.edm import ANNOTATION
 from ..related import EmbedSchema
 from ..schema import Schema
 from ..stores import Row
-from .checks import WRONG, Check, Problem, Seen, kind_of
+from .checks import WRONG, Check, Problem, Seen, kind_of, members_of
 from .report import Damage
 
 __all__ = ["Holds", "Lends"]
@@ -37,12 +37,11 @@ def _noted_from(mark: object) -> str | None:
             return None
 
 
-def _noted_to(mark: object) -> tuple[str, dict[str, str]] | None:
+def _noted_to(mark: Any) -> tuple[str, dict[str, str]] | None:
     """RowKey of the holder, and properties, as the other entity notes them; None if it is no such note."""
     match mark:
-        case {"to": [str(holder), dict(properties)]}:
-            pairs: dict[Any, Any] = properties
-            return holder, {str(mine): str(theirs) for mine, theirs in sorted(pairs.items())}
+        case {"to": [str(holder), properties]}:
+            return holder, {mine: str(theirs) for mine, theirs in sorted(members_of(properties).items())}
         case _:
             return None
 
@@ -165,7 +164,7 @@ class Lends(Check):
             row = found.get(holder)
             other = None if row is None else self._see(row)
             name = note.partition(":")[0].rpartition(".")[2]
-            if other is not None and (other.problem is not None or not other.legible):
+            if other is not None and other.problem is not None:
                 continue  # nobody knows
             marks = () if other is None else (other.marks.get(name), other.due.get(name))
             if {"from": [seen.row["RowKey"], note]} not in marks:

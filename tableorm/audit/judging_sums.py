@@ -111,7 +111,7 @@ def _add(look: Looker, row: Row, keepers: Collection[str], helped: Collection[st
         declared: Mapping[str, TallySchema] = {}
     else:
         marks, declared = seen.marks, _declared(look, seen)
-    due = {} if seen is None else seen.due
+    due: Mapping[str, object] = {} if seen is None else seen.due
     for name in {**declared, **marks}:
         mark = marks.get(name)
         if name in declared and mark != due.get(name):

@@ -62,10 +62,11 @@ class Finding:
     Args:
         damage: What kind of damage it is.
         model: Name of the model.
-        index: Name of the index; None if it is of none, or of all.
+        index: Name of the index, list, count, sum or embedded copies; of a wrong count or sum the field that keeps it.
+            None if it is of none, or of all.
         partition_key: Of the entity.
-        row_key: Of the entity, as stored; "" if a copy does not tell.
-        address: RowKey of the copy; None if there is no one copy that it is about.
+        row_key: Of the entity, as stored; "" if a copy, or the row of a list, does not tell.
+        address: RowKey of the copy, the row of the list, or the other entity; None if there is none that it is about.
         problem: What is wrong, in words.
         repaired: Whether it was repaired.
     """
@@ -150,7 +151,7 @@ class AuditReport:
 
     Args:
         entities: Entities that were checked.
-        copies: Copies that were checked.
+        copies: Copies that were checked, and rows of index lists.
         counts: How many findings of each kind of damage: {"missing": 3}.
         findings: The first of them that were found, at most 1000, in the order of their entities.
         repaired: How many of all were repaired.
@@ -210,9 +211,9 @@ class BuildReport:
     What became of `db.build_index` so far; all of it at the end.
 
     Args:
-        index: Name of the index: "Employee.by_email".
+        index: Name of the index, list, count or sum: "Employee.by_email".
         entities: Entities that were looked at.
-        built: Those that got their copy.
+        built: Those that got their copy, came into the list, or were counted.
         requests: Requests that were sent; repetitions not counted.
         seconds: How long it took, earlier parts included if it was resumed.
         audit: The audit of the index that came after; None before that. What cannot be built, as a unique value of two

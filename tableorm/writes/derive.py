@@ -382,9 +382,9 @@ def _concerns(index: IndexSchema, changed: set[str]) -> bool:
 
 def _listed(_name: str, index: ListSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
     mark = index.mark(source.values)
-    if mark == old:
+    if mark == old and source.write.change.verb != "rebuild":
         return mark, []
-    effects = [] if old is None else _undone(index.name, old, source.write)
+    effects = [] if old in (None, mark) else _undone(index.name, old, source.write)
     if mark is not None:
         effects.append(_entered(index, mark, source))
     return mark, effects

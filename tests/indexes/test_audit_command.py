@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from tableorm import connect
-from tableorm.stores import Verb
+from tableorm.stores import Operation, Verb
 from tests.indexes.foreign import Employee, everyone, fill, write
+from tests.related.firm import Department
+from tests.related.firm import Employee as Listed
 
 COMMAND = str(Path(sys.executable).with_name("tableorm"))
 MODEL = "tests.indexes.foreign:Employee"
@@ -51,6 +53,31 @@ def test_findings_are_printed(url: str) -> None:
 
     again = tableorm("audit", url, MODEL)
     assert again.returncode == 0 and "nothing found" in again.stdout
+
+
+def test_counts_and_lists_are_checked(tmp_path: Path) -> None:
+    """Of a model with lists and counts, together with the model that keeps these."""
+    url, model = f"local:{tmp_path / 'firm.tables'}", "tests.related.firm:Employee"
+
+    async def make() -> None:
+        async with connect(url) as db:
+            await db.create_tables(Department)
+            await db.insert(Department(name="Sales"))
+            await db.insert(Listed(department="Sales", id=1))
+            await db.store.write(
+                "Firm", Operation(Verb.DELETE, {"PartitionKey": "Sales", "RowKey": "empid_000001"}, "*")
+            )
+
+    asyncio.run(make())
+    found = tableorm("audit", url, model, "--repair")
+
+    assert found.returncode == 0
+    assert [line.partition(": ")[0] for line in found.stdout.splitlines()[:-1]] == [
+        "Department.employee_count ('Sales', 'department')",
+        "Department.juniors ('Sales', 'department')",
+        "Employee.by_last_name ('Sales', 'empid_000001')",
+    ]
+    assert "nothing found" in tableorm("audit", url, model).stdout
 
 
 def test_report_as_json(url: str) -> None:

@@ -513,3 +513,73 @@ async def test_repairs_while_others_write(db: Database) -> None:
     await db.audit(Employee, repair=True)
     assert [str(each) for each in (await db.audit(Employee)).findings] == []
     await assert_consistent(db)
+
+
+# At random
+
+
+async def harm(db: Database, pick: random.Random) -> None:
+    """Something that a program does which knows nothing of what is derived; departments stay."""
+    rows = [row for (partition_key, _), row in (await snapshot(db)).items() if partition_key == "Sales"]
+    row = pick.choice(rows)
+    row_key, is_list = row["RowKey"], "~" in row["RowKey"]
+    if row_key == HEAD:
+        change = pick.choice(
+            [
+                {**_typed(row, "salaries"), "salaries": _like(row["salaries"], pick.randrange(99))},
+                {"manager_name": "X"},
+                {"_ix": pick.choice(["{}", "nonsense"])},
+                {"manager_id": None},
+            ]
+        )
+        gone = [name for name, value in change.items() if value is None]
+        kept = {name: value for name, value in {**row, **change}.items() if name.partition("@")[0] not in gone}
+        await replaced(db, kept)
+    elif is_list:
+        known = [f"empid_{number:06d}" for number in range(12)]
+        match pick.randrange(4):
+            case 0:
+                await write(db, Verb.DELETE, row_key)
+            case 1:
+                await merge(db, row_key, Keys00=pick.choice(["nonsense", "AAA="]))
+            case 2:
+                await put(db, row_key, *pick.sample(known, 4), divided=pick.random() < 0.3)
+            case _:
+                await put(db, row_key + pick.choice("01"), *pick.sample(known, 3))
+    else:
+        match pick.randrange(4):
+            case 0 if MANAGER not in row.get("_ix", ""):
+                await write(db, Verb.DELETE, row_key)
+            case 1:
+                await merge(db, row_key, last_name=pick.choice(["Li", "Wu", "Ng"]), name=pick.choice("XY"))
+            case 2:
+                await merge(
+                    db, row_key, _ix=pick.choice(["{}", "nonsense", '{"paid":1,"by_last_name":{"list":["x","y"]}}'])
+                )
+            case _:
+                note_of = json.dumps({MANAGER: {"to": [HEAD, {"name": "manager_name"}]}})
+                await merge(db, row_key, _ix=note_of)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_others_do_can_be_repaired(db: Database, seed: int) -> None:
+    """One repair makes all right again, in segments as in one, and the entities stay as they were left."""
+    pick = random.Random(seed)
+    await fill(db, people=8)
+    for _ in range(pick.randrange(1, 6)):
+        await harm(db, pick)
+    people = await db.select(Employee).where(Employee.department == "Sales").all()
+    found = await db.audit(Department, Employee)
+
+    report = await db.audit(Department, Employee, repair=True)
+
+    assert (found.undecided, report.undecided) == (0, 0)
+    assert found.clean is (report.found == 0)
+    assert await db.select(Employee).where(Employee.department == "Sales").all() == people
+    left = {each.damage for each in report.findings if not each.repaired}
+    assert left <= {Damage.DANGLING}
+    again = await db.audit(Department, Employee)
+    assert {each.damage for each in again.findings} <= left
+    if not left:
+        assert [str(each) for each in again.findings] == []
+        await assert_consistent(db)
