@@ -19,7 +19,7 @@ from tableorm.protocol.shared_key import Scheme, SignedParts, authorization, dec
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.server.client import FULL_METADATA, NO_METADATA, http_date
 
-__all__ = ["Input", "Text", "of_number", "text_of_number"]
+__all__ = ["BOUNDARY", "KEY", "Input", "Text", "of_number", "text_of_number"]
 
 KEY = decode_key(DEVELOPMENT_KEY)
 BOUNDARY = "batch_1"
