@@ -19,7 +19,7 @@ from tableorm.protocol.shared_key import Scheme, SignedParts, authorization, dec
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.server.client import FULL_METADATA, NO_METADATA, http_date
 
-__all__ = ["Input", "Text", "of_number", "text_of_number"]
+__all__ = ["BOUNDARY", "KEY", "Input", "Text", "of_number", "text_of_number"]
 
 KEY = decode_key(DEVELOPMENT_KEY)
 BOUNDARY = "batch_1"
@@ -373,7 +373,7 @@ def _signed_head(rng: random.Random, draft: _Draft, framing: str) -> str:
     rng.shuffle(lines)
     target = path + (f"?{query}" if query else "")
     if rng.random() < 0.03:
-        target = rng.choice(("http://127.0.0.1", "https://h:1", "http://[", "//")) + target
+        target = rng.choice(("http://127.0.0.1", "https://h:1", "http://[", "//", "http://xn--", "xn--:1")) + target
     return "\r\n".join([f"{draft.verb} {target} HTTP/1.1", *lines, framing, "", ""])
 
 

@@ -194,6 +194,7 @@ async def test_host_style(server: Server, api: Api) -> None:
         ("http://localhost/devstoreaccount1/Tables", 403),
         ("/devstoreaccount1/Tables?a=b#c", 403),
         ("http://[/devstoreaccount1/Tables", 400),
+        ("http://xn--/devstoreaccount1/Tables", 403),
         ("*", 400),
         ("//", 404),
         ("/", 404),

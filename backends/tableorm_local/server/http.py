@@ -10,7 +10,9 @@ import gzip
 import logging
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from tableorm.protocol.codes import Code, Fault
@@ -106,11 +108,32 @@ class _Server(web.Server):
     """Makes connections of ours."""
 
     def __init__(self, front: "Front", handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
-        super().__init__(handler)
+        super().__init__(handler, request_factory=_request_of)
         self._front = front
 
     def __call__(self) -> web.RequestHandler:
         return _Connection(self._front, self, asyncio.get_running_loop())
+
+
+def _request_of(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: "asyncio.Task[None]",
+) -> web.BaseRequest:
+    """
+    The request of a message, also if its target names a host that cannot be one, such as `http://xn--/`.
+
+    aiohttp decodes that host outside of all handlers: the error would end what reads the connection, and leave it open
+    for good. Here it means nothing, as the target is read as it was sent.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        return web.BaseRequest(message, payload, protocol, writer, task, loop)
+    except ValueError:
+        message = message._replace(url=message.url.relative())
+        return web.BaseRequest(message, payload, protocol, writer, task, loop)
 
 
 class _Exchange:
