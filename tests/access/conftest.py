@@ -48,14 +48,18 @@ class World:
         return connect(self.url, sas=sas)
 
 
+async def _emptied(owner: Database) -> None:
+    for table in await owner.tables():
+        await owner.drop_table(table)
+
+
 async def _world(name: str, folder: Path, stack: AsyncExitStack, azurite: Azurite | None) -> World:
     if name == "local":
         url = f"local:{folder / 'hr.tables'}"
         return World(name, url, await stack.enter_async_context(connect(url)))
     if azurite is not None:
         owner = await stack.enter_async_context(connect(azurite.connection_string))
-        for table in await owner.tables():
-            await owner.drop_table(table)
+        stack.push_async_callback(_emptied, owner)  # it outlives the test
         return World(name, azurite.table, owner)
     server = await stack.enter_async_context(serve(folder / "hr.tables", port=0))
     return World(name, server.url, await stack.enter_async_context(connect(server.url, key=DEVELOPMENT_KEY)))
