@@ -108,11 +108,16 @@ class FaultyStore:
     ) -> list[str | None]:
         if fate is Fate.BUSY:
             raise Fault(Code.SERVER_BUSY, "Asked for too much.", retry_after=0.0)
-        if fate in (Fate.LATE, Fate.TWICE):
+        if fate is Fate.LATE:
             self.late.append((table, operations, transaction))
         if fate in (Fate.LOST_REQUEST, Fate.LATE):
             raise Fault(Code.NO_ANSWER, "Nobody answered.", doubt=True)
-        etags = await self._arrive(table, operations, transaction=transaction)
+        try:
+            etags = await self._arrive(table, operations, transaction=transaction)
+        finally:
+            if fate is Fate.TWICE:
+                # Not before the first has arrived, or the sender would get the answer to the second.
+                self.late.append((table, operations, transaction))
         if fate is Fate.LOST_REPLY:
             raise Fault(Code.NO_ANSWER, "Nobody answered.", doubt=True)
         return etags
