@@ -401,10 +401,10 @@ class Bulk:
                         self._fail(write, _error(fault, write))
                 elif at is not None and at < len(writes):
                     self._fail(writes[at], _error(fault, writes[at]))
-                    todo.append(attrs.evolve(plan, writes=writes[:at] + writes[at + 1 :]))
+                    todo.append(structs.replace(plan, writes=writes[:at] + writes[at + 1 :]))
                 else:
                     half = len(writes) // 2
-                    todo += [attrs.evolve(plan, writes=writes[half:]), attrs.evolve(plan, writes=writes[:half])]
+                    todo += [structs.replace(plan, writes=writes[half:]), structs.replace(plan, writes=writes[:half])]
             else:
                 self._written += len(writes)
                 self._width.widen()

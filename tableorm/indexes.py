@@ -195,6 +195,8 @@ class IndexSchema(Schema):
         copied = [info.property for info in self.stored if primary.fields[info.name].stored]
         self.properties = frozenset(copied)
         self._primary_kind: str | None = primary.kind_properties.get(ENTITY_TYPE)
+        version = (self._primary_kind or "").partition(":")[2]
+        self._current_kind = f"{self.kind}:{version}" if version else str(self.kind)
         self.kept_properties = frozenset(info.property for info in primary.kept)
         self._left_out = _NOT_COPIED | {m for p in self.kept_properties for m in (p, p + ANNOTATION)}
         self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
@@ -290,7 +292,8 @@ class IndexSchema(Schema):
         for name in self.needed:
             if values[name] is None:
                 return None
-        if not self.primary.satisfies(self.index.where, values, f"the index {self.label}"):
+        where = self.index.where
+        if where is not None and not self.primary.satisfies(where, values, f"the index {self.label}"):
             return None
         assert self.row is not None
         return self.row.format(values)
@@ -308,11 +311,16 @@ class IndexSchema(Schema):
             copy: Row = {name: row[name] for name in self._members if name in row}
         else:
             copy = row.copy()
+            drop = copy.pop
             for name in self._left_out:
-                copy.pop(name, None)
-        version = str(row.get(ENTITY_TYPE, "")).partition(":")[2] or str(row.get(ENTITY_VERSION, ""))
-        copy |= self._encode_own(cast("dict[str, Any]", values), row["PartitionKey"], address)[0]
-        copy[ENTITY_TYPE] = f"{self.kind}:{version}" if version else str(self.kind)
+                drop(name, None)
+        copy.update(self._encode_own(cast("dict[str, Any]", values), row["PartitionKey"], address)[0])
+        kind = row.get(ENTITY_TYPE, "")
+        if kind != self._primary_kind or ENTITY_VERSION in row:
+            version = str(kind).partition(":")[2] or str(row.get(ENTITY_VERSION, ""))
+            copy[ENTITY_TYPE] = f"{self.kind}:{version}" if version else str(self.kind)
+        else:
+            copy[ENTITY_TYPE] = self._current_kind
         copy[COPY_OF] = row["RowKey"]
         return copy
 

@@ -2,6 +2,7 @@
 The contract of entity group transactions, and of the limits that hold for every write.
 """
 
+import asyncio
 from collections.abc import Awaitable
 
 import pytest
@@ -105,6 +106,19 @@ class TransactionContract(StoreContract):
 
         fault = await refusal(store.transact(table, operations))
         assert (fault.code, fault.index) == (Code.RESOURCE_NOT_FOUND, 1)
+
+    @pytest.mark.parametrize("at", [(0,), (2,), (4,), (1, 3)])
+    async def test_inserts_of_which_one_is_there(self, store: TableStore, table: str, at: tuple[int, ...]) -> None:
+        """Inserts alone: the first whose row is there is named, the rows that were there stay, and no other comes."""
+        await insert(store, table, *(row(row_key=str(number), A="old") for number in at))
+        before = await everything(store, table)
+
+        together = _inserts(*(row(row_key=str(number), A="new") for number in range(5)))
+        other = _inserts(row("other", "1"), row("other", "2"))
+        refused, _ = await asyncio.gather(refusal(store.transact(table, together)), store.transact(table, other))
+
+        assert (refused.code, refused.index) == (Code.ENTITY_EXISTS, at[0])
+        assert [each for each in await everything(store, table) if each["PartitionKey"] != "other"] == before
 
     async def test_empty_transaction(self, store: TableStore, table: str) -> None:
         """There must be something to do."""

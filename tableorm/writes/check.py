@@ -26,6 +26,7 @@ __all__ = ["check", "is_light", "most_bytes"]
 _LIGHT = MAX_VALUE_BYTES // 4
 
 _SHORT = 2048  # characters that need no measuring: each is at most six bytes of JSON
+_FEW = 32  # writes of so many characters that are never too much: each has 114 KiB at most, keys and names included
 _MEMBER_BYTES = 300  # a name of 255 characters, and a value of fixed size
 _HEADERS = 1024  # of an operation in the body of a transaction, with the address of the account
 
@@ -96,6 +97,8 @@ def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
             Code.INVALID_INPUT,
             transaction=transaction,
         )
+    if len(writes) <= _FEW and all(write.weight is not None and write.weight <= _SHORT for write in writes):
+        return
     if sum(map(most_bytes, writes)) <= MAX_TRANSACTION_BYTES:
         return
     total = 0

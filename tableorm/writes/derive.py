@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-import attrs
 import msgspec
 from msgspec import structs
 
@@ -43,8 +42,7 @@ _INSERT, _MERGE, _INSERT_OR_MERGE = Mode.INSERT, Verb.MERGE, Verb.INSERT_OR_MERG
 _to_json = msgspec.json.Encoder(order="sorted").encode
 
 
-@attrs.frozen(eq=False)
-class Fill:
+class Fill(msgspec.Struct, frozen=True, eq=False):
     """
     Copies that a write has to hold of another entity.
 
@@ -61,8 +59,7 @@ class Fill:
     label: str
 
 
-@attrs.frozen(eq=False)
-class Derived:
+class Derived(msgspec.Struct, frozen=True, eq=False):
     """
     Some writes, and what else they do.
 
@@ -79,8 +76,7 @@ class Derived:
     token: str
 
 
-@attrs.frozen(eq=False)
-class _Source:
+class _Source(msgspec.Struct, frozen=True, eq=False):
     """A write, with what it is derived from."""
 
     write: PlannedWrite
@@ -157,7 +153,8 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
             return _rebuilt(write, fills)
         if change.mode is Mode.GUARD and write.first is None:
             return write, []
-    old = marks_of(seen)
+    noted = marks_of(seen)
+    old = noted.copy()
     if schema is None and old and (write.after is not None or change.verb == "move"):
         raise NotSupported(
             f"{change}: the row notes {', '.join(old)}, which are derived from it, and which a bag cannot keep right; "
@@ -171,7 +168,7 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     row = cast("Row", write.after)
     changed: set[str] = set()
     if seen is not None:  # nothing is derived from a row that was not there
-        changed |= {name for name in changes(seen, row) if ANNOTATION not in name}
+        changed = {name for name in changes(seen, row) if ANNOTATION not in name}
         changed |= {name for name in seen if ANNOTATION not in name and name not in row}
     if change.upgraded or first.upgraded:
         changed |= row.keys()  # copies are of the version that was stored
@@ -189,7 +186,7 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
             effects += _embedded(mark, source)
         else:  # what this program does not know: no copy is better than an old one
             effects += _undone(name, mark, write)
-    return _noted(write, marks_of(seen) if seen is not None else {}, new), effects
+    return _noted(write, noted, new), effects
 
 
 def _rebuilt(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list[Effect]]:

@@ -316,7 +316,7 @@ def _conditional(plan: WritePlan, rows: Sequence[Row | None], fault: Fault) -> W
         else:
             raise InDoubt(plan, fault, rows) from fault  # it has to exist: it did, or never did
         writes.append(structs.replace(write, operation=operation))
-    return attrs.evolve(plan, writes=tuple(writes))
+    return structs.replace(plan, writes=tuple(writes))
 
 
 def _shown(write: PlannedWrite, table: str, row: Row | None) -> object:

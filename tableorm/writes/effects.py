@@ -8,7 +8,6 @@ An effect is on one row. Several writes of a transaction can have effects on the
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import msgspec
 from msgspec import structs
 
@@ -41,6 +40,7 @@ class Effect:
         reads: Whether it must know the row as it is stored.
     """
 
+    __slots__ = ()
     address: str
     origin: "PlannedWrite"
     reads = False
@@ -97,8 +97,7 @@ class Effect:
         return self  # it is read again
 
 
-@attrs.frozen(eq=False)
-class CopyEffect(Effect):
+class CopyEffect(Effect, msgspec.Struct, frozen=True, eq=False):
     """
     The copy of an entity in an index.
 
@@ -119,7 +118,7 @@ class CopyEffect(Effect):
     origin: "PlannedWrite"
     existed: bool
     row: Row | None = None
-    values: Mapping[str, Any] = attrs.Factory(dict[str, Any])
+    values: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     reads: bool = False
     found: str | None = None
     canonical: bool = False
@@ -130,7 +129,7 @@ class CopyEffect(Effect):
         if self.row is not None and other.row is not None:
             raise other._violation(None)
         last = self if other.row is None else other
-        return attrs.evolve(last, existed=self.existed or other.existed, reads=self.reads or other.reads)
+        return structs.replace(last, existed=self.existed or other.existed, reads=self.reads or other.reads)
 
     def operation(self, stored: Row | None, token: str) -> Operation | None:
         """An insert where none is taken to be, so that it never overwrites a row of another kind."""
@@ -159,11 +158,11 @@ class CopyEffect(Effect):
         if self.reads:
             return self  # it is read again, and corrected by that
         if stored is None or (code != Code.ENTITY_EXISTS and self.found is None):
-            return attrs.evolve(self, existed=stored is not None and self.existed, found=None)
+            return structs.replace(self, existed=stored is not None and self.existed, found=None)
         if self.row is not None and self._is_ours(stored):
             # A program that knows no indexes had deleted the entity. An audit may remove the copy at this moment, and
             # then somebody else may take its key.
-            return attrs.evolve(self, found=stored["odata.etag"])
+            return structs.replace(self, found=stored["odata.etag"])
         raise self._violation(stored)
 
     def _corrected(self, stored: Row | None) -> Operation | None:
@@ -217,8 +216,7 @@ class CopyEffect(Effect):
         )
 
 
-@attrs.frozen(eq=False)
-class ListEffect(Effect):
+class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False):
     """
     Keys that come into a row of an index list, or leave it.
 
@@ -250,7 +248,7 @@ class ListEffect(Effect):
         """All that come, and those that leave and do not come."""
         assert isinstance(other, ListEffect)
         adds = self.adds | other.adds
-        return attrs.evolve(other, adds=adds, removes=(self.removes | other.removes) - adds)
+        return structs.replace(other, adds=adds, removes=(self.removes | other.removes) - adds)
 
     def settled(self, stored: Row | None) -> list[Effect]:
         """Of a row that was divided, effects on the two others."""
@@ -262,7 +260,7 @@ class ListEffect(Effect):
             adds = frozenset(key for key in self.adds if bits_of(key, len(bits)) == bits)
             removes = frozenset(key for key in self.removes if bits_of(key, len(bits)) == bits)
             if adds or removes:
-                deeper.append(attrs.evolve(self, bits=bits, adds=adds, removes=removes))
+                deeper.append(structs.replace(self, bits=bits, adds=adds, removes=removes))
         return deeper
 
     def division(self, stored: Row | None, token: str) -> list[Operation]:
@@ -319,8 +317,7 @@ class ListEffect(Effect):
         )
 
 
-@attrs.frozen(eq=False)
-class Patch(Effect):
+class Patch(Effect, msgspec.Struct, frozen=True, eq=False):
     """
     A change of another entity: what it counts, what it holds copies of, and what it notes.
 
@@ -337,9 +334,9 @@ class Patch(Effect):
 
     address: str
     origin: "PlannedWrite"
-    deltas: Mapping[str, int] = attrs.Factory(dict[str, int])
-    members: Row = attrs.Factory(dict[str, Any])
-    marks: Mapping[str, Any] = attrs.Factory(dict[str, Any])
+    deltas: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    members: Row = msgspec.field(default_factory=dict[str, Any])
+    marks: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     needed: str | None = None
     create: Callable[[], Row] | None = None
     kind: str | None = None

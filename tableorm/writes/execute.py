@@ -99,10 +99,12 @@ async def apply(
         )
     else:
         for write, etag in zip(writes, etags, strict=True):
-            _applied(write, etag)
+            if write.effect is None:
+                _applied(write, etag)
         return
     for write, each in zip(writes, landed, strict=True):
-        _applied(write, each.etag, superseded=each.superseded)
+        if write.effect is None:
+            _applied(write, each.etag, superseded=each.superseded)
 
 
 def claim(doubt: InDoubt) -> list[int]:
@@ -117,7 +119,7 @@ def claim(doubt: InDoubt) -> list[int]:
         landed = doubt.as_wanted(number)
         if landed is None:
             unknown.append(number)
-        else:
+        elif write.effect is None:
             _applied(write, landed.etag, superseded=landed.superseded)
     return unknown
 
@@ -149,8 +151,6 @@ def refused(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
 
 def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
     """What the subject knows after its write."""
-    if write.effect is not None:
-        return
     change, row = write.change, write.after
     subject = change.subject
     superseded = superseded or write.stale

@@ -4,6 +4,7 @@ What a write would send, as a value that can be printed and compared: `db.explai
 
 import attrs
 import msgspec
+from msgspec import structs
 
 from ..stores import Operation, Verb
 from . import plan_writes
@@ -113,7 +114,7 @@ def explain(change: Change) -> WriteExplanation:
     derived = derive((write,))
     read = [effect for effect in derived.effects.values() if effect.reads]
     known = {address: effect for address, effect in derived.effects.items() if not effect.reads}
-    plan = derived_plan(attrs.evolve(derived, effects=known, fills=[]), {}, transaction=False)
+    plan = derived_plan(structs.replace(derived, effects=known, fills=[]), {}, transaction=False)
     paths = [_path(change.table, change.partition_key, effect.address) for effect in read]
     steps = [WriteStep("GET", each) for each in paths]
     steps += (_step(plan, each.operation) for each in plan.writes)

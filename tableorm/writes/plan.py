@@ -7,7 +7,6 @@ Those that are made for each row are structs of msgspec: a frozen attrs class ta
 from enum import StrEnum
 from typing import Any
 
-import attrs
 import msgspec
 
 from ..errors import TableOrmError, TransactionFailed
@@ -141,8 +140,7 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False):
         return self.first or self.change
 
 
-@attrs.frozen(eq=False)
-class WritePlan:
+class WritePlan(msgspec.Struct, frozen=True, eq=False):
     """
     What is sent: one transaction, or a single operation if there is one.
 

@@ -51,6 +51,10 @@ class Connection(Protocol):
         """Rows that the last statement changed."""
         ...
 
+    def total_changes(self) -> int:
+        """Rows that all statements so far have changed."""
+        ...
+
     def last_insert_rowid(self) -> int:
         """The id that the last insert made."""
         ...
