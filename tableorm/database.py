@@ -37,7 +37,7 @@ from .writes.change import (
 from .writes.commit import ATTEMPTS, commit, pause_of
 from .writes.complete import complete, needs_row
 from .writes.encode import encode
-from .writes.explain import WriteExplanation, explain
+from .writes.explain import WriteExplanation, changes_of, explain
 from .writes.modify import adopt, applied, check_function, forget, refuse_unsaved
 from .writes.move import move_changes
 from .writes.plan import PlannedWrite
@@ -285,50 +285,37 @@ class Database(Upkeep):
             await self._current(key),
         )
 
+    @overload
     def explain_write(
         self,
         verb: Literal["insert", "save", "merge", "replace", "upsert", "delete"],
         target: Entity | PropertyBag | Key[Any],
+        /,
         *,
         only: Sequence[Field[Any] | str] | None = None,
         mode: Literal["merge", "replace"] = "merge",
         if_match: str | None = None,
         drop_extra: bool = False,
-    ) -> WriteExplanation:
+    ) -> WriteExplanation: ...
+    @overload
+    def explain_write(
+        self, verb: Literal["move"], target: Entity | PropertyBag, /, **fields: Any
+    ) -> WriteExplanation: ...
+    def explain_write(self, verb: str, target: Any, /, **arguments: Any) -> WriteExplanation:
         """
         What a write would send: each request, its body, and what it costs. Sends nothing itself.
 
         Args:
-            verb: The method of the database.
+            verb: The method of the database: "insert", "save", "merge", "replace", "upsert", "delete" or "move".
             target: What it would be given.
-            only: As of `merge`.
-            mode: As of `upsert`.
-            if_match: As of `merge`, `replace` and `delete`.
-            drop_extra: As of `replace`.
+            arguments: What the verb would be given beside it: `only`, `mode`, `if_match`, `drop_extra`; the new key
+                fields of a move.
 
         Raises:
-            ModelError: There is no such verb, or it does not take keys.
+            ModelError: There is no such verb, or it does not take these arguments.
             TableOrmError: What the write would raise before anything is sent.
         """
-        if verb == "delete":
-            return explain(delete_change(target, if_match))
-        if isinstance(target, Key):
-            raise ModelError(f"explain_write({verb!r}): {target!r} is a key; give an entity or a bag")
-        match verb:
-            case "insert":
-                return explain(insert_change(target))
-            case "save":
-                return explain(save_change(target))
-            case "merge":
-                return explain(merge_change(target, only, if_match))
-            case "replace":
-                return explain(replace_change(target, if_match, drop_extra=drop_extra))
-            case "upsert":
-                return explain(upsert_change(target, mode))
-            case _:
-                raise ModelError(
-                    f"explain_write({verb!r}) is unknown; use insert, save, merge, replace, upsert, delete"
-                )
+        return explain(self._changes_of(verb, target, arguments))
 
     def transaction(self, *, repeat: bool = True) -> Transaction:
         """
@@ -428,6 +415,9 @@ class Database(Upkeep):
     async def run_writes(self, writes: Sequence[PlannedWrite], *, repeat: bool = True) -> None:
         """Send encoded changes as one transaction; again after a lost reply if it may be repeated."""
         await commit(self, writes, transaction=True, repeat=repeat)
+
+    def _changes_of(self, verb: str, target: Any, arguments: dict[str, Any]) -> Sequence[Change]:
+        return changes_of(verb, target, arguments)
 
     async def _write(self, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
         self.usable()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import attrs
 
+from .derivations import Derivation
 from .errors import ModelError, NotSupported
 from .expressions import Field
 from .fields import FieldDeclaration, FieldDescriptor, Mapped
@@ -160,13 +161,12 @@ def declare(
     return schema
 
 
-def _declared_derived(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+def _declared_derived(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str, Derivation]:
     """What is derived from entities, as the class and its bases declare it, each as the nearest class does."""
-    kinds = (Index, IndexList, Count, Sum, Embedded)
-    declared: dict[str, Any] = {}
+    declared: dict[str, Derivation] = {}
     for base in reversed(model.__mro__):
         for name, each in vars(base).items():
-            if isinstance(each, kinds):
+            if isinstance(each, Derivation):
                 declared[name] = each
             elif name in declared:
                 raise ModelError(f"{model.__name__}.{name} = {each!r} hides an inherited index; call it otherwise")

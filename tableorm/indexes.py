@@ -6,12 +6,13 @@ and to the decoder an index is a schema like any other: that of the copies.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast, overload
 
 import attrs
 import msgspec
 
 from .codegen import make_decoder, make_encoder
+from .derivations import Derivation, DerivationOf
 from .errors import DecodeError, ModelError, NotSupported
 from .protocol.edm import ANNOTATION, Edm
 from .protocol.limits import MAX_CUSTOM_PROPERTIES
@@ -31,7 +32,30 @@ E = TypeVar("E", bound="Entity")
 Include = Literal["all", "keys"] | Sequence[str]
 
 
-class Index:
+class IndexOf(DerivationOf[E]):
+    """
+    An index of a model, as `Employee.by_email` gives it: for `db.get` and `db.select`.
+    """
+
+    @property
+    def schemas(self) -> "list[IndexSchema]":
+        """
+        The schemas of its copies, of each concrete class.
+
+        Raises:
+            NotSupported: The index is being built.
+        """
+        found = [schema.indexes[self.name] for schema in concrete(self.model.__schema__)]
+        for each in found:
+            if each.index.building:
+                raise NotSupported(
+                    f"{self} is being built: entities that were there before it may lack their copies; run "
+                    f"db.build_index({self}) to the end, then declare it without building=True"
+                )
+        return found
+
+
+class Index(Derivation):
     """
     A further key of a model: `by_email = Index(row_key="email_{email}", unique=True)` in the body of the class.
 
@@ -56,6 +80,8 @@ class Index:
         NotSupported: `consistency="eventual"`, or a partition_key other than the model's.
     """
 
+    on_class = IndexOf
+
     def __init__(
         self,
         *,
@@ -73,73 +99,18 @@ class Index:
             raise ModelError(f"Index(consistency={consistency!r}) is unknown; use 'transactional'")
         if isinstance(include, str) and include not in ("all", "keys"):
             raise ModelError(f"Index(include={include!r}) is unknown; use 'all', 'keys' or a list of field names")
-        if where is not None and not callable(where):  # pyright: ignore[reportUnnecessaryComparison]
-            raise ModelError(
-                f"Index(where={where!r}) is refused: give a function of the entity, as `lambda e: e.active`"
-            )
+        super().__init__(where)
         self.row_key, self.partition_key, self.unique = row_key, partition_key, unique
         self.include: Include = include if isinstance(include, str) else tuple(include)
-        self.where, self.consistency, self.building = where, consistency, building
-        self._of: dict[type[Any], IndexOf[Any]] = {}
-
-    def __set_name__(self, owner: type[Any], name: str) -> None:
-        self.name = name
+        self.consistency, self.building = consistency, building
 
     if TYPE_CHECKING:
 
         @overload
-        def __get__(self, instance: None, owner: type[E]) -> "IndexOf[E]": ...
+        def __get__(self, instance: None, owner: type[E]) -> IndexOf[E]: ...
         @overload
         def __get__(self, instance: object, owner: type[Any]) -> NoReturn: ...
-        def __get__(self, instance: Any, owner: Any) -> Any: ...
-
-    else:
-
-        def __get__(self, instance, owner):
-            if instance is not None:
-                raise AttributeError(f"{self.name} is an index: it belongs to the class, {owner.__name__}.{self.name}")
-            found = self._of.get(owner)
-            if found is None:
-                found = self._of[owner] = IndexOf(owner, self.name)
-            return found
-
-
-@attrs.frozen(repr=False, cache_hash=True)
-class IndexOf(Generic[E]):
-    """
-    An index of a model, as `Employee.by_email` gives it: for `db.get` and `db.select`.
-
-    Args:
-        model: The class; an abstract base stands for all of its classes.
-        name: Of the index.
-    """
-
-    model: type[E]
-    name: str
-
-    @property
-    def __name__(self) -> str:
-        return f"{self.model.__name__}.{self.name}"
-
-    def __repr__(self) -> str:
-        return self.__name__
-
-    @property
-    def schemas(self) -> "list[IndexSchema]":
-        """
-        The schemas of its copies, of each concrete class.
-
-        Raises:
-            NotSupported: The index is being built.
-        """
-        found = [schema.indexes[self.name] for schema in concrete(self.model.__schema__)]
-        for each in found:
-            if each.index.building:
-                raise NotSupported(
-                    f"{self} is being built: entities that were there before it may lack their copies; run "
-                    f"db.build_index({self}) to the end, then declare it without building=True"
-                )
-        return found
+        def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
 
 
 class IndexSchema(Schema):

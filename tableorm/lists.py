@@ -11,10 +11,9 @@ import hashlib
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-import attrs
-
+from .derivations import Derivation, DerivationOf
 from .errors import DecodeError, ModelError
 from .indexes import refuse_meeting
 from .protocol.edm import ANNOTATION, Edm
@@ -37,7 +36,18 @@ _CHUNK = 48 * 1024  # bytes of a Binary property, of the 64 KiB that one holds
 _PROPERTY = "Keys{:02d}"
 
 
-class IndexList:
+class ListOf(DerivationOf[E]):
+    """
+    An index list of a model, as `Employee.by_last_name` gives it: for `db.lookup`.
+    """
+
+    @property
+    def schemas(self) -> "list[ListSchema]":
+        """Its schema in each concrete class."""
+        return [schema.lists[self.name] for schema in concrete(self.model.__schema__)]
+
+
+class IndexList(Derivation):
     """
     The entities that have a value, found by one entity that lists their keys: `by_last_name =
     IndexList(row_key="lastname_{last_name}")` in the body of the class. `await db.lookup(Employee.by_last_name,
@@ -55,6 +65,8 @@ class IndexList:
         ModelError: An argument is wrong; when the class is made, the template does not fit the model.
     """
 
+    on_class = ListOf
+
     def __init__(
         self, *, row_key: str, where: Callable[[Any], bool] | None = None, divide_at: int = 512 * 1024
     ) -> None:
@@ -62,47 +74,16 @@ class IndexList:
             raise ModelError(f"IndexList(row_key={row_key!r}) is refused: give a template, as 'lastname_{{last_name}}'")
         if type(divide_at) is not int or not 2048 <= divide_at <= 512 * 1024:
             raise ModelError(f"IndexList(divide_at={divide_at!r}) is refused: give bytes from 2048 to {512 * 1024}")
-        self.row_key, self.where, self.divide_at = row_key, where, divide_at
-
-    def __set_name__(self, owner: type[Any], name: str) -> None:
-        self.name = name
+        super().__init__(where)
+        self.row_key, self.divide_at = row_key, divide_at
 
     if TYPE_CHECKING:
 
         @overload
-        def __get__(self, instance: None, owner: type[E]) -> "ListOf[E]": ...
+        def __get__(self, instance: None, owner: type[E]) -> ListOf[E]: ...
         @overload
         def __get__(self, instance: object, owner: type[Any]) -> NoReturn: ...
-        def __get__(self, instance: Any, owner: Any) -> Any: ...
-
-    else:
-
-        def __get__(self, instance, owner):
-            if instance is not None:
-                raise AttributeError(f"{self.name} is an index: it belongs to the class, {owner.__name__}.{self.name}")
-            return ListOf(owner, self.name)
-
-
-@attrs.frozen(repr=False)
-class ListOf(Generic[E]):
-    """
-    An index list of a model, as `Employee.by_last_name` gives it: for `db.lookup`.
-
-    Args:
-        model: The class.
-        name: Of the index.
-    """
-
-    model: type[E]
-    name: str
-
-    def __repr__(self) -> str:
-        return f"{self.model.__name__}.{self.name}"
-
-    @property
-    def schemas(self) -> "list[ListSchema]":
-        """Its schema in each concrete class."""
-        return [schema.lists[self.name] for schema in concrete(self.model.__schema__)]
+        def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
 
 
 class ListSchema:

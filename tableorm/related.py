@@ -9,10 +9,9 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-import attrs
-
+from .derivations import Derivation, DerivationOf
 from .errors import ModelError, NotSupported
 from .expressions import Field
 from .protocol.edm import Edm
@@ -29,9 +28,15 @@ E = TypeVar("E", bound="Entity")
 _REFERENCE = re.compile(r"\{(\w+)\}")
 
 
-class _Tally:
+class TallyOf(DerivationOf[E]):
+    """A count or sum of a model, as `Employee.employees` gives it: for `db.build_index`."""
+
+
+class _Tally(Derivation):
     """Common to `Count` and `Sum`."""
 
+    on_class = TallyOf
+    instead = "; the entity in which it counts has the number"
     of: str | None = None
 
     def __init__(
@@ -42,51 +47,22 @@ class _Tally:
         create: bool,
         key: Mapping[str, str],
     ) -> None:
+        super().__init__(where)
         what = type(self).__name__
         if not isinstance(field, Field) and not callable(field):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{what}({field!r}) is refused: give a field, as in `lambda: Department.employee_count`")
         if not key or not all(isinstance(text, str) for text in key.values()):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f'{what}(...) needs the key of the entity that keeps it, as in name="{{department}}"')
         self.field: Callable[[], Field[Any]] = _function(field)
-        self.where, self.create, self.key = where, create, dict(key)
-
-    def __set_name__(self, owner: type[Any], name: str) -> None:
-        self.name = name
+        self.create, self.key = create, dict(key)
 
     if TYPE_CHECKING:
 
         @overload
-        def __get__(self, instance: None, owner: type[E]) -> "TallyOf[E]": ...
+        def __get__(self, instance: None, owner: type[E]) -> TallyOf[E]: ...
         @overload
         def __get__(self, instance: object, owner: type[Any]) -> NoReturn: ...
-        def __get__(self, instance: Any, owner: Any) -> Any: ...
-
-    else:
-
-        def __get__(self, instance, owner):
-            if instance is not None:
-                raise AttributeError(
-                    f"{self.name} is no field: it belongs to the class, {owner.__name__}.{self.name}; the entity in "
-                    "which it counts has the number"
-                )
-            return TallyOf(owner, self.name)
-
-
-@attrs.frozen(repr=False)
-class TallyOf(Generic[E]):
-    """
-    A count or sum of a model, as `Employee.employees` gives it: for `db.build_index`.
-
-    Args:
-        model: The class.
-        name: Of the count or sum.
-    """
-
-    model: type[E]
-    name: str
-
-    def __repr__(self) -> str:
-        return f"{self.model.__name__}.{self.name}"
+        def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
 
 
 def _function(field: Any) -> Callable[[], Field[Any]]:
@@ -149,7 +125,7 @@ class Sum(_Tally):
         self.of = of
 
 
-class Embedded:
+class Embedded(Derivation):
     """
     Copies of some fields of another entity of the same partition: the department holds its manager's name and address.
 
@@ -164,6 +140,8 @@ class Embedded:
         key: The key fields of the other entity: "{field}" of this model, or text. A field that is None embeds nothing.
     """
 
+    instead = "; the copies are in fields of their own"
+
     def __init__(
         self, model: "Callable[[], type[Entity]] | type[Entity]", fields: Mapping[str, str], /, **key: str
     ) -> None:
@@ -172,6 +150,7 @@ class Embedded:
                 'Embedded(...) needs fields and a key, as in Embedded(lambda: Employee, {"manager_name": "name"}, '
                 'department="{name}", id="{manager_id}")'
             )
+        super().__init__()
         self.model, self.fields, self.key = model, dict(fields), dict(key)
 
 

@@ -32,7 +32,6 @@ from .templates import Template
 from .transaction import Transaction
 from .union import Union
 from .writes.change import Change
-from .writes.explain import WriteExplanation
 from .writes.plan import PlannedWrite
 
 __all__ = ["Scope"]
@@ -134,20 +133,6 @@ class Scope(Database):
         self.check(entity)
         await super().refresh(entity)
 
-    def explain_write(
-        self,
-        verb: Literal["insert", "save", "merge", "replace", "upsert", "delete"],
-        target: Subject | Key[Any],
-        *,
-        only: Sequence[Field[Any] | str] | None = None,
-        mode: Literal["merge", "replace"] = "merge",
-        if_match: str | None = None,
-        drop_extra: bool = False,
-    ) -> WriteExplanation:
-        """As `Database.explain_write`."""
-        self.check(target)
-        return super().explain_write(verb, target, only=only, mode=mode, if_match=if_match, drop_extra=drop_extra)
-
     async def move(self, entity: Subject, /, **fields: Any) -> None:
         """As `Database.move`."""
         self.check_move(entity, fields)
@@ -172,6 +157,13 @@ class Scope(Database):
         for write in writes:
             self.check(write.change.subject)
         await super().run_writes(writes, repeat=repeat)
+
+    def _changes_of(self, verb: str, target: Any, arguments: dict[str, Any]) -> Sequence[Change]:
+        if verb == "move":
+            self.check_move(target, arguments)
+        else:
+            self.check(target)
+        return super()._changes_of(verb, target, arguments)
 
     async def _write(self, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
         self.check(change.subject)

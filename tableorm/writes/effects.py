@@ -342,6 +342,11 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False):
     kind: str | None = None
     reads = True
 
+    @property
+    def idle(self) -> bool:
+        """Whether it changes nothing, as what is taken back and added again."""
+        return not (any(self.deltas.values()) or self.members or self.marks)
+
     def then(self, other: Effect) -> Effect:
         """Both, one after the other."""
         assert isinstance(other, Patch)

@@ -2,19 +2,27 @@
 What a write would send, as a value that can be printed and compared: `db.explain_write`.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import attrs
 import msgspec
 from msgspec import structs
 
+from ..errors import ModelError
+from ..keys import Key
 from ..stores import Operation, Verb
 from . import plan_writes
+from .change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
 from .commit import derived_plan
 from .complete import needs_row
 from .derive import derive, derives
+from .effects import Effect, ListEffect, Patch
 from .encode import encode
+from .move import move_changes
 from .plan import Change, Mode, WritePlan
 
-__all__ = ["WriteExplanation", "WriteStep", "explain"]
+__all__ = ["WriteExplanation", "WriteStep", "changes_of", "explain"]
 
 _METHODS = {
     Verb.INSERT: "POST",
@@ -88,47 +96,126 @@ class WriteExplanation:
         return "\n".join([*reads, *writes, f"({self.cost} {noun}, {self.bytes_sent} bytes)"])
 
 
-AS_READ = "the ETag that was read"
+_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "insert": (),
+    "save": (),
+    "merge": ("only", "if_match"),
+    "replace": ("if_match", "drop_extra"),
+    "upsert": ("mode",),
+    "delete": ("if_match",),
+}
 
 
-def explain(change: Change) -> WriteExplanation:
+def changes_of(verb: str, target: Any, given: Mapping[str, Any]) -> tuple[Change, ...]:
     """
-    The requests of a change.
+    What a verb makes of its arguments: the delete and the insert of a move, one change of anything else.
+
+    Args:
+        verb: The method of the database.
+        target: An entity or bag; to be deleted also a key.
+        given: The keyword arguments; of a move the new key fields.
+
+    Raises:
+        ModelError: There is no such verb, or it does not take them.
+        TableOrmError: What the verb would raise.
+    """
+    if verb != "move" and verb not in _ARGUMENTS:
+        raise ModelError(f"explain_write({verb!r}) is unknown; use {', '.join(_ARGUMENTS)}, move")
+    if verb != "delete" and isinstance(target, Key):
+        raise ModelError(f"explain_write({verb!r}): {target!r} is a key; give an entity or a bag")
+    if verb == "move":
+        return move_changes(target, dict(given))
+    for name in given:
+        if name not in _ARGUMENTS[verb]:
+            takes = " and ".join(_ARGUMENTS[verb]) or "nothing"
+            raise ModelError(f"explain_write({verb!r}, {name}=...) is refused: {verb} takes {takes} beside the entity")
+    if_match = given.get("if_match")
+    match verb:
+        case "insert":
+            change = insert_change(target)
+        case "save":
+            change = save_change(target)
+        case "merge":
+            change = merge_change(target, given.get("only"), if_match)
+        case "replace":
+            change = replace_change(target, if_match, drop_extra=given.get("drop_extra", False))
+        case "upsert":
+            change = upsert_change(target, given.get("mode", "merge"))
+        case _:
+            change = delete_change(target, if_match)
+    return (change,)
+
+
+_AS_READ = "the ETag that was read"
+
+
+def explain(changes: Sequence[Change]) -> WriteExplanation:
+    """
+    The requests of one change, or of the two of a move.
 
     Raises:
         EncodeError: A value does not fit its field.
         LimitExceeded: A limit of the service would be passed.
     """
-    path = _path(change.table, change.partition_key, change.row_key)
-    if needs_row(change):
-        etag = AS_READ if change.if_match in (None, "*") else change.if_match
-        method = "DELETE" if change.mode is Mode.DELETE else "PUT"
-        guarded = change.schema is not None and change.schema.guarded
-        return WriteExplanation((WriteStep("GET", path), WriteStep(method, path, etag, None)), transaction=guarded)
-    write = encode(change, 0, _TOKEN)
-    if write is None:
+    if needs_row(changes[0]):
+        return _after_reading(changes)
+    writes = [write for change in changes if (write := encode(change, 0, _TOKEN)) is not None]
+    if not writes:
         return WriteExplanation(())
-    if not derives(write):
-        plan = plan_writes((write,))
-        return WriteExplanation((_step(plan, write.operation),))
-    derived = derive((write,))
+    if not any(map(derives, writes)):
+        return _explanation(plan_writes(writes))
+    derived = derive(writes)
     read = [effect for effect in derived.effects.values() if effect.reads]
     known = {address: effect for address, effect in derived.effects.items() if not effect.reads}
-    plan = derived_plan(structs.replace(derived, effects=known, fills=[]), {}, transaction=False)
-    paths = [_path(change.table, change.partition_key, effect.address) for effect in read]
-    steps = [WriteStep("GET", each) for each in paths]
-    steps += (_step(plan, each.operation) for each in plan.writes)
-    steps += (WriteStep("PATCH", each, AS_READ, None) for each in paths)
+    unread = [fill for fill in derived.fills if fill.source in {effect.address for effect in read}]
+    fills = [fill for fill in derived.fills if fill not in unread]
+    plan = derived_plan(structs.replace(derived, effects=known, fills=fills), {}, transaction=False)
+    return _explanation(plan, read, frozenset(fill.row_key for fill in unread))
+
+
+def _after_reading(changes: Sequence[Change]) -> WriteExplanation:
+    """Of what needs the stored row: what else is written, the row tells."""
+    first = changes[0]
+    path = _path(first.table, first.partition_key, first.row_key)
+    etag = _AS_READ if first.if_match in (None, "*") else first.if_match
+    deletes = first.mode is Mode.DELETE
+    steps = [WriteStep("GET", path), WriteStep("DELETE" if deletes else "PUT", path, etag, b"" if deletes else None)]
+    steps += (WriteStep("POST", f"/{each.table}", None, None) for each in changes[1:])
+    guarded = first.schema is not None and first.schema.guarded
+    return WriteExplanation(tuple(steps), transaction=guarded or len(changes) > 1)
+
+
+def _explanation(
+    plan: WritePlan, read: Sequence[Effect] = (), unknown: frozenset[str] = frozenset()
+) -> WriteExplanation:
+    """
+    The requests of a plan.
+
+    Args:
+        plan: What is known of it.
+        read: What is done to rows that are read first.
+        unknown: RowKeys of those of its rows that hold something of what is read.
+    """
+    paths = [_path(plan.table, plan.partition_key, effect.address) for effect in read]
+    steps = [WriteStep("GET", path) for path in paths]
+    steps += (_step(plan, each.operation, unknown) for each in plan.writes)
+    for path, effect in zip(paths, read, strict=True):
+        if not (isinstance(effect, Patch) and effect.idle):
+            # A row that is not there yet is inserted instead.
+            steps.append(WriteStep("PUT" if isinstance(effect, ListEffect) else "PATCH", path, _AS_READ, None))
     return WriteExplanation(tuple(steps), len(steps) - len(paths) > 1)
 
 
-def _step(plan: WritePlan, operation: Operation) -> WriteStep:
+def _step(plan: WritePlan, operation: Operation, unknown: frozenset[str]) -> WriteStep:
     verb, row = operation.verb, operation.row
-    if verb is Verb.INSERT:
-        return WriteStep("POST", f"/{plan.table}", None, msgspec.json.encode(row))
-    path = _path(plan.table, row["PartitionKey"], row["RowKey"])
-    properties = {name: value for name, value in row.items() if name not in ("PartitionKey", "RowKey")}
-    body = b"" if verb is Verb.DELETE else msgspec.json.encode(properties)
+    path = f"/{plan.table}" if verb is Verb.INSERT else _path(plan.table, row["PartitionKey"], row["RowKey"])
+    body: bytes | None = b""
+    if row["RowKey"] in unknown:
+        body = None
+    elif verb is Verb.INSERT:
+        body = msgspec.json.encode(row)
+    elif verb is not Verb.DELETE:
+        body = msgspec.json.encode({name: row[name] for name in row if name not in ("PartitionKey", "RowKey")})
     return WriteStep(_METHODS[verb], path, operation.if_match, body)
 
 

@@ -226,8 +226,11 @@ async def test_moves_stay_in_the_scope(mine: Scope) -> None:
     async with mine.transaction() as tx:
         tx.move(order, number=6)
     assert [each.number for each in await mine.select(Order).all()] == [2, 6]
+    assert mine.explain_write("move", order, number=7).cost == 1
     with pytest.raises(AccessDenied, match=OTHER):
         await mine.move(order, tenant="other")
+    with pytest.raises(AccessDenied, match=OTHER):
+        mine.explain_write("move", order, tenant="other")
     with pytest.raises(AccessDenied, match=OTHER):
         async with mine.transaction() as tx:
             tx.move(order, tenant="other")

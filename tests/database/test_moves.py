@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
 import pytest
 from attrs import validators
 
@@ -64,23 +65,34 @@ async def numbers(db: Database) -> list[int]:
 
 
 async def test_a_move_is_one_transaction(things: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old row is deleted under its ETag and the new one inserted, which the entity then is: it can be saved."""
+    """
+    The old row is deleted under its ETag and the new one inserted, as `explain_write` says; the entity then is the new
+    one, and can be saved.
+    """
     thing = Thing(number=1, text="x")
     await things.insert(thing)
-    etag, sent = thing.etag, list[Sequence[Operation]]()
+    etag, sent, bodies = thing.etag, list[Sequence[Operation]](), list[bytes]()
     transact = things.store.transact
 
     async def record(table: str, operations: Sequence[Operation]) -> list[str | None]:
         sent.append(operations)
+        bodies.append(msgspec.json.encode(operations[1].row))
         return await transact(table, operations)
 
     monkeypatch.setattr(things.store, "transact", record)
     thing.count = 5  # what was not saved is written too
+    said = things.explain_write("move", thing, number=2)
     await things.move(thing, number=2)
 
     assert [[(each.verb, each.row["RowKey"], each.if_match) for each in group] for group in sent] == [
         [(Verb.DELETE, "thing_001", etag), (Verb.INSERT, "thing_002", None)]
     ]
+    assert [(step.method, step.path, step.if_match) for step in said.steps] == [
+        ("DELETE", "/Things(PartitionKey='g',RowKey='thing_001')", etag),
+        ("POST", "/Things", None),
+    ]
+    assert [step.body for step in said.steps[1:]] == bodies
+    assert said.transaction and said.cost == 1
     assert thing.number == 2 and thing.key == Thing.key(group="g", number=2)
     found = await things.get(thing.key)
     assert found == thing == Thing(number=2, text="x", count=5) and found.etag == thing.etag != etag
@@ -199,6 +211,8 @@ async def test_moves_that_are_refused(
     etag, requests = thing.etag, things.stats.requests
     with pytest.raises(kind, match=words):
         await things.move(thing, **fields)
+    with pytest.raises(kind, match=words):
+        things.explain_write("move", thing, **fields)
 
     assert thing == Thing(number=1) and (thing.etag, things.stats.requests) == (etag, requests)
 

@@ -169,7 +169,9 @@ async def test_what_cannot_be_built(db: Database) -> None:
 
 
 def test_counts_belong_to_the_class() -> None:
-    """An entity that is counted has no number; the message says who has."""
-    with pytest.raises(AttributeError, match=r"it belongs to the class, Employee\.counted"):
+    """An entity that is counted has no number; the message says who has. So does that of embedded copies."""
+    with pytest.raises(AttributeError, match=r"it belongs to the class, Employee\.counted; the entity in which"):
         _ = Employee(department="Sales", id=1).counted
+    with pytest.raises(AttributeError, match=r"it belongs to the class, Department\.manager; the copies"):
+        _ = Department(name="Sales").manager
     assert repr(Employee.counted) == "Employee.counted"

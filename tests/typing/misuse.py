@@ -168,7 +168,9 @@ async def reading(db: Database) -> None:
     await db.upsert(Team(name="a"), mode="both")  # E
     await db.modify(Team(name="a"), 5)  # E
     await db.move(Team.key(name="a"), name="b")  # E
-    await db.explain_write("sing", Team(name="a"))  # E
+    db.explain_write("sing", Team(name="a"))  # E
+    db.explain_write("move", Team.key(name="a"), name="b")  # E
+    db.explain_write("save", Team(name="a"), name="b")  # E
     use(team, other, sure, query, teams)
 
 

@@ -35,6 +35,7 @@ from tableorm import (
     Select,
     Timestamp,
     Transaction,
+    WriteExplanation,
     WriteStep,
     connect,
     field,
@@ -265,6 +266,8 @@ async def writing(db: Database) -> None:
     assert_type(await db.modify(Employee, older, department="Sales", id=223), Employee)
     assert_type(await db.modify(Employee, lambda e: e.evolve(age=1), department="Sales", id=223), Employee)
     assert_type(db.explain_write("save", jun).steps, tuple[WriteStep, ...])
+    assert_type(db.explain_write("move", jun, id=224), WriteExplanation)
+    assert_type(db.explain_write("merge", jun, only=[Employee.age], if_match="*").cost, int)
 
     async def hire(tx: Transaction) -> int:
         assert_type(await tx.get(jun.key, guard=True), Employee)
