@@ -213,7 +213,8 @@ class _Stream:
         self._pages: deque[RowPage] = deque()
         self._rows = 0  # in these pages
         self._ended = self._used = False
-        self._task: asyncio.Task[RowPage] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._news: asyncio.Future[None] | None = None
 
     @property
     def done(self) -> bool:
@@ -221,9 +222,24 @@ class _Stream:
         return self.run.left == 0 or (self._ended and not self._pages)
 
     def start(self) -> None:
-        """Begin to fetch the next page."""
-        self._task = asyncio.create_task(self._fetch())
-        self._task.add_done_callback(self._came)
+        """Begin to fetch pages."""
+        self._task = asyncio.create_task(self._fetch_on())
+
+    async def _fetch_on(self) -> None:
+        """
+        Fetch a page, and others while they have room: in one go, so that a request waits for no work of the others.
+        An error is left in the task: whoever takes the next page gets it.
+        """
+        try:
+            while True:
+                page = await self._fetch()
+                self._keep(page)
+                if not self._has_room(len(page.rows)):
+                    self._task = None
+                    return
+                self._tell()
+        finally:
+            self._tell()
 
     async def _fetch(self) -> RowPage:
         run, request = self.run, self._request
@@ -231,42 +247,35 @@ class _Stream:
             return await run.sorted_page(request)
         return await run.fetch(request, self._continuation)
 
-    def _came(self, task: "asyncio.Task[RowPage]") -> None:
-        """A page came, or an error, which is left in its task: whoever takes the next page gets it."""
-        if task is not self._task:
-            return  # nobody wants it any more, or has it already
-        if not task.cancelled() and task.exception() is None:
-            self._task = None
-            page = task.result()
-            self._keep(page)
-            self._go_on(len(page.rows))
+    def _tell(self) -> None:
         if self._arrived is not None:
             self._arrived(self)
+        elif self._news is not None and not self._news.done():
+            self._news.set_result(None)
 
     def _keep(self, page: RowPage) -> None:
         self._pages.append(page)
         self._rows += len(page.rows)
         self._continuation, self._ended = page.continuation, page.continuation is None
 
-    def _go_on(self, size: int) -> None:
-        """Fetch the next page if one more of that size has room beside those that wait."""
-        if self._task is not None or self._ended:
-            return
+    def _has_room(self, size: int) -> bool:
+        """Whether there is one more page, and room for it beside those that wait if it is of that size."""
+        if self._ended or not self._pages:
+            return not self._ended
         # Where a limit may be reached, or pages are used one after the other, one is enough.
         one = self.run.left is not None or (self._used and self._arrived is None)
-        if not self._pages or (not one and len(self._pages) < _PAGES_AHEAD and self._rows + size <= MAX_PAGE):
-            self.start()
+        return not one and len(self._pages) < _PAGES_AHEAD and self._rows + size <= MAX_PAGE
 
     async def next(self) -> Batch:
         """The next page, which there is unless it is done."""
         self._used = True
-        task = self._task
         if not self._pages:
+            task = self._task
             if task is None:
                 self._keep(await self._fetch())
-            else:
-                await task
-                self._came(task)  # which is told a little later by itself
+            elif not task.done():
+                self._news = asyncio.get_running_loop().create_future()
+                await self._news
         return self.take()
 
     def take(self) -> Batch:
@@ -276,11 +285,11 @@ class _Stream:
         page = self._pages.popleft()
         self._rows -= len(page.rows)
         left = self.run.left
-        if left is None or left > len(page.rows):
-            self._go_on(len(page.rows))
+        if (left is None or left > len(page.rows)) and self._task is None and self._has_room(len(page.rows)):
+            self.start()
         return Batch(self.run, self._request, self._index, page.rows, page.continuation)
 
-    def cancel(self) -> "asyncio.Task[RowPage] | None":
+    def cancel(self) -> "asyncio.Task[None] | None":
         """Stop fetching; the task that ends, if there is one."""
         self.run.running -= 1
         task, self._task = self._task, None

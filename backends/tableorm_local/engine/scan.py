@@ -7,12 +7,13 @@ between slices, no read transaction outlives one, and a page may be continued by
 
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from itertools import islice
+from collections.abc import Callable
+from itertools import compress, islice
 from zlib import crc32
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, utf16_key
-from tableorm.protocol.filters import matcher
+from tableorm.protocol.filters import Filter, matcher
 from tableorm.protocol.limits import MAX_PAGE, check_filter
 from tableorm.stores import Bounds, Row, RowPage, RowQuery
 
@@ -32,6 +33,8 @@ _FIRST_BATCH = 4
 _LARGE = 8 * 1024  # bytes of a row that takes its time by itself
 _END = b"\xff"  # no byte of a key is as large
 _VERSION = b"\x01"
+
+_ANY = Bounds()
 
 _Interval = tuple[bytes, bytes]
 """Keys from the first to before the second."""
@@ -102,6 +105,14 @@ def _rows(bounds: Bounds) -> _Interval:
     return low, high
 
 
+def _test_of(where: Filter) -> Callable[[Row], bool]:
+    try:
+        return matcher(where)
+    except ValueError:
+        check_filter(where)  # what it refuses is the client's fault
+        raise
+
+
 class PageScan:
     """
     One page under construction.
@@ -121,12 +132,10 @@ class PageScan:
         self._limit = limit
         self._table = table
         self._select = query.select
-        if query.where is not None:
-            check_filter(query.where)
-        self._test = None if query.where is None else matcher(query.where)
+        self._test = None if query.where is None else _test_of(query.where)
         self._low, self._high = _partitions(query.partition)
         self._rows: _Interval | None = None
-        if query.row != Bounds():
+        if query.row != _ANY:
             rows = _rows(query.row)
             if query.partition.point and self._low < self._high:
                 start = self._low
@@ -217,18 +226,25 @@ class PageScan:
 
     def _take_all(self, batch: list[tuple[bytes, bytes]]) -> int:
         """As `_take` for each while there is room, without a call per row; how many were taken."""
-        found, test, select, size = self._found, self._test, self._select, self._bytes
-        room = self._limit
+        found, test, select = self._found, self._test, self._select
         taken = 0
-        for _, body in batch:
-            if len(found) == room or size >= _PAGE_BYTES:
-                break
-            taken += 1
-            row = decode(body)
-            if test is None or test(row):
-                found.append(row if select is None else project(row, select))
-                size += len(body)
-        self._bytes = size
+        while taken < len(batch) and not self._full:
+            # So many have room whatever they are; those that do not pass make room for others.
+            some = batch[taken : taken + self._limit - len(found)]
+            size = sum([len(body) for _, body in some])
+            if size > _PAGE_BYTES - self._bytes:
+                self._take(some[0][1])
+                taken += 1
+                continue
+            rows = [decode(body) for _, body in some]
+            if test is not None:
+                passes = [test(row) for row in rows]
+                if not all(passes):
+                    rows = list(compress(rows, passes))
+                    size = sum(len(body) for (_, body), passed in zip(some, passes, strict=True) if passed)
+            found += rows if select is None else [project(row, select) for row in rows]
+            self._bytes += size
+            taken += len(some)
         return taken
 
     @property
