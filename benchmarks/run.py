@@ -29,7 +29,7 @@ from benchmarks.indexes import bench_indexes
 from benchmarks.measure import compare, fill, report, timed
 from benchmarks.model import Flight, flight
 from benchmarks.queries import bench_alternatives, bench_memory, bench_partitions, bench_planning
-from benchmarks.upkeep import bench_audit, bench_build_index, entities
+from benchmarks.upkeep import bench_audit, bench_build_index, sizes
 from benchmarks.writes import bench_bulk, bench_save
 from tableorm import Database, connect, to_dict
 from tableorm.stores import RowQuery
@@ -275,7 +275,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     if "--entities" in arguments:
         at = arguments.index("--entities")
-        entities[0] = int(arguments[at + 1])
+        sizes.update(dict.fromkeys(sizes, int(arguments[at + 1])))
         del arguments[at : at + 2]
     names = arguments or list(BENCHES)
     unknown = [name for name in names if name not in BENCHES]

@@ -1,96 +1,191 @@
 """
-Benchmarks of upkeep: an audit, and building an index, in one partition.
+Benchmarks of upkeep: an audit of a million entities, and building what is derived from entities that were there before.
+
+A partition is larger than what an audit sums up at once, and the whole larger than its memory may become.
 """
 
-import datetime as dt
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import attrs
+
 from benchmarks.measure import report, timed
-from benchmarks.model import Flight, flight
-from tableorm import Database, Entity, Index, Int32, Mapped, connect, field
+from benchmarks.model import Airport, DerivingFlight, Flight, deriving_flight, flight
+from tableorm import AuditReport, BuildReport, Database, connect
+from tableorm.stores import Operation, Row, RowQuery, Verb
 
-__all__ = ["bench_audit", "bench_build_index", "entities"]
+__all__ = ["bench_audit", "bench_build_index", "sizes"]
 
-entities = [100_000]
-"""How many; `--entities 1000000` on the command line changes that."""
+sizes = {"audit": 1_000_000, "build_index": 200_000}
+"""How many entities; `--entities N` on the command line changes both."""
 
-
-class IndexedFlight(Entity, table="Flights", kind="Flight", partition_key="{origin}", row_key="{number:07d}"):
-    """The flight, with an index of which the order is another one than that of the flights."""
-
-    origin: Mapped[str]
-    number: Mapped[int]
-    carrier: Mapped[str]
-    destination: Mapped[str]
-    tail: Mapped[str | None] = field(default=None)
-    scheduled: Mapped[dt.datetime]
-    departed: Mapped[dt.datetime | None] = field(default=None)
-    delay: Mapped[Int32 | None] = field(default=None)
-    distance: Mapped[float]
-    seats: Mapped[int]
-    cancelled: Mapped[bool] = field(default=False)
-
-    by_tail = Index(row_key="tail_{tail}_{number:07d}")
+_PARTITIONS = 20
+_MADE_BY_STORE = frozenset({"odata.etag", "Timestamp", "Timestamp@odata.type"})
 
 
-async def _filled(db: Database) -> None:
-    """Flights of a program that does not know the index."""
-    await db.create_tables(Flight)
-    async with db.bulk() as bulk:
-        for number in range(entities[0]):
-            await bulk.upsert(flight("JFK", number), mode="replace")
-    assert not bulk.report.failures
+@attrs.define
+class _Memory:
+    """
+    MiB of the process without what is mapped of files, where Linux says so.
 
+    Args:
+        before: At first.
+        peak: The most that was seen.
+    """
 
-async def _read(db: Database) -> int:
-    """How many entities a plain query gives."""
-    return sum([1 async for _ in db.select(IndexedFlight).where(IndexedFlight.origin == "JFK")])
+    before: float = attrs.Factory(lambda: _own_memory())  # noqa: PLW0108 - defined below
+    peak: float = 0.0
+
+    @property
+    def grown(self) -> float:
+        """What came to it meanwhile, at most."""
+        return max(0.0, self.peak - self.before)
 
 
 def _own_memory() -> float:
-    """MiB of the process without what is mapped of files, where Linux says so."""
     status = Path("/proc/self/status")
     text = status.read_text(encoding="ascii") if status.exists() else ""
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("RssAnon:")) / 1024
 
 
-async def bench_build_index(folder: Path) -> None:
-    """Entities that get a copy, against a bulk upsert of the same entities."""
-    async with connect(f"local:{folder}/build.tables") as db:
-        filling = await timed(lambda: _filled(db))
-        built = await db.build_index(IndexedFlight.by_tail)
-        assert built.complete
-        assert built.audit is not None
-        seconds = built.seconds - built.audit.seconds
-        report(
-            f"build_index of {built.entities:,}, less its audit / bulk of them",
-            seconds / filling,
-            "",
-            f"{built.built / seconds:,.0f} entities/s, {built.requests:,} requests",
-        )
+@contextmanager
+def _watched() -> Iterator[_Memory]:
+    """The memory of the process, looked at again and again."""
+    memory, ended = _Memory(), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.05):
+            memory.peak = max(memory.peak, _own_memory())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield memory
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _origin(partition: int) -> str:
+    return f"A{partition:02d}"
+
+
+# Audit
+
+
+async def _written(db: Database, count: int) -> list[Row]:
+    """The rows of a partition of flights, with all that is derived from them, as the mapper writes them."""
+    await db.create_tables(Airport, DerivingFlight)
+    await db.insert(Airport(code=_origin(0)))
+    async with db.bulk() as bulk:
+        for number in range(count):
+            await bulk.insert(deriving_flight(_origin(0), number))
+    assert not bulk.report.failures
+    rows: list[Row] = []
+    continuation: str | None = None
+    while True:
+        page = await db.store.query("Flights", RowQuery(), 1000, continuation)
+        rows += [{name: value for name, value in row.items() if name not in _MADE_BY_STORE} for row in page.rows]
+        continuation = page.continuation
+        if continuation is None:
+            return rows
+
+
+async def _copied(db: Database, rows: list[Row], partitions: range) -> None:
+    """The same rows in other partitions: nothing in them says in which they are."""
+
+    async def copy(partition: int) -> None:
+        for start in range(0, len(rows), 100):
+            some = ({**row, "PartitionKey": _origin(partition)} for row in rows[start : start + 100])
+            await db.store.transact("Flights", [Operation(Verb.INSERT, row) for row in some])
+
+    await asyncio.gather(*map(copy, partitions))
+
+
+async def _read(db: Database) -> int:
+    """How many flights a plain query gives."""
+    return sum([1 async for _ in db.select(Flight).allow_scan()])
+
+
+async def _audited(db: Database, count: int) -> tuple[AuditReport, float]:
+    """An audit that finds nothing, and the MiB that it takes."""
+    with _watched() as memory:
+        found = await db.audit(DerivingFlight)
+    assert found.clean
+    assert found.entities - _PARTITIONS <= count <= found.entities
+    return found, memory.grown
 
 
 async def bench_audit(folder: Path) -> None:
-    """An audit of entities with a copy each, against a query that reads the entities alone."""
+    """An audit of entities with two copies each, in a list and counted, of a tenth of them and of all."""
+    size = sizes["audit"] // _PARTITIONS
     async with connect(f"local:{folder}/audit.tables") as db:
-        await _filled(db)
-        await db.build_index(IndexedFlight.by_tail)
-        before = _own_memory()
-        rounds: list[tuple[float, float]] = []
-        for _ in range(3):
+        rows = await _written(db, size)
+        tenth = _PARTITIONS // 10
+        await _copied(db, rows, range(1, tenth))
+        few, few_memory = await _audited(db, size * tenth)
+        few_reading = await timed(lambda: _assert_read(db, size * tenth))
+        await _copied(db, rows, range(tenth, _PARTITIONS))
+        del rows
+        count = size * _PARTITIONS
+        many, many_memory = await _audited(db, count)
+        reading = await timed(lambda: _assert_read(db, count))
+    _say_audit(few, few_reading, few_memory)
+    _say_audit(many, reading, many_memory)
+    detail = f"{many.seconds / count * 1e6:.1f} us / {few.seconds / few.entities * 1e6:.1f} us an entity"
+    ratio = many.seconds / count * few.entities / few.seconds
+    report(f"audit of {count:,} / of {size * tenth:,}, each entity", ratio, "flat", detail)
 
-            async def read() -> None:
-                assert await _read(db) == entities[0]
 
-            async def audit() -> None:
-                assert (await db.audit(IndexedFlight)).clean
+async def _assert_read(db: Database, count: int) -> None:
+    assert await _read(db) == count
 
-            rounds.append((await timed(audit), await timed(read)))
-        audited, plain = min(rounds)
-        grown = _own_memory() - before
-        report(
-            f"audit of {entities[0]:,} with a copy each / query of them",
-            audited / plain,
-            "",
-            f"{entities[0] / audited:,.0f} entities/s, {grown:.0f} MiB more memory",
-        )
+
+def _say_audit(found: AuditReport, reading: float, memory: float) -> None:
+    detail = f"{found.rate:,.0f} entities/s and {found.copies / found.seconds:,.0f} copies/s, {memory:.0f} MiB at most"
+    report(f"audit of {found.entities:,} with all that is derived / query", found.seconds / reading, "", detail)
+
+
+# Building
+
+
+async def _filled(db: Database, count: int) -> None:
+    """Flights of a program that derives nothing from them."""
+    await db.create_tables(Airport, Flight)
+    for partition in range(_PARTITIONS):
+        await db.insert(Airport(code=_origin(partition)))
+    async with db.bulk() as bulk:
+        for number in range(count):
+            await bulk.upsert(flight(_origin(number // (count // _PARTITIONS)), number), mode="replace")
+    assert not bulk.report.failures
+
+
+async def bench_build_index(folder: Path) -> None:
+    """Entities that get a copy, come into a list, and are counted, each against a bulk upsert of the same entities."""
+    count = sizes["build_index"] // _PARTITIONS * _PARTITIONS
+    async with connect(f"local:{folder}/build.tables") as db:
+        filling = await timed(lambda: _filled(db, count))
+        for declared in (DerivingFlight.by_tail, DerivingFlight.by_seats, DerivingFlight.counted):
+            with _watched() as memory:
+                built = await db.build_index(declared)
+            _say_built(built, filling, memory.grown)
+            assert built.built == count
+        assert await db.select(Airport).allow_scan().all() == [
+            Airport(code=_origin(partition), flights=count // _PARTITIONS) for partition in range(_PARTITIONS)
+        ]
+
+
+def _say_built(built: BuildReport, filling: float, memory: float) -> None:
+    assert built.complete
+    assert built.audit is not None
+    seconds = built.seconds - built.audit.seconds
+    report(
+        f"build {built.index.partition('.')[2]} of {built.built:,}, less its audit / bulk",
+        seconds / filling,
+        "",
+        f"{built.built / seconds:,.0f} entities/s, {built.requests:,} requests, {memory:.0f} MiB at most; its audit "
+        f"{built.audit.rate:,.0f} entities/s",
+    )

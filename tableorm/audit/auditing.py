@@ -4,6 +4,7 @@
 
 import inspect
 import time
+from array import array
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
@@ -36,6 +37,9 @@ SEGMENT = 20_000
 """Rows that are summed up before suspects are judged, if a partition ends there."""
 
 _SUMS = 1 << 16
+_WIDTH = 8  # bytes of a sum; of what passes that the rest is left out, and sums that are right are zero all the same
+_MASK = (1 << 8 * _WIDTH) - 1
+_ZEROS = bytes(_SUMS * _WIDTH)
 
 
 _Judging = Callable[[Tally], Awaitable[None]]
@@ -53,7 +57,8 @@ class Sums:
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._sums: defaultdict[int, int] = defaultdict(int)  # most segments of small tables need few
+        # Of a list with as many numbers each worker would need ten times the memory.
+        self._sums = array("Q", _ZEROS)
         self._suspects: set[int] = set()
         self._judged: set[tuple[str, str]] = set()
 
@@ -66,7 +71,8 @@ class Sums:
             if owner is not None:
                 tally.copies += 1
                 for address, number in owner.claimed(row):
-                    sums[hash((partition_key, address)) % _SUMS] -= number
+                    at = hash((partition_key, address)) % _SUMS
+                    sums[at] = (sums[at] - number) & _MASK
                 continue
             seen = judge.seen(row)
             if seen is None:
@@ -74,13 +80,16 @@ class Sums:
             tally.entities += 1
             for check in judge.checks(seen):
                 for address, number in check.claims(seen):
-                    sums[hash((partition_key, address)) % _SUMS] += number
+                    at = hash((partition_key, address)) % _SUMS
+                    sums[at] = (sums[at] + number) & _MASK
                 for _, address, number in check.adds(seen):
-                    sums[hash((partition_key, address)) % _SUMS] += number
+                    at = hash((partition_key, address)) % _SUMS
+                    sums[at] = (sums[at] + number) & _MASK
 
     def close(self) -> bool:
         """All is added: whether anything is suspect."""
-        self._suspects = {number for number, total in self._sums.items() if total}
+        if self._sums.tobytes() != _ZEROS:
+            self._suspects = {number for number, total in enumerate(self._sums) if total}
         return bool(self._suspects)
 
     def _is_bad(self, partition_key: str, address: str) -> bool:

@@ -51,6 +51,11 @@ def _address(keeper: str, name: str) -> str:
     return f"{keeper}\n+{name}"
 
 
+def _factor(address: str) -> int:
+    """What an amount is taken times: an odd number, so that what is left of the sum is zero for no amount but zero."""
+    return hash(address) | 1
+
+
 class Tallies(Check):
     """
     The check of what entities of a model add to counts and sums.
@@ -72,7 +77,7 @@ class Tallies(Check):
         for name in self.tallies:
             for keeper, property_, amount in added(seen.due.get(name)):
                 address = _address(keeper, property_)
-                yield keeper, address, amount * hash(address)
+                yield keeper, address, amount * _factor(address)
 
     def compare(self, seen: Seen, found: Mapping[str, Row | None]) -> list[Problem]:
         """What it notes; whether the sum is right is judged with the keeper."""
@@ -110,7 +115,7 @@ class Keeps(Check):
         keeper = seen.row["RowKey"]
         for info in self.fields:
             address = _address(keeper, info.property)
-            yield keeper, address, -self.counted(seen.row, info) * hash(address)
+            yield keeper, address, -self.counted(seen.row, info) * _factor(address)
 
     def counted(self, row: Row, info: FieldInfo) -> int:
         """What entities have added, if it is right."""

@@ -335,14 +335,14 @@ def _compile_compare(node: Compare) -> Test:
     test = _TESTS[op]
     allowed = _PROMOTES.get(const.type, frozenset({const.type}))
     wanted = _comparable(const.type, const.value)
-    order = _TYPE_ORDER[const.type]
+    order, is_text = _TYPE_ORDER[const.type], const.type is Edm.STRING
     if name == "Timestamp":
 
         def compare_timestamp(row: Row) -> bool | None:
             return test(ticks_from_text(row["Timestamp"]), wanted) if const.type is Edm.DATETIME else op is Op.NE
 
         return compare_timestamp
-    if const.type is Edm.STRING and op in (Op.EQ, Op.NE):
+    if is_text and op in (Op.EQ, Op.NE):
         text = const.value
         same = op is Op.EQ
 
@@ -361,6 +361,8 @@ def _compile_compare(node: Compare) -> Test:
         if value is None:
             return None
         annotation = row.get(annotation_name)
+        if annotation is None and is_text and type(value) is str:  # as in every condition on the kind of a row
+            return test(utf16_key(value), wanted)
         kind = Edm(annotation) if annotation is not None else _JSON_TYPES[type(value)]
         if kind in allowed:
             return test(_comparable(kind, _raw(kind, value)), wanted)

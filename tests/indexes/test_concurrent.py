@@ -1,7 +1,8 @@
 """
 Many writers at once on the same entities: at any moment everything that is derived from them is right.
 
-`office` says what is derived; what is wrong is found by an oracle of its own, in one look at all rows.
+`office` says what is derived; what is wrong is found by an oracle of its own, in one look at all rows, and by audits:
+while others write, and at rest.
 """
 
 import asyncio
@@ -17,39 +18,45 @@ from tableorm import Database, connect
 from tests.azurite import Azurite
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.indexes.office import Person, check
-from tests.indexes.worker import COUNTERS, Reader, Writer, prepare, raised, read_partition
+from tests.indexes.worker import COUNTERS, Auditor, Reader, Writer, audited, prepare, raised, read_partition
 
 WRITERS = 8
 
 
-async def race(clients: list[Database], steps: int, path: Path | None = None) -> tuple[list[Writer], list[Reader]]:
-    """Writers and readers, each with one of the clients in turn."""
+async def race(
+    clients: list[Database], steps: int, path: Path | None = None
+) -> tuple[list[Writer], list[Reader], Auditor]:
+    """Writers and readers, each with one of the clients in turn, and an audit after the other."""
     writers = [Writer(db, seed) for seed, db in zip(range(WRITERS), itertools.cycle(clients), strict=False)]
     readers = [Reader(db, seed, path) for seed, db in enumerate(clients)]
+    auditor = Auditor(clients[-1])
     async with asyncio.TaskGroup() as group:
         writing = [group.create_task(writer.run(steps)) for writer in writers]
-        for reader in readers:
-            group.create_task(reader.run(writing))
-    return writers, readers
+        for each in (*readers, auditor):
+            group.create_task(each.run(writing))
+    return writers, readers, auditor
 
 
 async def settle(db: Database, writers: list[Writer]) -> None:
-    """At rest nothing is wrong, and no acknowledged change was lost or made twice."""
+    """At rest neither witness finds anything, and no acknowledged change was lost or made twice."""
     assert check(await read_partition(db)) == []
+    assert await audited(db) == []
     for number in COUNTERS:
         least, most = raised(writers, number)
         assert least <= (await db.get(Person, id=number)).points <= most
 
 
 async def test_writers_and_readers(tmp_path: Path) -> None:
-    """Eight writers of two clients on one file, and two readers who find nothing wrong at any moment."""
+    """Eight writers of two clients on one file; neither two readers nor audits find anything wrong at any moment."""
     path = tmp_path / "test.tables"
     async with connect(f"local:{path}", retry=QUICK) as one, connect(f"local:{path}", retry=QUICK) as two:
         await prepare(one)
-        writers, readers = await race([one, two], 120, path)
+        writers, readers, auditor = await race([one, two], 120, path)
         await settle(one, writers)
 
     assert all(reader.looks > 5 for reader in readers)
+    assert auditor.audits > 5
+    assert auditor.looked > 20 * auditor.audits
     assert all(writer.done.total() > 20 for writer in writers)
     steps = {step for writer in writers for step in writer.done}
     assert len(steps) == 13, steps  # each verb has succeeded
@@ -61,8 +68,9 @@ async def test_writers_and_readers_on_azurite(azurite: Azurite) -> None:
     async with connect(url, retry=QUICK) as one, connect(url, retry=QUICK) as two:
         await prepare(one)
         try:
-            writers, _ = await race([one, two], 5)
+            writers, _, auditor = await race([one, two], 5)
             await settle(one, writers)
+            assert auditor.audits > 0
         finally:
             await one.drop_table("Office")
 
@@ -112,12 +120,11 @@ async def test_a_network_that_fails(real: Database, tmp_path: Path, seed: int) -
         async with asyncio.TaskGroup() as group:
             writing = [group.create_task(writer.run(6 if small else 40)) for writer in writers]
             group.create_task(deliver(networks, writing))
+            group.create_task(Auditor(real).run(writing))
+            group.create_task(Auditor(clients[0], repair=False).run(writing))
             if not small:
                 group.create_task(Reader(real, seed, tmp_path / "test.tables").run(writing))
         for network in networks:
             await network.deliver()
-        assert check(await read_partition(real)) == []
-        for number in COUNTERS:
-            least, most = raised(writers, number)
-            assert least <= (await real.get(Person, id=number)).points <= most
+        await settle(real, writers)
     assert sum(writer.done.total() for writer in writers) > (10 if small else 100)

@@ -27,7 +27,20 @@ from tableorm import (
 from tests.indexes.office import PARTITION, Person, Team, check
 from tests.indexes.oracle import Table
 
-__all__ = ["COUNTERS", "MAILS", "PEOPLE", "TEAMS", "Reader", "Writer", "look", "prepare", "raised", "read_partition"]
+__all__ = [
+    "COUNTERS",
+    "MAILS",
+    "PEOPLE",
+    "TEAMS",
+    "Auditor",
+    "Reader",
+    "Writer",
+    "audited",
+    "look",
+    "prepare",
+    "raised",
+    "read_partition",
+]
 
 PEOPLE = range(1, 51)
 COUNTERS = range(46, 51)
@@ -63,6 +76,14 @@ async def read_partition(db: Database) -> Table:
     page = await db.select_raw("Office").where("PartitionKey eq {}", PARTITION).page(1000)
     assert page.cursor is None
     return {(bag.partition_key, bag.row_key): bag for bag in page.items}
+
+
+async def audited(db: Database) -> list[str]:
+    """What an audit finds at rest: a witness of its own beside `check`."""
+    report = await db.audit(Person)
+    assert not report.undecided, str(report)
+    assert report.entities >= len(TEAMS)
+    return [str(each) for each in report.findings]
 
 
 class Writer:
@@ -273,6 +294,32 @@ class Reader:
         with contextlib.suppress(TableOrmError):
             found = await self._db.lookup(Person.by_city, city="a")
             assert {person.city for person in found} <= {"a"}
+
+
+class Auditor:
+    """
+    Audits while others write: nothing that they do is damage.
+
+    Args:
+        db: Where.
+        repair: Whether every other audit repairs; it must find nothing to be repaired.
+
+    Attributes:
+        audits: How often it has come to the end.
+        looked: How many entities it has looked at.
+    """
+
+    def __init__(self, db: Database, *, repair: bool = True) -> None:
+        self._db, self._repair = db, repair
+        self.audits = self.looked = 0
+
+    async def run(self, writers: "Sequence[asyncio.Task[None]]") -> None:
+        """Until the writers are done."""
+        while not all(writer.done() for writer in writers):
+            report = await self._db.audit(Person, repair=self._repair and self.audits % 2 == 1)
+            assert [str(each) for each in report.findings] == []
+            self.audits += 1
+            self.looked += report.entities
 
 
 def raised(writers: list[Writer], number: int) -> tuple[int, int]:
