@@ -10,13 +10,15 @@ empty.
 import hashlib
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 from .derivations import Derivation, DerivationOf
 from .errors import DecodeError, ModelError
 from .indexes import refuse_meeting
 from .protocol.edm import ANNOTATION, Edm
+from .protocol.limits import binary_size
 from .reserved import ENTITY_TYPE
 from .schema import Schema, concrete
 from .stores import Row
@@ -25,7 +27,7 @@ from .templates import Template
 if TYPE_CHECKING:
     from .entity import Entity
 
-__all__ = ["IndexList", "ListOf", "ListSchema", "bits_of", "is_divided", "is_of", "keys_of", "list_row"]
+__all__ = ["IndexList", "ListOf", "ListSchema", "bits_of", "bytes_of", "is_divided", "is_of", "keys_of", "list_row"]
 
 E = TypeVar("E", bound="Entity")
 
@@ -144,7 +146,7 @@ def list_row(partition_key: str, row_key: str, kind: str, keys: Iterable[str], *
     """
     row: Row = {"PartitionKey": partition_key, "RowKey": row_key, ENTITY_TYPE: kind}
     # No key holds a control character, so one can end each.
-    packed = "".join(f"{key}\n" for key in sorted(keys)).encode("utf-8")
+    packed = "\n".join([*sorted(keys), ""]).encode("utf-8")
     for number, start in enumerate(range(0, len(packed), _CHUNK)):
         name = _PROPERTY.format(number)
         row[name], row[name + ANNOTATION] = b64encode(packed[start : start + _CHUNK]).decode(), Edm.BINARY.value
@@ -158,27 +160,37 @@ def is_divided(row: Row | None) -> bool:
     return row is not None and row.get(DIVIDED) is True
 
 
-def keys_of(row: Row | None) -> set[str]:
+def bytes_of(row: Row | None) -> int:
+    """Bytes of the RowKeys in a row of a list, each with the character that ends it."""
+    return sum(binary_size(text) for _, text in _chunks(row) if isinstance(text, str))
+
+
+def _chunks(row: Row | None) -> Iterator[tuple[str, object]]:
+    for number in count():
+        name = _PROPERTY.format(number)
+        if row is None or row.get(name) is None:
+            return
+        yield name, row[name]
+
+
+def keys_of(row: Row | None) -> dict[str, None]:
     """
-    The RowKeys in a row of a list.
+    The RowKeys in a row of a list, in the order in which they are stored, which is theirs.
 
     Raises:
         DecodeError: It is damaged.
     """
     if row is None:
-        return set()
-    chunks: list[bytes] = []
+        return {}
     try:
-        while (text := row.get(_PROPERTY.format(len(chunks)))) is not None:
-            chunks.append(b64decode(text, validate=True))
-        packed = b"".join(chunks).decode("utf-8")
+        packed = b"".join([b64decode(cast("str", text), validate=True) for _, text in _chunks(row)]).decode("utf-8")
     except (ValueError, TypeError) as error:
         raise DecodeError(
             f"is a list of keys that cannot be read: {error}; repair it with `tableorm audit --repair`",
             str(row.get(ENTITY_TYPE)),
             (row["PartitionKey"], row["RowKey"]),
         ) from None
-    return set(packed.split("\n")[:-1])
+    return dict.fromkeys(packed.split("\n")[:-1])
 
 
 def is_of(list_key: str, row_key: str) -> bool:

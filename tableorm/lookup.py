@@ -74,7 +74,7 @@ async def _keys(db: "Reader", schema: ListSchema, partition_key: str, list_key: 
         db.stats.rows += len(page.rows)
         for row in page.rows:
             if _is_row_of(schema, list_key, row):
-                keys |= keys_of(row)
+                keys.update(keys_of(row))
         continuation = page.continuation
         if continuation is None:
             return keys

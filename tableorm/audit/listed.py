@@ -42,7 +42,7 @@ def address_of_key(list_key: str, row_key: str) -> str:
 def readable(row: Row) -> set[str] | None:
     """The keys in a row of a list; None if it is damaged."""
     try:
-        return keys_of(row)
+        return set(keys_of(row))
     except DecodeError:
         return None
 

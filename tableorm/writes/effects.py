@@ -13,7 +13,7 @@ from msgspec import structs
 
 from ..errors import EntityExists, EntityNotFound, LimitExceeded, TableOrmError, UniqueViolation, WrongKind
 from ..indexes import contents_of, marks_of
-from ..lists import SEPARATOR, bits_of, is_divided, keys_of, list_row
+from ..lists import SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION, Edm
 from ..reserved import COPY_OF, ENTITY_TYPE, MARKS, WRITE_TAIL
@@ -265,9 +265,11 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False):
 
     def division(self, stored: Row | None, token: str) -> list[Operation]:
         """The transaction that divides the row before it is too large; none if it is not."""
+        if stored is None or bytes_of(stored) + sum(map(_packed, self.adds)) <= self.divide_at:
+            return []
         keys = keys_of(stored)
-        size = sum(len(key.encode("utf-8")) + 1 for key in keys | self.adds)
-        if stored is None or size <= self.divide_at or len(keys) < 2:
+        coming = sum(_packed(key) for key in self.adds if key not in keys)
+        if bytes_of(stored) + coming <= self.divide_at or len(keys) < 2:
             return []
         partition_key, tail = stored["PartitionKey"], lengthened(tail_of(stored), token)
         empty = list_row(partition_key, self.address, self.kind, (), divided=True)
@@ -283,13 +285,16 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False):
     def operation(self, stored: Row | None, token: str) -> Operation | None:
         """The row with the keys that it has then, under the ETag it was read with."""
         keys = keys_of(stored)
-        wanted = (keys - self.removes) | self.adds
-        if wanted == keys and not self.adds:
+        same = keys.keys() >= self.adds and keys.keys().isdisjoint(self.removes)
+        if same and not self.adds:
             return None
-        if wanted == keys and stored is not None:
+        if same and stored is not None:
             # An entity that is inserted is there still: somebody is about to delete what had its key.
             return _touched(stored, token)
-        row = list_row(self.origin.operation.row["PartitionKey"], self.address, self.kind, wanted)
+        for key in self.removes:
+            keys.pop(key, None)
+        keys.update(dict.fromkeys(self.adds))
+        row = list_row(self.origin.operation.row["PartitionKey"], self.address, self.kind, keys)
         row[WRITE_TAIL] = lengthened(tail_of(stored), token)
         if stored is None:
             return Operation(Verb.INSERT, row)
@@ -444,6 +449,11 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False):
             marks = {name: mark for name, mark in marks.items() if mark is not None}
             row[MARKS] = msgspec.json.encode(marks, order="sorted").decode()
         return row
+
+
+def _packed(key: str) -> int:
+    """Bytes of a key in a list."""
+    return len(key.encode("utf-8")) + 1
 
 
 def _touched(stored: Row, token: str) -> Operation:
