@@ -329,8 +329,12 @@ with asyncio.Runner() as runner:
     os.waitpid(pid, 0)
     runner.run(after(engine))
 """
+    # From 3.12 on Python warns of any fork beside threads.
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "data")], capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
     lines = done.stdout.splitlines()

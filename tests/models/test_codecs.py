@@ -209,7 +209,7 @@ ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
 
 
-DEEP: list[Any] = list(functools.reduce(lambda inner, _: [inner], range(5_000), list[Any]()))
+DEEP: list[Any] = list(functools.reduce(lambda inner, _: [inner], range(20_000), list[Any]()))
 
 
 class _NoOffset(dt.tzinfo):
