@@ -14,7 +14,7 @@ _COUNT = 400
 _ROUNDS = 5
 
 
-class Plain(Entity, table="Indexed", partition_key="{department}", row_key="plain_{id:07d}"):
+class Person(Entity, table="Indexed", partition_key="{department}", abstract=True):
     department: Mapped[str]
     id: Mapped[int]
     email: Mapped[str]
@@ -25,31 +25,16 @@ class Plain(Entity, table="Indexed", partition_key="{department}", row_key="plai
     active: Mapped[bool] = field(default=True)
 
 
-class Indexed(Entity, table="Indexed", partition_key="{department}", row_key="empid_{id:07d}"):
-    department: Mapped[str]
-    id: Mapped[int]
-    email: Mapped[str]
-    last_name: Mapped[str]
-    first_name: Mapped[str] = field(default="June")
-    age: Mapped[int] = field(default=47)
-    title: Mapped[str] = field(default="Senior engineer")
-    active: Mapped[bool] = field(default=True)
+class Plain(Person, row_key="plain_{id:07d}"): ...
 
+
+class Indexed(Person, row_key="empid_{id:07d}"):
     by_email = Index(row_key="email_{email}", unique=True)
     by_name = Index(row_key="name_{last_name}_{id:07d}")
 
 
-class Keyed(Entity, table="Indexed", partition_key="{department}", row_key="mail_{email}"):
+class Keyed(Person, row_key="mail_{email}"):
     """With the keys that copies have."""
-
-    department: Mapped[str]
-    id: Mapped[int]
-    email: Mapped[str]
-    last_name: Mapped[str]
-    first_name: Mapped[str] = field(default="June")
-    age: Mapped[int] = field(default=47)
-    title: Mapped[str] = field(default="Senior engineer")
-    active: Mapped[bool] = field(default=True)
 
 
 class Listed(Entity, table="Indexed", partition_key="{department}", row_key="listed_{id:07d}"):

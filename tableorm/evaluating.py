@@ -13,16 +13,13 @@ from .expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneO
 from .forms import outside
 from .kinds import Kinds
 from .protocol.edm import ANNOTATION, utf16_key
-from .protocol.filters import Compare, Op, compile_filter
+from .protocol.filters import Compare, Op, Test, combination, compile_filter, negation
 from .schema import FieldInfo, Schema
 from .sending import property_filter
 from .stores import Row
 from .templates import Template
 
-__all__ = ["Local", "Test", "local_of", "to_test"]
-
-Test = Callable[[Row], bool | None]
-"""Whether a row satisfies a condition; None for unknown, which is no result."""
+__all__ = ["Local", "local_of", "to_test"]
 
 
 @attrs.frozen(eq=False)
@@ -53,17 +50,17 @@ def to_test(kinds: Kinds, term: Expression) -> Test:
     """
     match term:
         case NoneOf():
-            return _negated(to_test(kinds, term.term))
+            return negation(to_test(kinds, term.term))
         case AllOf() | AnyOf():
-            return _combined_test([to_test(kinds, each) for each in term.terms], decides=isinstance(term, AnyOf))
+            return combination([to_test(kinds, each) for each in term.terms], decides=isinstance(term, AnyOf))
         case PropertyComparison():
             return compile_filter(Compare(term.property, term.op, term.constant))
         case Presence():
             test = _by_kind(kinds, term, lambda owner: _presence_test(term, owner))
-            return _negated(test) if term.negated else test
+            return negation(test) if term.negated else test
         case Membership():
             test = _by_kind(kinds, term, lambda owner: _membership_test(term, owner))
-            return _negated(test) if term.negated else test
+            return negation(test) if term.negated else test
         case Comparison():
             info = one_property(kinds, term)
             if info is not None:
@@ -71,28 +68,6 @@ def to_test(kinds: Kinds, term: Expression) -> Test:
             return _by_kind(kinds, term, lambda owner: _model_test(term, owner))
         case _:
             raise TypeError(f"{term!r} is no condition")
-
-
-def _negated(test: Test) -> Test:
-    def negate(row: Row) -> bool | None:
-        known = test(row)
-        return None if known is None else not known
-
-    return negate
-
-
-def _combined_test(tests: Sequence[Test], *, decides: bool) -> Test:
-    def combine(row: Row) -> bool | None:
-        result: bool | None = not decides
-        for test in tests:
-            known = test(row)
-            if known is decides:
-                return decides
-            if known is None:
-                result = None
-        return result
-
-    return combine
 
 
 _TESTS: dict[Op, Callable[[Any, Any], bool]] = {

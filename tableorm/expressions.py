@@ -7,7 +7,7 @@ unknown, neither true nor false, also under `~`.
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 import attrs
 
@@ -131,9 +131,9 @@ class PropertyComparison(Expression):
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
-class AllOf(Expression):
+class _Chain(Expression):
     """
-    All hold.
+    Conditions joined by one operator.
 
     Args:
         known: The conditions; None if they are those of `sides`.
@@ -141,6 +141,7 @@ class AllOf(Expression):
         sides: Of a chain, what is left and right of its last operator.
     """
 
+    sign: ClassVar[str]
     known: tuple[Expression, ...] | None
     levels: int = attrs.field(default=0)
     sides: tuple[Expression, Expression] | None = attrs.field(default=None)
@@ -153,68 +154,45 @@ class AllOf(Expression):
     def terms(self) -> tuple[Expression, ...]:
         """The conditions. A chain is put together when it is asked for them, not anew for each that is added to it."""
         if self.known is None:
-            _chain(self)
+            self._flatten()
         assert self.known is not None
         return self.known
+
+    def _flatten(self) -> None:
+        """So that a condition made of a thousand others is not a thousand levels deep."""
+        kind, found, left = type(self), list[Expression](), list[Expression]([self])
+        while left:
+            term = left.pop()
+            if not isinstance(term, kind):
+                found.append(term)
+            elif term.known is None and term.sides is not None:
+                left += term.sides[::-1]
+            else:
+                found += term.terms
+        object.__setattr__(self, "known", tuple(found))
+        object.__setattr__(self, "sides", None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.terms, self.levels)
 
     def __str__(self) -> str:
-        return " & ".join(f"({term})" for term in self.terms)
+        return f" {self.sign} ".join(f"({term})" for term in self.terms)
 
     __repr__ = __str__
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
-class AnyOf(Expression):
-    """
-    Any holds.
+class AllOf(_Chain):
+    """All hold."""
 
-    Args:
-        known: The conditions; None if they are those of `sides`.
-        levels: How deep it nests; 0 to look.
-        sides: Of a chain, what is left and right of its last operator.
-    """
-
-    known: tuple[Expression, ...] | None
-    levels: int = attrs.field(default=0)
-    sides: tuple[Expression, Expression] | None = attrs.field(default=None)
-
-    def __attrs_post_init__(self) -> None:
-        if not self.levels:
-            object.__setattr__(self, "levels", _deeper(max(map(_levels_of, self.terms), default=0)))
-
-    @property
-    def terms(self) -> tuple[Expression, ...]:
-        """The conditions. A chain is put together when it is asked for them, not anew for each that is added to it."""
-        if self.known is None:
-            _chain(self)
-        assert self.known is not None
-        return self.known
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.terms, self.levels)
-
-    def __str__(self) -> str:
-        return " | ".join(f"({term})" for term in self.terms)
-
-    __repr__ = __str__
+    sign = "&"
 
 
-def _chain(whole: "AllOf | AnyOf") -> None:
-    """Flatten, so that a condition made of a thousand others is not a thousand levels deep."""
-    kind, found, left = type(whole), list[Expression](), list[Expression]([whole])
-    while left:
-        term = left.pop()
-        if not isinstance(term, kind):
-            found.append(term)
-        elif term.known is None and term.sides is not None:
-            left += term.sides[::-1]
-        else:
-            found += term.terms
-    object.__setattr__(whole, "known", tuple(found))
-    object.__setattr__(whole, "sides", None)
+@attrs.frozen(eq=False, str=False, repr=False)
+class AnyOf(_Chain):
+    """Any holds."""
+
+    sign = "|"
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
@@ -237,10 +215,10 @@ class NoneOf(Expression):
 
 
 def _levels_of(term: Expression) -> int:
-    return term.levels if isinstance(term, (AllOf, AnyOf, NoneOf)) else 1
+    return term.levels if isinstance(term, (_Chain, NoneOf)) else 1
 
 
-def _levels(kind: "type[AllOf | AnyOf]", left: Expression, right: Expression) -> int:
+def _levels(kind: type[_Chain], left: Expression, right: Expression) -> int:
     """Of a chain of two: that of the longer one, if it is of the kind already."""
     return max(_levels_of(side) if isinstance(side, kind) else _deeper(_levels_of(side)) for side in (left, right))
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from .conditions import leaves
 from .errors import ModelError
-from .evaluating import Test, to_test
+from .evaluating import to_test
 from .expressions import AllOf, Comparison, Expression, Membership, Presence, conjuncts
 from .indexes import IndexSchema, marks_of
 from .kinds import Kinds
+from .protocol.filters import Test
 from .stores import Row
 
 __all__ = ["confirming", "is_current", "is_listed", "of_copies"]

@@ -5,6 +5,7 @@ Grants: shared access signatures for rows of a table, and what they open.
 import datetime as dt
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Self
 
 import attrs
@@ -19,9 +20,7 @@ from .protocol.key_range import KeyRange
 from .protocol.limits import check_table_name
 from .protocol.sas import TableSas, sign_sas
 from .reader import Reader
-from .retry import RetryPolicy
 from .schema import Schema
-from .stores import Backend
 from .translate import translate
 
 __all__ = ["Grant", "GrantExplanation", "Granting"]
@@ -108,16 +107,9 @@ class Granting(Reader):
     What of a database gives others access.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        *,
-        queues: Backend | None = None,
-        blobs: Backend | None = None,
-        retry: RetryPolicy | None = None,
-    ) -> None:
-        super().__init__(backend, queues=queues, blobs=blobs, retry=retry)
-        self._grants: OrderedDict[tuple[TableSas, dt.timedelta | None, Signer], Grant] = OrderedDict()
+    @cached_property
+    def _grants(self) -> OrderedDict[tuple[TableSas, dt.timedelta | None, Signer], Grant]:
+        return OrderedDict()
 
     async def grant(
         self,
@@ -163,7 +155,7 @@ class Granting(Reader):
         table = target if isinstance(target, str) else schema_of(target).table_name()
         what = f"grant({table if schema is None else schema.name})"
         _check_name(what, table)
-        keys = raw_keys_between(what, start, end) if schema is None else keys_between(schema, start, end)
+        keys = self._keys_between(what, schema, start, end)
         letters = permission_letters(what, permissions)
         if policy is None and (letters is None or expires_in is None):
             missing = "permissions" if letters is None else "expires_in"
@@ -206,6 +198,11 @@ class Granting(Reader):
         if len(self._grants) > _CACHED:
             self._grants.popitem(last=False)
         return grant
+
+    def _keys_between(
+        self, what: str, schema: Schema | None, start: Mapping[str, Any] | None, end: Mapping[str, Any] | None
+    ) -> KeyRange:
+        return raw_keys_between(what, start, end) if schema is None else keys_between(schema, start, end)
 
     def policies(self, target: type[Entity] | str) -> TablePolicies:
         """

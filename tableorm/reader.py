@@ -4,6 +4,7 @@ Reading: points by key, and queries.
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, TypeVar, overload
 
 from .bag import PropertyBag
@@ -22,10 +23,9 @@ from .protocol.limits import check_table_name
 from .query import Query, Select
 from .raw import RawSelect
 from .reserved import COPY_OF
-from .retry import RetryPolicy
 from .running import CONCURRENCY, work_together
 from .schema import Schema
-from .stores import Backend, Row
+from .stores import Row
 from .translate import translate
 from .union import Union
 from .writes.commit import read_row
@@ -50,17 +50,13 @@ class Reader(Connection):
     What of a database reads.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        *,
-        queues: Backend | None = None,
-        blobs: Backend | None = None,
-        retry: RetryPolicy | None = None,
-    ) -> None:
-        super().__init__(backend, queues=queues, blobs=blobs, retry=retry)
-        self._kinds: dict[type[Any] | IndexOf[Any], Kinds] = {}
-        self._together: dict[tuple[object, ...], Kinds] = {}
+    @cached_property
+    def _kinds(self) -> dict[type[Any] | IndexOf[Any], Kinds]:
+        return {}
+
+    @cached_property
+    def _together(self) -> dict[tuple[object, ...], Kinds]:
+        return {}
 
     @overload
     async def get(self, target: type[E], /, **fields: Any) -> E: ...

@@ -5,7 +5,6 @@ It fills these fields in keys, queries and new entities, and refuses what has an
 mistakes of a program which has all rights; against others there are tokens (`grant`), and both work together.
 """
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, Self, TypeVar
 
@@ -16,13 +15,13 @@ from .entity import Entity, schema_of, stored_row
 from .errors import AccessDenied, ModelError, NotSupported
 from .expressions import Comparison, Expression, Field, PropertyComparison, conjuncts
 from .forms import Condition
-from .grants import Grant
 from .indexes import IndexOf, IndexSchema
 from .keys import Key
 from .kinds import Kinds
 from .lists import ListOf, ListSchema
 from .policies import TablePolicies
 from .protocol.filters import Compare, Op
+from .protocol.key_range import KeyRange
 from .query import Query
 from .ranges import EVERYTHING, Rectangle
 from .running import CONCURRENCY
@@ -46,10 +45,10 @@ class Scope(Database):
     """
     A database in which some key fields have one value. Made by `db.scope(tenant="acme")`; shares the connection.
 
-    Everything works as on the database. What has another value raises `AccessDenied`, as do `drop_table` and
-    `policies`, which concern whole tables; what cannot tell raises `ModelError`: models whose keys do not hold the
-    fields, and rows without a model, unless `scope` was given a model of their table. The stores themselves (`store`,
-    `queues`, `blobs`) lie below and are not scoped.
+    Everything works as on the database; `grant` gives tokens for rows of the scope. What has another value raises
+    `AccessDenied`, as do `drop_table` and `policies`, which concern whole tables; what cannot tell raises `ModelError`:
+    models whose keys do not hold the fields, and rows without a model, unless `scope` was given a model of their table.
+    The stores themselves (`store`, `queues`, `blobs`) lie below and are not scoped.
     """
 
     def __init__(self, parent: Database, models: Sequence[type[Entity]], fields: Mapping[str, Any]) -> None:
@@ -248,32 +247,13 @@ class Scope(Database):
 
     # Access
 
-    async def grant(
-        self,
-        target: type[Entity] | str,
-        permissions: str | None = None,
-        expires_in: dt.timedelta | None = None,
-        *,
-        start: Mapping[str, Any] | None = None,
-        end: Mapping[str, Any] | None = None,
-        policy: str | None = None,
-        ip: str | None = None,
-        protocol: str | None = None,
-    ) -> Grant:
-        """As `Database.grant`, for rows of the scope; the model's keys have to begin with its fields."""
-        if isinstance(target, str):
-            raise ModelError(f"grant({target!r}) is refused in the scope of {self._text}: give a model of the table")
-        schema = schema_of(target)
-        return await super().grant(
-            target,
-            permissions,
-            expires_in,
-            start=self.filled(schema, start or {}),
-            end=self.filled(schema, end or {}),
-            policy=policy,
-            ip=ip,
-            protocol=protocol,
-        )
+    def _keys_between(
+        self, what: str, schema: Schema | None, start: Mapping[str, Any] | None, end: Mapping[str, Any] | None
+    ) -> KeyRange:
+        # A token is for rows of the scope: the model's keys have to begin with its fields.
+        if schema is None:
+            raise ModelError(f"{what} is refused in the scope of {self._text}: give a model of the table")
+        return super()._keys_between(what, schema, self.filled(schema, start or {}), self.filled(schema, end or {}))
 
     def policies(self, target: type[Entity] | str) -> TablePolicies:
         """Refused: policies are of whole tables."""

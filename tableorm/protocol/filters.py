@@ -6,7 +6,7 @@ an absent property makes a comparison unknown (neither true nor false, also unde
 """
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
@@ -36,15 +36,19 @@ __all__ = [
     "Not",
     "Op",
     "Or",
+    "Test",
     "check_depth",
+    "combination",
     "compile_filter",
     "constant",
     "matcher",
+    "negation",
     "to_odata",
 ]
 
 Row = dict[str, Any]
 Test = Callable[[Row], bool | None]
+"""Whether a row satisfies a condition; None for unknown, which is no result."""
 
 
 MAX_DEPTH = 64
@@ -279,21 +283,30 @@ def _compile(node: Filter) -> Test:
     if isinstance(node, Compare):
         return _compile_compare(node)
     if isinstance(node, Not):
-        inner = _compile(node.term)
+        return negation(_compile(node.term))
+    return combination([_compile(term) for term in node.terms], decides=isinstance(node, Or))
 
-        def negate(row: Row) -> bool | None:
-            known = inner(row)
-            return None if known is None else not known
 
-        return negate
-    terms = tuple(_compile(term) for term in node.terms)
-    # Three-valued logic: a deciding term wins over an unknown one.
-    decides = isinstance(node, Or)
+def negation(test: Test) -> Test:
+    """What is true where a test is false; unknown stays unknown."""
+
+    def negate(row: Row) -> bool | None:
+        known = test(row)
+        return None if known is None else not known
+
+    return negate
+
+
+def combination(tests: Iterable[Test], *, decides: bool) -> Test:
+    """
+    Tests joined by `or` if one that is true decides, by `and` if one that is false does; that wins over unknown ones.
+    """
+    terms = tuple(tests)
 
     def combine(row: Row) -> bool | None:
         result: bool | None = not decides
-        for term in terms:
-            known = term(row)
+        for test in terms:
+            known = test(row)
             if known is decides:
                 return decides
             if known is None:

@@ -320,7 +320,7 @@ async def test_what_concerns_whole_tables(mine: Scope) -> None:
         await mine.drop_table("Shop")
     with pytest.raises(AccessDenied, match=r"policies\(Order\) concerns a whole table"):
         mine.policies(Order)
-    with pytest.raises(ModelError, match=r"grant\('Shop'\) is refused in the scope of tenant='acme'"):
+    with pytest.raises(ModelError, match=r"grant\(Shop\) is refused in the scope of tenant='acme'"):
         await mine.grant("Shop", "r", dt.timedelta(hours=1))
     for call in (mine.open(), mine.close()):
         with pytest.raises(NotSupported, match="a scope is a view of an open database"):

@@ -3,46 +3,15 @@ After a lost reply to a write without condition: a row is as wanted only if ever
 """
 
 import datetime as dt
-from collections.abc import AsyncIterator
 
 import pytest
 
-from tableorm import Database, Edm, Entity, Mapped, PropertyBag, field
+from tableorm import Database, Edm, PropertyBag
 from tableorm.protocol.edm import Value
-from tableorm.testing import MemoryStore
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.database.lossy import Known, Plain, db, network, other
+from tests.faults import Fate, FaultyStore
 
-
-class Plain(Entity, table="Rows", partition_key="p", row_key="{id}"):
-    id: Mapped[str]
-    count: Mapped[int] = field(default=0)
-
-
-class Known(Entity, table="Rows", partition_key="p", row_key="{id}", write_token=True):
-    id: Mapped[str]
-    count: Mapped[int] = field(default=0)
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
-
-
-@pytest.fixture
-async def db(network: FaultyStore) -> AsyncIterator[Database]:
-    backend = FaultyBackend()
-    backend.tables = network
-    async with Database(backend, retry=QUICK) as database:
-        await database.create_tables(Plain)
-        yield database
-
-
-@pytest.fixture
-async def other(network: FaultyStore) -> AsyncIterator[Database]:
-    """Another client, whose own network is sound."""
-    async with Database(FaultyBackend(network.store), retry=QUICK) as database:
-        yield database
-
+__all__ = ["db", "network", "other"]
 
 KEY = PropertyBag.key("Rows", "p", "a")
 
@@ -100,7 +69,7 @@ async def test_a_forced_replace_by_an_unread_entity_is_finished(
     db: Database, other: Database, network: FaultyStore
 ) -> None:
     """It reads the row, and reads it again when its reply was lost; what the model does not know stays."""
-    await other.insert(PropertyBag("Rows", "p", "a", {"EntityType": "Plain", "foo": 1}))
+    await other.insert(PropertyBag("Rows", "p", "plain_a", {"EntityType": "Plain", "foo": 1}))
     network.plan(Fate.LOST_REPLY)
     plain = Plain(id="a", count=3)
     await db.replace(plain, if_match="*")

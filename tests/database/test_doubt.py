@@ -3,7 +3,7 @@ What proves that a write was applied, or never will be, when others write the sa
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import cast
 
@@ -11,36 +11,21 @@ import pytest
 
 from tableorm import (
     Database,
-    Entity,
     LimitExceeded,
-    Mapped,
     OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
     Transaction,
     TransactionFailed,
-    field,
 )
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import Edm
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing import MemoryStore
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.database.lossy import KNOWN, Known, Plain, add, db, other
+from tests.faults import Fate, FaultyStore
 
-
-class Plain(Entity, table="Rows", partition_key="p", row_key="plain_{id}"):
-    id: Mapped[str] = field(default="a")
-    count: Mapped[int] = field(default=0)
-    owner: Mapped[str | None] = field(default=None)
-
-
-class Known(Entity, table="Rows", partition_key="p", row_key="known_{id}", write_token=True):
-    id: Mapped[str] = field(default="a")
-    count: Mapped[int] = field(default=0)
-    owner: Mapped[str | None] = field(default=None)
-
-
-KNOWN = PropertyBag.key("Rows", "p", "known_a")
+__all__ = ["db", "other"]
 
 
 class Network(FaultyStore):
@@ -71,26 +56,6 @@ class Network(FaultyStore):
 @pytest.fixture
 def network() -> Network:
     return Network(MemoryStore())
-
-
-@pytest.fixture
-async def db(network: Network) -> AsyncIterator[Database]:
-    backend = FaultyBackend()
-    backend.tables = network
-    async with Database(backend, retry=QUICK) as database:
-        await database.create_tables(Plain)
-        yield database
-
-
-@pytest.fixture
-async def other(network: Network) -> AsyncIterator[Database]:
-    """Another client, whose own network is sound."""
-    async with Database(FaultyBackend(network.store), retry=QUICK) as database:
-        yield database
-
-
-def add(entity: Plain | Known) -> None:
-    entity.count += 1
 
 
 @pytest.mark.parametrize("verb", ["merge", "replace"])

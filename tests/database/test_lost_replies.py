@@ -3,7 +3,7 @@ What a write may claim after its reply was lost: exactly once, or an error that 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import cast
 
@@ -13,10 +13,8 @@ import pytest
 from tableorm import (
     Conflict,
     Database,
-    Entity,
     EntityExists,
     EntityNotFound,
-    Mapped,
     OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
@@ -25,51 +23,15 @@ from tableorm import (
     Transaction,
     TransactionFailed,
     Unavailable,
-    field,
 )
 from tableorm.protocol.codes import Code, Fault
 from tableorm.retry import Patience, PatientStore
 from tableorm.stores import Capabilities, Operation, Row, Verb
 from tableorm.testing import MemoryStore
+from tests.database.lossy import Known, Plain, add, db, network, other
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
-
-class Plain(Entity, table="Rows", partition_key="p", row_key="plain_{id}"):
-    id: Mapped[str] = field(default="a")
-    count: Mapped[int] = field(default=0)
-    owner: Mapped[str | None] = field(default=None)
-
-
-class Known(Entity, table="Rows", partition_key="p", row_key="known_{id}", write_token=True):
-    id: Mapped[str] = field(default="a")
-    count: Mapped[int] = field(default=0)
-    owner: Mapped[str | None] = field(default=None)
-
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
-
-
-@pytest.fixture
-async def db(network: FaultyStore) -> AsyncIterator[Database]:
-    backend = FaultyBackend()
-    backend.tables = network
-    async with Database(backend, retry=QUICK) as database:
-        await database.create_tables(Plain)
-        yield database
-
-
-@pytest.fixture
-async def other(network: FaultyStore) -> AsyncIterator[Database]:
-    """Another client, whose own network is sound."""
-    backend = FaultyBackend(network.store)
-    async with Database(backend, retry=QUICK) as database:
-        yield database
-
-
-def add(entity: Plain | Known) -> None:
-    entity.count += 1
+__all__ = ["db", "network", "other"]
 
 
 async def tail(db: Database, row_key: str) -> list[str]:

@@ -25,10 +25,9 @@ from tableorm import (
     Timestamp,
     field,
 )
-from tableorm.evaluating import Test
 from tableorm.kinds import Kinds
 from tableorm.planner import Access, Point, QueryPlan, Range, plan_query
-from tableorm.protocol.filters import to_odata
+from tableorm.protocol.filters import Test, to_odata
 from tableorm.stores import Bounds, RowQuery
 
 

@@ -10,21 +10,44 @@ from typing import Any
 from tableorm import Entity, Index, Mapped, PropertyBag, field, upgrade
 from tests.indexes.oracle import Bag, Copies, Kind
 
-__all__ = ["EMPLOYEE", "KINDS", "TASK", "Desk", "Employee", "EmployeeV1", "Item", "Memo", "Task", "employee"]
+__all__ = [
+    "EMPLOYEE",
+    "KINDS",
+    "TASK",
+    "AgedEmployee",
+    "Desk",
+    "Employee",
+    "EmployeeV1",
+    "Item",
+    "Memo",
+    "Task",
+    "employee",
+]
 
 
-class Employee(Entity, table="Staff", partition_key="{department}", row_key="empid_{id:06d}", version=2):
+class AnyEmployee(Entity, table="Staff", partition_key="{department}", row_key="empid_{id:06d}", abstract=True):
+    """What every version of the program knows of an employee."""
+
     department: Mapped[str]
     id: Mapped[int]
     email: Mapped[str | None] = field(default=None)
     last_name: Mapped[str] = field(default="Li")
-    age: Mapped[int] = field(default=30)
     note: Mapped[str | None] = field(default=None)
     active: Mapped[bool] = field(default=True)
 
     by_email = Index(row_key="email_{email}", unique=True)
     by_name = Index(row_key="name_{last_name}_{id:06d}", include="keys")
+
+
+class AgedEmployee(AnyEmployee, abstract=True):
+    """Since version 2."""
+
+    age: Mapped[int] = field(default=30)
+
     by_age = Index(row_key="age_{age:03d}_{id:06d}", include=["last_name"], where=lambda e: e.active)
+
+
+class Employee(AgedEmployee, version=2): ...
 
 
 @upgrade(Employee, from_version=1)
@@ -34,17 +57,9 @@ def years_to_age(bag: PropertyBag) -> PropertyBag:
     return bag
 
 
-class EmployeeV1(Entity, kind="Employee", table="Staff", partition_key="{department}", row_key="empid_{id:06d}"):
-    department: Mapped[str]
-    id: Mapped[int]
-    email: Mapped[str | None] = field(default=None)
-    last_name: Mapped[str] = field(default="Li")
+class EmployeeV1(AnyEmployee, kind="Employee"):
     years: Mapped[int] = field(default=30)
-    note: Mapped[str | None] = field(default=None)
-    active: Mapped[bool] = field(default=True)
 
-    by_email = Index(row_key="email_{email}", unique=True)
-    by_name = Index(row_key="name_{last_name}_{id:06d}", include="keys")
     by_age = Index(row_key="age_{years:03d}_{id:06d}", include=["last_name"], where=lambda e: e.active)
 
 

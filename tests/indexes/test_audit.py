@@ -3,10 +3,8 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-import attrs
 import pytest
 
 from tableorm import (
@@ -26,59 +24,36 @@ from tableorm import (
 )
 from tableorm.audit import auditing
 from tableorm.stores import Verb
+from tests.damage import Case, Cases, found_by
 from tests.indexes.foreign import TABLE, Clerk, Employee, EmployeeOfOld, everyone, fill, merge, snapshot, write
 
 E1, E2, E3 = "empid_000001", "empid_000002", "empid_000003"
 
 
-@attrs.frozen
-class Case:
-    """
-    Args:
-        harm: Does the damage.
-        found: What an audit says: kind of damage, index, RowKey of the entity, RowKey of the copy.
-        same: Whether all is as before once it is repaired.
-    """
-
-    name: str
-    harm: Callable[[Database], Awaitable[None]]
-    found: set[tuple[Damage, str | None, str, str | None]]
-    same: bool = True
+CASES = Cases()
 
 
-CASES: list[Case] = []
-
-
-def case(
-    *found: tuple[Damage, str | None, str, str | None], same: bool = True
-) -> Callable[[Callable[[Database], Awaitable[None]]], None]:
-    def register(harm: Callable[[Database], Awaitable[None]]) -> None:
-        CASES.append(Case(harm.__name__, harm, set(found), same))
-
-    return register
-
-
-@case((Damage.MISSING, "by_email", E1, "email_e1@x"))
+@CASES.case((Damage.MISSING, "by_email", E1, "email_e1@x"))
 async def copy_deleted(db: Database) -> None:
     await write(db, Verb.DELETE, "Sales", "email_e1@x")
 
 
-@case((Damage.STALE, "by_email", E1, "email_e1@x"))
+@CASES.case((Damage.STALE, "by_email", E1, "email_e1@x"))
 async def copy_changed(db: Database) -> None:
     await merge(db, "email_e1@x", name="changed")
 
 
-@case((Damage.STALE, "by_name", E1, "name_n1_000001"))
+@CASES.case((Damage.STALE, "by_name", E1, "name_n1_000001"))
 async def property_added_to_copy(db: Database) -> None:
     await merge(db, "name_n1_000001", colour="blue")
 
 
-@case((Damage.STALE, "by_age", E1, "age_030_000001"))
+@CASES.case((Damage.STALE, "by_age", E1, "age_030_000001"))
 async def number_changed_to_text(db: Database) -> None:
     await merge(db, "age_030_000001", EntityType="Employee#by_age:7")
 
 
-@case(
+@CASES.case(
     (Damage.MISSING, "by_email", E1, "email_other@x"),
     (Damage.ORPHAN, "by_email", E1, "email_e1@x"),
     same=False,
@@ -87,7 +62,7 @@ async def entity_changed(db: Database) -> None:
     await merge(db, E1, email="other@x")
 
 
-@case(
+@CASES.case(
     (Damage.STALE, "by_email", E1, "email_e1@x"),
     (Damage.ORPHAN, "by_age", E1, "age_030_000001"),
     same=False,
@@ -96,7 +71,7 @@ async def entity_no_longer_in_index(db: Database) -> None:
     await merge(db, E1, active=False)
 
 
-@case(
+@CASES.case(
     (Damage.ORPHAN, "by_email", E1, "email_e1@x"),
     (Damage.ORPHAN, "by_name", E1, "name_n1_000001"),
     (Damage.ORPHAN, "by_age", E1, "age_030_000001"),
@@ -106,7 +81,7 @@ async def entity_deleted(db: Database) -> None:
     await write(db, Verb.DELETE, "Sales", E1)
 
 
-@case(
+@CASES.case(
     (Damage.MISSING, "by_email", "empid_000100", "email_new@x"),
     (Damage.MISSING, "by_name", "empid_000100", "name_new_000100"),
     (Damage.MISSING, "by_age", "empid_000100", "age_030_000100"),
@@ -118,7 +93,7 @@ async def entity_inserted(db: Database) -> None:
     )
 
 
-@case(
+@CASES.case(
     (Damage.NOTE, "by_email", E1, "email_e1@x"),
     (Damage.NOTE, "by_name", E1, "name_n1_000001"),
     (Damage.NOTE, "by_age", E1, "age_030_000001"),
@@ -127,19 +102,19 @@ async def note_lost(db: Database) -> None:
     await merge(db, E1, _ix="{}")
 
 
-@case((Damage.NOTE, "by_email", "empid_000000", "email_e0@x"))
+@CASES.case((Damage.NOTE, "by_email", "empid_000000", "email_e0@x"))
 async def note_of_what_is_not(db: Database) -> None:
     row = await db.store.get(TABLE, "Sales", "empid_000000")
     await merge(db, "empid_000000", _ix='{"by_email":"email_e0@x",' + row["_ix"][1:])
 
 
-@case((Damage.NOTE, "by_email", E1, "email_e1@x"))
+@CASES.case((Damage.NOTE, "by_email", E1, "email_e1@x"))
 async def note_of_another_place(db: Database) -> None:
     row = await db.store.get(TABLE, "Sales", E1)
     await merge(db, E1, _ix=row["_ix"].replace("email_e1@x", "email_of_nobody"))
 
 
-@case(
+@CASES.case(
     (Damage.NOTE, None, E1, None),
     (Damage.NOTE, "by_email", E1, "email_e1@x"),
     (Damage.NOTE, "by_name", E1, "name_n1_000001"),
@@ -149,7 +124,7 @@ async def note_damaged(db: Database) -> None:
     await merge(db, E1, _ix='{"by_email":')
 
 
-@case(
+@CASES.case(
     (Damage.UNDECLARED, "by_shoe", "empid_000100", "shoe_030_000100"),
     (Damage.MISSING, "by_name", "empid_000100", "name_old_000100"),
     (Damage.MISSING, "by_age", "empid_000100", "age_030_000100"),
@@ -159,7 +134,7 @@ async def index_undeclared(db: Database) -> None:
     await db.insert(EmployeeOfOld(department="Sales", id=100, name="old"))
 
 
-@case(
+@CASES.case(
     (Damage.ORPHAN, "by_shoe", "empid_000100", "shoe_030_000100"),
     same=True,
 )
@@ -172,7 +147,7 @@ async def index_undeclared_entity(db: Database) -> None:
     await db.insert(EmployeeOfOld(department="Sales", id=100, name="old"))
 
 
-@case(
+@CASES.case(
     (Damage.MISSING, "by_email", E1, "email_e1@x"),
     (Damage.ORPHAN, "by_email", "empid_000999", "email_e1@x"),
 )
@@ -180,7 +155,7 @@ async def copy_of_nobody_in_its_place(db: Database) -> None:
     await merge(db, "email_e1@x", _of="empid_000999")
 
 
-@case((Damage.ORPHAN, "by_email", "clerk_000001", "email_lost"))
+@CASES.case((Damage.ORPHAN, "by_email", "clerk_000001", "email_lost"))
 async def copy_of_another_kind(db: Database) -> None:
     await write(db, Verb.INSERT, "Sales", "email_lost", EntityType="Employee#by_email", _of="clerk_000001")
 
@@ -195,14 +170,14 @@ async def test_damage_is_found_and_repaired(db: Database, damage: Case) -> None:
 
     report = await db.audit(Employee)
 
-    assert {(f.damage, f.index, f.row_key, f.address) for f in report.findings} == damage.found
+    assert found_by(report) == damage.found
     assert (report.found, report.repaired, report.clean) == (len(damage.found), 0, False)
     assert {finding.partition_key for finding in report.findings} == {"Sales"}
     assert await snapshot(db) == harmed
 
     repaired = await db.audit(Employee, repair=True)
 
-    assert {(f.damage, f.index, f.row_key, f.address) for f in repaired.findings} == damage.found
+    assert found_by(repaired) == damage.found
     assert repaired.clean and all(finding.repaired for finding in repaired.findings)
     assert (await db.audit(Employee)).found == 0
     after = await snapshot(db)

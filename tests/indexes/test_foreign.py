@@ -28,7 +28,7 @@ from tableorm import (
     field,
 )
 from tests.indexes.oracle import audit, read_table, rows_of
-from tests.indexes.staff import KINDS, Desk, Employee, EmployeeV1, Item, Memo, Task, employee
+from tests.indexes.staff import KINDS, AgedEmployee, Desk, Employee, EmployeeV1, Item, Memo, Task, employee
 
 
 class Plain(Entity, kind="Employee", version=2, table="Staff", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -39,20 +39,9 @@ class Plain(Entity, kind="Employee", version=2, table="Staff", partition_key="{d
     last_name: Mapped[str] = field(default="Li")
 
 
-class More(Entity, kind="Employee", version=2, table="Staff", partition_key="{department}", row_key="empid_{id:06d}"):
+class More(AgedEmployee, kind="Employee", version=2):
     """An employee as a newer program knows it."""
 
-    department: Mapped[str]
-    id: Mapped[int]
-    email: Mapped[str | None] = field(default=None)
-    last_name: Mapped[str] = field(default="Li")
-    age: Mapped[int] = field(default=30)
-    note: Mapped[str | None] = field(default=None)
-    active: Mapped[bool] = field(default=True)
-
-    by_email = Index(row_key="email_{email}", unique=True)
-    by_name = Index(row_key="name_{last_name}_{id:06d}", include="keys")
-    by_age = Index(row_key="age_{age:03d}_{id:06d}", include=["last_name"], where=lambda e: e.active)
     by_note = Index(row_key="note_{note}_{id}", include="keys")
 
 

@@ -34,6 +34,20 @@ from tableorm.protocol.shared_key import sign
 KEY = b"foobarbazqux"
 OTHER = b"another key"
 TABLE = TableSas(sv="2019-02-02", tn="People", sp="raud", se="2030-01-01T00:00:00Z")
+FULL = TableSas(
+    sv="2019-02-02",
+    tn="People",
+    st="2024-01-01",
+    se="2030-01-01",
+    sp="r",
+    si="policy",
+    sip="203.0.113.5",
+    spr="https",
+    spk="a",
+    srk="b",
+    epk="c",
+    erk="d",
+)
 ACCOUNT = AccountSas(sv="2019-02-02", ss="t", srt="sco", sp="rwdlacu", se="2030-01-01T00:00:00Z")
 
 
@@ -46,22 +60,7 @@ def moment(text: str) -> dt.datetime:
 
 def test_string_of_a_table_token() -> None:
     """Twelve values, the table's name in lower case, absent ones empty, and no line end."""
-    token = TableSas(
-        sv="2015-04-05",
-        tn="People",
-        st="2024-01-01",
-        se="2030-01-01",
-        sp="r",
-        si="policy",
-        sip="203.0.113.5",
-        spr="https",
-        spk="a",
-        srk="b",
-        epk="c",
-        erk="d",
-    )
-
-    assert token.text("acc") == (
+    assert attrs.evolve(FULL, sv="2015-04-05").text("acc") == (
         "r\n2024-01-01\n2030-01-01\n/table/acc/people\npolicy\n203.0.113.5\nhttps\n2015-04-05\na\nb\nc\nd"
     )
     assert TABLE.text("acc") == "raud\n\n2030-01-01T00:00:00Z\n/table/acc/people\n\n\n\n2019-02-02\n\n\n\n"
@@ -108,20 +107,6 @@ def test_either_key_verifies(token: TableSas | AccountSas) -> None:
     assert not verify_sas(attrs.evolve(found, se="2030-01-01T00:00Z"), signature, "acc", [KEY])
 
 
-FULL = TableSas(
-    sv="2019-02-02",
-    tn="People",
-    st="2024-01-01",
-    se="2030-01-01",
-    sp="r",
-    si="policy",
-    sip="203.0.113.5",
-    spr="https",
-    spk="a",
-    srk="b",
-    epk="c",
-    erk="d",
-)
 OTHERS = TableSas(
     sv="2020-12-06",
     tn="Places",

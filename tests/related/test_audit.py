@@ -6,16 +6,15 @@ import asyncio
 import json
 import random
 from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-import attrs
 import pytest
 
 from tableorm import Damage, Database
 from tableorm.audit import auditing
 from tableorm.lists import bits_of, list_row
 from tableorm.stores import Operation, Row, RowQuery, Verb
+from tests.damage import Case, Cases, found_by
 from tests.related.firm import Department, Employee, assert_consistent
 from tests.related.test_random import Client
 
@@ -78,42 +77,18 @@ async def snapshot(db: Database) -> dict[tuple[str, str], Row]:
     return {key: {name: value for name, value in row.items() if name not in made} for key, row in rows.items()}
 
 
-@attrs.frozen
-class Case:
-    """
-    Args:
-        harm: Does the damage.
-        found: What an audit says: kind of damage, declaration, RowKey of the entity, and of the other row.
-        same: Whether all is as before once it is repaired.
-    """
-
-    name: str
-    harm: Callable[[Database], Awaitable[None]]
-    found: set[tuple[Damage, str | None, str, str | None]]
-    same: bool = True
-
-
-CASES: list[Case] = []
-
-
-def case(
-    *found: tuple[Damage, str | None, str, str | None], same: bool = True
-) -> Callable[[Callable[[Database], Awaitable[None]]], None]:
-    def register(harm: Callable[[Database], Awaitable[None]]) -> None:
-        CASES.append(Case(harm.__name__, harm, set(found), same))
-
-    return register
+CASES = Cases()
 
 
 # Lists
 
 
-@case((Damage.MISSING, "by_last_name", E1, LI))
+@CASES.case((Damage.MISSING, "by_last_name", E1, LI))
 async def key_is_missing(db: Database) -> None:
     await put(db, LI, E2, "empid_000005")
 
 
-@case(
+@CASES.case(
     (Damage.MISSING, "by_last_name", E1, LI),
     (Damage.MISSING, "by_last_name", E2, LI),
     (Damage.MISSING, "by_last_name", "empid_000005", LI),
@@ -122,17 +97,17 @@ async def list_is_deleted(db: Database) -> None:
     await write(db, Verb.DELETE, LI)
 
 
-@case((Damage.ORPHAN, "by_last_name", E3, LI))
+@CASES.case((Damage.ORPHAN, "by_last_name", E3, LI))
 async def key_of_another_list(db: Database) -> None:
     await put(db, LI, E1, E2, E3, "empid_000005")
 
 
-@case((Damage.ORPHAN, "by_last_name", "empid_000099", LI))
+@CASES.case((Damage.ORPHAN, "by_last_name", "empid_000099", LI))
 async def key_of_nobody(db: Database) -> None:
     await put(db, LI, E1, E2, "empid_000005", "empid_000099")
 
 
-@case((Damage.STALE, "by_last_name", "", LI))
+@CASES.case((Damage.STALE, "by_last_name", "", LI))
 async def list_is_damaged(db: Database) -> None:
     await merge(db, LI, Keys00="nonsense")
 
@@ -142,22 +117,22 @@ async def replaced(db: Database, row: Row) -> None:
     await db.store.write("Firm", Operation(Verb.REPLACE, plain, "*"))
 
 
-@case((Damage.MISSING, "by_last_name", E1, "lastname_Wu~"), same=False)
+@CASES.case((Damage.MISSING, "by_last_name", E1, "lastname_Wu~"), same=False)
 async def entity_belongs_into_another_list(db: Database) -> None:
     await merge(db, E1, last_name="Wu")
 
 
-@case((Damage.ORPHAN, "by_last_name", E1, LI), same=False)
+@CASES.case((Damage.ORPHAN, "by_last_name", E1, LI), same=False)
 async def entity_belongs_into_no_list(db: Database) -> None:
     await replaced(db, {name: value for name, value in (await stored(db, E1)).items() if name != "last_name"})
 
 
-@case((Damage.NOTE, "by_last_name", E1, LI))
+@CASES.case((Damage.NOTE, "by_last_name", E1, LI))
 async def list_is_not_noted(db: Database) -> None:
     await note(db, E1, by_last_name=None)
 
 
-@case((Damage.NOTE, "by_last_name", E1, LI))
+@CASES.case((Damage.NOTE, "by_last_name", E1, LI))
 async def nonsense_is_noted(db: Database) -> None:
     await note(db, E1, by_last_name={"list": 7})
 
@@ -165,25 +140,25 @@ async def nonsense_is_noted(db: Database) -> None:
 # Counts and sums
 
 
-@case((Damage.STALE, "employee_count", HEAD, HEAD))
+@CASES.case((Damage.STALE, "employee_count", HEAD, HEAD))
 async def count_is_wrong(db: Database) -> None:
     row = await stored(db, HEAD)
     await merge(db, HEAD, **{**_typed(row, "EmployeeCount"), "EmployeeCount": _like(row["EmployeeCount"], 77)})
 
 
-@case((Damage.STALE, "salaries", HEAD, HEAD), (Damage.STALE, "juniors", HEAD, HEAD))
+@CASES.case((Damage.STALE, "salaries", HEAD, HEAD), (Damage.STALE, "juniors", HEAD, HEAD))
 async def several_are_wrong(db: Database) -> None:
     row = await stored(db, HEAD)
     for name in ("salaries", "juniors"):
         await merge(db, HEAD, **{**_typed(row, name), name: _like(row[name], 3_000)})
 
 
-@case((Damage.NOTE, "counted", E2, HEAD), (Damage.NOTE, "paid", E2, HEAD))
+@CASES.case((Damage.NOTE, "counted", E2, HEAD), (Damage.NOTE, "paid", E2, HEAD))
 async def amounts_are_not_noted(db: Database) -> None:
     await note(db, E2, counted=None, paid=None)
 
 
-@case(
+@CASES.case(
     (Damage.NOTE, "paid", E2, HEAD),
     (Damage.NOTE, "young", E2, HEAD),
     (Damage.STALE, "salaries", HEAD, HEAD),
@@ -195,7 +170,7 @@ async def salary_changed(db: Database) -> None:
     await merge(db, E2, **{**_typed(row, "salary"), "salary": _like(row["salary"], 3)})
 
 
-@case(
+@CASES.case(
     (Damage.STALE, "employee_count", HEAD, HEAD),
     (Damage.STALE, "salaries", HEAD, HEAD),
     (Damage.ORPHAN, "by_last_name", E2, LI),
@@ -205,7 +180,7 @@ async def entity_is_deleted(db: Database) -> None:
     await write(db, Verb.DELETE, E2)
 
 
-@case(
+@CASES.case(
     (Damage.NOTE, "counted", "empid_000009", HEAD),
     (Damage.NOTE, "young", "empid_000009", HEAD),
     (Damage.MISSING, "by_last_name", "empid_000009", LI),
@@ -229,32 +204,32 @@ def _like(value: object, number: int) -> object:
 # Embedded copies
 
 
-@case((Damage.STALE, "manager", HEAD, E1))
+@CASES.case((Damage.STALE, "manager", HEAD, E1))
 async def copy_is_changed(db: Database) -> None:
     await merge(db, HEAD, manager_name="Somebody")
 
 
-@case((Damage.STALE, "manager", HEAD, E1), same=False)
+@CASES.case((Damage.STALE, "manager", HEAD, E1), same=False)
 async def source_is_changed(db: Database) -> None:
     await merge(db, E1, name="Bea")
 
 
-@case((Damage.NOTE, "manager", HEAD, E1))
+@CASES.case((Damage.NOTE, "manager", HEAD, E1))
 async def holder_is_not_noted(db: Database) -> None:
     await note(db, E1, **{MANAGER: None})
 
 
-@case((Damage.NOTE, MANAGER, E2, HEAD))
+@CASES.case((Damage.NOTE, MANAGER, E2, HEAD))
 async def holder_is_noted_by_another(db: Database) -> None:
     await note(db, E2, **{MANAGER: json.loads((await stored(db, E1))["_ix"])[MANAGER]})
 
 
-@case((Damage.NOTE, "manager", HEAD, E1))
+@CASES.case((Damage.NOTE, "manager", HEAD, E1))
 async def source_is_not_noted(db: Database) -> None:
     await note(db, HEAD, manager=None)
 
 
-@case(
+@CASES.case(
     (Damage.STALE, "manager", HEAD, E2),
     (Damage.NOTE, "manager", HEAD, E2),
     same=False,
@@ -264,13 +239,13 @@ async def reference_is_changed(db: Database) -> None:
     await merge(db, HEAD, **{**_typed(row, "manager_id"), "manager_id": _like(row["manager_id"], 2)})
 
 
-@case((Damage.STALE, "manager", HEAD, None), (Damage.NOTE, "manager", HEAD, None), same=False)
+@CASES.case((Damage.STALE, "manager", HEAD, None), (Damage.NOTE, "manager", HEAD, None), same=False)
 async def reference_is_removed(db: Database) -> None:
     row = await stored(db, HEAD)
     await replaced(db, {name: value for name, value in row.items() if not name.startswith("manager_id")})
 
 
-@case(
+@CASES.case(
     (Damage.NOTE, None, E1, None),
     (Damage.NOTE, "by_last_name", E1, LI),
     (Damage.NOTE, "counted", E1, HEAD),
@@ -291,7 +266,7 @@ async def test_damage_is_found_and_repaired(db: Database, case: Case) -> None:
     harmed = await snapshot(db)
 
     report = await db.audit(Employee)
-    assert {(each.damage, each.index, each.row_key, each.address) for each in report.findings} == case.found
+    assert found_by(report) == case.found
     assert await snapshot(db) == harmed
     assert report.undecided == 0
 
@@ -324,7 +299,7 @@ async def audited(db: Database) -> set[tuple[Damage, str | None, str, str | None
     assert repaired.clean
     assert [str(each) for each in (await db.audit(Employee)).findings] == []
     await assert_consistent(db)
-    return {(each.damage, each.index, each.row_key, each.address) for each in report.findings}
+    return found_by(report)
 
 
 async def test_key_is_twice(db: Database) -> None:
