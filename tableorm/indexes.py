@@ -77,13 +77,18 @@ class Index:
             raise ModelError(
                 f"Index(where={where!r}) is refused: give a function of the entity, as `lambda e: e.active`"
             )
+        given: tuple[object, object] = unique, building
+        if not all(each is True or each is False for each in given):
+            raise ModelError(f"Index(unique={unique!r}, building={building!r}) is refused: give True or False for each")
+        if not isinstance(include, (str, Sequence)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"Index(include={include!r}) is unknown; use 'all', 'keys' or a list of field names")
         self.row_key, self.partition_key, self.unique = row_key, partition_key, unique
         self.include: Include = include if isinstance(include, str) else tuple(include)
         self.where, self.consistency, self.building = where, consistency, building
         self._of: dict[type[Any], IndexOf[Any]] = {}
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
-        self.name = name
+        self.name = getattr(self, "name", name)  # the first: of another one the class says that it is not its own
 
     if TYPE_CHECKING:
 
