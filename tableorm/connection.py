@@ -206,6 +206,11 @@ class Connection:
         """
         return ()
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether all rows of its tables can be read: with a token perhaps only some, and others than their copies."""
+        return not isinstance(self.backend.tables, GuardedStore)
+
     async def ping(self) -> None:
         """
         Ask the store for something small.
@@ -233,9 +238,13 @@ class Connection:
 
         Raises:
             AccessDenied: Not permitted.
+            ModelError: A count, a sum or an embedded copy does not fit the model that it is about.
         """
         store = self.usable()
-        names = dict.fromkeys(s.table_name() for m in models for s in (concrete(schema_of(m)) or [schema_of(m)]))
+        schemas = [s for m in models for s in (concrete(schema_of(m)) or [schema_of(m)])]
+        for schema in schemas:
+            schema.check_relations()
+        names = dict.fromkeys(schema.table_name() for schema in schemas)
         for name in names:
             self.stats.requests += 1
             try:

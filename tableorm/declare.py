@@ -16,6 +16,7 @@ import attrs
 from .derivations import Derivation
 from .errors import ModelError, NotSupported
 from .expressions import Field
+from .families import check_copies, check_heads
 from .fields import FieldDeclaration, FieldDescriptor, Mapped
 from .indexes import Index, IndexSchema, refuse_meeting
 from .lists import IndexList, ListSchema
@@ -25,8 +26,8 @@ from .protocol.edm import check_text
 from .protocol.limits import MAX_CUSTOM_PROPERTIES, check_property_name, check_table_name
 from .related import Count, Embedded, EmbedSchema, Sum, TallySchema
 from .reserved import RESERVED_FIELDS, is_reserved_property
-from .schema import Discriminator, FieldInfo, Schema, concrete, descendants
-from .template_syntax import may_meet, parse_template
+from .schema import Discriminator, FieldInfo, Schema
+from .template_syntax import parse_template
 from .templates import Template
 
 if TYPE_CHECKING:
@@ -151,13 +152,20 @@ def declare(
     for info in schema.filled:
         if info.name in schema.key_fields:
             raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
+    for info in schema.kept:
+        if info.name in schema.key_fields or info in schema.filled or info.default is None:
+            raise ModelError(
+                f"{name}.{info.name} = field(kept=True) is refused: other entities keep it, so it cannot be part of "
+                "the key, nor be filled on write, and needs a default: field(default=0, kept=True)"
+            )
     derived = _declared_derived(model, fields)
     if not abstract:
-        _check_heads(schema, parents)
+        check_heads(schema, parents)
         _add_derived(schema, derived, annotations)
-        _check_copies(schema, parents)
+        check_copies(schema, parents)
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))
+    schema.check_relations()
     return schema
 
 
@@ -168,11 +176,18 @@ def _declared_derived(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict
         for name, each in vars(base).items():
             if isinstance(each, Derivation):
                 declared[name] = each
+            elif isinstance(each, type) and issubclass(each, Derivation):
+                raise ModelError(f"{model.__name__}.{name} is the class {each.__name__}; write {each.__name__}(...)")
             elif name in declared:
                 raise ModelError(f"{model.__name__}.{name} = {each!r} hides an inherited index; call it otherwise")
     for name, each in declared.items():
         if name in fields:
             raise ModelError(f"{model.__name__}.{name} is a field, and hides an inherited index; call it otherwise")
+        if getattr(each, "name", name) != name:
+            raise ModelError(
+                f"{model.__name__}.{name} is the same object as one that is called {each.name!r}; make another "
+                f"{type(each).__name__}(...) for it"
+            )
         if name in RESERVED_FIELDS or name.startswith("_"):
             raise ModelError(
                 f"{model.__name__}.{name} = {type(each).__name__}(...): the name {name!r} is not free; call it "
@@ -194,12 +209,17 @@ def _add_derived(schema: Schema, declared: Mapping[str, Any], annotations: dict[
             row = parse_template(each.row_key, label, "row_key", annotations, schema.kind)
             if isinstance(each, IndexList):
                 schema.lists[name] = ListSchema(each, schema, row)
+                row = schema.lists[name].rows
             else:
                 _check_partition(label, each, schema.partition)
                 schema.indexes[name] = IndexSchema(each, schema, row)
             for other, template in templates.items():
                 refuse_meeting(label, row, f"{schema.name}.{other}", template)
             templates[name] = row
+    copied = [field for each in schema.embeds.values() for field in each.declared.fields]
+    twice = next((field for field in copied if copied.count(field) > 1), None)
+    if twice is not None:
+        raise ModelError(f"{schema.name}.{twice} would hold copies by two Embedded(...); give each fields of its own")
     if declared:
         schema.guarded = schema.write_token = True
     count = len(schema.stored) + len(schema.kind_properties) + 2
@@ -475,48 +495,3 @@ def _check_properties(model: str, infos: dict[str, FieldInfo]) -> None:
         if info.property in seen:
             raise ModelError(f"{model}: {seen[info.property]!r} and {field!r} are both stored as {info.property!r}")
         seen[info.property] = field
-
-
-def _check_heads(schema: Schema, parents: list[Schema]) -> None:
-    """Where a key tells the kind, no key may be of two kinds of the family."""
-    if schema.discriminator not in ("row_key", "partition_key") or schema.kind is None:
-        return
-    which = "row" if schema.discriminator == "row_key" else "partition"
-    own: Template = getattr(schema, which)
-    if not own.head:
-        raise ModelError(
-            f"{schema.name}: discriminator={schema.discriminator!r} needs a template that starts with literal text, "
-            f"got {own.text!r}; begin it with {{kind}}_"
-        )
-    for other in _family(schema, parents):
-        template: Template | None = getattr(other, which)
-        if not _same_class(other, schema) and template is not None and may_meet(own, template):
-            raise ModelError(
-                f"{schema.name} and {other.name} cannot be told apart by {schema.discriminator}: a key can be of "
-                f"{own.text!r} with head {own.head!r} and of {template.text!r} with head {template.head!r}"
-            )
-
-
-def _family(schema: Schema, parents: list[Schema]) -> list[Schema]:
-    """The models that are told apart as this one is."""
-    roots = [p for p in parents if p.table == schema.table and p.discriminator == schema.discriminator]
-    return list(dict.fromkeys(s for root in roots for s in [*concrete(root), *descendants(root.model)]))
-
-
-def _check_copies(schema: Schema, parents: list[Schema]) -> None:
-    """Where RowKeys tell kinds, no copy may be taken for an entity."""
-    if schema.discriminator != "row_key":
-        return
-    for other in _family(schema, parents):
-        if _same_class(other, schema):
-            continue
-        for one, two in ((schema, other), (other, schema)):
-            rows = {index.name: index.row for index in one.indexes.values()}
-            for name, row in (rows | {index.name: index.row for index in one.lists.values()}).items():
-                assert row is not None
-                assert two.row is not None
-                refuse_meeting(name, row, f"{two.name}.row_key", two.row)
-
-
-def _same_class(one: Schema, two: Schema) -> bool:
-    return (one.model.__module__, one.model.__qualname__) == (two.model.__module__, two.model.__qualname__)

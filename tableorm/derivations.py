@@ -68,7 +68,7 @@ class Derivation:
         self._found: dict[type[Any], DerivationOf[Any]] = {}
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
-        self.name = name
+        self.name = getattr(self, "name", name)  # the first: of another one the class says that it is not its own
 
     def __get__(self, instance: object | None, owner: type[Any]) -> DerivationOf[Any]:
         if instance is not None:

@@ -99,6 +99,11 @@ class Index(Derivation):
             raise ModelError(f"Index(consistency={consistency!r}) is unknown; use 'transactional'")
         if isinstance(include, str) and include not in ("all", "keys"):
             raise ModelError(f"Index(include={include!r}) is unknown; use 'all', 'keys' or a list of field names")
+        given: tuple[object, object] = unique, building
+        if not all(each is True or each is False for each in given):
+            raise ModelError(f"Index(unique={unique!r}, building={building!r}) is refused: give True or False for each")
+        if not isinstance(include, (str, Sequence)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"Index(include={include!r}) is unknown; use 'all', 'keys' or a list of field names")
         super().__init__(where)
         self.row_key, self.partition_key, self.unique = row_key, partition_key, unique
         self.include: Include = include if isinstance(include, str) else tuple(include)

@@ -194,6 +194,11 @@ class Kinds:
             return cast("Entity", row)  # an upgrade may need the keys, and any property
         return cast("Entity", _upgraded(schema, version, self.table, row))
 
+    def derives(self, row: Row) -> bool:
+        """Whether a row is derived from entities of these kinds: a copy in an index, or a row of an index list."""
+        kind, mark, _ = str(row.get(ENTITY_TYPE, "")).partition("#")
+        return bool(mark) and any(schema.kind == kind for schema in self.schemas)
+
     def schema_of_row(self, row: Row) -> Schema | None:
         """The model of a row; None if it is of another kind."""
         found = self.resolve(row)

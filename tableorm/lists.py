@@ -15,10 +15,12 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 from .derivations import Derivation, DerivationOf
-from .errors import DecodeError, ModelError
+from .errors import DecodeError, ModelError, TemplateError
+from .formats import Format, make_format
+from .forms import Part
 from .indexes import refuse_meeting
 from .protocol.edm import ANNOTATION, Edm
-from .protocol.limits import binary_size
+from .protocol.limits import MAX_KEY_UNITS, binary_size
 from .reserved import ENTITY_TYPE
 from .schema import Schema, concrete
 from .stores import Row
@@ -36,6 +38,7 @@ DIVIDED = "Divided"
 """Property of a row whose keys are in two others."""
 _CHUNK = 48 * 1024  # bytes of a Binary property, of the 64 KiB that one holds
 _PROPERTY = "Keys{:02d}"
+_BITS = 33  # of the key of a row, that it goes on with behind the list's: "~", and enough bits for all there can be
 
 
 class ListOf(DerivationOf[E]):
@@ -110,8 +113,25 @@ class ListSchema:
             raise ModelError(
                 f"{self.name}: an index needs a kind, and discriminator='property' or 'row_key', which tell rows apart"
             )
-        refuse_meeting(self.name, row, f"{primary.name}.row_key", primary.row)
+        if declared.where is not None and not callable(declared.where):  # pyright: ignore[reportUnnecessaryComparison]
+            raise ModelError(
+                f"{self.name}: where={declared.where!r} is refused: give a function of the entity, as "
+                "`lambda e: e.active`"
+            )
+        refuse_meeting(self.name, self.rows, f"{primary.name}.row_key", primary.row)
         primary.refuse_kept(row.fields, self.name, f"row_key {row.text!r} has")
+
+    @property
+    def rows(self) -> Template:
+        """Template of the RowKeys that its rows have, to tell them from others."""
+        parts = self.row.parts
+        if parts and parts[-1].field is None:
+            parts = (*parts[:-1], Part(parts[-1].literal + SEPARATOR))
+        else:
+            parts = (*parts, Part(SEPARATOR))
+        bits = make_format(str, "")
+        assert isinstance(bits, Format)
+        return Template(self.row.text, self.row.model, self.row.key, (*parts, Part("", "bits", bits)))
 
     def address(self, values: Mapping[str, Any]) -> str | None:
         """The key of the list that an entity with these fields is in; None if in none. Raises TemplateError."""
@@ -119,7 +139,16 @@ class ListSchema:
             return None
         if not self.primary.satisfies(self.declared.where, values, f"the index list {self.name}"):
             return None
-        return self.row.format(values)
+        key = self.row.format(values)
+        if len(key) + _BITS > MAX_KEY_UNITS // 2 and len(key.encode("utf-16-le")) // 2 + _BITS > MAX_KEY_UNITS:
+            raise TemplateError(
+                f"makes the key {key[:40]!r}... of a list, which has to be {_BITS} UTF-16 units shorter than other "
+                f"keys, {MAX_KEY_UNITS - _BITS}, to be divided; shorten {', '.join(self.row.fields)}",
+                self.name,
+                "row_key",
+                self.row.text,
+            )
+        return key
 
     def mark(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """What an entity with these fields notes of it. Raises TemplateError."""

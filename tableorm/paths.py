@@ -6,6 +6,7 @@ satisfy the conditions, hold every field, and come in the order of the primary k
 `db.select(Model.index)`.
 """
 
+import re
 from collections.abc import Sequence
 
 from .errors import ScanRefused
@@ -19,6 +20,7 @@ from .schema import Schema
 
 __all__ = ["path_of"]
 
+_NAME = re.compile(r"\{(\w+)")  # of a field in a template
 _RANKS = {access: rank for rank, access in enumerate(Access)}
 _BEST = (Access.NOTHING, Access.POINT, Access.POINTS)
 
@@ -84,5 +86,4 @@ def _is_in_order(schema: Schema, index: IndexSchema, terms: Sequence[Expression]
     if not copies.endswith(tail) or "{{" in copies:
         return False
     fixed = {term.field.name for term in terms if isinstance(term, Comparison) and term.op is Op.EQ}
-    first = len(schema.row.fields)
-    return all(name in fixed for name in index.row.fields[: len(index.row.fields) - first])
+    return all(name in fixed or name == "kind" for name in _NAME.findall(copies.removesuffix(tail)))

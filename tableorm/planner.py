@@ -279,7 +279,7 @@ def _may_grow(kinds: Kinds, leaf: Expression) -> bool:
 @attrs.frozen(eq=False)
 class _Points:
     """
-    Equalities and memberships that are exactly the key fields of the one kind.
+    Equalities and memberships that are exactly the key fields of the one kind, each of which a key holds in full.
 
     Args:
         partition: The PartitionKeys.
@@ -321,6 +321,8 @@ class _Points:
         many = {name: slot.at for (name, _), slot in zip(said, slots, strict=True) if slot.many}
         fields = schema.partition.fields, schema.row.fields
         forms = schema.partition.form(tuple(said)), schema.row.form(tuple(said))
+        if len(forms[0].exact | forms[1].exact) < len(said):
+            return None  # a key that holds but a part of a value, as a hash of it, is that of others too
         places = [tuple([at for name, at in many.items() if name in own]) for own in fields]
         apart = set(fields[0]).isdisjoint(fields[1])
         at = tuple([slot.at for slot in slots])

@@ -274,7 +274,8 @@ class Query(Generic[E_co]):
         Delete everything that the query finds, in transactions of each partition, while it is found.
 
         A row is deleted if it is still as it was found, so that one which no longer satisfies the conditions stays; it
-        is reported with `PreconditionFailed`. One that is gone by then is reported with `EntityNotFound`.
+        is reported with `PreconditionFailed`. One that is gone by then is reported with `EntityNotFound`. What is
+        derived from entities of the models, as copies in indexes, goes with these, and is not deleted by itself.
 
         Args:
             if_match: "*" deletes the rows whatever became of them.
@@ -304,14 +305,16 @@ class Query(Generic[E_co]):
             async for batch in pages:
                 for row in run.passing(batch.request, batch.rows):
                     resolved = kinds.resolve(row)
-                    if left == 0 or (resolved is None and not kinds.bags):
+                    if left == 0 or (resolved is None and (not kinds.bags or kinds.derives(row))):
                         continue
                     model = PropertyBag if resolved is None else resolved[0].model
                     key: Key[Any] = Key(model, kinds.table, row["PartitionKey"], row["RowKey"])
-                    if if_match is None:
+                    # What others keep in an entity of an older version may be called otherwise: it is read in full.
+                    older = resolved is not None and resolved[1] < resolved[0].version and bool(resolved[0].kept)
+                    if if_match is None and not older:
                         await bulk.delete_found(key, row)
                     else:
-                        await bulk.delete(key, if_match=if_match)
+                        await bulk.delete(key, if_match=if_match or row["odata.etag"])
                     left = None if left is None else left - 1
                 run.left = left
         return bulk.report
@@ -383,6 +386,8 @@ class Query(Generic[E_co]):
         """The kinds that are read: those that are asked for, or copies of them in an index that serves better."""
         if math.prod(map(_alternatives, self._where)) > _MANY:
             return self._kinds  # which takes its time to plan, elsewhere
+        if self._db is not None and not self._db.sees_all:
+            return self._kinds
         return path_of(self._kinds, self._conditions)
 
     @cached_property

@@ -8,20 +8,22 @@ What a write keeps right in other entities of its partition: counts, sums, and c
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from weakref import WeakSet
 
 from .derivations import Derivation, DerivationOf
 from .errors import ModelError, NotSupported
 from .expressions import Field
 from .protocol.edm import Edm
-from .schema import FieldInfo, Schema
-from .stores import Row
+from .schema import FieldInfo, Schema, concrete
 
 if TYPE_CHECKING:
     from .entity import Entity
 
-__all__ = ["Count", "EmbedSchema", "Embedded", "Sum", "TallyOf", "TallySchema"]
+__all__ = ["Count", "EmbedSchema", "Embedded", "Sum", "TallyOf", "TallySchema", "embed_of"]
 
 E = TypeVar("E", bound="Entity")
 
@@ -30,6 +32,17 @@ _REFERENCE = re.compile(r"\{(\w+)\}")
 
 class TallyOf(DerivationOf[E]):
     """A count or sum of a model, as `Employee.employees` gives it: for `db.build_index`."""
+
+
+_EMBEDS: "WeakSet[EmbedSchema]" = WeakSet()
+"""All that are declared: an entity must find the models of those that hold copies of it."""
+
+
+def embed_of(source: Schema, note: str) -> "EmbedSchema | None":
+    """What an entity of this model notes under this name; None if this program does not declare it."""
+    noted = note.partition(":")[0]
+    alike = [each for each in _EMBEDS if each.noted == noted and each.schema.table == source.table]
+    return next((each for each in alike if source in concrete(each.source[0])), None)
 
 
 class _Tally(Derivation):
@@ -49,7 +62,7 @@ class _Tally(Derivation):
     ) -> None:
         super().__init__(where)
         what = type(self).__name__
-        if not isinstance(field, Field) and not callable(field):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if isinstance(field, type) or not (isinstance(field, Field) or callable(field)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{what}({field!r}) is refused: give a field, as in `lambda: Department.employee_count`")
         if not key or not all(isinstance(text, str) for text in key.values()):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f'{what}(...) needs the key of the entity that keeps it, as in name="{{department}}"')
@@ -145,13 +158,48 @@ class Embedded(Derivation):
     def __init__(
         self, model: "Callable[[], type[Entity]] | type[Entity]", fields: Mapping[str, str], /, **key: str
     ) -> None:
-        if not fields or not key:
+        given: object = fields
+        if not isinstance(given, Mapping) or not fields or not key or not all(isinstance(t, str) for t in key.values()):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(
                 'Embedded(...) needs fields and a key, as in Embedded(lambda: Employee, {"manager_name": "name"}, '
                 'department="{name}", id="{manager_id}")'
             )
         super().__init__()
         self.model, self.fields, self.key = model, dict(fields), dict(key)
+
+
+class _Undeclared(ModelError):
+    """A name that there is not yet: perhaps of a class that is declared later."""
+
+
+def _found(label: str, function: Callable[[], Any]) -> Any:
+    """What a declaration refers to."""
+    try:
+        return function()
+    except NameError as error:
+        raise _Undeclared(f"{label}: {error}; declare or import it before entities are written") from error
+    except AttributeError as error:
+        if isinstance(error.obj, ModuleType):  # which may be on the way of being imported
+            raise _Undeclared(f"{label}: {error}; declare or import it before entities are written") from error
+        raise ModelError(f"{label}: {error}; give a field of the model, or the model, that is meant") from error
+
+
+class _Relation:
+    """Common to what refers to other models."""
+
+    def resolve(self) -> Any:
+        """The other model, checked. Raises ModelError."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """
+        Refuse what does not fit the other model, if that is declared by now.
+
+        Raises:
+            ModelError: The declaration does not fit.
+        """
+        with suppress(_Undeclared):
+            self.resolve()
 
 
 class _Reference:
@@ -163,6 +211,8 @@ class _Reference:
         self._texts: dict[str, str] = {}
         for name, text in key.items():
             found = _REFERENCE.fullmatch(text)
+            if found is None and ("{" in text or "}" in text):
+                raise ModelError(f"{label}: {name}={text!r} is refused: give one field, as '{{name}}', or plain text")
             if found is None:
                 self._texts[name] = text
                 continue
@@ -209,9 +259,21 @@ class _Reference:
                 f"{self.label}: the key of {target.name} is made of {', '.join(target.key_fields)}, given are "
                 f"{', '.join(sorted(given))}"
             )
+        for name, source in self._sources.items():
+            mine, theirs = self.schema.fields[source].type, target.fields[name].type
+            if mine.name != theirs.name and not {mine.edm, theirs.edm} <= {Edm.INT32, Edm.INT64}:
+                raise ModelError(
+                    f"{self.label}: {name}='{{{source}}}' is refused: {source} is {mine.name}, and {name} of "
+                    f"{target.name} is {theirs.name}"
+                )
+        for name, text in self._texts.items():
+            try:
+                target.fields[name].type.encode(text)
+            except ValueError as error:
+                raise ModelError(f"{self.label}: {name}={text!r} is refused: it {error}") from None
 
 
-class TallySchema:
+class TallySchema(_Relation):
     """
     A `Count` or `Sum` of a model.
 
@@ -243,17 +305,35 @@ class TallySchema:
             ModelError: The field cannot hold it.
         """
         if self._target is None:
-            field = self.declared.field()
-            schema: Schema = field.model.__schema__
-            info = schema.fields[field.name]
-            if info.type.edm not in (Edm.INT32, Edm.INT64) or not info.kept or info.default is None:
-                raise ModelError(
-                    f"{self.label}: {field} cannot keep it; declare {field.name}: Mapped[int] = "
-                    "field(default=0, kept=True)"
-                )
-            self._reference.check(schema)
-            self._target = schema, info
+            self._target = self.resolve()
         return self._target
+
+    def resolve(self) -> tuple[Schema, FieldInfo]:
+        """As `target`, found anew."""
+        field: Any = _found(self.label, self.declared.field)
+        if not isinstance(field, Field):
+            raise ModelError(
+                f"{self.label}: {field!r} is no field; give one, as in `lambda: Department.employee_count`"
+            )
+        schema: Schema = field.model.__schema__
+        info = schema.fields[field.name]
+        if info.type.edm not in (Edm.INT32, Edm.INT64) or not info.kept or info.default is None:
+            raise ModelError(
+                f"{self.label}: {schema.name}.{field.name} cannot keep it; declare {field.name}: Mapped[int] = "
+                "field(default=0, kept=True)"
+            )
+        self._reference.check(schema)
+        missing = [
+            name
+            for name, each in schema.fields.items()
+            if each.default is None and not each.optional and name not in schema.key_holders
+        ]
+        if self.declared.create and (schema.abstract or missing):
+            why = "is abstract" if schema.abstract else f"has no default for {missing[0]}"
+            raise ModelError(
+                f"{self.label}: create=True is refused: {schema.name} {why}, so none can be made by its key"
+            )
+        return schema, info
 
     def amount(self, values: Mapping[str, Any]) -> int:
         """What an entity with these fields adds."""
@@ -272,14 +352,28 @@ class TallySchema:
         amount = 0 if address is None else self.amount(values)
         return {"add": [address, {self.target[1].property: amount}]} if amount else None
 
-    def make(self, partition_key: str, row_key: str) -> Row:
-        """The entity that holds it, with defaults."""
+    def current(self, mark: Any) -> Any:
+        """
+        What an entity notes of it, by the name that the property has now: an upgrade of the entity that holds it may
+        have renamed it since.
+        """
+        match mark:
+            case {"add": [str(address), {**amounts}]} if len(amounts) == 1:
+                schema, info = self.target
+                noted, amount = next(iter(amounts.items()))
+                known = any(noted in each.by_property for each in concrete(schema))
+                return mark if known else {"add": [address, {info.property: amount}]}
+            case _:
+                return mark
+
+    def make(self, partition_key: str, row_key: str) -> "Entity":
+        """The entity that holds it, with defaults, to be inserted."""
         target = self.target[0]
-        entity = target.model(**target.parse_keys(partition_key, row_key))
-        return target.encode(entity.__dict__, partition_key, row_key)[0]
+        entity: Entity = target.model(**target.parse_keys(partition_key, row_key))
+        return entity
 
 
-class EmbedSchema:
+class EmbedSchema(_Relation):
     """
     An `Embedded` of a model.
 
@@ -294,6 +388,7 @@ class EmbedSchema:
         self.declared, self.schema = declared, schema
         self._reference = _Reference(self.label, schema, declared.key)
         self._source: tuple[Schema, dict[str, str]] | None = None
+        _EMBEDS.add(self)
         for field in declared.fields:
             info = schema.fields.get(field)
             if info is None or not info.kept or not info.optional:
@@ -311,27 +406,33 @@ class EmbedSchema:
             ModelError: The declaration does not fit it.
         """
         if self._source is None:
-            given: Any = self.declared.model
-            model: Any = given() if inspect.isfunction(given) else given
-            schema: Schema = model.__schema__
-            if not schema.guarded:
-                raise ModelError(
-                    f"{self.label}: {schema.name} must know that others hold copies of it; declare class "
-                    f"{schema.name}(Entity, ..., guarded=True)"
-                )
-            self._reference.check(schema)
-            schema.refuse_kept(self.declared.fields.values(), self.label, "it would copy")
-            properties: dict[str, str] = {}
-            for mine, theirs in self.declared.fields.items():
-                own, info = self.schema.fields[mine], schema.fields.get(theirs)
-                if info is None or not info.stored or info.kept or info.type.name != own.type.name:
-                    raise ModelError(
-                        f"{self.label}: {mine!r} cannot be a copy of {theirs!r}: that is no field of "
-                        f"{schema.name} that it stores itself, of the same type"
-                    )
-                properties[own.property] = info.property
-            self._source = schema, properties
+            self._source = self.resolve()
         return self._source
+
+    def resolve(self) -> tuple[Schema, dict[str, str]]:
+        """As `source`, found anew."""
+        given: Any = self.declared.model
+        model: Any = _found(self.label, given) if inspect.isfunction(given) else given
+        schema: Any = getattr(model, "__schema__", None)
+        if not isinstance(schema, Schema):
+            raise ModelError(f"{self.label}: {model!r} is no model; give one, as in Embedded(lambda: Employee, ...)")
+        if not schema.guarded:
+            raise ModelError(
+                f"{self.label}: {schema.name} must know that others hold copies of it; declare class "
+                f"{schema.name}(Entity, ..., guarded=True)"
+            )
+        self._reference.check(schema)
+        schema.refuse_kept(self.declared.fields.values(), self.label, "it would copy")
+        properties: dict[str, str] = {}
+        for mine, theirs in self.declared.fields.items():
+            own, info = self.schema.fields[mine], schema.fields.get(theirs)
+            if info is None or not info.stored or info.kept or info.type.name != own.type.name:
+                raise ModelError(
+                    f"{self.label}: {mine!r} cannot be a copy of {theirs!r}: that is no field of "
+                    f"{schema.name} that it stores itself, of the same type"
+                )
+            properties[own.property] = info.property
+        return schema, properties
 
     def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
         """RowKey of the other entity; None if there is none. Raises NotSupported."""
@@ -342,9 +443,14 @@ class EmbedSchema:
         address = self.address(values, partition_key)
         return None if address is None else {"from": [address, self.note(row_key)]}
 
+    @property
+    def noted(self) -> str:
+        """What names under which other entities note it begin with: by kind, which stays where a class is renamed."""
+        return f"{self.schema.kind}.{self.name}"
+
     def note(self, row_key: str) -> str:
         """The name under which the other entity notes that the one with this RowKey holds copies of it."""
-        return f"{self.label}:{row_key}"
+        return f"{self.noted}:{row_key}"
 
     def mark_there(self, row_key: str) -> dict[str, Any]:
         """What the other entity notes then."""

@@ -203,6 +203,16 @@ class Schema:
             self._derived = tuple({**self.indexes, **self.lists, **self.tallies, **self.embeds}.items())
         return self._derived
 
+    def check_relations(self) -> None:
+        """
+        Refuse counts, sums and embedded copies that do not fit the other models, as far as those are declared by now.
+
+        Raises:
+            ModelError: One does not.
+        """
+        for each in (*self.tallies.values(), *self.embeds.values()):
+            each.check()
+
     # Keys
 
     def make_keys(self, values: Mapping[str, Any]) -> tuple[str, str]:

@@ -8,12 +8,13 @@ mistakes of a program which has all rights; against others there are tokens (`gr
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, Self, TypeVar
 
+from .audit.report import AuditReport, BuildReport
 from .bag import PropertyBag
 from .bulk import Bulk, BulkReport
 from .database import Database
 from .entity import Entity, schema_of, stored_row
 from .errors import AccessDenied, ModelError, NotSupported
-from .expressions import Comparison, Expression, Field, PropertyComparison, conjuncts
+from .expressions import Comparison, Expression, PropertyComparison, conjuncts
 from .forms import Condition
 from .indexes import IndexOf, IndexSchema
 from .keys import Key
@@ -24,8 +25,10 @@ from .protocol.filters import Compare, Op
 from .protocol.key_range import KeyRange
 from .query import Query
 from .ranges import EVERYTHING, Rectangle
+from .related import TallyOf
 from .running import CONCURRENCY
 from .schema import Schema, concrete
+from .scoped import ScopedBulk, ScopedTransaction
 from .stores import QueueStore, Row, TableStore
 from .templates import Template
 from .transaction import Transaction
@@ -46,9 +49,9 @@ class Scope(Database):
     A database in which some key fields have one value. Made by `db.scope(tenant="acme")`; shares the connection.
 
     Everything works as on the database; `grant` gives tokens for rows of the scope. What has another value raises
-    `AccessDenied`, as do `drop_table` and `policies`, which concern whole tables; what cannot tell raises `ModelError`:
-    models whose keys do not hold the fields, and rows without a model, unless `scope` was given a model of their table.
-    The stores themselves (`store`, `queues`, `blobs`) lie below and are not scoped.
+    `AccessDenied`, as do `drop_table`, `policies`, `audit` and `build_index`, which concern whole tables; what cannot
+    tell raises `ModelError`: models whose keys do not hold the fields, and rows without a model, unless `scope` was
+    given a model of their table. The stores themselves (`store`, `queues`, `blobs`) lie below and are not scoped.
     """
 
     def __init__(self, parent: Database, models: Sequence[type[Entity]], fields: Mapping[str, Any]) -> None:
@@ -139,7 +142,7 @@ class Scope(Database):
 
     def transaction(self, *, repeat: bool = True) -> Transaction:
         """As `Database.transaction`."""
-        return _ScopedTransaction(self, repeat=repeat)
+        return ScopedTransaction(self, repeat=repeat)
 
     def bulk(
         self,
@@ -149,7 +152,7 @@ class Scope(Database):
         on_progress: Callable[[BulkReport], object] | None = None,
     ) -> Bulk:
         """As `Database.bulk`."""
-        return _ScopedBulk(self, concurrency=concurrency, rate=rate, on_progress=on_progress)
+        return ScopedBulk(self, concurrency=concurrency, rate=rate, on_progress=on_progress)
 
     async def run_writes(self, writes: Sequence[PlannedWrite], *, repeat: bool = True) -> None:
         """As `Database.run_writes`."""
@@ -262,6 +265,30 @@ class Scope(Database):
     async def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         """Refused: a table may have rows of other scopes."""
         self._refuse(f"drop_table({name!r}, missing_ok={missing_ok!r})")
+
+    async def audit(
+        self,
+        *models: type[Entity],
+        parallel: int = 8,
+        cursor: str | None = None,
+        repair: bool = False,
+        on_progress: Callable[[AuditReport], object] | None = None,
+    ) -> AuditReport:
+        """Refused: it reads the rows of all scopes."""
+        del parallel, cursor, repair, on_progress
+        self._refuse(f"audit({', '.join(model.__name__ for model in models)})")
+
+    async def build_index(
+        self,
+        index: IndexOf[Any] | ListOf[Any] | TallyOf[Any],
+        *,
+        parallel: int = 8,
+        cursor: str | None = None,
+        on_progress: Callable[[BuildReport], object] | None = None,
+    ) -> BuildReport:
+        """Refused: it writes the rows of all scopes."""
+        del parallel, cursor, on_progress
+        self._refuse(f"build_index({index})")
 
     def _refuse(self, what: str) -> NoReturn:
         raise AccessDenied(f"{what} concerns a whole table, and this scope is of {self._text}; use the database itself")
@@ -433,79 +460,3 @@ def _common_base(models: Sequence[type[Any]], fields: Iterable[str]) -> type[Any
         if isinstance(schema, Schema) and all(issubclass(model, base) for model in models):
             return base if all(name in schema.fields for name in fields) else None
     return None
-
-
-class _ScopedTransaction(Transaction):
-    """A transaction whose operations are of a scope."""
-
-    def __init__(self, scope: Scope, *, repeat: bool) -> None:
-        super().__init__(scope, repeat=repeat)
-        self._scope = scope
-
-    def move(self, entity: Subject, /, **fields: Any) -> None:
-        self._scope.check_move(entity, fields)
-        super().move(entity, **fields)
-
-    def insert(self, entity: Subject, *, repeat: bool = True) -> None:
-        self._scope.fill(entity)
-        self._scope.check(entity)
-        super().insert(entity, repeat=repeat)
-
-    def save(self, entity: Subject) -> None:
-        self._scope.check(entity)
-        super().save(entity)
-
-    def merge(
-        self, entity: Subject, only: Sequence[Field[Any] | str] | None = None, *, if_match: str | None = None
-    ) -> None:
-        self._scope.check(entity)
-        super().merge(entity, only, if_match=if_match)
-
-    def replace(self, entity: Subject, *, if_match: str | None = None, drop_extra: bool = False) -> None:
-        self._scope.check(entity)
-        super().replace(entity, if_match=if_match, drop_extra=drop_extra)
-
-    def upsert(self, entity: Subject, mode: Literal["merge", "replace"] = "merge") -> None:
-        self._scope.fill(entity)
-        self._scope.check(entity)
-        super().upsert(entity, mode)
-
-    def delete(self, target: Subject | Key[Any], *, if_match: str | None = None) -> None:
-        self._scope.check(target)
-        super().delete(target, if_match=if_match)
-
-
-class _ScopedBulk(Bulk):
-    """A bulk whose operations are of a scope."""
-
-    def __init__(self, scope: Scope, **options: Any) -> None:
-        super().__init__(scope, **options)
-        self._scope = scope
-
-    async def insert(self, entity: Subject, *, repeat: bool = True) -> None:
-        self._scope.fill(entity)
-        self._scope.check(entity)
-        await super().insert(entity, repeat=repeat)
-
-    async def save(self, entity: Subject) -> None:
-        self._scope.check(entity)
-        await super().save(entity)
-
-    async def merge(
-        self, entity: Subject, only: Sequence[Field[Any] | str] | None = None, *, if_match: str | None = None
-    ) -> None:
-        self._scope.check(entity)
-        await super().merge(entity, only, if_match=if_match)
-
-    async def replace(self, entity: Subject, *, if_match: str | None = None, drop_extra: bool = False) -> None:
-        self._scope.check(entity)
-        await super().replace(entity, if_match=if_match, drop_extra=drop_extra)
-
-    async def upsert(self, entity: Subject, mode: Literal["merge", "replace"] = "merge") -> None:
-        self._scope.fill(entity)
-        self._scope.check(entity)
-        await super().upsert(entity, mode)
-
-    async def delete(self, target: Subject | Key[Any], *, if_match: str | None = None) -> None:
-        self._scope.check(target)
-        await super().delete(target, if_match=if_match)

@@ -6,7 +6,7 @@ two values of the fields share a key.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +18,7 @@ from .forms import Part
 from .protocol.limits import FORBIDDEN_IN_KEYS, key_fault
 from .templates import Template
 
-__all__ = ["may_meet", "parse_template"]
+__all__ = ["may_meet", "may_share", "parse_template"]
 
 _PIECES = re.compile(r"\{\{|\}\}|\{([^{}:]*)(?::([^{}]*))?\}|([^{}]+)|(.)", re.DOTALL)
 
@@ -125,30 +125,69 @@ def _separate(parts: list[Part], error: Callable[[str], TemplateError]) -> list[
 
 def may_meet(first: Template, second: Template) -> bool:
     """
-    Whether some key could be of both templates (never False if one could; True in doubt).
+    Whether some key could begin as keys of both templates do (never False if one could; True in doubt).
 
     Compares position by position what characters each can have, as far as positions are fixed.
     """
-    one, one_fixed = _positions(first)
-    two, two_fixed = _positions(second)
-    for left, right in zip(one, two, strict=False):
-        if not left & right:
+    one, more = _positions(first.parts)
+    two, even_more = _positions(second.parts)
+    return not _differ(one, two) and _have_room(one, more, two, even_more)
+
+
+def may_share(first: Template, second: Template) -> bool:
+    """
+    Whether some key could be of both templates (never False if one could; True in doubt).
+
+    Compares as `may_meet`, also behind texts of any length that both end with the same character, which is in neither;
+    and from the right.
+    """
+    if _differ(_positions(first.parts[::-1], -1)[0], _positions(second.parts[::-1], -1)[0]):
+        return False
+    mine: Sequence[Part] = first.parts
+    theirs: Sequence[Part] = second.parts
+    while True:
+        one, mine = _positions(mine)
+        two, theirs = _positions(theirs)
+        if _differ(one, two):
             return False
-    if one_fixed and two_fixed:
-        return len(one) == len(two)
-    # What varies may be empty, but what is fixed before and after it must find room.
-    shorter, longer = (one, two) if one_fixed else (two, one)
-    return not ((one_fixed or two_fixed) and len(shorter) < len(longer))
+        end = _end(mine)
+        if len(one) != len(two) or end is None or end != _end(theirs):
+            return _have_room(one, mine, two, theirs)
+        mine, theirs = mine[1:], theirs[1:]
 
 
-def _positions(template: Template) -> tuple[list[frozenset[str]], bool]:
-    """Character sets of the leading fixed positions, and whether that is the whole key."""
+def _have_room(
+    one: Sequence[frozenset[str]], more: Sequence[Part], two: Sequence[frozenset[str]], even_more: Sequence[Part]
+) -> bool:
+    """What varies may be empty, but what is fixed before it must find room in what is fixed as a whole."""
+    if more:
+        return bool(even_more) or len(one) <= len(two)
+    return len(one) >= len(two) if even_more else len(one) == len(two)
+
+
+def _differ(one: Sequence[frozenset[str]], two: Sequence[frozenset[str]]) -> bool:
+    return any(not left & right for left, right in zip(one, two, strict=False))
+
+
+def _positions(parts: Sequence[Part], step: int = 1) -> tuple[list[frozenset[str]], Sequence[Part]]:
+    """Character sets of the leading fixed positions, and the parts from the first of varying length on."""
     atoms: list[frozenset[str]] = []
-    for part in template.parts:
+    for number, part in enumerate(parts):
         if part.format is None:
-            atoms += [frozenset(char) for char in part.literal]
+            atoms += [frozenset(char) for char in part.literal[::step]]
         elif part.format.atoms is not None:
-            atoms += part.format.atoms
+            atoms += part.format.atoms[::step]
         else:
-            return atoms, False
-    return atoms, True
+            return atoms, parts[number:]
+    return atoms, ()
+
+
+def _end(parts: Sequence[Part]) -> str | None:
+    """The character that ends a part of varying length, of which it cannot be a part; None if there is none such."""
+    if len(parts) < 2:
+        return None
+    part, following = parts[0], parts[1].literal[:1]
+    assert part.format is not None
+    if part.format.alphabet is None:
+        return following if following and following == part.separator else None
+    return following if following and following not in part.format.alphabet else None

@@ -12,13 +12,14 @@ from contextlib import aclosing
 import attrs
 
 from ..connection import TURN
-from ..errors import DecodeError
+from ..errors import Conflict, DecodeError, EntityNotFound, OutcomeUnknown
 from ..indexes import marks_of
 from ..ranges import Rectangle
 from ..related import TallySchema
-from ..reserved import WRITE_TAIL
 from ..stores import Bounds, Operation, Row, Verb
-from ..writes.tail import new_token
+from ..writes.change import insert_change
+from ..writes.commit import commit
+from ..writes.encode import encode
 from .checks import Seen, kind_of
 from .counted import Keeps, added
 from .looking import Looker
@@ -182,8 +183,12 @@ async def _absent(look: Looker, partition_key: str, row_key: str, sweep: _Sweep,
     text = f"it is counted in the {target.name} {row_key!r} of this partition, which does not exist; so may be others"
     repaired = False
     if create and look.repair:
-        row = {**declared.make(partition_key, row_key), WRITE_TAIL: new_token()}
-        if not await look.send([Operation(Verb.INSERT, row)], tally):
+        write = encode(insert_change(declared.make(partition_key, row_key)), 0)
+        assert write is not None
+        try:
+            tally.requests += 1
+            await commit(look.db, (write,))
+        except (Conflict, EntityNotFound, OutcomeUnknown):
             return False
         repaired = True
     damage = Damage.MISSING if create else Damage.DANGLING

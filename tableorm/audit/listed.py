@@ -83,7 +83,8 @@ class Lists(Check):
                 yield seen.row["RowKey"], WRONG
             key = list_noted(due)
             if key is not None:
-                yield address_of_key(key, seen.row["RowKey"]), hash(each.kind)
+                address = address_of_key(key, seen.row["RowKey"])
+                yield address, hash((each.kind, address))
 
     def claimed(self, row: Row) -> Iterable[tuple[str, int]]:
         """Its keys, and whether it is one half of another row."""
@@ -93,7 +94,8 @@ class Lists(Check):
             yield row["RowKey"], WRONG
         for key in keys or ():
             right = not divided and bits_of(key, len(bits)) == bits
-            yield address_of_key(list_key, key), number if right else number + WRONG
+            address = address_of_key(list_key, key)
+            yield address, hash((row[ENTITY_TYPE], address)) + (0 if right else WRONG)
         if divided:
             yield row["RowKey"], -2 * number
         if bits:

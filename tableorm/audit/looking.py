@@ -79,7 +79,7 @@ class Looker:
         if schema.embeds:
             found.append(Holds(schema, self.seen))
         labels = [
-            embed.label
+            embed.noted
             for other in self.kinds.schemas
             for embed in other.embeds.values()
             if schema.kind in {each.kind for each in concrete(embed.source[0])}

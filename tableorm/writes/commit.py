@@ -18,8 +18,9 @@ from ..translate import translate
 from . import plan_writes
 from .derive import Derived, Fill, derive, derives
 from .doubt import InDoubt
-from .effects import Effect, ListEffect, Patch
+from .effects import CopyEffect, Effect, ListEffect, Patch
 from .execute import apply, execute, refused
+from .keepers import written_beside
 from .plan import PlannedWrite, WritePlan, in_transaction
 
 __all__ = ["ATTEMPTS", "commit", "derived_plan", "pause_of", "read_row"]
@@ -65,18 +66,25 @@ async def commit(
         plan = plan_writes(writes, transaction=transaction)
         await execute(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok, throttled=throttled)
         return
-    derived = derive(writes, transaction=transaction)
+    derived, beside = derive(writes, transaction=transaction), list[PlannedWrite]()
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
         found = await _read(db, derived)
-        if found is None:
-            continue  # a list was divided
+        more = None if found is None else _beside(derived, found, transaction=transaction)
+        if found is None or more:
+            beside += more or ()  # otherwise a list was divided
+            derived = _derived_again(derived, [*writes, *beside], transaction=transaction)
+            continue
         plan = derived_plan(derived, found, transaction=transaction)
         try:
             await apply(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok, throttled=throttled)
         except Fault as fault:
-            await _mend(db, plan, derived, fault, transaction=transaction)
+            if fault.code in _MENDED and fault.index is not None and len(writes) <= fault.index < len(derived.writes):
+                beside.clear()  # somebody else has made or upgraded it
+                derived = _derived_again(derived, writes, transaction=transaction)
+            else:
+                await _mend(db, plan, derived, fault, transaction=transaction)
         except InDoubt as doubt:
             raise doubt.error() from doubt.fault
         else:
@@ -87,6 +95,29 @@ async def commit(
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
+
+
+def _beside(derived: Derived, found: Found, *, transaction: bool) -> list[PlannedWrite]:
+    """Writes of entities that effects are of, and that must be written in full before these can change them."""
+    beside: list[PlannedWrite] = []
+    for effect in derived.effects.values():
+        if isinstance(effect, Patch):
+            try:
+                write = written_beside(effect, found.get(effect.address), derived.token)
+            except TableOrmError as error:
+                raise _of(effect.origin, error, transaction=transaction) from error
+            if write is not None:
+                beside.append(write)
+    return beside
+
+
+def _derived_again(derived: Derived, writes: Sequence[PlannedWrite], *, transaction: bool) -> Derived:
+    """The effects of these writes, with what was found out of copies till now."""
+    again = derive(writes, transaction=transaction)
+    for address, effect in derived.effects.items():
+        if isinstance(effect, CopyEffect) and isinstance(again.effects.get(address), CopyEffect):
+            again.effects[address] = effect
+    return again
 
 
 def pause_of(db: Connection, attempt: int) -> float:

@@ -102,8 +102,11 @@ def complete(change: Change, row: Row | None) -> Change:
 def _is_older(change: Change, row: Row) -> bool:
     """Whether some fields are to be written into a row of an older version, which would upgrade over them."""
     schema = change.schema
-    writes = change.mode in (Mode.MERGE, Mode.UPSERT_MERGE, Mode.REPLACE)
-    return schema is not None and writes and 0 < stored_version(row) < schema.version
+    if schema is None:
+        return False
+    # What others keep in an entity says whether it can be deleted, by the names that it has now.
+    looks = change.mode in (Mode.MERGE, Mode.UPSERT_MERGE, Mode.REPLACE) or (change.mode is Mode.DELETE and schema.kept)
+    return bool(looks) and 0 < stored_version(row) < schema.version
 
 
 def _refuse_copy(change: Change, row: Row) -> NoReturn:

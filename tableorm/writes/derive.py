@@ -23,7 +23,7 @@ from ..errors import Conflict, DecodeError, EncodeError, NotSupported, TableOrmE
 from ..indexes import IndexSchema, marks_of
 from ..lists import ListSchema
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
-from ..related import EmbedSchema, TallySchema
+from ..related import EmbedSchema, TallySchema, embed_of
 from ..reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
 from ..schema import Schema
 from ..stores import Operation, Row, Verb
@@ -89,6 +89,11 @@ class _Source(msgspec.Struct, frozen=True, eq=False):
     def partition_key(self) -> str:
         key: str = self.row["PartitionKey"]
         return key
+
+    @property
+    def upgraded(self) -> bool:
+        """Whether the row was of an older version."""
+        return self.write.change.upgraded or self.write.origin.upgraded
 
 
 def derives(write: PlannedWrite) -> bool:
@@ -170,20 +175,24 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     if seen is not None:  # nothing is derived from a row that was not there
         changed = {name for name in changes(seen, row) if ANNOTATION not in name}
         changed |= {name for name in seen if ANNOTATION not in name and name not in row}
-    if change.upgraded or first.upgraded:
-        changed |= row.keys()  # copies are of the version that was stored
     source = _Source(write, row, _values(write, schema, row), changed, fills)
+    if source.upgraded:
+        changed.update(row)  # copies are of the version that was stored
     new: dict[str, Any] = {}
     effects: list[Effect] = []
     for name, each in schema.derived():
-        mark, found = _EFFECTS[type(each)](name, each, old.pop(name, None), source)
+        before = old.pop(name, None)
+        if before is not None and not _is_of(each, before):
+            effects += _undone(name, before, write)  # what was declared by that name was of another sort
+            before = None
+        mark, found = _EFFECTS[type(each)](name, each, before, source)
         if mark is not None:
             new[name] = mark
         effects += found
     for name, mark in old.items():
         if _is_held(mark):
-            new[name] = mark
-            effects += _embedded(mark, source)
+            new[name] = _as_it_is_now(name, mark, source)
+            effects += _embedded(new[name], mark, source)
         else:  # what this program does not know: no copy is better than an old one
             effects += _undone(name, mark, write)
     return _noted(write, noted, new), effects
@@ -343,7 +352,8 @@ def _refuse_needed(write: PlannedWrite, effect: Patch | None) -> None:
         if info.default is None or info.optional:
             continue
         added = 0 if effect is None else effect.deltas.get(info.property, 0)
-        left = int(seen.get(info.property) or 0) + added
+        counted = seen.get(info.property)
+        left = int(info.default() if counted is None else counted) + added
         if left != info.default():
             raise Conflict(
                 f"{change}: its {info.name} is {left}: other entities count in it; delete those first, or in the same "
@@ -392,11 +402,11 @@ def _entered(index: ListSchema, mark: Mapping[str, Any], source: _Source) -> Eff
     return ListEffect(mark["list"][0], "", source.write, index.kind, index.declared.divide_at, adds=mine)
 
 
-def _tallied(_name: str, tally: TallySchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
+def _tallied(name: str, tally: TallySchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
     mark, target = tally.mark(source.values, source.partition_key), tally.target[0]
-    if mark == old:
+    if mark == tally.current(old):
         return mark, []
-    effects = [] if old is None else _undone(tally.label, old, source.write)
+    effects = [] if old is None else _undone(name, old, source.write)
     if mark is not None:
         address, amounts = mark["add"]
         needed = (
@@ -410,24 +420,20 @@ def _tallied(_name: str, tally: TallySchema, old: Any, source: _Source) -> tuple
                 amounts,
                 needed=f"{needed} first",
                 create=create,
-                kind=_kind_of(target),
+                target=target,
             )
         )
     return mark, effects
 
 
-def _kind_of(schema: Schema) -> str | None:
-    return schema.kind if schema.discriminator == "property" else None
-
-
-def _held(_name: str, embed: EmbedSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
+def _held(name: str, embed: EmbedSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
     mark = embed.mark(source.values, source.partition_key, source.row["RowKey"])
-    before = None if old is None else old["from"][0]
-    if (None if mark is None else mark["from"][0]) == before:
+    # An upgrade may have renamed what holds the copies, which the other entity notes.
+    if mark == old and not (mark is not None and source.upgraded):
         return mark, []
     effects: list[Effect] = []
     if old is not None:
-        effects += _undone(embed.label, old, source.write)
+        effects += _undone(name, old, source.write)
     return mark, [*effects, *_filled(embed, mark, source)]
 
 
@@ -441,7 +447,16 @@ def _filled(embed: EmbedSchema, mark: Mapping[str, Any] | None, source: _Source)
     address, note = mark["from"]
     needed = f"{embed.label} is {target.name} {address!r} of this partition, which does not exist"
     there = embed.mark_there(mine)
-    return [Patch(address, source.write, marks={note: there}, needed=needed, kind=_kind_of(target))]
+    return [Patch(address, source.write, marks={note: there}, needed=needed, target=target)]
+
+
+def _is_of(declared: object, mark: object) -> bool:
+    """Whether a note is one of what is declared."""
+    sort = _SORTS[type(declared)]
+    return isinstance(mark, str) if sort is None else isinstance(mark, dict) and sort in mark
+
+
+_SORTS: dict[type, str | None] = {IndexSchema: None, ListSchema: "list", TallySchema: "add", EmbedSchema: "from"}
 
 
 def _is_held(mark: object) -> bool:
@@ -449,12 +464,31 @@ def _is_held(mark: object) -> bool:
     return isinstance(mark, dict) and "to" in mark
 
 
-def _embedded(mark: Mapping[str, Any], source: _Source) -> list[Effect]:
+def _as_it_is_now(name: str, mark: Mapping[str, Any], source: _Source) -> Mapping[str, Any]:
+    """What an entity notes of another one that holds copies of it, by the names that its properties have now."""
+    schema = source.write.change.schema
+    assert schema is not None
+    holder, properties = mark["to"]
+    if not source.upgraded or all(mine in schema.by_property for mine in properties):
+        return mark
+    embed = embed_of(schema, name)
+    renamed = {} if embed is None else embed.source[1]
+    found = {mine if mine in schema.by_property else renamed.get(own): own for mine, own in properties.items()}
+    if None in found:
+        raise NotSupported(
+            f"{source.write.change}: the entity {holder!r} of this partition holds copies of it "
+            f"({name.partition(':')[0]}), and what they are called after the upgrade to version {schema.version} only "
+            "that one's model says; import it, with Embedded as it is now, or upgrade that entity first"
+        )
+    return {"to": [holder, found]}
+
+
+def _embedded(mark: Mapping[str, Any], old: Mapping[str, Any], source: _Source) -> list[Effect]:
     """Copies of some properties in another entity."""
     address, properties = mark["to"]
     members: Row = {}
     for mine, theirs in properties.items():
-        if mine in source.changed:
+        if mine in source.changed or mark != old:
             for end in ("", ANNOTATION):
                 members[theirs + end] = source.row.get(mine + end)
     return [Patch(address, source.write, members=members)] if members else []
@@ -476,9 +510,12 @@ def _undone(name: str, mark: Any, write: PlannedWrite) -> list[Effect]:
         case {"list": [str(key), str(kind)]}:
             mine = frozenset({write.operation.row["RowKey"]})
             return [ListEffect(key, "", write, kind, _DIVIDE_AT, removes=mine)]
-        case {"add": [str(address), amounts]}:
-            found = cast("dict[str, int]", amounts)
-            return [Patch(address, write, {each: -amount for each, amount in found.items()})]
+        case {"add": _}:
+            tally = None if write.change.schema is None else write.change.schema.tallies.get(name)
+            noted = mark if tally is None else tally.current(mark)
+            address, amounts = cast("tuple[str, dict[str, int]]", noted["add"])
+            target = None if tally is None else tally.target[0]
+            return [Patch(address, write, {each: -amount for each, amount in amounts.items()}, target=target)]
         case {"from": [str(address), str(note)]}:
             return [Patch(address, write, marks={note: None})]
         case {"to": _}:

@@ -11,17 +11,29 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from ..errors import EntityExists, EntityNotFound, LimitExceeded, TableOrmError, UniqueViolation, WrongKind
+from ..errors import (
+    EntityExists,
+    EntityNotFound,
+    LimitExceeded,
+    NotSupported,
+    TableOrmError,
+    UniqueViolation,
+    WrongKind,
+)
 from ..indexes import contents_of, marks_of
+from ..kinds import Kinds
 from ..lists import SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION, Edm
 from ..reserved import COPY_OF, ENTITY_TYPE, MARKS, WRITE_TAIL
+from ..schema import concrete
 from ..stores import Operation, Row, Verb
 from .tail import lengthened, tail_of
 
 if TYPE_CHECKING:
+    from ..entity import Entity
     from ..indexes import IndexSchema
+    from ..schema import Schema
     from .plan import PlannedWrite
 
 __all__ = ["CopyEffect", "Effect", "ListEffect", "Patch", "with_tail"]
@@ -143,7 +155,9 @@ class CopyEffect(Effect, msgspec.Struct, frozen=True, eq=False):
         return Operation(_INSERT_OR_REPLACE if self.existed else _INSERT, self.row, None, self.canonical)
 
     def onto(self, write: "PlannedWrite") -> "PlannedWrite":
-        """Never: a copy is no entity."""
+        """A copy is no entity; but somebody may delete it, as any row, together with its entity."""
+        if write.after is None and self.row is None:
+            return write
         change = self.origin.origin
         raise EntityExists(
             f"{change}: the key {self.address!r} of its copy is that of {write.origin}; begin the row_key of the index "
@@ -203,6 +217,15 @@ class CopyEffect(Effect, msgspec.Struct, frozen=True, eq=False):
                 index=index.name,
             )
         assert index.row is not None
+        if not index.index.unique:
+            of = "another entity of the transaction" if stored is None else f"the entity {stored.get(COPY_OF)!r}"
+            return EntityExists(
+                f"{change}: the key {self.address!r} of its copy in index {index.name} is that of the copy of {of}; "
+                "put {kind} into the row_key of the index, or whatever else tells the two",
+                Code.ENTITY_EXISTS,
+                change.subject,
+                index=index.name,
+            )
         fields = {name: self.values.get(name) for name in index.row.fields}
         given = ", ".join(f"{name}={value!r}" for name, value in fields.items())
         holder = "another entity of the transaction" if stored is None else f"the entity {stored.get(COPY_OF)!r}"
@@ -311,7 +334,9 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False):
         return Operation(Verb.REPLACE, row, stored["odata.etag"])
 
     def onto(self, write: "PlannedWrite") -> "PlannedWrite":
-        """Never: a list is no entity."""
+        """A list is no entity; but somebody may delete its row, as any, together with entities that leave it."""
+        if write.after is None and not self.adds:
+            return write
         change = self.origin.origin
         raise EntityExists(
             f"{change}: the key {self.address!r} of a list that it is in is that of {write.origin}; begin the row_key "
@@ -333,8 +358,8 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False):
         members: Properties that get a value, with their annotations; None removes one.
         marks: Notes; None removes one.
         needed: What to say if there is no such entity; None if there need not be one.
-        create: Makes the row, if there is none.
-        kind: That the entity must have; None if its key tells.
+        create: Makes the entity, if there is none.
+        target: The model of the entity; None if this program does not know it.
     """
 
     address: str
@@ -343,8 +368,8 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False):
     members: Row = msgspec.field(default_factory=dict[str, Any])
     marks: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     needed: str | None = None
-    create: Callable[[], Row] | None = None
-    kind: str | None = None
+    create: "Callable[[], Entity] | None" = None
+    target: "Schema | None" = None
     reads = True
 
     @property
@@ -366,18 +391,15 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False):
             {**self.marks, **other.marks},
             other.needed or self.needed,
             other.create or self.create,
-            other.kind or self.kind,
+            other.target or self.target,
         )
 
     def operation(self, stored: Row | None, token: str) -> Operation | None:
         """A merge under the ETag it was read with; a replace where a property goes."""
         if stored is None:
-            if self.create is None:
-                if self.needed is not None:
-                    raise EntityNotFound(f"{self.origin.origin}: {self.needed}", Code.RESOURCE_NOT_FOUND)
-                return None
-            return Operation(Verb.INSERT, {**self.patched(self.create()), WRITE_TAIL: token})
-        self._refuse_other_kind(stored)
+            if self.needed is not None:
+                raise EntityNotFound(f"{self.origin.origin}: {self.needed}", Code.RESOURCE_NOT_FOUND)
+            return None
         row = self.patched(stored)
         changed = {name: value for name, value in row.items() if value != stored.get(name)}
         gone = [name for name in stored if name not in row]
@@ -410,27 +432,46 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False):
             row, verb = after, operation.verb
         return structs.replace(write, operation=Operation(verb, row, operation.if_match), after=after, weight=None)
 
-    def _refuse_other_kind(self, row: Row) -> None:
-        found = str(row.get(ENTITY_TYPE, ""))
-        if self.kind is not None and found.partition(":")[0] != self.kind:
+    def model_of(self, row: Row) -> "tuple[Schema, int] | None":
+        """
+        The model of the entity, and the version of its row; None if this program does not know it.
+
+        Raises:
+            WrongKind: The row is of another kind.
+        """
+        target = self.target
+        if target is None:
+            return None
+        if target.discriminator == "property" and row.get(ENTITY_TYPE) == target.kind_properties.get(ENTITY_TYPE, ""):
+            return target, target.version
+        found = Kinds.of([target.model]).resolve(row)
+        if found is None:
+            kinds = ", ".join(repr(each.kind) for each in concrete(target))
             raise WrongKind(
-                f"{self.origin.origin}: the row {self.address!r} of this partition should be of kind {self.kind!r}, "
-                f"and is of {found!r}",
+                f"{self.origin.origin}: the row {self.address!r} of this partition should be of kind {kinds}, "
+                f"and is of {row.get(ENTITY_TYPE, '')!r}",
                 (row["PartitionKey"], self.address),
-                found,
+                row.get(ENTITY_TYPE),
             )
+        return found
 
     def patched(self, row: Row) -> Row:
         """
         A row with the changes.
 
         Raises:
+            WrongKind: It is of another kind than the entity must be.
+            NotSupported: It is of a newer version than this program knows, and keeps a count otherwise.
             LimitExceeded: A count does not fit its property any more.
         """
+        found = self.model_of(row)
         row = dict(row)
         for name, amount in self.deltas.items():
-            total = int(row.get(name) or 0) + amount
-            small = name in row and name + ANNOTATION not in row  # an Int32
+            value = row.get(name)
+            small = value is not None and name + ANNOTATION not in row  # an Int32
+            if value is None and found is not None:
+                value, small = self._begin(name, *found)
+            total = int(value or 0) + amount
             if not -(2**31) <= total < 2**31 if small else not -(2**63) <= total < 2**63:
                 raise LimitExceeded(
                     f"{self.origin.origin}: {name} of the row {self.address!r} would be {total}, which is more than "
@@ -449,6 +490,19 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False):
             marks = {name: mark for name, mark in marks.items() if mark is not None}
             row[MARKS] = msgspec.json.encode(marks, order="sorted").decode()
         return row
+
+    def _begin(self, name: str, schema: "Schema", version: int) -> tuple[int, bool]:
+        """What a count begins with that the row does not have yet, and whether it is an Int32."""
+        if version > schema.version:
+            raise NotSupported(
+                f"{self.origin.origin}: the row {self.address!r} of this partition is of version {version} of "
+                f"{schema.name}, which this program knows as version {schema.version}, and has no {name!r} to count "
+                "in; update this program"
+            )
+        info = schema.by_property.get(name)
+        if info is None or info.default is None:
+            return 0, False
+        return int(info.default()), info.type.edm is Edm.INT32
 
 
 def _packed(key: str) -> int:

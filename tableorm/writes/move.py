@@ -67,7 +67,9 @@ def _moved(subject: Entity | PropertyBag, fields: dict[str, Any]) -> Entity | Pr
     if not isinstance(subject, PropertyBag):
         schema, own = subject.__schema__, subject.__dict__
         schema.key({name: own[name] for name in schema.key_fields if name in own} | fields)  # refuses other fields
-        return subject.evolve(**fields)
+        # What others keep they fill anew; an entity that they count in is not deleted, whatever becomes of this one.
+        fresh = {info.name: info.default() for info in schema.kept if info.default is not None}
+        return subject.evolve(**fresh, **fields)
     given = {"table": subject.table, "partition_key": subject.partition_key, "row_key": subject.row_key}
     unknown = sorted(fields.keys() - given.keys())
     if unknown:

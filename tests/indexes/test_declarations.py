@@ -23,7 +23,7 @@ from tableorm import (
     TemplateError,
     field,
 )
-from tableorm.errors import EntityNotFound, UniqueViolation
+from tableorm.errors import EntityExists, EntityNotFound, UniqueViolation
 from tests.indexes.oracle import read_table
 from tests.indexes.staff import Employee
 
@@ -75,6 +75,41 @@ REFUSED: dict[str, tuple[Callable[[], object], type[TableOrmError], tuple[str, .
         lambda: model({"one": IndexList(row_key="x_{email}"), "two": Index(row_key="x_{age}_{id}")}),
         ModelError,
         ("Person.two", "Person.one", "'x_{email}'"),
+    ),
+    "the key of a row of a list": (
+        lambda: model({"one": IndexList(row_key="all"), "two": Index(row_key="all~{id}")}),
+        ModelError,
+        ("Person.two", "'all~{id}'", "Person.one", "'all'"),
+    ),
+    "an entity's key that a row of a list can have": (
+        lambda: model({"one": IndexList(row_key="all")}, row_key="all~{id}"),
+        ModelError,
+        ("Person.one", "'all'", "Person.row_key", "'all~{id}'"),
+    ),
+    "the object of another index": (
+        lambda: model({"one": (same := Index(row_key="x_{age}_{id}")), "two": same}),
+        ModelError,
+        ("Person.two", "the same object", "'one'", "another Index(...)"),
+    ),
+    "no object": (
+        lambda: model({"by_email": Index}),
+        ModelError,
+        ("Person.by_email", "is the class Index", "write Index(...)"),
+    ),
+    "include of nothing": (
+        lambda: model({"by_email": Index(row_key="email_{email}", include=cast("Any", None))}),
+        ModelError,
+        ("include=None", "'all', 'keys'"),
+    ),
+    "unique": (
+        lambda: model({"by_email": Index(row_key="email_{email}", unique=cast("Any", "no"))}),
+        ModelError,
+        ("unique='no'", "True or False"),
+    ),
+    "a list's condition": (
+        lambda: model({"by_email": IndexList(row_key="email_{email}", where=cast("Any", True))}),
+        ModelError,
+        ("Person.by_email", "where=True", "lambda e:"),
     ),
     "no such field": (
         lambda: model({"by_mail": Index(row_key="mail_{mail}", unique=True)}),
@@ -262,7 +297,7 @@ def test_a_limit_of_properties_is_checked_for_copies() -> None:
 async def test_classes_inherit_indexes(db: Database) -> None:
     """Each concrete class has those of its bases, and its copies their own kind."""
     base = model(
-        {"by_email": Index(row_key="email_{email}_{id:04d}")}, abstract=True, name="Base", row_key="b_{id:04d}"
+        {"by_email": Index(row_key="email_{email}_{kind}_{id:04d}")}, abstract=True, name="Base", row_key="b_{id:04d}"
     )
     one: Any = type("One", (base,), {"__module__": __name__}, row_key="one_{id:04d}")
     two: Any = type("Two", (base,), {"__module__": __name__}, row_key="two_{id:04d}", naming="pascal")
@@ -280,6 +315,26 @@ async def test_classes_inherit_indexes(db: Database) -> None:
     assert [type(each) for each in await db.select(one.by_email).where(one.group == "g").all()] == [one]
     with pytest.raises(ModelError, match="abstract"):
         await db.get(base.by_email, group="g", email="b", id=1)
+
+
+@pytest.mark.parametrize("kind", [Index, IndexList])
+def test_a_family_does_not_share_other_rows(kind: type[Any]) -> None:
+    """Entities of two kinds whose own keys begin otherwise can have the same number, and would want one copy."""
+    base = model({"by_email": kind(row_key="email_{email}_{id:04d}")}, abstract=True, name="Base", row_key="b_{id:04d}")
+    _one = type("One", (base,), {"__module__": __name__}, row_key="one_{id:04d}")
+    with pytest.raises(ModelError, match=r"Two.by_email: .* of One.by_email .* put \{kind\} into it"):
+        type("Two", (base,), {"__module__": __name__}, row_key="two_{id:04d}")
+
+
+async def test_a_copy_in_the_way_is_not_called_a_unique_value(db: Database) -> None:
+    """Of an index that is not unique, which another class of the table has as well."""
+    one = model({"by_age": Index(row_key="age_{age}_{id:04d}")}, name="One", row_key="one_{id:04d}")
+    two = model({"by_age": Index(row_key="age_{age}_{id:04d}")}, name="Two", row_key="two_{id:04d}")
+    await db.create_tables(one)
+    await db.insert(one(group="g", id=1))
+    with pytest.raises(EntityExists, match=r"'age_0_0001' of its copy in index Two.by_age .* 'one_0001'") as caught:
+        await db.insert(two(group="g", id=1))
+    assert not isinstance(caught.value, UniqueViolation)
 
 
 async def test_a_class_can_replace_an_index(db: Database) -> None:

@@ -95,3 +95,38 @@ async def test_nobody_can_tell(db: Database) -> None:
     assert await db.select(Person).where(Person.city == "Oslo").all() == [
         person for person in people if person.name != "Wu" and person.id != 3
     ]
+
+
+class Ticket(Entity, table="Firm", partition_key="{city}", row_key="ticket_{seat}_{id:03d}"):
+    city: Mapped[str]
+    id: Mapped[int]
+    seat: Mapped[str]
+    row: Mapped[str] = field(default="a")
+    code: Mapped[str] = field(default="")
+
+    by_all = Index(row_key="all_{id:03d}_{row}_{seat}_{id:03d}")
+    by_hash = Index(row_key="hash_{code:spread(4)}", unique=True)
+
+
+async def test_a_field_that_comes_twice_does_not_make_an_order(db: Database) -> None:
+    """What stands before the fields of the primary key has to be equal, whatever stands there again."""
+    for number in range(3):
+        await db.insert(Ticket(city="Oslo", id=1, seat=str(number), row="cba"[number], code=str(number)))
+    found = db.select(Ticket).where(Ticket.city == "Oslo", Ticket.id == 1)
+    assert [each.seat for each in await found.all()] == ["0", "1", "2"]
+
+
+async def test_a_hash_that_is_the_same_is_not_the_value(db: Database) -> None:
+    """Of a key that holds a value in part, the value itself is compared: by the index, counted, and by itself."""
+    await db.insert(Ticket(city="Oslo", id=1, seat="1", code="7"))
+    address = Ticket.by_hash.schemas[0].address
+    same = next(code for code in map(str, range(8, 99)) if address({"code": code}) == address({"code": "7"}))
+    for code, expected in (("7", 1), (same, 0)):
+        for query in (db.select(Ticket.by_hash), db.select(Ticket)):
+            found = query.where(Ticket.city == "Oslo", Ticket.code == code)
+            assert (len(await found.all()), await found.count(), await found.exists()) == (
+                expected,
+                expected,
+                bool(expected),
+            )
+            assert len(await found.only(Ticket.code).all()) == expected
