@@ -7,7 +7,7 @@ import datetime as dt
 from tableorm import Entity, Int32, Mapped, field
 
 
-class FlightFields(Entity, table="Flights", partition_key="{origin}", row_key="{number:07d}", abstract=True):
+class Flight(Entity, table="Flights", partition_key="{origin}", row_key="{number:07d}"):
     origin: Mapped[str]
     number: Mapped[int]
     carrier: Mapped[str]
@@ -19,9 +19,6 @@ class FlightFields(Entity, table="Flights", partition_key="{origin}", row_key="{
     distance: Mapped[float]
     seats: Mapped[int]
     cancelled: Mapped[bool] = field(default=False)
-
-
-class Flight(FlightFields): ...
 
 
 _START = dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)
