@@ -2,7 +2,7 @@
 Every error that tableorm raises, as one tree.
 
     TableOrmError
-      ModelError            a declaration is wrong; raised when the class is made
+      ModelError            a declaration is wrong, raised when the class is made; or a call is
         TemplateError       a key template is wrong, or cannot make or read a key
       EncodeError           a value does not fit its field
       DecodeError           a stored row does not fit its model
@@ -96,7 +96,7 @@ def _rebuild(cls: type[TableOrmError], args: tuple[Any, ...], state: dict[str, A
 
 
 class ModelError(TableOrmError, TypeError):
-    """A model is declared wrongly; names the class and the field or keyword."""
+    """A model is declared wrongly, or a call cannot be meant so; names the class and the field, keyword or call."""
 
 
 class TemplateError(ModelError, ValueError):

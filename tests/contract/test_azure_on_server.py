@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tableorm.stores import TableStore
-from tableorm.testing import Reopen, TableStoreContract
 from tableorm_azure import AzureBackend
 from tableorm_local import Account, serve
 from tests.azurite import KEY
+from tests.contract.azure import AzureContract
 
 
-class TestAzureBackendOnServer(TableStoreContract):
+class TestAzureBackendOnServer(AzureContract):
     @pytest.fixture
     async def backend(self, tmp_path: Path) -> AsyncIterator[AzureBackend]:
         # Not the development account, which the backend takes for an emulator with faults of its own.
@@ -23,16 +22,3 @@ class TestAzureBackendOnServer(TableStoreContract):
             AzureBackend.from_url(server.url, timeout=30.0, options={"key": KEY}) as backend,
         ):
             yield backend
-
-    @pytest.fixture
-    def store(self, backend: AzureBackend) -> TableStore:
-        return backend.tables
-
-    @pytest.fixture
-    def reopen(self, backend: AzureBackend) -> Reopen:
-        async def reopen() -> TableStore:
-            await backend.close()
-            await backend.open()
-            return backend.tables
-
-        return reopen

@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tableorm.stores import TableStore
-from tableorm.testing import Reopen, TableStoreContract
 from tableorm_azure import AzureBackend
 from tests.azure.cosmos import URL, CosmosStub
 from tests.azure.stub import KEY, Stub
+from tests.contract.azure import AzureContract
 
 
-class TestCosmosStub(TableStoreContract):
+class TestCosmosStub(AzureContract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[AzureBackend]:
         async with Stub() as stub:
@@ -23,16 +22,3 @@ class TestCosmosStub(TableStoreContract):
             options = {"key": KEY, "proxies": {"http": f"http://127.0.0.1:{stub.port}"}, **patience}
             async with AzureBackend.from_url(URL, timeout=30.0, options=options) as backend:
                 yield backend
-
-    @pytest.fixture
-    def store(self, backend: AzureBackend) -> TableStore:
-        return backend.tables
-
-    @pytest.fixture
-    def reopen(self, backend: AzureBackend) -> Reopen:
-        async def reopen() -> TableStore:
-            await backend.close()
-            await backend.open()
-            return backend.tables
-
-        return reopen

@@ -17,6 +17,7 @@ from tableorm.stores import Operation, Verb
 from tableorm_local.engine import Engine, contents, session
 from tableorm_local.engine.session import Session
 from tableorm_local.engine.sqlite import Connection, connect
+from tests.engine.turns import Turns
 
 LARGE = random.Random(0).randbytes(3_000_000)
 DAY = 86_400 * TICKS_PER_SECOND
@@ -264,24 +265,6 @@ async def test_text_that_cannot_be(engine: Engine, container: str, arguments: tu
         await engine.blobs.list_blobs(container, *arguments)
 
     assert caught.value.code == Code.INVALID_INPUT
-
-
-class Turns:
-    """Counts how often the event loop turns."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._task = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(0)
-            self.count += 1
-
-    async def stop(self) -> int:
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        return self.count
 
 
 async def test_loop_turns_while_blobs_are_written_and_read(engine: Engine, container: str) -> None:

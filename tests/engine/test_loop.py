@@ -16,28 +16,11 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import And, Compare, Filter, Op, Or, constant
 from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb
 from tableorm_local.engine import Engine
+from tests.engine.turns import Turns
 
 
 def row(row_key: str, **properties: object) -> Row:
     return {"PartitionKey": "p", "RowKey": row_key, **properties}
-
-
-class Turns:
-    """Counts how often the event loop turns."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._task = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(0)
-            self.count += 1
-
-    async def stop(self) -> int:
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        return self.count
 
 
 async def threads_end() -> None:
