@@ -113,11 +113,6 @@ class ListSchema:
             raise ModelError(
                 f"{self.name}: an index needs a kind, and discriminator='property' or 'row_key', which tell rows apart"
             )
-        if declared.where is not None and not callable(declared.where):  # pyright: ignore[reportUnnecessaryComparison]
-            raise ModelError(
-                f"{self.name}: where={declared.where!r} is refused: give a function of the entity, as "
-                "`lambda e: e.active`"
-            )
         refuse_meeting(self.name, self.rows, f"{primary.name}.row_key", primary.row)
         primary.refuse_kept(row.fields, self.name, f"row_key {row.text!r} has")
 

@@ -106,11 +106,6 @@ REFUSED: dict[str, tuple[Callable[[], object], type[TableOrmError], tuple[str, .
         ModelError,
         ("unique='no'", "True or False"),
     ),
-    "a list's condition": (
-        lambda: model({"by_email": IndexList(row_key="email_{email}", where=cast("Any", True))}),
-        ModelError,
-        ("Person.by_email", "where=True", "lambda e:"),
-    ),
     "no such field": (
         lambda: model({"by_mail": Index(row_key="mail_{mail}", unique=True)}),
         TemplateError,
