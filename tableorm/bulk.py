@@ -345,11 +345,11 @@ class Bulk:
         """Take from a lane what goes into one transaction, and how many bytes it has at most."""
         chunk: list[PlannedWrite] = []
         rows: set[str] = set()
-        writes, sizes, size = lane.writes, lane.sizes, 0
+        writes, sizes, size, most = lane.writes, lane.sizes, 0, self._pace.chunk
         room = MAX_TRANSACTION_OPERATIONS
         if lane.derives and any(write.change.schema is not None and write.change.schema.tallies for write in writes):
             room -= _SHARED
-        while writes and len(chunk) < self._pace.chunk:
+        while writes and len(chunk) < most:
             row_key = writes[0].change.row_key
             # A row is written once in a transaction: the second operation waits for the next.
             if row_key in rows or (chunk and size + sizes[0] > MAX_TRANSACTION_BYTES):
@@ -376,7 +376,11 @@ class Bulk:
             self._waiting -= len(chunk)
             self._bytes -= size
             for write in chunk:
-                self._written_one(id(write.change.subject), lane)
+                subject = id(write.change.subject)
+                if subject in self._given_too:
+                    self._written_one(subject, lane)
+                else:
+                    del self._given[subject]
             lane.busy = False
             if not lane.writes:
                 self._lanes.pop(lane.address, None)
@@ -389,10 +393,8 @@ class Bulk:
                 raise _not_plain(self._on_progress)
 
     def _written_one(self, subject: int, lane: _Lane) -> None:
-        too = self._given_too.get(subject)
-        if too is None:
-            del self._given[subject]
-            return
+        """What was given repeatedly is written once more."""
+        too = self._given_too[subject]
         if self._given[subject] is lane:
             self._given[subject] = too.pop()
         else:
