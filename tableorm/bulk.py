@@ -11,6 +11,7 @@ import heapq
 import inspect
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -22,6 +23,7 @@ from .entity import Entity
 from .errors import ModelError, NotSupported, TableOrmError, shown
 from .expressions import Field
 from .keys import Key
+from .pacing import Pace, Width
 from .protocol.codes import Code, Fault
 from .protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
 from .stores import Row
@@ -55,6 +57,10 @@ _Address = tuple[str, str]
 _WAITING_OPERATIONS = 10_000
 _WAITING_BYTES = 64 * 1024 * 1024
 _FAILURES_KEPT = 1_000
+# Transactions that wait for one of their partition. Beyond that whoever feeds gives way a little for each: a store that
+# is near has done one by then, so that no more waits; for others so short a time does not count.
+_CHUNKS_AHEAD = 2
+_GIVES_WAY_SECONDS = 0.002
 _SHARED = 8  # rows of counts and lists that all operations of a chunk have in common
 _TURN = 32  # operations taken before other tasks get a turn: what is under way needs several to end
 
@@ -139,8 +145,8 @@ class Bulk:
         if inspect.iscoroutinefunction(on_progress):
             raise _not_plain(on_progress)
         self._db, self._on_progress = db, on_progress
-        self._pace = _Pace(rate)
-        self._width = _Width(concurrency)
+        self._pace = Pace(rate)
+        self._width = Width(concurrency)
         self._lanes: dict[_Address, _Lane] = {}
         # By identity of an object that is not written yet: where it waits; and where else, if it was given repeatedly.
         self._given: dict[int, _Lane] = {}
@@ -148,6 +154,7 @@ class Bulk:
         self._ready: deque[_Lane] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = self._bytes = self._taken = 0
+        self._ahead = False  # whether a partition has got more than it needs to go on
         self._room: asyncio.Future[None] | None = None
         self._written = self._failures = self._requests = 0
         self._failed: list[BulkFailure] = []
@@ -243,6 +250,9 @@ class Bulk:
             self._taken = 0
             await asyncio.sleep(0)
             self._require_open()
+        if self._ahead:
+            await self._give_way()
+            self._require_open()
         while self._is_full():
             self._start(force=True)
             await self._wait()
@@ -262,9 +272,13 @@ class Bulk:
             self._given_too.setdefault(subject, []).append(lane)
         else:
             self._given[subject] = lane
-        if len(lane.writes) >= self._pace.chunk and not (lane.busy or lane.ready):
-            self._make_ready(lane)
-            self._start()
+        count, chunk = len(lane.writes), self._pace.chunk
+        if count >= chunk:
+            if not (lane.busy or lane.ready):
+                self._make_ready(lane)
+                self._start()
+            elif count % chunk == 0 and count > _CHUNKS_AHEAD * chunk:
+                self._ahead = True
 
     def _make_ready(self, lane: _Lane) -> None:
         """Put a lane among those that are sent next."""
@@ -284,6 +298,14 @@ class Bulk:
         if self._room is None:
             self._room = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._room)
+
+    async def _give_way(self) -> None:
+        """Until something was sent, or a little time has passed."""
+        self._ahead = False
+        if self._tasks:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GIVES_WAY_SECONDS):
+                    await self._wait()
 
     def _start(self, *, force: bool = False) -> None:
         """Send full lanes, as many as may be under way; with `force` the longest others too."""
@@ -323,11 +345,11 @@ class Bulk:
         """Take from a lane what goes into one transaction, and how many bytes it has at most."""
         chunk: list[PlannedWrite] = []
         rows: set[str] = set()
-        writes, sizes, size = lane.writes, lane.sizes, 0
+        writes, sizes, size, most = lane.writes, lane.sizes, 0, self._pace.chunk
         room = MAX_TRANSACTION_OPERATIONS
         if lane.derives and any(write.change.schema is not None and write.change.schema.tallies for write in writes):
             room -= _SHARED
-        while writes and len(chunk) < self._pace.chunk:
+        while writes and len(chunk) < most:
             row_key = writes[0].change.row_key
             # A row is written once in a transaction: the second operation waits for the next.
             if row_key in rows or (chunk and size + sizes[0] > MAX_TRANSACTION_BYTES):
@@ -354,7 +376,11 @@ class Bulk:
             self._waiting -= len(chunk)
             self._bytes -= size
             for write in chunk:
-                self._written_one(id(write.change.subject), lane)
+                subject = id(write.change.subject)
+                if subject in self._given_too:
+                    self._written_one(subject, lane)
+                else:
+                    del self._given[subject]
             lane.busy = False
             if not lane.writes:
                 self._lanes.pop(lane.address, None)
@@ -367,10 +393,8 @@ class Bulk:
                 raise _not_plain(self._on_progress)
 
     def _written_one(self, subject: int, lane: _Lane) -> None:
-        too = self._given_too.get(subject)
-        if too is None:
-            del self._given[subject]
-            return
+        """What was given repeatedly is written once more."""
+        too = self._given_too[subject]
         if self._given[subject] is lane:
             self._given[subject] = too.pop()
         else:
@@ -463,62 +487,6 @@ class Bulk:
             self._state = "closed"
         if kind is None and self._error is not None:
             raise self._error
-
-
-class _Pace:
-    """
-    So many operations a second: a chunk may go when those before it have had their time.
-
-    Args:
-        rate: Operations a second; None for any number.
-    """
-
-    def __init__(self, rate: float | None) -> None:
-        self._rate, self._next = rate, 0.0
-        # Not more at once than in a second.
-        self.chunk = MAX_TRANSACTION_OPERATIONS if rate is None else max(1, min(MAX_TRANSACTION_OPERATIONS, int(rate)))
-
-    async def wait(self, count: int) -> None:
-        """Until `count` operations may go."""
-        if self._rate is None:
-            return
-        now = asyncio.get_running_loop().time()
-        start = max(now, self._next)
-        self._next = start + count / self._rate
-        await asyncio.sleep(start - now)
-
-
-class _Width:
-    """
-    How many transactions may be under way: half as many when the store is asked for too much, and then more, one by
-    one, as long as it keeps up.
-
-    Args:
-        most: At first, and at most.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._width = float(most)
-        self._ignored = 0
-
-    @property
-    def now(self) -> int:
-        """At this moment."""
-        return int(self._width)
-
-    def narrow(self) -> None:
-        """The store has refused: what was sent together with that request is refused for the same reason."""
-        if self._ignored:
-            self._ignored -= 1
-            return
-        self._ignored = self.now
-        self._width = max(1.0, self._width / 2)
-
-    def widen(self) -> None:
-        """The store has kept up."""
-        self._ignored = max(0, self._ignored - 1)
-        self._width = min(float(self.most), self._width + 1 / self._width)
 
 
 def _not_plain(function: object) -> ModelError:

@@ -162,20 +162,20 @@ def _second_texts(second: int) -> tuple[str, str]:
 def text_from_ticks(ticks: int) -> str:
     """The service's text of `ticks`: `2024-02-29T12:34:56.7891234Z`."""
     second, fraction = divmod(ticks, TICKS_PER_SECOND)
-    return f"{_second_texts(second)[0]}.{fraction:07d}Z"
+    return f"{_second_texts(second)[0]}.{str(fraction).zfill(7)}Z"
 
 
 def etag_from_ticks(ticks: int) -> str:
     """The ETag of a row last written at `ticks`. Source: the service derives it from the Timestamp."""
     second, fraction = divmod(ticks, TICKS_PER_SECOND)
-    return f"W/\"datetime'{_second_texts(second)[1]}.{fraction:07d}Z'\""
+    return f"W/\"datetime'{_second_texts(second)[1]}.{str(fraction).zfill(7)}Z'\""
 
 
 def marks_from_ticks(ticks: int) -> tuple[str, str]:
     """Timestamp and ETag of a row last written at `ticks`: both for little more than one of them costs."""
     second, fraction = divmod(ticks, TICKS_PER_SECOND)
     text, escaped = _second_texts(second)
-    rest = f".{fraction:07d}Z"
+    rest = f".{str(fraction).zfill(7)}Z"  # half the time of a format
     return text + rest, f"W/\"datetime'{escaped}{rest}'\""
 
 

@@ -96,7 +96,9 @@ class Change(msgspec.Struct, frozen=True, eq=False):
     @property
     def seen(self) -> Row | None:
         """The row that the condition is about, as far as it is known."""
-        return self.known if self.prior is None else self.prior
+        if self.prior is not None:
+            return self.prior
+        return self.before if self.stored is None else self.stored
 
     def __str__(self) -> str:
         model = self.schema.name if self.schema is not None else "PropertyBag"

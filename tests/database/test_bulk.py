@@ -260,6 +260,47 @@ async def test_feeding_waits_for_the_store(things: Database, store: Watched) -> 
     assert store.most <= 2
 
 
+async def test_little_waits_for_a_store_that_is_near(things: Database) -> None:
+    """Of one partition no more is taken than a few transactions, while the store writes them as fast as they come."""
+    fed, most = 0, 0
+
+    def told(report: BulkReport) -> None:
+        nonlocal most
+        most = max(most, fed - report.written)
+
+    async with things.bulk(on_progress=told) as bulk:
+        for number in range(10_000):
+            await bulk.upsert(Thing(name=f"{number:05d}"))
+            fed += 1
+
+    assert bulk.report.written == 10_000 and bulk.report.requests == 100
+    assert most <= 2_000
+
+
+async def test_one_partition_is_fed_on_while_the_store_is_stopped(things: Database, store: Watched) -> None:
+    """Whoever feeds it gives way to its transactions, and goes on when none ends."""
+    store.gate.clear()
+    fed = 0
+
+    async def feed() -> BulkReport:
+        nonlocal fed
+        async with things.bulk() as bulk:
+            for number in range(2_000):
+                await bulk.upsert(Thing(name=f"{number:05d}"))
+                fed += 1
+        return bulk.report
+
+    task = asyncio.create_task(feed())
+    async with asyncio.timeout(30):
+        while fed < 2_000:  # noqa: ASYNC110 - it waits for nothing but time
+            await asyncio.sleep(0.001)
+    assert len(store.requests) == 1
+    store.gate.set()
+
+    assert (await task).written == 2_000
+    assert not store.overlaps
+
+
 async def test_bytes_wait_too(things: Database, store: Watched) -> None:
     """Large entities fill what may wait sooner."""
     store.gate.clear()

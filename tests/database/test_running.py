@@ -13,7 +13,8 @@ import pytest
 
 from tableorm import Access, Database, Entity, Mapped, NotSupported, TableNotFound, TableOrmError, connect, field
 from tableorm.protocol.codes import Code, Fault
-from tests.database.between import Awkward, Gated, Recorded, Shuffled, Slow
+from tableorm.stores import Bounds, Row, RowPage, RowQuery
+from tests.database.between import Awkward, Between, Gated, Recorded, Shuffled, Slow
 
 
 class Item(Entity, table="Items", partition_key="{group}", row_key="{number:05d}"):
@@ -240,6 +241,60 @@ async def test_short_pages_are_read_ahead_until_a_full_one_waits(ordered: bool) 
 
     assert min(ahead["b"], ahead["c"]) >= 900
     assert max(ahead.values()) <= 1_000 + 50
+
+
+class Turns(Between):
+    """Answers each request one turn later, from rows that were read before; says what happened in which order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[str, list[Row]] = {}
+        self.said: list[str] = []
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        group, start = query.partition.lower or "", int(continuation or 0)
+        rows = self.rows[group]
+        self.said.append(f"{group} asked")
+        await asyncio.sleep(0)
+        self.said.append(f"{group} answered")
+        return RowPage(rows[start : start + 2], None if start + 2 >= len(rows) else str(start + 2))
+
+
+async def test_a_request_goes_on_without_waiting_for_the_work_of_others() -> None:
+    """Of answers that come in one turn, each is followed by the next request before another is looked at."""
+    async with Database(backend := Turns()) as db:
+        await fill(db, 5, "a", "b")
+        for group in ("a", "b"):
+            backend.rows[group] = (await backend.inner.tables.query("Items", RowQuery(Bounds.only(group)))).rows
+        found = await db.select(Item).where(Item.group.in_(["a", "b"])).unordered().all()
+
+    assert sorted(names(found)) == [f"{group}{n}" for group in ("a", "b") for n in range(5)]
+    assert backend.said[:5] == ["a asked", "b asked", "a answered", "a asked", "b answered"]
+
+
+async def test_pages_that_came_before_an_error_are_given() -> None:
+    """What was fetched ahead of a request that failed comes first, then the error."""
+
+    class Broken(Turns):
+        async def query(
+            self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None
+        ) -> RowPage:
+            if continuation == "4":
+                raise Fault(Code.INTERNAL_ERROR, "Broken.")
+            return await super().query(table, query, limit, continuation)
+
+    async with Database(backend := Broken()) as db:
+        await fill(db, 6, "a", "b")
+        for group in ("a", "b"):
+            backend.rows[group] = (await backend.inner.tables.query("Items", RowQuery(Bounds.only(group)))).rows
+        backend.rows["a"] = backend.rows["a"][:3]
+        given: list[Item] = []
+        with pytest.raises(TableOrmError, match="Broken"):
+            async for item in db.select(Item).where(Item.group.in_(["a", "b"])):
+                await settled()
+                given.append(item)
+
+    assert names(given) == ["a0", "a1", "a2", "b0", "b1", "b2", "b3"]
 
 
 async def test_pages_without_rows_are_not_read_ahead_without_end() -> None:

@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 # How long a transaction may keep the event loop to itself; what is left goes on in the worker.
 _LOOP_SECONDS = 0.002
+# After so much work another wait, for the worker to begin, does not count; it can take as long as this thread works.
+_LONG_SECONDS = 0.0002
 # Requests per transaction in the worker: bounds the wait of other processes.
 _WORKER_REQUESTS = 500
 # The pause between two tries for SQLite's lock. Only the holder of the turnstile tries, so that this is cheap.
@@ -174,8 +176,11 @@ class Pump:
             self._settled((self._take(len(self._queue)), fault_from(error, self._name)))
             return
         if begun:
+            start = time.perf_counter()
             batch, failure = self._apply_here()
             self._worker.run(lambda: self._finish(batch, failure), self._settled)
+            if time.perf_counter() - start > _LONG_SECONDS:
+                self._worker.let_in()
             if failure is not None and not isinstance(failure, Exception):
                 raise failure  # KeyboardInterrupt and the like are not ours to keep
         else:

@@ -95,7 +95,8 @@ class ThreadWorker:
         Otherwise the thread would wait for it while this one goes on with its own work, up to the interpreter's switch
         interval of 5 ms, and the disk would wait as well.
         """
-        self._entered.acquire(timeout=_LET_IN_SECONDS)
+        if self._entered.acquire(timeout=_LET_IN_SECONDS):
+            self._entered.release()
 
     def stop(self) -> None:
         """End the thread after the jobs given so far."""

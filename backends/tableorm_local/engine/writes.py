@@ -5,6 +5,7 @@ A row is stored as the JSON that the service sends at minimalmetadata: ETag, Tim
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import takewhile
 
 import apsw
@@ -12,7 +13,7 @@ import msgspec
 
 from tableorm.operations import MERGES, check_if_match, clean_row, encode_row, with_index
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.edm import ANNOTATION, etag_from_ticks, marks_from_ticks
+from tableorm.protocol.edm import ANNOTATION, TICKS_PER_SECOND, etag_from_ticks, marks_from_ticks
 from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_VALUE_BYTES, check_key, check_properties, check_row
 from tableorm.stores import Operation, Row, Verb
 
@@ -192,10 +193,19 @@ def _delete(session: Session, table: Table, key: bytes) -> None:
 
 def _stamp(tick: int) -> tuple[int, bytes, str]:
     """A tick with the start of a body that was written then, and its ETag."""
-    timestamp, etag = marks_from_ticks(tick)
+    second, fraction = divmod(tick, TICKS_PER_SECOND)
+    head, middle, start = _frame(second)
+    digits = str(fraction).zfill(7)
+    return tick, f'{head}{digits}{middle}{digits}Z",'.encode("ascii"), f"{start}{digits}Z'\""
+
+
+@lru_cache(maxsize=16)
+def _frame(second: int) -> tuple[str, str, str]:
+    """What the bodies and ETags of one second have around and before its fractions."""
+    timestamp, etag = marks_from_ticks(second * TICKS_PER_SECOND)
+    start, text = etag.removesuffix("0000000Z'\""), timestamp.removesuffix("0000000Z")
     # Joined by hand: encoding the whole again only to put two members in front would double the work.
-    head = f'{{"odata.etag":"W/\\"{etag[3:-1]}\\"","Timestamp":"{timestamp}",'
-    return tick, head.encode("ascii"), etag
+    return f'{{"odata.etag":"W/\\"{start[3:]}', f'Z\'\\"","Timestamp":"{text}', start
 
 
 def _apply(session: Session, table: Table, item: Write) -> str | None:
