@@ -101,6 +101,7 @@ def look(kinds: Kinds, schema: Schema, version: int, row: Row) -> Seen:
     current = version == schema.version
     wants: dict[str, tuple[str, Row | None]] = {}
     try:
+        marks |= {name: each.current(marks[name]) for name, each in schema.tallies.items() if name in marks}
         values: Mapping[str, Any] = (schema.decode(row) if current else kinds.load(row.copy())).__dict__
         for name, index in schema.indexes.items():
             address = index.address(values)

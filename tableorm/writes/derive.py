@@ -191,8 +191,8 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
         effects += found
     for name, mark in old.items():
         if _is_held(mark):
-            new[name] = _as_it_is_now(name, mark, source)
-            effects += _embedded(new[name], mark, source)
+            new[name], found = _embedded(name, mark, source)
+            effects += found
         else:  # what this program does not know: no copy is better than an old one
             effects += _undone(name, mark, write)
     return _noted(write, noted, new), effects
@@ -464,34 +464,29 @@ def _is_held(mark: object) -> bool:
     return isinstance(mark, dict) and "to" in mark
 
 
-def _as_it_is_now(name: str, mark: Mapping[str, Any], source: _Source) -> Mapping[str, Any]:
-    """What an entity notes of another one that holds copies of it, by the names that its properties have now."""
+def _embedded(name: str, mark: Mapping[str, Any], source: _Source) -> tuple[Mapping[str, Any], list[Effect]]:
+    """What an entity notes of another one that holds copies of some properties, and the copies that change there."""
     schema = source.write.change.schema
     assert schema is not None
     holder, properties = mark["to"]
-    if not source.upgraded or all(mine in schema.by_property for mine in properties):
-        return mark
-    embed = embed_of(schema, name)
-    renamed = {} if embed is None else embed.source[1]
-    found = {mine if mine in schema.by_property else renamed.get(own): own for mine, own in properties.items()}
-    if None in found:
-        raise NotSupported(
-            f"{source.write.change}: the entity {holder!r} of this partition holds copies of it "
-            f"({name.partition(':')[0]}), and what they are called after the upgrade to version {schema.version} only "
-            "that one's model says; import it, with Embedded as it is now, or upgrade that entity first"
-        )
-    return {"to": [holder, found]}
+    if source.upgraded and not all(mine in schema.by_property for mine in properties):
+        embed = embed_of(schema, name)
+        if embed is None:
+            raise NotSupported(
+                f"{source.write.change}: the entity {holder!r} of this partition holds copies of it "
+                f"({name.partition(':')[0]}), and what they are called after the upgrade to version {schema.version} "
+                "only that one's model says; import it, with Embedded as it is now"
+            )
+        # Who holds them may be of an older version as well, and is upgraded then.
+        mark = embed.mark_there(holder)
+        members = _copies(mark["to"][1], source)
+        return mark, [Patch(holder, source.write, members=members, target=embed.schema)]
+    members = _copies({mine: theirs for mine, theirs in properties.items() if mine in source.changed}, source)
+    return mark, [Patch(holder, source.write, members=members)] if members else []
 
 
-def _embedded(mark: Mapping[str, Any], old: Mapping[str, Any], source: _Source) -> list[Effect]:
-    """Copies of some properties in another entity."""
-    address, properties = mark["to"]
-    members: Row = {}
-    for mine, theirs in properties.items():
-        if mine in source.changed or mark != old:
-            for end in ("", ANNOTATION):
-                members[theirs + end] = source.row.get(mine + end)
-    return [Patch(address, source.write, members=members)] if members else []
+def _copies(properties: Mapping[str, str], source: _Source) -> Row:
+    return {theirs + end: source.row.get(mine + end) for mine, theirs in properties.items() for end in ("", ANNOTATION)}
 
 
 _EFFECTS: dict[type, Callable[[str, Any, Any, _Source], tuple[Any, list[Effect]]]] = {
