@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Seque
 from typing import Any, cast
 
 import attrs
+import msgspec
 
 from .connection import TURN, Connection
 from .errors import CursorError, NotSupported
@@ -172,10 +173,9 @@ class Run:
         return entity
 
 
-@attrs.frozen(eq=False)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, eq=False):
     """
-    A page that came.
+    A page that came; a struct, since pages can be short, and there are many.
 
     Args:
         run: Of which query.

@@ -53,6 +53,7 @@ class Watched(MemoryStore):
         self.gate = asyncio.Event()
         self.gate.set()
         self.refuse = 0
+        self.turns = 1
         self.silent = False
 
     async def write(self, table: str, operation: Operation) -> str | None:
@@ -73,7 +74,8 @@ class Watched(MemoryStore):
         self.overlaps += self.busy[partition] > 1
         self.most = max(self.most, self.busy.total())
         try:
-            await asyncio.sleep(0)
+            for _ in range(self.turns):
+                await asyncio.sleep(0)
             await self.gate.wait()
             if self.refuse:
                 self.refuse -= 1
@@ -260,8 +262,9 @@ async def test_feeding_waits_for_the_store(things: Database, store: Watched) -> 
     assert store.most <= 2
 
 
-async def test_little_waits_for_a_store_that_is_near(things: Database) -> None:
+async def test_little_waits_for_a_store_that_is_near(things: Database, store: Watched) -> None:
     """Of one partition no more is taken than a few transactions, while the store writes them as fast as they come."""
+    store.turns = 20
     fed, most = 0, 0
 
     def told(report: BulkReport) -> None:
