@@ -3,7 +3,6 @@ The entity that the benchmarks store: a flight, with the types that rows of real
 """
 
 import datetime as dt
-
 from typing import Any
 
 from tableorm import Count, Entity, Index, IndexList, Int32, Mapped, field

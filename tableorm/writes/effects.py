@@ -12,7 +12,7 @@ import attrs
 import msgspec
 from msgspec import structs
 
-from ..errors import EntityExists, EntityNotFound, LimitExceeded, TableOrmError, UniqueViolation, WrongKind
+from ..errors import EntityExists, LimitExceeded, ReferenceNotFound, TableOrmError, UniqueViolation, WrongKind
 from ..indexes import contents_of, marks_of
 from ..lists import SEPARATOR, bits_of, is_divided, keys_of, list_row
 from ..protocol.codes import Code
@@ -367,7 +367,8 @@ class Patch(Effect):
         if stored is None:
             if self.create is None:
                 if self.needed is not None:
-                    raise EntityNotFound(f"{self.origin.origin}: {self.needed}", Code.RESOURCE_NOT_FOUND)
+                    key = self.origin.operation.row["PartitionKey"], self.address
+                    raise ReferenceNotFound(f"{self.origin.origin}: {self.needed}", Code.RESOURCE_NOT_FOUND, key)
                 return None
             return Operation(Verb.INSERT, {**self.patched(self.create()), WRITE_TAIL: token})
         self._refuse_other_kind(stored)

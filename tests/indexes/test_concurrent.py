@@ -32,8 +32,9 @@ async def race(
     auditor = Auditor(clients[-1])
     async with asyncio.TaskGroup() as group:
         writing = [group.create_task(writer.run(steps)) for writer in writers]
-        for each in (*readers, auditor):
-            group.create_task(each.run(writing))
+        for reader in readers:
+            group.create_task(reader.run(writing))
+        group.create_task(auditor.run(writing))
     return writers, readers, auditor
 
 
