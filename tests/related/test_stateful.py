@@ -39,6 +39,8 @@ _ALLOWED = (Conflict, EntityNotFound, NotLoaded, EncodeError, NotSupported, Outc
 CLIENTS = st.integers(0, 1)
 SLOTS = st.integers(0, 5)
 NUMBERS = st.integers(0, 11)
+OTHERS = st.integers(0, 3)
+"""Of players that are referred to: few, so that several refer to one."""
 NAMES = st.sampled_from("abc")
 verbs = cast("dict[str, Any]", VERBS)
 OF_ANY_KEY = [verb for verb in verbs if verb not in ("query_delete", "index_query_delete")]
@@ -50,15 +52,15 @@ PLAYERS = st.fixed_dictionaries(
         "points": st.sampled_from([None, 0, 1, 7]),
         "squad": st.none() | NAMES,
         "active": st.booleans(),
-        "friend": st.none() | NUMBERS,
+        "friend": st.none() | OTHERS,
     },
 )
 SQUADS = st.fixed_dictionaries(
     {},
     optional={
         "above": st.none() | NAMES,
-        "captain": st.none() | NUMBERS,
-        "vice": st.none() | NUMBERS,
+        "captain": st.none() | OTHERS,
+        "vice": st.none() | OTHERS,
         "note": st.sampled_from([None, "n"]),
     },
 )
@@ -90,8 +92,8 @@ def set_all(one: Entity, values: dict[str, Any]) -> None:
 
 
 class Clubs(RuleBasedStateMachine):
-    @initialize()
-    def start(self) -> None:
+    @initialize(people=st.sets(NUMBERS))
+    def start(self, people: set[int]) -> None:
         self.runner = asyncio.Runner()
         self.networks = [FaultyStore(MemoryStore())]
         self.networks.append(FaultyStore(self.networks[0].store))
@@ -112,6 +114,8 @@ class Clubs(RuleBasedStateMachine):
         ]
         for name in "ab":
             self.run(self.clients[0].insert(Squad(name=name)))
+        for number in sorted(people):
+            self.run(self.clients[0].insert(Player(id=number)))
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):
@@ -153,6 +157,50 @@ class Clubs(RuleBasedStateMachine):
         table, row_key = self.table(), row_of(change)
         wanted = refusals(table, row_key, None) if (CLUB, row_key) in table else {"EntityNotFound"}
         self.outcome(self._write(self.clients[client], "delete", change, how), wanted, change)
+
+    @rule(client=CLIENTS, change=CHANGES, number=NUMBERS, name=NAMES, how=st.sampled_from(["verb", "transaction"]))
+    def move(self, client: int, change: Change, number: int, name: str, how: str) -> None:
+        """Another key, with whatever else is changed."""
+        model, _, values = change
+        to: Change = (model, number if model is Player else name, {})
+        table, row_key, new_key = self.table(), row_of(change), row_of(to)
+        bag = table.get((CLUB, row_key))
+        if bag is None or row_key == new_key:
+            return
+        left = {key: each for key, each in table.items() if key != (CLUB, row_key)}
+        wanted = refusals(table, row_key, None) | refusals(left, new_key, {**bag, **values})
+        if (CLUB, new_key) in table:
+            wanted.add("EntityExists")
+        if "ReferenceNotFound" in wanted:
+            wanted.add("Conflict")  # it may refer to what it leaves, which then cannot go
+        self.outcome(self._move(self.clients[client], change, to[1], how), wanted, (model, to[1], values))
+
+    async def _move(self, db: Database, change: Change, to: Any, how: str) -> None:
+        fields = {"id" if change[0] is Player else "name": to}
+        one = await db.get(key_of(change))
+        set_all(one, change[2])
+        if how == "transaction":
+            async with db.transaction() as tx:
+                tx.move(one, **fields)
+        else:
+            await db.move(one, **fields)
+        assert one == await db.get(one.key)
+
+    @rule(client=CLIENTS, change=CHANGES)
+    def delete_and_insert(self, client: int, change: Change) -> None:
+        """What was deleted can be inserted again as it is in the hands of the program."""
+        table, row_key = self.table(), row_of(change)
+        bag = table.get((CLUB, row_key))
+        if bag is None or refusals(table, row_key, None):
+            return
+        left = {key: each for key, each in table.items() if key != (CLUB, row_key)}
+        self.outcome(self._again(self.clients[client], key_of(change)), refusals(left, row_key, bag), (*change[:2], {}))
+
+    async def _again(self, db: Database, key: Key[Any]) -> None:
+        one = await db.get(key)
+        await db.delete(one)
+        await db.insert(one)
+        assert one == await db.get(key)
 
     async def _write(self, db: Database, verb: str, change: Change, how: str) -> None:
         key, new = key_of(change), made(change)
@@ -230,15 +278,15 @@ class Clubs(RuleBasedStateMachine):
     @rule(slot=SLOTS, client=CLIENTS, change=CHANGES, verb=st.sampled_from(OF_ANY_KEY), fates=FATES)
     def write(self, slot: int, client: int, change: Change, verb: str, fates: list[Fate]) -> None:
         one, values = self.held[slot], change[2] if isinstance(self.held[slot], change[0]) else {}
-        changes = any(getattr(one, name, self) != value for name, value in values.items())
         self.networks[client].plan(*fates)
         done = self.attempt(verbs[verb](self.clients[client], one, values))
+        sent = bool(self.networks[client].sent)
         self.networks[client].plan()
         if not done:
             return
         stored = self.run(self.clients[client].get_or_none(one.key))
         # What changes nothing writes nothing, and need not find the row.
-        assert (stored is None) == (verb in DELETES) or (stored is None and not changes)
+        assert (stored is None) == (verb in DELETES) or not sent
         if stored is not None and not (verb in MERGES and None in values.values()):
             assert {name: getattr(stored, name) for name in values} == values
 
