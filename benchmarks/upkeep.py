@@ -6,7 +6,7 @@ A partition is larger than what an audit sums up at once, and the whole larger t
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def _own_memory() -> float:
 
 
 @contextmanager
-def _watched() -> Iterator[_Memory]:
+def _watched() -> Generator[_Memory]:
     """The memory of the process, looked at again and again."""
     memory, ended = _Memory(), threading.Event()
 

@@ -34,7 +34,7 @@ from .writes.change import (
     save_change,
     upsert_change,
 )
-from .writes.commit import ATTEMPTS, commit, pause_of
+from .writes.commit import ATTEMPTS, commit, is_race, pause_of
 from .writes.complete import complete, needs_row
 from .writes.encode import encode
 from .writes.explain import WriteExplanation, changes_of, explain
@@ -274,7 +274,9 @@ class Database(Upkeep):
             result = applied(fn, self.load_row(key.model, key.table, row.copy()), instance)
             try:
                 await self._write(save_change(result, verb="modify"))
-            except (PreconditionFailed, EntityNotFound):
+            except (PreconditionFailed, EntityNotFound) as error:
+                if not is_race(error):
+                    raise
                 continue  # if it was deleted, reading says so
             if instance is not None:
                 adopt(instance, result)
@@ -441,11 +443,9 @@ class Database(Upkeep):
                 await commit(self, (write,), missing_ok=missing_ok)
             except (PreconditionFailed, EntityExists, EntityNotFound, OutcomeUnknown) as error:
                 # Forced: whoever wrote meanwhile is written over, also if that was our own lost request.
-                answered = not isinstance(error, OutcomeUnknown) or error.found is not None
                 if (
-                    (isinstance(error, EntityExists) and error.index)
+                    not (is_race(error) or (isinstance(error, OutcomeUnknown) and error.found is not None))
                     or change.if_match not in (None, "*")
-                    or not answered
                     or (change.copied is not None and not isinstance(error, Conflict))
                 ):
                     raise

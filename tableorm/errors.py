@@ -7,6 +7,7 @@ Every error that tableorm raises, as one tree.
       EncodeError           a value does not fit its field
       DecodeError           a stored row does not fit its model
       EntityNotFound        no such row
+        ReferenceNotFound   what an entity refers to, or is counted in, does not exist
       TableNotFound         no such table
       WrongKind             the row is of another kind
       NotLoaded             the field was not loaded
@@ -47,6 +48,7 @@ __all__ = [
     "NotSupported",
     "OutcomeUnknown",
     "PreconditionFailed",
+    "ReferenceNotFound",
     "ScanRefused",
     "TableNotFound",
     "TableOrmError",
@@ -154,6 +156,10 @@ class EntityNotFound(TableOrmError, LookupError):
     def __init__(self, message: str, code: str | None = None, key: object = None) -> None:
         super().__init__(message, code)
         self.key = key
+
+
+class ReferenceNotFound(EntityNotFound):
+    """What an entity refers to, or is counted in, does not exist; `key` is its PartitionKey and RowKey."""
 
 
 class TableNotFound(TableOrmError, LookupError):

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from .bag import PropertyBag
 from .entity import Entity
-from .errors import Conflict, EntityExists, EntityNotFound, NotSupported, TransactionFailed
+from .errors import Conflict, EntityNotFound, NotSupported, TransactionFailed
 from .expressions import Field
 from .keys import Key
 from .protocol.codes import Code
@@ -28,7 +28,7 @@ from .writes.change import (
     save_change,
     upsert_change,
 )
-from .writes.commit import ATTEMPTS, pause_of
+from .writes.commit import ATTEMPTS, is_race, pause_of
 from .writes.complete import complete, needs_row
 from .writes.encode import encode, overlaid
 from .writes.fold import fold, tightened
@@ -314,10 +314,7 @@ class Transaction:
             try:
                 await self._db.run_writes(sorted(writes, key=lambda write: write.index), repeat=self._repeat)
             except TransactionFailed as error:
-                cause = error.__cause__
-                taken = isinstance(cause, EntityExists) and cause.index
-                raced = isinstance(cause, (Conflict, EntityNotFound)) and not taken
-                if not raced or error.index not in forced or attempt + 1 == ATTEMPTS:
+                if not is_race(error.__cause__) or error.index not in forced or attempt + 1 == ATTEMPTS:
                     raise
             else:
                 return

@@ -23,7 +23,6 @@ from ..lists import ListOf
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..reader import Reader
 from ..related import TallyOf
-from ..reserved import MARKS
 from ..schema import concrete
 from ..stores import Row
 from ..writes.commit import commit
@@ -37,6 +36,9 @@ from .scanning import pages
 from .stretches import Stretch, purpose_of, read_cursor, stretches_of
 
 __all__ = ["build_index"]
+
+_Wanting = tuple[Row, list[str]]
+"""An entity, and RowKeys of what has to be written beside it."""
 
 _REFUSED = (Conflict, EntityNotFound, OutcomeUnknown, LimitExceeded)
 
@@ -123,12 +125,13 @@ async def _built(
         async for rows in found:
             if not rows:
                 continue
-            wanting: list[Row] = []
+            wanting: list[_Wanting] = []
             for start in range(0, len(rows), TURN):
                 some = rows[start : start + TURN]
-                wanting += [row for row in some if _wants(judge.seen(row), name, part)]
+                found_beside = ((row, _rows_beside(judge.seen(row), name, part)) for row in some)
+                wanting += [(row, beside) for row, beside in found_beside if beside]
                 await db.take_turn(len(some))
-            together = [list(group) for _, group in groupby(wanting, key=lambda row: row["PartitionKey"])]
+            together = [list(group) for _, group in groupby(wanting, key=lambda each: each[0]["PartitionKey"])]
             # Those of a partition after each other: they may write the same list, or the same count.
             await asyncio.gather(*(_write(db, judge, [*_chunks(group)], name, part, turn) for group in together))
             if ordered:
@@ -138,27 +141,47 @@ async def _built(
     yield attrs.evolve(stretch, done=True), part.take()
 
 
-def _wants(seen: Seen | None, name: str, part: Tally) -> bool:
-    """Whether an entity notes another copy in the index than it ought to have, or another list, or amount."""
+def _rows_beside(seen: Seen | None, name: str, part: Tally) -> list[str]:
+    """
+    RowKeys of what has to be written beside an entity that notes another copy in the index than it ought to have, or
+    another list, or amount; none if all is as it ought to be, or is for the audit.
+    """
     if seen is None or name not in {**seen.schema.indexes, **seen.schema.lists, **seen.schema.tallies}:
-        return False
+        return []
     part.entities += 1
     if seen.problem is not None or not seen.legible or seen.age == "newer":
-        return False  # what is wrong with it the audit says
+        return []  # what is wrong with it the audit says
     address, _ = seen.wants.get(name, (None, None))
-    return seen.marks.get(name) != (seen.due.get(name) if address is None else address)
+    mark, due = seen.marks.get(name), seen.due.get(name) if address is None else address
+    return [] if mark == due else [beside for each in (due, mark) for beside in _noted(each)]
 
 
-def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Entities of a partition that fit into one transaction: each with its copy, and one that it may have elsewhere."""
-    start = operations = 0
-    for number, row in enumerate(rows):
-        needed = 3 if MARKS in row else 2
-        if operations + needed > MAX_TRANSACTION_OPERATIONS:
-            yield rows[start:number]
-            start, operations = number, 0
-        operations += needed
-    yield rows[start:]
+def _noted(mark: object) -> list[str]:
+    """RowKey of the row that a note is about: of a list that was divided it stands for some of its rows."""
+    match mark:
+        case str():
+            return [mark]
+        case {"list": [str(address), str()]} | {"add": [str(address), {}]}:
+            return [address]
+        case _:
+            return []
+
+
+def _chunks(wanting: Sequence[_Wanting]) -> Iterator[Sequence[Row]]:
+    """
+    Entities of a partition that fit into one transaction with what is beside them. Those that write the same row come
+    together, so that it is written once.
+    """
+    chunk: list[Row] = []
+    all_beside: set[str] = set()
+    for row, beside in sorted(wanting, key=lambda each: each[1]):
+        if len(chunk) + 1 + len(all_beside.union(beside)) > MAX_TRANSACTION_OPERATIONS:
+            yield chunk
+            chunk, all_beside = [], set()
+        chunk.append(row)
+        all_beside.update(beside)
+    if chunk:
+        yield chunk
 
 
 async def _write(

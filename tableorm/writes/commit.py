@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..connection import Connection
-from ..errors import Conflict, EntityNotFound, TableOrmError
+from ..errors import Conflict, EntityExists, EntityNotFound, PreconditionFailed, ReferenceNotFound, TableOrmError
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import ANNOTATION
 from ..stores import Operation, Row, Verb
@@ -23,7 +23,7 @@ from .execute import apply, execute, refused
 from .keepers import written_beside
 from .plan import PlannedWrite, WritePlan, in_transaction
 
-__all__ = ["ATTEMPTS", "commit", "derived_plan", "pause_of", "read_row"]
+__all__ = ["ATTEMPTS", "commit", "derived_plan", "is_race", "pause_of", "read_row"]
 
 ATTEMPTS = 50
 """How often something begins anew after a lost race, if it is not told otherwise."""
@@ -125,6 +125,16 @@ def pause_of(db: Connection, attempt: int) -> float:
     return min(1.0, db.retry.pause(attempt) / 5)
 
 
+def is_race(error: BaseException | None) -> bool:
+    """
+    Whether a write failed because its row is not as it was taken to be, so that it may succeed if that is read again.
+    What other entities are like, a value that is taken or a reference to nothing, no repetition changes.
+    """
+    if isinstance(error, EntityExists):
+        return not error.index
+    return isinstance(error, (PreconditionFailed, EntityNotFound)) and not isinstance(error, ReferenceNotFound)
+
+
 def derived_plan(derived: Derived, found: Mapping[str, Row | None], *, transaction: bool) -> WritePlan:
     """
     The plan of writes and their effects.
@@ -135,7 +145,7 @@ def derived_plan(derived: Derived, found: Mapping[str, Row | None], *, transacti
         transaction: Whether the user asked for a transaction, and gets its errors.
 
     Raises:
-        EntityNotFound: An entity that is counted in, or referred to, does not exist.
+        ReferenceNotFound: An entity that is counted in, or referred to, does not exist.
         LimitExceeded: A limit of the service would be passed.
         TransactionFailed: The like in a transaction.
     """
@@ -186,9 +196,10 @@ def _filled(
         beside = next((each for each in writes if each.operation.row["RowKey"] == fill.source), None)
         other = found.get(fill.source) if beside is None else beside.after
         if other is None:
-            error = EntityNotFound(
+            error = ReferenceNotFound(
                 f"{write.origin}: {fill.label} refers to {fill.source!r} of this partition, which does not exist",
                 Code.RESOURCE_NOT_FOUND,
+                (write.change.partition_key, fill.source),
             )
             raise _of(write, error, transaction=transaction) from error
         source = other

@@ -13,9 +13,9 @@ from msgspec import structs
 
 from ..errors import (
     EntityExists,
-    EntityNotFound,
     LimitExceeded,
     NotSupported,
+    ReferenceNotFound,
     TableOrmError,
     UniqueViolation,
     WrongKind,
@@ -398,7 +398,8 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False):
         """A merge under the ETag it was read with; a replace where a property goes."""
         if stored is None:
             if self.needed is not None:
-                raise EntityNotFound(f"{self.origin.origin}: {self.needed}", Code.RESOURCE_NOT_FOUND)
+                key = self.origin.operation.row["PartitionKey"], self.address
+                raise ReferenceNotFound(f"{self.origin.origin}: {self.needed}", Code.RESOURCE_NOT_FOUND, key)
             return None
         row = self.patched(stored)
         changed = {name: value for name, value in row.items() if value != stored.get(name)}

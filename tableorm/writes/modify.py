@@ -12,7 +12,7 @@ from ..errors import EncodeError, ModelError, shown
 from .change import key_of, state_change
 from .encode import unsaved
 
-__all__ = ["adopt", "applied", "check_function", "forget", "refuse_unsaved"]
+__all__ = ["adopt", "applied", "check_function", "forget", "forget_kept", "refuse_unsaved"]
 
 M = TypeVar("M", bound=Entity | PropertyBag)
 
@@ -128,3 +128,12 @@ def forget(subject: object) -> None:
         if all(name in own for name in subject.__schema__.fields):
             own.pop("_partial", None)
             own.pop("_loaded", None)
+        forget_kept(subject)
+
+
+def forget_kept(entity: Entity) -> None:
+    """Let an entity that is not stored have nothing of what others keep in it: it begins anew when it is inserted."""
+    own = entity.__dict__
+    for info in entity.__schema__.kept:
+        if info.name in own:
+            own[info.name] = None if info.default is None else info.default()

@@ -11,6 +11,7 @@ from ..entity import Entity
 from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
 from ..keys import Key
 from .change import delete_change, insert_change, key_of
+from .modify import forget_kept
 from .plan import Change, PlannedWrite
 
 __all__ = ["move_changes"]
@@ -67,9 +68,9 @@ def _moved(subject: Entity | PropertyBag, fields: dict[str, Any]) -> Entity | Pr
     if not isinstance(subject, PropertyBag):
         schema, own = subject.__schema__, subject.__dict__
         schema.key({name: own[name] for name in schema.key_fields if name in own} | fields)  # refuses other fields
-        # What others keep they fill anew; an entity that they count in is not deleted, whatever becomes of this one.
-        fresh = {info.name: info.default() for info in schema.kept if info.default is not None}
-        return subject.evolve(**fresh, **fields)
+        moved = subject.evolve(**fields)
+        forget_kept(moved)  # nobody counts in a new key, and what it holds of others is filled in
+        return moved
     given = {"table": subject.table, "partition_key": subject.partition_key, "row_key": subject.row_key}
     unknown = sorted(fields.keys() - given.keys())
     if unknown:

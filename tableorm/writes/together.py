@@ -11,9 +11,9 @@ import attrs
 from msgspec import structs
 
 from ..connection import Connection
-from ..errors import Conflict, EntityNotFound, LimitExceeded, TableOrmError, TransactionFailed, UniqueViolation
+from ..errors import LimitExceeded, TableOrmError, TransactionFailed
 from ..stores import Operation, Row, Verb
-from .commit import ATTEMPTS, commit, pause_of, read_row
+from .commit import ATTEMPTS, commit, is_race, pause_of, read_row
 from .complete import complete, needs_row
 from .encode import encode
 from .plan import Change, Mode, PlannedWrite
@@ -103,7 +103,7 @@ async def together(
                 half = len(given) // 2
                 return Together(idle, failed, [given[half:], given[:half]])
             write = given[at or 0]
-            if _is_forced(write.change) and _is_race(cause) and attempt + 1 < ATTEMPTS:
+            if _is_forced(write.change) and is_race(cause) and attempt + 1 < ATTEMPTS:
                 continue
             rest = [each for each in given if each is not write]
             return Together(idle, [*failed, (write, cause)], [rest] if rest else ())
@@ -142,7 +142,3 @@ async def _completed(
 
 def _is_forced(change: Change) -> bool:
     return needs_row(change) and change.if_match in (None, "*") and not change.copied
-
-
-def _is_race(error: TableOrmError) -> bool:
-    return isinstance(error, (Conflict, EntityNotFound)) and not isinstance(error, UniqueViolation)

@@ -32,9 +32,9 @@ async def race(
     auditor = Auditor(clients[-1])
     async with asyncio.TaskGroup() as group:
         writing = [group.create_task(writer.run(steps)) for writer in writers]
-        group.create_task(auditor.run(writing))
         for reader in readers:
             group.create_task(reader.run(writing))
+        group.create_task(auditor.run(writing))
     return writers, readers, auditor
 
 
@@ -69,7 +69,7 @@ async def test_writers_and_readers_on_azurite(azurite: Azurite) -> None:
     async with connect(url, retry=QUICK) as one, connect(url, retry=QUICK) as two:
         await prepare(one)
         try:
-            writers, _, auditor = await race([one, two], 5)
+            writers, _, auditor = await race([one, two], 10)
             await settle(one, writers)
             assert auditor.audits > 0
         finally:
@@ -119,7 +119,7 @@ async def test_a_network_that_fails(real: Database, tmp_path: Path, seed: int) -
             clients.append(await stack.enter_async_context(Database(backend, retry=QUICK)))
         writers = [Writer(db, 100 * seed + number) for number, db in enumerate(clients * (WRITERS // 2))]
         async with asyncio.TaskGroup() as group:
-            writing = [group.create_task(writer.run(6 if small else 40)) for writer in writers]
+            writing = [group.create_task(writer.run(10 if small else 40)) for writer in writers]
             group.create_task(deliver(networks, writing))
             group.create_task(Auditor(real).run(writing))
             group.create_task(Auditor(clients[0], repair=False).run(writing))

@@ -1,5 +1,7 @@
 """
 Random writes by several clients, on stores that work and behind a network that loses: what is derived stays right.
+
+There are two witnesses: what the models of the tests say, and audits.
 """
 
 import asyncio
@@ -15,6 +17,14 @@ from tests.related.firm import Department, Employee, assert_consistent
 
 TRUE_ERRORS = (Conflict, EntityNotFound, TransactionFailed, OutcomeUnknown, Unavailable)
 """What a write may raise that lost a race, or of which the reply was lost."""
+
+
+async def assert_right(db: Database) -> None:
+    """Neither finds anything wrong."""
+    await assert_consistent(db)
+    report = await db.audit(Department, Employee)
+    assert [str(each) for each in report.findings] == []
+    assert not report.undecided
 
 
 class Client:
@@ -100,8 +110,8 @@ async def test_one_client(db: Database, seed: int) -> None:
     for number in range(60):
         await client.step()
         if number % 6 == 0:
-            await assert_consistent(db)
-    await assert_consistent(db)
+            await assert_right(db)
+    await assert_right(db)
 
 
 async def test_several_clients(db: Database) -> None:
@@ -115,7 +125,7 @@ async def test_several_clients(db: Database) -> None:
 
     await asyncio.gather(*map(work, range(6)))
 
-    await assert_consistent(db)
+    await assert_right(db)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -134,4 +144,4 @@ async def test_behind_a_network_that_loses(seed: int) -> None:
             await asyncio.gather(*(client.step() for client in clients for _ in range(2)))
             network.plan()
             await network.deliver()
-            await assert_consistent(db)
+            await assert_right(db)
