@@ -3,7 +3,8 @@ Bulk writes: any number of operations over any partitions, as entity group trans
 
 Operations wait in a queue for each partition. A queue is sent when it fills a transaction, or when too much waits.
 Never are two transactions of one partition under way, so operations of one row keep their order. What waits is bounded:
-`await bulk.upsert(...)` waits with it, and so does whoever feeds it.
+`await bulk.upsert(...)` waits with it, and so does whoever feeds it. Encoding goes on while a transaction is written,
+and little ahead of a store that is near.
 """
 
 import asyncio
