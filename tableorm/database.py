@@ -40,7 +40,7 @@ from .writes.encode import encode
 from .writes.explain import WriteExplanation, explain
 from .writes.modify import adopt, applied, check_function, forget, refuse_unsaved
 from .writes.move import move_changes
-from .writes.plan import PlannedWrite
+from .writes.plan import PlannedWrite, answered
 from .writes.tail import new_token
 
 if TYPE_CHECKING:
@@ -274,7 +274,9 @@ class Database(Upkeep):
             result = applied(fn, self.load_row(key.model, key.table, row.copy()), instance)
             try:
                 await self._write(save_change(result, verb="modify"))
-            except (PreconditionFailed, EntityNotFound):
+            except (PreconditionFailed, EntityNotFound) as error:
+                if isinstance(error, EntityNotFound) and not answered(error):
+                    raise  # of another entity, which this one refers to
                 continue  # if it was deleted, reading says so
             if instance is not None:
                 adopt(instance, result)
@@ -451,11 +453,11 @@ class Database(Upkeep):
                 await commit(self, (write,), missing_ok=missing_ok)
             except (PreconditionFailed, EntityExists, EntityNotFound, OutcomeUnknown) as error:
                 # Forced: whoever wrote meanwhile is written over, also if that was our own lost request.
-                answered = not isinstance(error, OutcomeUnknown) or error.found is not None
+                known = not isinstance(error, OutcomeUnknown) or error.found is not None
                 if (
                     (isinstance(error, EntityExists) and error.index)
                     or change.if_match not in (None, "*")
-                    or not answered
+                    or not (known and answered(error))
                     or (change.copied is not None and not isinstance(error, Conflict))
                 ):
                     raise

@@ -34,7 +34,7 @@ from .writes.encode import encode, overlaid
 from .writes.fold import fold, tightened
 from .writes.modify import adopt, applied, check_function, forget, refuse_unsaved
 from .writes.move import move_changes
-from .writes.plan import Change, PlannedWrite, in_transaction
+from .writes.plan import Change, PlannedWrite, answered, in_transaction
 from .writes.tail import new_token
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ class Transaction:
             except TransactionFailed as error:
                 cause = error.__cause__
                 taken = isinstance(cause, EntityExists) and cause.index
-                raced = isinstance(cause, (Conflict, EntityNotFound)) and not taken
+                raced = isinstance(cause, (Conflict, EntityNotFound)) and not taken and answered(cause)
                 if not raced or error.index not in forced or attempt + 1 == ATTEMPTS:
                     raise
             else:

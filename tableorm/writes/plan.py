@@ -11,11 +11,12 @@ import attrs
 import msgspec
 
 from ..errors import TableOrmError, TransactionFailed
+from ..protocol.codes import Fault
 from ..schema import Schema
 from ..stores import Operation, Row
 from .effects import Effect
 
-__all__ = ["Change", "Mode", "PlannedWrite", "WritePlan", "in_transaction"]
+__all__ = ["Change", "Mode", "PlannedWrite", "WritePlan", "answered", "in_transaction"]
 
 
 class Mode(StrEnum):
@@ -155,6 +156,11 @@ class WritePlan:
     table: str
     partition_key: str
     writes: tuple[PlannedWrite, ...]
+
+
+def answered(error: BaseException | None) -> bool:
+    """Whether it is an answer of the store, which may be another one next time: not what was found out before."""
+    return error is not None and isinstance(error.__cause__, Fault)
 
 
 def in_transaction(change: Change, index: int, error: TableOrmError, after: str = "") -> TransactionFailed:

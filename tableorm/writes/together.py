@@ -16,7 +16,7 @@ from ..stores import Operation, Row, Verb
 from .commit import ATTEMPTS, commit, pause_of, read_row
 from .complete import complete, needs_row
 from .encode import encode
-from .plan import Change, Mode, PlannedWrite
+from .plan import Change, Mode, PlannedWrite, answered
 
 __all__ = ["Together", "most_rows", "together", "waiting"]
 
@@ -145,4 +145,4 @@ def _is_forced(change: Change) -> bool:
 
 
 def _is_race(error: TableOrmError) -> bool:
-    return isinstance(error, (Conflict, EntityNotFound)) and not isinstance(error, UniqueViolation)
+    return isinstance(error, (Conflict, EntityNotFound)) and not isinstance(error, UniqueViolation) and answered(error)
