@@ -15,6 +15,7 @@ from ..protocol.limits import (
     MAX_VALUE_BYTES,
     check_row,
 )
+from ..reserved import MARKS
 from ..translate import translate
 from .plan import PlannedWrite, WritePlan, in_transaction
 
@@ -81,6 +82,15 @@ def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> No
 
 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
+    if fault.property == MARKS:
+        row_key = write.operation.row["RowKey"]
+        return Fault(
+            fault.code,
+            f"{fault.message} There the entity {row_key!r} notes what is derived from it, as who holds copies of it: "
+            "too many do; let fewer refer to it",
+            fault.index,
+            fault.property,
+        )
     schema = write.change.schema
     info = schema.by_property.get(fault.property or "") if schema is not None else None
     if info is None or schema is None:

@@ -140,6 +140,7 @@ def refused(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
     error = translate(fault, str(change), plan.table, change.subject, (change.partition_key, change.row_key))
     if not transaction:
         raise error from fault
+    error.__cause__ = fault
     if at is None:
         raise TransactionFailed(
             f"transaction of {len(writes)} operations in {plan.table}, partition {plan.partition_key!r}: "

@@ -234,7 +234,7 @@ async def test_a_class_can_be_renamed(db: Database) -> None:
 class Shelf(Entity, table="Firm", partition_key="{house}", row_key="shelf_{name}"):
     house: Mapped[str]
     name: Mapped[str]
-    books: Mapped[Int32] = field(default=Int32(5), kept=True)
+    books: Mapped[Int32] = field(default=5, kept=True)
     made: Mapped[str | None] = field(default=None, on_insert=lambda: "today")
 
     by_made = Index(row_key="made_{made}_{name}")
