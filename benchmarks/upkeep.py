@@ -6,6 +6,7 @@ A partition is larger than what an audit sums up at once, and the whole larger t
 
 import asyncio
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,43 +111,36 @@ async def _read(db: Database) -> int:
     return sum([1 async for _ in db.select(Flight).allow_scan()])
 
 
-async def _audited(db: Database, count: int) -> tuple[AuditReport, float]:
-    """An audit that finds nothing, and the MiB that it takes."""
-    with _watched() as memory:
-        found = await db.audit(DerivingFlight)
+async def _audited(folder: Path, count: int) -> tuple[AuditReport, float]:
+    """An audit that finds nothing, and its seconds of CPU time."""
+    size = count // _PARTITIONS
+    count = size * _PARTITIONS
+    async with connect(f"local:{folder}/audit{count}.tables") as db:
+        await _copied(db, await _written(db, size), range(1, _PARTITIONS))
+        reading = await timed(lambda: _assert_read(db, count))
+        begun = time.process_time()
+        with _watched() as memory:
+            found = await db.audit(DerivingFlight)
+        busy = time.process_time() - begun
     assert found.clean
-    assert found.entities - _PARTITIONS <= count <= found.entities
-    return found, memory.grown
+    assert found.entities == count + _PARTITIONS
+    detail = f"{found.rate:,.0f} entities/s and {found.copies / found.seconds:,.0f} copies/s"
+    name = f"audit of {count:,} with all that is derived / query of them"
+    report(name, found.seconds / reading, "", f"{detail}, {memory.grown:.0f} MiB at most")
+    return found, busy
 
 
 async def bench_audit(folder: Path) -> None:
-    """An audit of entities with two copies each, in a list and counted, of a tenth of them and of all."""
-    size = sizes["audit"] // _PARTITIONS
-    async with connect(f"local:{folder}/audit.tables") as db:
-        rows = await _written(db, size)
-        tenth = _PARTITIONS // 10
-        await _copied(db, rows, range(1, tenth))
-        few, few_memory = await _audited(db, size * tenth)
-        few_reading = await timed(lambda: _assert_read(db, size * tenth))
-        await _copied(db, rows, range(tenth, _PARTITIONS))
-        del rows
-        count = size * _PARTITIONS
-        many, many_memory = await _audited(db, count)
-        reading = await timed(lambda: _assert_read(db, count))
-    _say_audit(few, few_reading, few_memory)
-    _say_audit(many, reading, many_memory)
-    detail = f"{many.seconds / count * 1e6:.1f} us / {few.seconds / few.entities * 1e6:.1f} us an entity"
-    ratio = many.seconds / count * few.entities / few.seconds
-    report(f"audit of {count:,} / of {size * tenth:,}, each entity", ratio, "flat", detail)
+    """An audit of entities with two copies each, in a list and counted; of a tenth as many, and of all."""
+    count = sizes["audit"]
+    (few, few_busy), (many, busy) = await _audited(folder, count // 10), await _audited(folder, count)
+    each, before = busy / many.entities, few_busy / few.entities
+    detail = f"{each * 1e6:.1f} us / {before * 1e6:.1f} us of CPU time"
+    report(f"audit of {count:,} / of {count // 10:,}, each entity", each / before, "flat", detail)
 
 
 async def _assert_read(db: Database, count: int) -> None:
     assert await _read(db) == count
-
-
-def _say_audit(found: AuditReport, reading: float, memory: float) -> None:
-    detail = f"{found.rate:,.0f} entities/s and {found.copies / found.seconds:,.0f} copies/s, {memory:.0f} MiB at most"
-    report(f"audit of {found.entities:,} with all that is derived / query", found.seconds / reading, "", detail)
 
 
 # Building
