@@ -264,10 +264,10 @@ class Book(Entity, table="Firm", partition_key="{house}", row_key="book_{id}"):
 async def test_what_is_made_to_count_in_is_a_whole_entity(db: Database) -> None:
     """With its copies and lists, what is filled on insert, and counted itself, in what is made for that."""
     await asyncio.gather(*(db.insert(Book(house="a", id=number, shelf="s")) for number in range(4)))
-    shelf = await db.get(Shelf.by_made, house="a", made="today", name="s")
+    assert await db.exists(Shelf.by_made, house="a", made="today", name="s")
     assert (await db.get(Shelf, house="a", name="s")).books == 9
     assert (await db.get(House, name="a")).shelves == 1
-    assert await db.lookup(House.all, name="a") == [House(name="a", shelves=1)] or shelf is None
+    assert await db.lookup(House.all, name="a") == [House(name="a", shelves=1)]
     report = await db.audit(Book, Shelf, House)
     assert (report.clean, report.findings) == (True, ())
 
