@@ -64,7 +64,8 @@ class IndexList(Derivation):
     Args:
         row_key: Template of the lists' keys. Begin it with other literal text than the model's and other indexes'.
         where: Takes the entity; only those for which it is true are listed.
-        divide_at: Bytes of keys of which a row is divided, up to 512 KiB.
+        divide_at: Bytes of keys of which a row is divided, up to 512 KiB. Each write reads and writes one row, so a
+            small one takes less; all rows of a list are read by one query.
 
     Raises:
         ModelError: An argument is wrong; when the class is made, the template does not fit the model.
@@ -72,9 +73,7 @@ class IndexList(Derivation):
 
     on_class = ListOf
 
-    def __init__(
-        self, *, row_key: str, where: Callable[[Any], bool] | None = None, divide_at: int = 512 * 1024
-    ) -> None:
+    def __init__(self, *, row_key: str, where: Callable[[Any], bool] | None = None, divide_at: int = 64 * 1024) -> None:
         if not isinstance(row_key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"IndexList(row_key={row_key!r}) is refused: give a template, as 'lastname_{{last_name}}'")
         if type(divide_at) is not int or not 2048 <= divide_at <= 512 * 1024:

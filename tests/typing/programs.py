@@ -75,7 +75,7 @@ class Employee(Stamped, table="Directory", partition_key="{department}", row_key
     day: Mapped[dt.date | None] = field(default=None, stored=True)
 
     by_age = Index(row_key="age_{age:03d}_{id:06d}")
-    by_first_name = IndexList(row_key="first_{first_name}")
+    by_first_name = IndexList(row_key="first_{kind}_{first_name}")
 
 
 class Manager(Employee, kind="manager", naming="pascal", discriminator="property"):
