@@ -91,7 +91,7 @@ def escape(text: str, also: str) -> str:
     """
     if text.isalnum() and not also.isalnum():  # `also` is one character or none
         return text  # no punctuation at all: the common case, several times faster
-    if ESCAPE not in text and not FORBIDDEN_IN_KEYS.search(text) and not any(char in text for char in also):
+    if ESCAPE not in text and not FORBIDDEN_IN_KEYS.search(text) and (not also or also not in text):
         return text
     return "".join(
         char if char not in also and char != ESCAPE and not FORBIDDEN_IN_KEYS.match(char) else _escaped(char)

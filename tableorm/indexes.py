@@ -290,7 +290,10 @@ class IndexSchema(Schema):
             drop = copy.pop
             for name in self._left_out:
                 drop(name, None)
-        copy.update(self._encode_own(cast("dict[str, Any]", values), row["PartitionKey"], address)[0])
+        if self._own:
+            copy.update(self._encode_own(cast("dict[str, Any]", values), row["PartitionKey"], address)[0])
+        else:
+            copy["PartitionKey"], copy["RowKey"] = row["PartitionKey"], address
         kind = row.get(ENTITY_TYPE, "")
         if kind != self._primary_kind or ENTITY_VERSION in row:
             version = str(kind).partition(":")[2] or str(row.get(ENTITY_VERSION, ""))

@@ -76,6 +76,9 @@ MAX_PAGE = 1000
 # Source: "Understanding the Table service data model", "Characters disallowed in key fields".
 FORBIDDEN_IN_KEYS = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 
+# The commonest at once: ASCII without those.
+_PLAIN_KEY = re.compile(r"[ !\"$-.0->@-\[\]-~]{0,512}").fullmatch
+
 _TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 # A C# identifier. Source: "Understanding the Table service data model", "Property names".
 _PROPERTY_NAME = re.compile(r"[^\W\d]\w*")
@@ -106,8 +109,8 @@ def check_table_name(name: str) -> None:
 
 def key_fault(key: str) -> str | None:
     """What is wrong with the text of a PartitionKey or RowKey, or None."""
-    if key.isascii() and key.isalnum() and len(key) <= MAX_KEY_UNITS:
-        return None  # the commonest, several times faster
+    if _PLAIN_KEY(key):
+        return None
     found = FORBIDDEN_IN_KEYS.search(key)
     if found is not None:
         return f"has the forbidden character U+{ord(found.group()):04X} at position {found.start()}"

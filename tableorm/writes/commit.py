@@ -29,6 +29,7 @@ ATTEMPTS = 50
 """How often something begins anew after a lost race, if it is not told otherwise."""
 
 _READ_AT_ONCE = 16
+_DELETE, _MERGE = Verb.DELETE, Verb.MERGE  # an enum looks its members up
 _MENDED = frozenset({Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED})
 
 Found = dict[str, Row | None]
@@ -70,8 +71,9 @@ async def commit(
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
-        found = await _read(db, derived)
-        more = None if found is None else _beside(derived, found, transaction=transaction)
+        waiting = [effect for effect in derived.effects.values() if effect.reads]
+        found = await _read(db, derived, waiting) if waiting else {}
+        more = _beside(derived, found, transaction=transaction) if waiting and found is not None else None
         if found is None or more:
             beside += more or ()  # otherwise a list was divided
             derived = _derived_again(derived, [*writes, *beside], transaction=transaction)
@@ -165,7 +167,7 @@ def _planned(effect: Effect, token: str, found: Mapping[str, Row | None], *, tra
         raise _of(origin, error, transaction=transaction) from error
     if operation is None:
         return None
-    row = None if operation.verb is Verb.DELETE else operation.row
+    row = None if operation.verb is _DELETE else operation.row
     light = row is None or (origin.weight is not None and not effect.reads)
     weight = (0 if row is None else (origin.weight or 0) + len(effect.address)) if light else None
     known = None if row is None else token
@@ -175,7 +177,7 @@ def _planned(effect: Effect, token: str, found: Mapping[str, Row | None], *, tra
         origin.index,
         row,
         weight,
-        partial=operation.verb is Verb.MERGE,
+        partial=operation.verb is _MERGE,
         token=known,
         first=origin.first,
         effect=effect,
@@ -208,10 +210,9 @@ def _filled(
     return Patch(fill.row_key, write, members=members).onto(write)
 
 
-async def _read(db: Connection, derived: Derived) -> Found | None:
+async def _read(db: Connection, derived: Derived, waiting: list[Effect]) -> Found | None:
     """The rows that effects must know; None if one had to be divided, and all is to be read again."""
     found: Found = {}
-    waiting = [effect for effect in derived.effects.values() if effect.reads]
     while waiting:
         rows = await _read_all(db, derived, [effect.address for effect in waiting])
         deeper: list[Effect] = []

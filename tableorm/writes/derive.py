@@ -42,7 +42,7 @@ _INSERT, _MERGE, _INSERT_OR_MERGE = Mode.INSERT, Verb.MERGE, Verb.INSERT_OR_MERG
 _to_json = msgspec.json.Encoder(order="sorted").encode
 
 
-class Fill(msgspec.Struct, frozen=True, eq=False):
+class Fill(msgspec.Struct, frozen=True, eq=False, gc=False):
     """
     Copies that a write has to hold of another entity.
 
@@ -59,7 +59,7 @@ class Fill(msgspec.Struct, frozen=True, eq=False):
     label: str
 
 
-class Derived(msgspec.Struct, frozen=True, eq=False):
+class Derived(msgspec.Struct, frozen=True, eq=False, gc=False):
     """
     Some writes, and what else they do.
 
@@ -76,7 +76,7 @@ class Derived(msgspec.Struct, frozen=True, eq=False):
     token: str
 
 
-class _Source(msgspec.Struct, frozen=True, eq=False):
+class _Source(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A write, with what it is derived from."""
 
     write: PlannedWrite

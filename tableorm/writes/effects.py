@@ -109,7 +109,7 @@ class Effect:
         return self  # it is read again
 
 
-class CopyEffect(Effect, msgspec.Struct, frozen=True, eq=False):
+class CopyEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     """
     The copy of an entity in an index.
 
@@ -239,7 +239,7 @@ class CopyEffect(Effect, msgspec.Struct, frozen=True, eq=False):
         )
 
 
-class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False):
+class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     """
     Keys that come into a row of an index list, or leave it.
 
@@ -347,7 +347,7 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False):
         )
 
 
-class Patch(Effect, msgspec.Struct, frozen=True, eq=False):
+class Patch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     """
     A change of another entity: what it counts, what it holds copies of, and what it notes.
 

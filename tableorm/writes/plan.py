@@ -31,7 +31,7 @@ class Mode(StrEnum):
     REBUILD = "rebuild"
 
 
-class Change(msgspec.Struct, frozen=True, eq=False):
+class Change(msgspec.Struct, frozen=True, eq=False, gc=False):
     """
     A verb and what it is applied to.
 
@@ -105,7 +105,7 @@ class Change(msgspec.Struct, frozen=True, eq=False):
         return f"{self.verb} of {model} ({self.partition_key!r}, {self.row_key!r})"
 
 
-class PlannedWrite(msgspec.Struct, frozen=True, eq=False):
+class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False):
     """
     One operation on one row, and where it came from.
 
@@ -142,7 +142,7 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False):
         return self.first or self.change
 
 
-class WritePlan(msgspec.Struct, frozen=True, eq=False):
+class WritePlan(msgspec.Struct, frozen=True, eq=False, gc=False):
     """
     What is sent: one transaction, or a single operation if there is one.
 
