@@ -70,7 +70,8 @@ def connect(
 
 
 def _kind(url: str) -> type[Backend]:
-    found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    # That which is called as the URL's scheme first: to ask the others they have to be imported, which takes a while.
+    found = sorted(entry_points(group=GROUP), key=lambda entry: (not url.startswith(f"{entry.name}:"), entry.name))
     absent: list[str] = []
     for entry in found:
         try:

@@ -2,6 +2,7 @@
 What `connect` makes of URLs, connection strings and credentials.
 """
 
+import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import EntryPoint, EntryPoints
@@ -172,6 +173,21 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotSupported, match=r"pip install 'tableorm\[azure\]'"):
         connect("https://acc.table.core.windows.net", key="a2V5")
     connect("local::memory:")
+
+
+def test_a_local_file_needs_no_sdk(tmp_path: Path) -> None:
+    """The other backends are not even imported, which would take longer than all else about opening a file."""
+    script = (
+        "import asyncio, sys\n"
+        "from tableorm import connect\n"
+        "async def main():\n"
+        "    async with connect(sys.argv[1]) as db:\n"
+        "        await db.ping()\n"
+        "asyncio.run(main())\n"
+        "print([name for name in sys.modules if name.partition('.')[0] in ('azure', 'tableorm_azure')])\n"
+    )
+    command = [sys.executable, "-c", script, f"local:{tmp_path}/test.tables"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_a_backend_that_is_broken_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
