@@ -8,14 +8,13 @@ import re
 from collections.abc import Sequence
 from uuid import uuid4
 
-import attrs
-
 from tableorm.protocol.codes import Code, Fault
 
 from .faults import fault_of_response
 
-__all__ = ["Part", "content_type", "etags_of", "write_batch"]
+__all__ = ["Request", "content_type", "etags_of", "write_batch"]
 
+_HEADERS = "Accept: application/json\r\nDataServiceVersion: 3.0\r\n"
 # They begin with plain text, which is found without a look at every line.
 _STATUS = re.compile(rb"\nHTTP/\d(?:\.\d)? (\d{3})[^\r\n]*(?=\r?\n)")
 _ETAG = re.compile(rb"\nETag:[ \t]*([^\r\n]+)")
@@ -23,22 +22,8 @@ _ETAG_OF_ANY_CASE = re.compile(_ETAG.pattern, re.IGNORECASE)
 _HEADER = re.compile(rb"^([^\r\n:]+):[ \t]*([^\r\n]*?)[ \t]*\r?$", re.MULTILINE)
 
 
-@attrs.frozen
-class Part:
-    """
-    One operation as a request.
-
-    Args:
-        method: `POST`, `PUT`, `PATCH`, `DELETE`.
-        url: Absolute.
-        headers: Lines of headers, each with its line end, as bytes.
-        body: JSON; None for a delete.
-    """
-
-    method: str
-    url: str
-    headers: bytes
-    body: bytes | None
+Request = tuple[str, str, dict[str, str], bytes | None]
+"""An operation as a request: method, absolute URL, headers, and JSON; no body for a delete."""
 
 
 def content_type(boundary: str) -> str:
@@ -46,7 +31,7 @@ def content_type(boundary: str) -> str:
     return f"multipart/mixed; boundary={boundary}"
 
 
-def write_batch(parts: Sequence[Part]) -> tuple[str, bytes]:
+def write_batch(requests: Sequence[Request]) -> tuple[str, bytes]:
     """
     The boundary and body of a transaction.
 
@@ -54,17 +39,15 @@ def write_batch(parts: Sequence[Part]) -> tuple[str, bytes]:
     """
     unique = uuid4()
     batch, changes = f"batch_{unique}", f"changeset_{unique}"
-    lead = (
-        f"--{changes}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\nContent-ID: ".encode()
-    )
+    lead = f"--{changes}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\nContent-ID: "
     pieces = [f"--{batch}\r\nContent-Type: multipart/mixed; boundary={changes}\r\n\r\n".encode()]
-    for number, part in enumerate(parts):
-        start = f"{number}\r\n\r\n{part.method} {part.url} HTTP/1.1\r\n".encode()
-        pieces += (lead, start, part.headers)
-        if part.body is not None:
-            pieces += (f"Content-Length: {len(part.body)}\r\n\r\n".encode(), part.body, b"\r\n")
+    for number, (method, url, headers, body) in enumerate(requests):
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        head = f"{lead}{number}\r\n\r\n{method} {url} HTTP/1.1\r\n{_HEADERS}{lines}"
+        if body is None:
+            pieces.append(f"{head}\r\n\r\n".encode())
         else:
-            pieces.append(b"\r\n\r\n")
+            pieces += (f"{head}Content-Length: {len(body)}\r\n\r\n".encode(), body, b"\r\n")
     pieces.append(f"--{changes}--\r\n--{batch}--\r\n".encode())
     return batch, b"".join(pieces)
 

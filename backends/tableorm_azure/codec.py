@@ -14,8 +14,8 @@ import msgspec
 from tableorm.operations import clean_row, encode_row
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, Edm, text_from_ticks, ticks_from_text
-from tableorm.protocol.limits import check_properties
-from tableorm.stores import Row
+from tableorm.protocol.limits import MAX_VALUE_BYTES, check_properties
+from tableorm.stores import Operation, Row
 
 __all__ = ["decode_page", "decode_row", "encode_body", "in_ascii"]
 
@@ -38,22 +38,22 @@ _SHAPES: dict[tuple[str, ...], tuple[tuple[tuple[str, str], ...], tuple[str, ...
 _SHAPES_MAX = 500
 
 
-def encode_body(row: Row, partition_key: str, row_key: str) -> bytes:
+def encode_body(operation: Operation) -> bytes:
     """
     The body of an insert, replace or merge: every Double says that it is one, so that 3.0 stays 3.0 everywhere.
 
     Args:
-        row: PartitionKey, RowKey and properties in canonical form.
-        partition_key: Its PartitionKey, checked.
-        row_key: Its RowKey, checked.
+        operation: Of which the keys are checked.
 
     Raises:
         Fault: The service would refuse the row, or change a value.
     """
-    clean = clean_row(row, partition_key, row_key)
+    row, canonical = operation.row, operation.canonical
+    clean = row if canonical else clean_row(row, row["PartitionKey"], row["RowKey"])
     doubles = [name for name, value in clean.items() if type(value) is float]
     body = encode_row({**clean, **{name + ANNOTATION: "Edm.Double" for name in doubles}} if doubles else clean)
-    check_properties(clean, len(body))
+    if not canonical or len(body) > MAX_VALUE_BYTES // 2:  # in a smaller row nothing is too large
+        check_properties(clean, len(body))
     return body
 
 

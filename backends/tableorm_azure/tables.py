@@ -15,7 +15,7 @@ from tableorm.protocol.filters import to_odata
 from tableorm.protocol.limits import MAX_PAGE, check_filter, check_key, check_table_name
 from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery, Verb
 
-from .batch import Part, content_type, etags_of, write_batch
+from .batch import Request, content_type, etags_of, write_batch
 from .codec import decode_page, decode_row, encode_body, in_ascii
 from .faults import fault_of_error
 from .pipeline import Pipeline
@@ -37,7 +37,6 @@ _METHODS = {
     Verb.DELETE: "DELETE",
 }
 _JSON = {"Content-Type": "application/json"}
-_PART_HEADERS = b"Accept: application/json\r\nDataServiceVersion: 3.0\r\n"
 _NO_CONTENT = {**_JSON, "Prefer": "return-no-content"}
 
 
@@ -170,18 +169,17 @@ class AzureTables:
         """See `TableStore`."""
         check_table_name(table)
         check_transaction(operations)
-        parts: list[Part] = []
+        requests: list[Request] = []
         size = 0
         for index, operation in enumerate(operations):
             try:
-                method, url, headers, body = self._request(table, operation)
+                request = self._request(table, operation)
             except Fault as fault:
                 raise with_index(fault, index) from None
-            lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-            parts.append(Part(method, url, _PART_HEADERS + lines.encode(), body))
-            size += len(body or b"")
+            requests.append(request)
+            size += len(request[3] or b"")
             check_transaction_size(size)
-        boundary, body = write_batch(parts)
+        boundary, body = write_batch(requests)
         check_transaction_size(len(body))
         response = await self._pipeline.send(
             "POST", f"{self._url}/$batch", {"Content-Type": content_type(boundary)}, body
@@ -192,15 +190,15 @@ class AzureTables:
             for operation, tag in zip(operations, tags, strict=True)
         ]
 
-    def _request(self, table: str, operation: Operation) -> tuple[str, str, dict[str, str], bytes | None]:
-        """Method, URL, headers and body of an operation, of which table and keys are checked."""
+    def _request(self, table: str, operation: Operation) -> Request:
+        """The request of an operation, of which table and keys are checked."""
         verb, row = operation.verb, operation.row
         partition_key: str = row["PartitionKey"]
         row_key: str = row["RowKey"]
         if_match = check_if_match(verb, operation.if_match)
         if verb is Verb.DELETE:
             return "DELETE", self._row_url(table, partition_key, row_key), {"If-Match": if_match or "*"}, None
-        body = encode_body(row, partition_key, row_key)
+        body = encode_body(operation)
         if self._ascii:
             body = in_ascii(body)
         if verb is Verb.INSERT:

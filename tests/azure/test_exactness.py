@@ -105,7 +105,8 @@ def _row_of(values: list[tuple[Any, str | None]], key: str = "r") -> Row:
 def test_codec_round_trip(values: list[tuple[Any, str | None]]) -> None:
     """A body reads back as the row that it was made of, also in ASCII, by itself and in a page."""
     made = _row_of(values)
-    body = encode_body(made, "p", "r")
+    body = encode_body(Operation(Verb.INSERT, made))
+    assert encode_body(Operation(Verb.INSERT, made, canonical=True)) == body
 
     assert repr(decode_row(body)) == repr(made)
     assert in_ascii(body).isascii()
