@@ -33,8 +33,11 @@ _DATETIME_LENGTH = len("2024-02-29T12:34:56.7891234Z")
 # What stands beside the row's own members at some level of metadata.
 _FOREIGN = frozenset({"odata.metadata", "odata.type", "odata.id", "odata.editLink", "Timestamp@odata.type"})
 
+_Shape = tuple[tuple[tuple[str, str], ...], tuple[str, ...]]
+"""Of a row with certain names: the properties with an annotation, and the members that are not the row's own."""
+
 # Rows of a table have few sets of names; the bound keeps odd tables from filling the memory.
-_SHAPES: dict[tuple[str, ...], tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {}
+_SHAPES: dict[tuple[str, ...], _Shape] = {}
 _SHAPES_MAX = 500
 
 
@@ -80,8 +83,13 @@ def decode_page(body: bytes, select: Sequence[str] | None = None) -> list[Row]:
     """
     try:
         rows = _page_decoder.decode(body).value
+        names: tuple[str, ...] = ()
+        shape: _Shape = ((), ())
         for row in rows:
-            _normalise(row)
+            # Mostly as the row before: to compare the names takes a third of looking them up.
+            if names != (now := tuple(row)):
+                names, shape = now, _shape_of(now)
+            _normalise(row, shape)
     except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
         raise _unreadable(body, error) from error
     return rows if select is None else [_project(row, select) for row in rows]
@@ -91,7 +99,7 @@ def decode_row(body: bytes, select: Sequence[str] | None = None) -> Row:
     """As `decode_page`, of one row."""
     try:
         row = _row_decoder.decode(body)
-        _normalise(row)
+        _normalise(row, _shape_of(tuple(row)))
     except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
         raise _unreadable(body, error) from error
     return row if select is None else _project(row, select)
@@ -110,11 +118,7 @@ def _project(row: Row, select: Sequence[str]) -> Row:
     return wanted
 
 
-def _normalise(row: Row) -> None:
-    names = tuple(row)
-    shape = _SHAPES.get(names)
-    if shape is None:
-        shape = _shape(names)
+def _normalise(row: Row, shape: _Shape) -> None:
     typed, foreign = shape
     for name in foreign:
         del row[name]
@@ -139,11 +143,14 @@ def _normalise(row: Row) -> None:
             del row[annotation]
 
 
-def _shape(names: tuple[str, ...]) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """The properties with an annotation, and the members that are not a row's own."""
+def _shape_of(names: tuple[str, ...]) -> _Shape:
+    known = _SHAPES.get(names)
+    if known is not None:
+        return known
     foreign = tuple(name for name in names if name in _FOREIGN)
     present = set(names).difference(foreign)
     typed = tuple((name, name + ANNOTATION) for name in names if name + ANNOTATION in present and name in present)
+    shape = typed, foreign
     if len(_SHAPES) < _SHAPES_MAX:
-        _SHAPES[names] = typed, foreign
-    return typed, foreign
+        _SHAPES[names] = shape
+    return shape
