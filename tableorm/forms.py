@@ -5,18 +5,22 @@ A query is planned again and again with other values. Which conditions fix the h
 and which need no second look is the same each time; a form has it ready, so that values need only be written as text.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
 from .errors import TemplateError
-from .formats import Format, Order, escape
+from .formats import ESCAPE, Format, Order, escape
 from .protocol.edm import utf16_key
 from .protocol.filters import Op
+from .protocol.limits import FORBIDDEN_IN_KEYS
 from .stores import Bounds
 
 __all__ = ["EMPTY", "Condition", "Form", "KeyBounds", "Part", "Said", "Text", "outside", "successor", "writer"]
+
+_PLAIN = "".join(char for char in map(chr, range(0x20, 0x7F)) if char != ESCAPE and not FORBIDDEN_IN_KEYS.match(char))
 
 Said = tuple[tuple[str, Op | None], ...]
 """Fields and operators of conditions, in order; None is `startswith`."""
@@ -388,10 +392,11 @@ def writer(part: Part) -> Callable[[Any], str]:
     to_text, separator = form.to_text, part.separator
     alnum_separator = separator.isalnum()
     plain = form.from_text is str and to_text("a") == "a" and to_text("A") == "A" and not alnum_separator
+    kept = re.compile(f"[{re.escape(''.join(set(_PLAIN).difference(separator)))}]*").fullmatch
 
     def write(value: Any) -> str:
         # The commonest first: plain text that needs no check and no escape.
-        if plain and type(value) is str and value.isascii() and value.isalnum():
+        if plain and type(value) is str and ((value.isascii() and value.isalnum()) or kept(value)):
             return value
         text: str = to_text(value)
         return text if not alnum_separator and text.isalnum() else escape(text, separator)

@@ -287,9 +287,9 @@ class IndexSchema(Schema):
             copy: Row = {name: row[name] for name in self._members if name in row}
         else:
             copy = row.copy()
-            drop = copy.pop
             for name in self._left_out:
-                drop(name, None)
+                if name in copy:
+                    del copy[name]
         if self._own:
             copy.update(self._encode_own(cast("dict[str, Any]", values), row["PartitionKey"], address)[0])
         else:

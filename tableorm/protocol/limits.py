@@ -128,6 +128,8 @@ def check_key(name: str, key: object) -> str:
     Raises:
         Fault: OutOfRangeInput; PropertiesNeedValue if it is missing or no text.
     """
+    if type(key) is str and _PLAIN_KEY(key):
+        return key  # most of them
     if not isinstance(key, str):
         raise Fault(
             Code.PROPERTIES_NEED_VALUE,

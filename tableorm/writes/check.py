@@ -45,10 +45,13 @@ def check(plan: WritePlan, *, transaction: bool = False) -> WritePlan:
         TransactionFailed: The like in a transaction, or the transaction as a whole is too large.
     """
     writes = plan.writes
+    short = len(writes) <= _FEW
     for write in writes:
-        if not is_light(write):
-            _check_row(plan, write, transaction=transaction)
-    if len(writes) > 1:
+        if write.weight is None or write.weight > _SHORT:
+            short = False
+            if not is_light(write):
+                _check_row(plan, write, transaction=transaction)
+    if not short and len(writes) > 1:
         _check_transaction(plan, transaction=transaction)
     return plan
 
@@ -107,8 +110,6 @@ def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
             Code.INVALID_INPUT,
             transaction=transaction,
         )
-    if len(writes) <= _FEW and all(write.weight is not None and write.weight <= _SHORT for write in writes):
-        return
     if sum(map(most_bytes, writes)) <= MAX_TRANSACTION_BYTES:
         return
     total = 0

@@ -155,8 +155,11 @@ def derived_plan(derived: Derived, found: Mapping[str, Row | None], *, transacti
     for fill in derived.fills:
         number = next(n for n, write in enumerate(writes) if write.operation.row["RowKey"] == fill.row_key)
         writes[number] = _filled(writes, number, fill, found, transaction=transaction)
-    planned = [_planned(effect, derived.token, found, transaction=transaction) for effect in derived.effects.values()]
-    return plan_writes([*writes, *(write for write in planned if write is not None)], transaction=transaction)
+    for effect in derived.effects.values():
+        write = _planned(effect, derived.token, found, transaction=transaction)
+        if write is not None:
+            writes.append(write)
+    return plan_writes(writes, transaction=transaction)
 
 
 def _planned(effect: Effect, token: str, found: Mapping[str, Row | None], *, transaction: bool) -> PlannedWrite | None:
@@ -168,19 +171,13 @@ def _planned(effect: Effect, token: str, found: Mapping[str, Row | None], *, tra
     if operation is None:
         return None
     row = None if operation.verb is _DELETE else operation.row
-    light = row is None or (origin.weight is not None and not effect.reads)
-    weight = (0 if row is None else (origin.weight or 0) + len(effect.address)) if light else None
-    known = None if row is None else token
+    weight: int | None = 0
+    if row is not None:
+        weight = origin.weight
+        weight = None if weight is None or effect.reads else weight + len(effect.address)
+    known, partial = None if row is None else token, operation.verb is _MERGE
     return PlannedWrite(
-        operation,
-        origin.change,
-        origin.index,
-        row,
-        weight,
-        partial=operation.verb is _MERGE,
-        token=known,
-        first=origin.first,
-        effect=effect,
+        operation, origin.change, origin.index, row, weight, partial, known, None, origin.first, effect=effect
     )
 
 

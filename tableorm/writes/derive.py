@@ -120,8 +120,10 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
         NotSupported: A bag would change a row that has copies.
         TransactionFailed: The like in a transaction.
     """
-    token = next((write.token for write in writes if write.token is not None), None) or new_token()
-    result = Derived([], {}, [], token)
+    token: str | None = None
+    for write in writes:
+        token = token or write.token
+    result = Derived([], {}, [], token or new_token())
     for write in writes:
         try:
             one, found = _derived(write, result.fills) if derives(write) else (write, [])
@@ -175,9 +177,9 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     if seen is not None:  # nothing is derived from a row that was not there
         changed = {name for name in changes(seen, row) if ANNOTATION not in name}
         changed |= {name for name in seen if ANNOTATION not in name and name not in row}
+        if change.upgraded or first.upgraded:
+            changed.update(row)  # copies are of the version that was stored
     source = _Source(write, row, _values(write, schema, row), changed, fills)
-    if source.upgraded:
-        changed.update(row)  # copies are of the version that was stored
     new: dict[str, Any] = {}
     effects: list[Effect] = []
     for name, each in schema.derived():
@@ -280,14 +282,18 @@ def _noted(write: PlannedWrite, old: Mapping[str, Any] | None, new: Mapping[str,
     assert after is not None
     if not new and (not old if merges else MARKS not in after) and old is not None:
         return write
-    text = _to_json(new).decode() if new or merges else None
     # Both rows were made for this write, and nobody else has them.
-    for row, noted in ((after, text is not None), (operation.row, text is not None and (not merges or new != old))):
-        if noted:
-            row[MARKS] = text
-        else:
-            row.pop(MARKS, None)
-    return write if write.weight is None else structs.replace(write, weight=write.weight + len(text or ""))
+    if not new and not merges:
+        after.pop(MARKS, None)
+        operation.row.pop(MARKS, None)
+        return write
+    text = _to_json(new).decode()
+    after[MARKS] = text
+    if not merges or new != old:
+        operation.row[MARKS] = text
+    else:
+        operation.row.pop(MARKS, None)
+    return write if write.weight is None else structs.replace(write, weight=write.weight + len(text))
 
 
 # What other entities keep

@@ -87,7 +87,8 @@ def _finish(
 ) -> PlannedWrite:
     """The planned write, with its token on the row if its rows carry tokens."""
     known = change.seen
-    base = None if known is None else _head(known)
+    read = tail_of(known)
+    base = read[0] if read else None
     carries = change.schema is not None and change.schema.write_token
     # Not for rows of which nothing is known: a plain table stays as other programs expect it.
     if base is None and not carries:
@@ -95,7 +96,6 @@ def _finish(
         return PlannedWrite(operation, change, index, after, weight, partial)
     if token is None:
         token = new_token()
-    read = tail_of(known)
     # What overwrites without looking must not claim to follow what it may never have seen; nor what overwrites the
     # version of an ETag that it was given, and has itself read another one.
     blind = known is None or change.if_match in (None, "*") or change.if_match != known.get("odata.etag")
@@ -104,8 +104,9 @@ def _finish(
     elif blind:
         read = ()
     tail = lengthened(read, token)
-    after = {**(row if after is None else after), WRITE_TAIL: tail}
-    row = {**row, WRITE_TAIL: tail}
+    # Both were made for this write; where they are one, the store gets another than the subject.
+    after = row.copy() if after is None or after is row else after
+    row[WRITE_TAIL] = after[WRITE_TAIL] = tail
     if weight is not None:
         weight += len(tail)
     # A model that does not carry them may have no room for one more property.

@@ -20,6 +20,8 @@ def place(writes: Sequence[PlannedWrite]) -> WritePlan:
     """
     first = writes[0].change
     for write in writes:
+        if write.change is first:
+            continue  # what is derived from it
         change = write.origin
         if change.table != first.table or change.partition_key != first.partition_key:
             _refuse(

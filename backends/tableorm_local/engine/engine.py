@@ -248,10 +248,11 @@ class Engine:
         size, until = 0, time.perf_counter() + _SLICE_SECONDS
         for index, operation in enumerate(operations):
             try:
-                items.append(writes.prepare(operation, keys_checked=True))
+                item = writes.prepare(operation, keys_checked=True)
             except Fault as fault:
                 raise with_index(fault, index) from None
-            size += len(items[-1].payload)
+            items.append(item)
+            size += len(item.payload)
             check_transaction_size(size)
             if time.perf_counter() > until:
                 await asyncio.sleep(0)

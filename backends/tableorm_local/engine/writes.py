@@ -4,9 +4,10 @@ Writes of rows: each request is checked and encoded when it arrives, so that ins
 A row is stored as the JSON that the service sends at minimalmetadata: ETag, Timestamp, keys, properties.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import takewhile
+from operator import attrgetter
 
 import apsw
 import msgspec
@@ -99,8 +100,11 @@ def write(session: Session, table: Table, item: Write) -> str | None:
 
 def transaction(session: Session, table: Table, items: Sequence[Write]) -> list[str] | Steps:
     """Do several writes of one partition, all or nothing; returns what `write` does, for each, or steps that do."""
-    if len(items) > _PUTS_AT_ONCE or not all(item.verb is _INSERT for item in items):
+    if len(items) > _PUTS_AT_ONCE:
         return _in_steps(session, table, items)
+    for item in items:
+        if item.verb is not _INSERT:
+            return _in_steps(session, table, items)
     try:
         return _insert_all(session, table, items)
     except apsw.SQLError as error:
@@ -153,14 +157,14 @@ def _all_or_nothing(session: Session, table: Table, items: Sequence[Write]) -> S
     return results
 
 
+_payload_of = attrgetter("payload")
 _PUTS_AT_ONCE = 50  # a fraction of a millisecond
 
 
 def _insert_all(session: Session, table: Table, items: Sequence[Write]) -> list[str]:
     """A few inserts: to write, and to undo it if a row was there, takes less than to look for each row first."""
     connection, before = session.connection, session.connection.total_changes()
-    stamps = [_stamp(tick) for tick in session.ticks(len(items))]
-    rows = [(item.key, tick, head + item.payload[1:]) for item, (tick, head, _) in zip(items, stamps, strict=True)]
+    rows, etags = _stamped(session, items, map(_payload_of, items))
     connection.executemany(table.insert, rows)
     if connection.total_changes() - before < len(rows):
         # No other row has the tick of ours.
@@ -168,7 +172,7 @@ def _insert_all(session: Session, table: Table, items: Sequence[Write]) -> list[
         connection.executemany(table.delete, [(row[0],) for row, mine in zip(rows, ours, strict=True) if mine])
         raise with_index(_exists(), ours.index(False))
     session.dirty = True
-    return [etag for _, _, etag in stamps]
+    return etags
 
 
 def _is_put(item: Write) -> bool:
@@ -176,13 +180,23 @@ def _is_put(item: Write) -> bool:
 
 
 def _put_all(session: Session, table: Table, items: Sequence[Write], bodies: Sequence[bytes]) -> list[str]:
-    stamps = [_stamp(tick) for tick in session.ticks(len(items))]
-    rows = [
-        (item.key, tick, head + body[1:]) for item, body, (tick, head, _) in zip(items, bodies, stamps, strict=True)
-    ]
+    rows, etags = _stamped(session, items, bodies)
     session.connection.executemany(table.put, rows)
     session.dirty = True
-    return [etag for _, _, etag in stamps]
+    return etags
+
+
+def _stamped(
+    session: Session, items: Sequence[Write], bodies: Iterable[bytes]
+) -> tuple[list[tuple[bytes, int, bytes]], list[str]]:
+    """What is stored of each, and the ETags."""
+    rows: list[tuple[bytes, int, bytes]] = []
+    etags: list[str] = []
+    for item, body, tick in zip(items, bodies, session.ticks(len(items)), strict=True):
+        head, etag = _stamp(tick)
+        rows.append((item.key, tick, head + body[1:]))
+        etags.append(etag)
+    return rows, etags
 
 
 def _delete(session: Session, table: Table, key: bytes) -> None:
@@ -191,12 +205,12 @@ def _delete(session: Session, table: Table, key: bytes) -> None:
     session.dirty = True
 
 
-def _stamp(tick: int) -> tuple[int, bytes, str]:
-    """A tick with the start of a body that was written then, and its ETag."""
+def _stamp(tick: int) -> tuple[bytes, str]:
+    """The start of a body that was written at a tick, and its ETag."""
     second, fraction = divmod(tick, TICKS_PER_SECOND)
     head, middle, start = _frame(second)
     digits = str(fraction).zfill(7)
-    return tick, f'{head}{digits}{middle}{digits}Z",'.encode("ascii"), f"{start}{digits}Z'\""
+    return f'{head}{digits}{middle}{digits}Z",'.encode("ascii"), f"{start}{digits}Z'\""
 
 
 @lru_cache(maxsize=16)
@@ -212,7 +226,8 @@ def _apply(session: Session, table: Table, item: Write) -> str | None:
     connection, key = session.connection, item.key
     if item.verb is _INSERT:
         # One statement instead of two; it is all of the request.
-        tick, head, etag = _stamp(session.tick())
+        tick = session.tick()
+        head, etag = _stamp(tick)
         connection.execute(table.insert, (key, tick, head + item.payload[1:]))
         if not connection.changes():
             raise _exists()
