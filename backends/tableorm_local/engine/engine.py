@@ -91,6 +91,7 @@ class Engine:
         self._timeout, self._create = timeout, create
         self._open: _Open | None = None
         self._why_not = "is not open; call open() first"
+        self._capabilities = Capabilities(durable=self._path is not None, retries=True)
         self.queues = Queues(self)
         self.blobs = Blobs(self)
         self.settings = Settings(self)
@@ -99,7 +100,7 @@ class Engine:
     @property
     def capabilities(self) -> Capabilities:
         """Everything, `retries` too: it waits for other processes itself. A database in memory is not durable."""
-        return Capabilities(durable=self._path is not None, retries=True)
+        return self._capabilities
 
     async def open(self) -> None:
         """
