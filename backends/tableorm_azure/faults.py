@@ -34,7 +34,16 @@ from azure.core.exceptions import (
 
 from tableorm.protocol.codes import Code, Fault
 
-__all__ = ["EXCEPTIONS", "code_of", "fault_of_error", "fault_of_response", "is_throttled", "never_sent", "translated"]
+__all__ = [
+    "EXCEPTIONS",
+    "body_of",
+    "code_of",
+    "fault_of_error",
+    "fault_of_response",
+    "is_throttled",
+    "never_sent",
+    "translated",
+]
 
 EXCEPTIONS: tuple[tuple[type[BaseException], Code], ...] = (
     # The first that fits; what `never_sent` does not know is in doubt.
@@ -146,7 +155,7 @@ def _code_and_text(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
 
 def code_of(response: Any) -> str:
     """The service's code in an answer, empty if it has none."""
-    return _code_and_text(response.headers, _body(response))[0]
+    return _code_and_text(response.headers, body_of(response))[0]
 
 
 def is_throttled(status: int, code: str) -> bool:
@@ -194,12 +203,13 @@ def fault_of_error(error: BaseException, *, write: bool) -> Fault:
             return Fault(getattr(named, "value", named), f"{_words(error)}.")
         if isinstance(error, IncompleteReadError | DecodeError) or response.status_code < 300:
             return Fault(Code.NO_ANSWER, f"The answer broke off: {_words(error)}.", doubt=write)
-        return fault_of_response(response.status_code, response.headers, _body(response), write=write)
+        return fault_of_response(response.status_code, response.headers, body_of(response), write=write)
     code = next((code for kind, code in EXCEPTIONS if isinstance(error, kind)), Code.INTERNAL_ERROR)
     return Fault(code, f"{_words(error)}.", doubt=write and not never_sent(error))
 
 
-def _body(response: Any) -> bytes:
+def body_of(response: Any) -> bytes:
+    """The body of an answer; empty if it was not read."""
     try:
         read = getattr(response, "body", None)
         body: object = read() if read is not None else response.content
