@@ -36,6 +36,7 @@ from .pipeline import (
     user_agent,
 )
 from .queues import AzureQueues
+from .signing import TokenSource
 from .tables import AzureTables, TableService
 
 __all__ = ["AzureBackend"]
@@ -72,6 +73,8 @@ class AzureBackend:
     ) -> None:
         self.account, self.options = account, options or Options()
         self.traffic = Traffic()
+        if not isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
+            credential = TokenSource(credential)
         self._credential = credential
         self._others = dict(others or {})
         self._tokens = tokens

@@ -36,6 +36,7 @@ from tableorm.protocol.codes import Code, Fault
 
 __all__ = [
     "EXCEPTIONS",
+    "NoToken",
     "body_of",
     "code_of",
     "fault_of_error",
@@ -44,6 +45,11 @@ __all__ = [
     "never_sent",
     "translated",
 ]
+
+
+class NoToken(ServiceRequestError):
+    """The credential got no token, for a reason that may pass: nothing was sent to the service."""
+
 
 EXCEPTIONS: tuple[tuple[type[BaseException], Code], ...] = (
     # The first that fits; what `never_sent` does not know is in doubt.
@@ -69,6 +75,7 @@ EXCEPTIONS: tuple[tuple[type[BaseException], Code], ...] = (
 
 _NEVER_SENT = (
     ClientAuthenticationError,
+    NoToken,
     ServiceRequestTimeoutError,
     SerializationError,
     aiohttp.ClientConnectorError,
@@ -204,8 +211,16 @@ def fault_of_error(error: BaseException, *, write: bool) -> Fault:
         if isinstance(error, IncompleteReadError | DecodeError) or response.status_code < 300:
             return Fault(Code.NO_ANSWER, f"The answer broke off: {_words(error)}.", doubt=write)
         return fault_of_response(response.status_code, response.headers, body_of(response), write=write)
-    code = next((code for kind, code in EXCEPTIONS if isinstance(error, kind)), Code.INTERNAL_ERROR)
+    reason = _reason(error)
+    code = next((code for kind, code in EXCEPTIONS if isinstance(reason, kind)), Code.INTERNAL_ERROR)
     return Fault(code, f"{_words(error)}.", doubt=write and not never_sent(error))
+
+
+def _reason(error: BaseException) -> BaseException:
+    """What is behind an error of the SDK that has no answer and says no more than that there was one."""
+    while type(error) is HttpResponseError and error.response is None and error.inner_exception is not None:
+        error = error.inner_exception
+    return error
 
 
 def body_of(response: Any) -> bytes:

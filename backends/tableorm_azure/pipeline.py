@@ -129,7 +129,10 @@ def make_transport(options: Options) -> AsyncHttpTransport[Any, Any]:
         auto_decompress=False,
     )
     # With the environment's settings aiohttp looks for proxies and in .netrc on every call, for about a millisecond.
-    transport: AsyncHttpTransport[Any, Any] = AioHttpTransport(session=session, use_env_settings=False)
+    # What is read as a stream is not under the time-out of its request any more: there it is that of every piece.
+    transport: AsyncHttpTransport[Any, Any] = AioHttpTransport(
+        session=session, use_env_settings=False, read_timeout=options.timeout
+    )
     return transport
 
 

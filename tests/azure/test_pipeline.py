@@ -155,6 +155,22 @@ async def test_a_time_out_leaves_a_write_in_doubt(stub: Stub, name: str) -> None
     assert len(stub.requests) == 1
 
 
+async def test_a_blob_that_stops_coming(stub: Stub) -> None:
+    """What is read as a stream ends too, when no more of it comes."""
+    head = {
+        "Content-Range": "bytes 0-8/9",
+        "ETag": '"1"',
+        "Last-Modified": "Thu, 29 Feb 2024 12:00:00 GMT",
+        "x-ms-blob-type": "BlockBlob",
+    }
+    stub.answers = [Answer(206, head, b"half", missing=5)]
+    async with asyncio.timeout(60), stub.backend(timeout=0.1, blobs=stub.url) as backend:
+        assert backend.blobs is not None
+        fault = await refusal(backend.blobs.read("box", "name"))
+
+    assert fault.code == Code.OPERATION_TIMED_OUT
+
+
 async def test_nobody_listens() -> None:
     """A connection that is refused is tried again; in the end there is no doubt about a write."""
     with socket.socket() as taken:
