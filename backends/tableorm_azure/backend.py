@@ -2,7 +2,7 @@
 The backend of `https:` URLs and connection strings: opens an account's tables, queues and blobs for the mapper.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, ClassVar, Self, cast
 
@@ -36,6 +36,7 @@ from .pipeline import (
     user_agent,
 )
 from .queues import AzureQueues
+from .signing import TokenSource
 from .tables import AzureTables, TableService
 
 __all__ = ["AzureBackend"]
@@ -56,16 +57,26 @@ class AzureBackend:
         credential: What opens it.
         options: Everything else.
         tokens: Where the shared access signature is from, if a function supplies it.
+        others: What opens "queue" or "blob", if not the same.
     """
 
     joint: ClassVar[bool] = True
 
     def __init__(
-        self, account: Account, credential: Credential, options: Options | None = None, *, tokens: Tokens | None = None
+        self,
+        account: Account,
+        credential: Credential,
+        options: Options | None = None,
+        *,
+        tokens: Tokens | None = None,
+        others: Mapping[str, Credential] | None = None,
     ) -> None:
         self.account, self.options = account, options or Options()
         self.traffic = Traffic()
+        if not isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
+            credential = TokenSource(credential)
         self._credential = credential
+        self._others = dict(others or {})
         self._tokens = tokens
         self._tables: TableStore | None = None
         self._access = AzureAccess(None, credential, account)
@@ -89,7 +100,7 @@ class AzureBackend:
             options: One of `key` (an account key), `sas` (a token, or an async function that supplies one) and
                 `credential` (one of azure-core: a token credential such as `DefaultAzureCredential`,
                 `AzureNamedKeyCredential`, `AzureSasCredential`), unless `url` says it; `queues` and `blobs`, endpoints
-                or connection strings; and the fields of `Options`.
+                or connection strings, opened by what they say of access, else by the same; and the fields of `Options`.
 
         Raises:
             TypeError: There are other options, or more than one credential.
@@ -99,29 +110,35 @@ class AzureBackend:
         queues, blobs = given.pop("queues", None), given.pop("blobs", None)
         key, sas, credential = given.pop("key", None), given.pop("sas", None), given.pop("credential", None)
         tokens = None if sas is None else Tokens(sas)
-        if tokens is not None and tokens.renewable and not (queues is blobs is None):
-            raise NotSupported(
-                "connect(): a function that supplies tokens opens tables only; give queues= and blobs= as URLs with a "
-                "SAS of their own, beside another backend, or one token for all"
-            )
+        renewable = tokens is not None and tokens.renewable
         unknown = sorted(given.keys() - _FIELDS)
         if unknown:
             known = ", ".join(sorted({"blobs", "credential", "key", "queues", "sas"} | _FIELDS))
             raise TypeError(f"connect() got an unknown option {unknown[0]!r} for an Azure URL; known are {known}")
         try:
             account = parse(url)
+            if renewable:
+                account = attrs.evolve(account, queue=None, blob=None)
+            emulated, others = account.emulated, dict[str, Credential]()
             for service, place in (("queue", queues), ("blob", blobs)):
-                if place is not None:
-                    other = parse(place, service)
-                    account = attrs.evolve(account, **{service: getattr(other, service)})
+                if place is None:
+                    continue
+                other = parse(place, service)
+                account = attrs.evolve(account, **{service: getattr(other, service)})
+                emulated = emulated or other.emulated
+                if other.key is not None or other.sas is not None:
+                    others[service] = _credential(other, None, None, None)
+                elif renewable:
+                    raise NotSupported(
+                        f"connect(): a function that supplies tokens opens tables only; give {service}s= with a SAS of "
+                        "its own, or one token for all"
+                    )
         except ValueError as error:
             raise NotSupported(f"connect(): {error}") from None
-        if account.emulated:
+        if emulated:
             given.setdefault("keepalive", _EMULATOR_KEEPALIVE_SECONDS)
-        if tokens is not None and tokens.renewable:
-            account = attrs.evolve(account, queue=None, blob=None)
         opened = _credential(account, key, sas if isinstance(sas, str) else _PENDING if sas else None, credential)
-        return cls(account, opened, Options(timeout=timeout, **given), tokens=tokens)
+        return cls(account, opened, Options(timeout=timeout, **given), tokens=tokens, others=others)
 
     @property
     def tables(self) -> TableStore:
@@ -166,7 +183,9 @@ class AzureBackend:
                 if account.table is not None:
                     self._tables = await opened.enter_async_context(self._open_tables(transport, account.table))
                 if account.queue is not None:
-                    service = QueueServiceClient(account.queue, **self._storage_options(transport, account.queue))
+                    service = QueueServiceClient(
+                        account.queue, **self._storage_options(transport, "queue", account.queue)
+                    )
                     self._queues = AzureQueues(await opened.enter_async_context(service), capabilities)
                 if account.blob is not None:
                     blobs = BlobServiceClient(
@@ -175,7 +194,7 @@ class AzureBackend:
                         max_block_size=BLOCK_BYTES,
                         max_single_get_size=BLOCK_BYTES,
                         max_chunk_get_size=BLOCK_BYTES,
-                        **self._storage_options(transport, account.blob),
+                        **self._storage_options(transport, "blob", account.blob),
                     )
                     self._blobs = AzureBlobs(await opened.enter_async_context(blobs), capabilities)
             except ValueError as error:
@@ -225,11 +244,11 @@ class AzureBackend:
         renewable = self._tokens is not None and self._tokens.renewable
         return GuardedStore(tables, self._tokens if self._tokens and renewable else _Signature(credential), admit)
 
-    def _storage_options(self, transport: AsyncHttpTransport[Any, Any], url: str) -> dict[str, Any]:
+    def _storage_options(self, transport: AsyncHttpTransport[Any, Any], service: str, url: str) -> dict[str, Any]:
         """What the clients of queues and blobs take. They sign, too; a key's signature is made again, by ours."""
-        options = self.options
-        found = self._sdk_options(transport, url, storage_authentication(self._credential, url))
-        found["credential"] = self._credential
+        options, credential = self.options, self._others.get(service, self._credential)
+        found = self._sdk_options(transport, url, storage_authentication(credential, url))
+        found["credential"] = credential
         if options.storage_api_version is not None:
             found["api_version"] = options.storage_api_version
         if options.audience is not None and not self.account.cosmos:

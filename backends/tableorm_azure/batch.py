@@ -8,15 +8,16 @@ import re
 from collections.abc import Sequence
 from uuid import uuid4
 
-from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.codes import THROTTLING, Code, Fault
 
 from .faults import fault_of_response
 
-__all__ = ["Request", "content_type", "etags_of", "write_batch"]
+__all__ = ["Request", "content_type", "etags_of", "throttled_part", "write_batch"]
 
 _HEADERS = "Accept: application/json\r\nDataServiceVersion: 3.0\r\n"
 # They begin with plain text, which is found without a look at every line.
 _STATUS = re.compile(rb"\nHTTP/\d(?:\.\d)? (\d{3})[^\r\n]*(?=\r?\n)")
+_BUSY = re.compile(rb"\nHTTP/\d(?:\.\d)? (?:429|503)")
 _ETAG = re.compile(rb"\nETag:[ \t]*([^\r\n]+)")
 _ETAG_OF_ANY_CASE = re.compile(_ETAG.pattern, re.IGNORECASE)
 _HEADER = re.compile(rb"^([^\r\n:]+):[ \t]*([^\r\n]*?)[ \t]*\r?$", re.MULTILINE)
@@ -76,6 +77,22 @@ def etags_of(body: bytes, count: int) -> list[str | None]:
             Code.INTERNAL_ERROR, f"The answer to a transaction of {count} operations has {len(tags)} parts.", doubt=True
         )
     return tags
+
+
+def throttled_part(body: bytes) -> Fault | None:
+    """
+    What says, within the answer to a transaction, that it was refused for its rate; None if it was not.
+
+    Args:
+        body: The answer; of anything else there is no such part.
+    """
+    if _BUSY.search(body) is None:
+        return None
+    try:
+        etags_of(body, 0)
+    except Fault as fault:
+        return fault if fault.code in THROTTLING and not fault.doubt else None
+    return None
 
 
 def _failure(status: int, part: bytes) -> Fault:

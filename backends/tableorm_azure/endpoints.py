@@ -17,8 +17,13 @@ EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K
 _EMULATOR_PORTS = {"table": 10002, "queue": 10001, "blob": 10000}
 
 _SERVICES = ("table", "queue", "blob")
-# ACCOUNT.SERVICE.REST, where SERVICE tells which of an account's endpoints it is.
-_HOST = re.compile(r"([a-z0-9-]+)\.(table|tables|queue|blob)\.(.+)")
+# ACCOUNT.SERVICE.REST, where SERVICE tells which of an account's endpoints it is. A DNS zone or a private link stands
+# between. Source: "Storage account overview", endpoints; "Use private endpoints for Azure Storage".
+_HOST = re.compile(r"([a-z0-9-]+)(?:\.(?:z\d+|privatelink))?\.(table|tables|queue|blob)\.(.+)")
+# How Cosmos DB's REST begins, the old name after the new. Source: azure-data-tables, `_is_cosmos_endpoint`.
+_COSMOS = ("cosmos.", "cosmosdb.")
+# An account's copy in another region, which is read under the account's own name.
+_SECONDARY = "-secondary"
 _PATH_STYLE = re.compile(r"/([a-z0-9-]+)")
 _KNOWN = {
     "accountkey",
@@ -33,10 +38,12 @@ _KNOWN = {
     "usedevelopmentstorage",
     # Of other services in the same account; they say nothing about ours.
     "blobsecondaryendpoint",
+    "dfsendpoint",
     "fileendpoint",
     "filesecondaryendpoint",
     "queuesecondaryendpoint",
     "tablesecondaryendpoint",
+    "webendpoint",
 }
 
 
@@ -63,9 +70,15 @@ class Account:
 
     @property
     def cosmos(self) -> bool:
-        """Whether the tables are Cosmos DB's, by their host. Source: "Azure Cosmos DB for Table", endpoint names."""
-        host = urlsplit(self.table or "").hostname or ""
-        return ".table.cosmos." in host or ".tables.cosmos." in host
+        """
+        Whether the tables are Cosmos DB's, by their host, or of its emulator, which is `localhost` without an account.
+        Source: "Azure Cosmos DB for Table", endpoint names.
+        """
+        parts = urlsplit(self.table or "")
+        found = _HOST.fullmatch(parts.hostname or "")
+        if found is not None:
+            return found.group(3).startswith(_COSMOS)
+        return parts.hostname == "localhost" and not parts.path and parts.port != _EMULATOR_PORTS["table"]
 
     @property
     def emulated(self) -> bool:
@@ -103,16 +116,19 @@ def _from_url(url: str, service: str) -> Account:
         raise ValueError(f"{shown!r} has no host; an endpoint is such as https://ACCOUNT.table.core.windows.net")
     if parts.username or parts.password:
         raise ValueError(f"{shown!r} has a user in front of the host; give key= or credential= instead")
-    path = parts.path.rstrip("/")
-    base = f"{parts.scheme}://{parts.netloc}{path}"
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ValueError(f"{shown!r} has no port that is one: a number up to 65535") from None
+    path, netloc = parts.path.rstrip("/"), parts.netloc.lower()
+    base = f"{parts.scheme}://{netloc}{path}"
     sas = parts.query or None
     found = _HOST.fullmatch(parts.hostname)
     if found is not None and not path:
         name, label, rest = found.groups()
-        service = "table" if label == "tables" else label
-        if rest.startswith("cosmos."):
+        if rest.startswith(_COSMOS):
             return Account(name, table=base, sas=sas)
-        return Account(name, sas=sas, **_siblings(base, parts.netloc, service))
+        return Account(name.removesuffix(_SECONDARY), sas=sas, **_siblings(base, netloc, label))
     style = _PATH_STYLE.fullmatch(path)
     if path and style is None:
         raise ValueError(f"{shown!r} has a path that is no account; an endpoint ends with the host, or with /ACCOUNT")

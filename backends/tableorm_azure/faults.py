@@ -34,7 +34,22 @@ from azure.core.exceptions import (
 
 from tableorm.protocol.codes import Code, Fault
 
-__all__ = ["EXCEPTIONS", "code_of", "fault_of_error", "fault_of_response", "is_throttled", "never_sent", "translated"]
+__all__ = [
+    "EXCEPTIONS",
+    "NoToken",
+    "body_of",
+    "code_of",
+    "fault_of_error",
+    "fault_of_response",
+    "is_throttled",
+    "never_sent",
+    "translated",
+]
+
+
+class NoToken(ServiceRequestError):
+    """The credential got no token, for a reason that may pass: nothing was sent to the service."""
+
 
 EXCEPTIONS: tuple[tuple[type[BaseException], Code], ...] = (
     # The first that fits; what `never_sent` does not know is in doubt.
@@ -60,6 +75,7 @@ EXCEPTIONS: tuple[tuple[type[BaseException], Code], ...] = (
 
 _NEVER_SENT = (
     ClientAuthenticationError,
+    NoToken,
     ServiceRequestTimeoutError,
     SerializationError,
     aiohttp.ClientConnectorError,
@@ -146,7 +162,7 @@ def _code_and_text(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
 
 def code_of(response: Any) -> str:
     """The service's code in an answer, empty if it has none."""
-    return _code_and_text(response.headers, _body(response))[0]
+    return _code_and_text(response.headers, body_of(response))[0]
 
 
 def is_throttled(status: int, code: str) -> bool:
@@ -194,12 +210,21 @@ def fault_of_error(error: BaseException, *, write: bool) -> Fault:
             return Fault(getattr(named, "value", named), f"{_words(error)}.")
         if isinstance(error, IncompleteReadError | DecodeError) or response.status_code < 300:
             return Fault(Code.NO_ANSWER, f"The answer broke off: {_words(error)}.", doubt=write)
-        return fault_of_response(response.status_code, response.headers, _body(response), write=write)
-    code = next((code for kind, code in EXCEPTIONS if isinstance(error, kind)), Code.INTERNAL_ERROR)
+        return fault_of_response(response.status_code, response.headers, body_of(response), write=write)
+    reason = _reason(error)
+    code = next((code for kind, code in EXCEPTIONS if isinstance(reason, kind)), Code.INTERNAL_ERROR)
     return Fault(code, f"{_words(error)}.", doubt=write and not never_sent(error))
 
 
-def _body(response: Any) -> bytes:
+def _reason(error: BaseException) -> BaseException:
+    """What is behind an error of the SDK that has no answer and says no more than that there was one."""
+    while type(error) is HttpResponseError and error.response is None and error.inner_exception is not None:
+        error = error.inner_exception
+    return error
+
+
+def body_of(response: Any) -> bytes:
+    """The body of an answer; empty if it was not read."""
     try:
         read = getattr(response, "body", None)
         body: object = read() if read is not None else response.content

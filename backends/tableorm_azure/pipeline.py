@@ -30,6 +30,7 @@ from azure.core.pipeline.policies import (
     HttpLoggingPolicy,
     NetworkTraceLoggingPolicy,
     ProxyPolicy,
+    RequestHistory,
     SansIOHTTPPolicy,
     UserAgentPolicy,
 )
@@ -38,7 +39,8 @@ from azure.core.rest import AsyncHttpResponse, HttpRequest
 
 from tableorm.traffic import Traffic
 
-from .faults import code_of, fault_of_response, is_throttled, never_sent, translated
+from .batch import throttled_part
+from .faults import body_of, code_of, fault_of_response, is_throttled, never_sent, translated
 from .signing import SharedKeyPolicy, StorageKeyPolicy, TokenPolicy
 
 __all__ = [
@@ -69,6 +71,12 @@ _STORAGE_SCOPE = "https://storage.azure.com/.default"
 _COSMOS_SCOPE = "https://cosmos.azure.com/.default"
 _READS = frozenset({"GET", "HEAD"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "MERGE"})
+
+# What a transaction is answered with, whatever became of it.
+_BATCH_DONE = 202
+
+# Under what a request tells `RetryPolicy` when its time is over, by the loop's clock.
+_UNTIL = "tableorm_until"
 
 _LARGE, _CHUNK = 512 * 1024, 128 * 1024  # bytes
 
@@ -121,7 +129,10 @@ def make_transport(options: Options) -> AsyncHttpTransport[Any, Any]:
         auto_decompress=False,
     )
     # With the environment's settings aiohttp looks for proxies and in .netrc on every call, for about a millisecond.
-    transport: AsyncHttpTransport[Any, Any] = AioHttpTransport(session=session, use_env_settings=False)
+    # What is read as a stream is not under the time-out of its request any more: there it is that of every piece.
+    transport: AsyncHttpTransport[Any, Any] = AioHttpTransport(
+        session=session, use_env_settings=False, read_timeout=options.timeout
+    )
     return transport
 
 
@@ -171,22 +182,28 @@ class RetryPolicy(AsyncRetryPolicy[Any, Any]):
         self._traffic = traffic
 
     async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
-        """Send a request as often as it takes."""
+        """Send a request as often as it takes, and as its time allows."""
         self._traffic.attempts += 1
         return await super().send(request)
 
     def configure_retries(self, options: dict[str, Any]) -> dict[str, Any]:
         """Every method may be repeated, as far as `is_retry` and `increment` allow."""
         options.setdefault("retry_on_methods", _METHODS)
-        return super().configure_retries(options)
+        until: float | None = options.pop(_UNTIL, None)
+        settings: dict[str, Any] = super().configure_retries(options)
+        return {**settings, _UNTIL: until}
 
     def is_retry(self, settings: dict[str, Any], response: PipelineResponse[Any, Any]) -> bool:
         """Whether an answer lets its request be sent again."""
         http = response.http_response
         status = http.status_code
-        if status < 400:
+        if status == _BATCH_DONE:
+            # All of a transaction is refused where one operation is, in an answer that is a success by its status.
+            throttled = throttled_part(body_of(http)) is not None
+        elif status < 400:
             return False
-        throttled = is_throttled(status, code_of(http)) if status in (429, 503) else False
+        else:
+            throttled = is_throttled(status, code_of(http)) if status in (429, 503) else False
         self._traffic.throttled += throttled
         if response.http_request.method in _READS:
             return settings["total"] > 0 and status in (408, 429, 500, 502, 503, 504)
@@ -197,7 +214,15 @@ class RetryPolicy(AsyncRetryPolicy[Any, Any]):
         request: HttpRequest = response.http_request
         if error is not None and request.method not in _READS and not never_sent(error):
             return False
-        again: bool = super().increment(settings, response, error)
+        counted = response
+        if error is None and response.http_response.status_code == _BATCH_DONE:
+            # azure-core takes that status for a success, and counts the others so.
+            settings["history"].append(RequestHistory(request, http_response=response.http_response))
+            counted = PipelineRequest(request, response.context)
+        again: bool = super().increment(settings, counted, error)
+        if again and self._pause(settings, response, error) >= _left(settings):
+            # To wait until the time is over would end in a time-out, which tells less: a write would be in doubt.
+            return False
         if again:
             self._traffic.attempts += 1
             self._traffic.retries += 1
@@ -208,6 +233,24 @@ class RetryPolicy(AsyncRetryPolicy[Any, Any]):
                 f"status {response.http_response.status_code}" if error is None else type(error).__name__,
             )
         return again
+
+    def get_retry_after(self, response: PipelineResponse[Any, Any]) -> float | None:
+        """The seconds that an answer asks to wait; of a transaction, its part that was refused."""
+        http = response.http_response
+        part = throttled_part(body_of(http)) if http.status_code == _BATCH_DONE else None
+        return super().get_retry_after(response) if part is None else part.retry_after
+
+    def _pause(self, settings: dict[str, Any], response: Any, error: Exception | None) -> float:
+        """The seconds until the next attempt, as `sleep` takes them."""
+        asked = self.get_retry_after(response) if error is None else None
+        seconds: float = asked or self.get_backoff_time(settings)
+        return seconds
+
+
+def _left(settings: Mapping[str, Any]) -> float:
+    """The seconds that are left for a request, its repetitions included."""
+    until: float | None = settings[_UNTIL]
+    return float("inf") if until is None else until - asyncio.get_running_loop().time()
 
 
 class _TraceLoggingPolicy(NetworkTraceLoggingPolicy):
@@ -383,8 +426,8 @@ class Pipeline:
         if isinstance(body, bytes) and len(body) > _LARGE:
             headers = {**request.headers, "Content-Length": str(len(body))}
             request = HttpRequest(request.method, request.url, headers=headers, content=_Chunks(body))
-        async with asyncio.timeout(self._timeout):
-            done = await self._pipeline.run(request, stream=stream)
+        async with asyncio.timeout(self._timeout) as limit:
+            done = await self._pipeline.run(request, stream=stream, **{_UNTIL: limit.when()})
         return done.http_response
 
 

@@ -5,12 +5,16 @@ queues and blobs by the SDK's own; and a token.
 
 import re
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from email.utils import formatdate
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
-from azure.core.credentials import AzureNamedKeyCredential
+import aiohttp
+from azure.core.credentials import AccessToken, AccessTokenInfo, AzureNamedKeyCredential
 from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import AsyncBearerTokenCredentialPolicy, SansIOHTTPPolicy
 from azure.storage.blob.aio import BlobServiceClient
@@ -18,7 +22,9 @@ from yarl import URL
 
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 
-__all__ = ["SharedKeyPolicy", "StorageKeyPolicy", "TokenPolicy"]
+from .faults import NoToken
+
+__all__ = ["SharedKeyPolicy", "StorageKeyPolicy", "TokenPolicy", "TokenSource"]
 
 # Source: Table service REST, "Authorize with Microsoft Entra ID", bearer challenge.
 _TENANT = re.compile(r'\bauthorization(?:_uri)?="?https?://[^/"\s]+/([0-9a-z.-]+)', re.IGNORECASE)
@@ -112,3 +118,48 @@ class TokenPolicy(AsyncBearerTokenCredentialPolicy[Any, Any]):
             return False
         await self.authorize_request(request, self._scope, tenant_id=found.group(1))
         return True
+
+
+class TokenSource:
+    """
+    A token credential that tells its own failures from the service's: what an issuer of tokens answers is no answer of
+    the tables, and without a token nothing was sent.
+
+    Args:
+        credential: As the user gave it, who closes it.
+    """
+
+    def __init__(self, credential: AsyncTokenCredential) -> None:
+        self._credential: Any = credential
+        if hasattr(credential, "get_token_info"):  # azure-core asks whether there is one
+            self.get_token_info = self._get_token_info
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        """As the credential."""
+        with _told_apart():
+            token: AccessToken = await self._credential.get_token(*scopes, **options)
+            return token
+
+    async def _get_token_info(self, *scopes: str, **options: Any) -> AccessTokenInfo:
+        with _told_apart():
+            token: AccessTokenInfo = await self._credential.get_token_info(*scopes, **options)
+            return token
+
+    async def close(self) -> None:
+        """Nothing: it is the user's."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+
+@contextmanager
+def _told_apart() -> Generator[None]:
+    try:
+        yield
+    except ClientAuthenticationError as error:
+        raise ClientAuthenticationError(f"the credential got no token: {error.message}") from error
+    except (AzureError, aiohttp.ClientError, OSError) as error:
+        raise NoToken(f"the credential got no token: {str(error) or type(error).__name__}") from error

@@ -41,12 +41,14 @@ class Answer:
         headers: Besides the length.
         body: Its body.
         before: Waited for first.
+        missing: Bytes of the body that are promised and never sent.
     """
 
     status: int = 200
     headers: dict[str, str] = attrs.field(factory=dict[str, str])
     body: bytes = b""
     before: Callable[[], Awaitable[object]] | None = None
+    missing: int = 0
 
 
 def row_answer(**properties: Any) -> Answer:
@@ -136,7 +138,8 @@ class Stub:
         if answer.status == 0:
             return False
         head = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
-        writer.write(f"HTTP/1.1 {answer.status} X\r\n{head}Content-Length: {len(answer.body)}\r\n\r\n".encode())
+        length = len(answer.body) + answer.missing
+        writer.write(f"HTTP/1.1 {answer.status} X\r\n{head}Content-Length: {length}\r\n\r\n".encode())
         if method != "HEAD":
             writer.write(answer.body)
         await writer.drain()

@@ -7,6 +7,7 @@ import gc
 import logging
 import ssl
 import warnings
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,11 @@ FOUND = {
         200, {"ETag": '"1"', "Last-Modified": "Thu, 29 Feb 2024 12:00:00 GMT", "x-ms-blob-type": "BlockBlob"}
     ),
 }
+
+
+async def supply() -> str:
+    """A token of the tables, from a function."""
+    return "sig=secrettables"
 
 
 def all_of(stub: Stub, *, timeout: float = 10.0, **options: Any) -> AzureBackend:
@@ -177,6 +183,44 @@ async def test_a_key_that_is_renewed(azurite: Azurite, name: str) -> None:
         assert (await refusal(call[name](backend))).code in (Code.AUTHENTICATION_FAILED, Code.AUTHORIZATION_FAILURE)
         credential.update(ACCOUNT, KEY)
         await call[name](backend)
+
+
+@pytest.mark.parametrize(
+    "own",
+    ["?sv=1&sig=secretown", f"AccountName=other;AccountKey={b64encode(b'o' * 64).decode()};"],
+    ids=["sas", "key"],
+)
+@pytest.mark.parametrize(
+    "given", [{"key": STUB_KEY}, {"sas": "sig=secrettables"}, {"sas": supply}], ids=["key", "sas", "function"]
+)
+@pytest.mark.parametrize("service", ["queue", "blob"])
+async def test_what_a_place_says_of_access_opens_it(stub: Stub, service: str, given: dict[str, Any], own: str) -> None:
+    """Queues and blobs of another account have a key or token of their own, and never get that of the tables."""
+    stub.handler = lambda request: FOUND[service] if "Table" not in request.target else FOUND["row"]
+    place = (
+        f"{stub.url}{own}" if own[0] == "?" else f"{own}{service.title()}Endpoint={stub.url.replace('stub', 'other')}"
+    )
+    backend = AzureBackend.from_url(stub.url, timeout=10.0, options={**given, f"{service}s": place})
+    async with backend:
+        await CALLS[service](backend)
+        await CALLS["row"](backend)
+
+    there, here = stub.requests
+    if own[0] == "?":
+        assert "sig=secretown" in there.target and "authorization" not in there.headers
+    else:
+        assert "sig=" not in there.target and there.headers["authorization"].startswith("SharedKey other:")
+    assert "secretown" not in here.target
+    assert ("sig=secrettables" in here.target) == ("sas" in given)
+    assert ("authorization" in here.headers) == ("key" in given)
+
+
+@pytest.mark.parametrize("service", ["queue", "blob"])
+def test_a_place_that_nothing_opens(service: str) -> None:
+    """A function that supplies tokens does so for tables; queues and blobs have to say what opens them."""
+    options = {"sas": supply, f"{service}s": "http://127.0.0.1:1/acc"}
+    with pytest.raises(NotSupported, match=f"supplies tokens opens tables only; give {service}s="):
+        AzureBackend.from_url("http://127.0.0.1:1/acc", timeout=10.0, options=options)
 
 
 @pytest.mark.parametrize("name", list(CALLS))

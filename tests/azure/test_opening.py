@@ -42,6 +42,20 @@ CLOUD = {service: f"https://acc.{service}.core.windows.net" for service in ("tab
             "https://acc.table.cosmos.azure.com:443/",
             Account("acc", "https://acc.table.cosmos.azure.com:443"),
         ),
+        ("HTTPS://ACC.Table.Core.Windows.net", Account("acc", **CLOUD)),
+        (
+            "https://acc.z13.table.storage.azure.net",
+            Account("acc", **{name: f"https://acc.z13.{name}.storage.azure.net" for name in CLOUD}),
+        ),
+        (
+            "https://acc.privatelink.table.core.windows.net",
+            Account("acc", **{name: f"https://acc.privatelink.{name}.core.windows.net" for name in CLOUD}),
+        ),
+        (
+            "https://acc-secondary.table.core.windows.net",
+            Account("acc", **{name: f"https://acc-secondary.{name}.core.windows.net" for name in CLOUD}),
+        ),
+        ("https://my-acc.table.cosmosdb.azure.com", Account("my-acc", "https://my-acc.table.cosmosdb.azure.com")),
         ("http://127.0.0.1:10002/devstoreaccount1", Account("devstoreaccount1", f"{LOCAL}:10002/devstoreaccount1")),
         ("https://tables.example.org", Account("", "https://tables.example.org")),
         ("AccountName=acc;AccountKey=a2V5", Account("acc", **CLOUD, key="a2V5")),
@@ -53,6 +67,10 @@ CLOUD = {service: f"https://acc.{service}.core.windows.net" for service in ("tab
         (
             "TableEndpoint=https://acc.table.core.windows.net/;SharedAccessSignature=sv=1&sig=a%3D",
             Account("acc", CLOUD["table"], sas="sv=1&sig=a%3D"),
+        ),
+        (
+            "AccountName=acc;AccountKey=a2V5;DfsEndpoint=https://acc.dfs.core.windows.net/;WebEndpoint=https://w/",
+            Account("acc", **CLOUD, key="a2V5"),
         ),
         (
             "UseDevelopmentStorage=true",
@@ -82,6 +100,25 @@ def test_places(url: str, account: Account) -> None:
     assert parse(url) == account
 
 
+@pytest.mark.parametrize(
+    ("url", "cosmos"),
+    [
+        ("https://acc.table.cosmos.azure.com:443", True),
+        ("https://acc.tables.cosmos.azure.com", True),
+        ("https://acc.table.cosmosdb.azure.com", True),
+        ("https://acc.privatelink.table.cosmos.azure.us", True),
+        ("AccountName=localhost;AccountKey=a2V5;TableEndpoint=http://localhost:8902/;", True),
+        ("http://localhost:10002", False),
+        ("http://localhost:8902/acc", False),
+        ("https://cosmos.table.core.windows.net", False),
+        ("https://acc.table.core.windows.net", False),
+    ],
+)
+def test_which_are_tables_of_cosmos(url: str, *, cosmos: bool) -> None:
+    """Every name that the SDK takes for Cosmos DB's too, whose rows come in no order; and its emulator's."""
+    assert parse(url).cosmos is cosmos
+
+
 def test_an_endpoint_of_one_service() -> None:
     """Where the host does not tell, the argument does."""
     assert parse("http://127.0.0.1:1/acc", "queue") == Account("acc", queue="http://127.0.0.1:1/acc")
@@ -100,6 +137,8 @@ def test_what_is_no_account(url: str) -> None:
         ("https://me:secret@acc.table.core.windows.net", "has a user"),
         ("https://acc.table.core.windows.net/Flights", "path that is no account"),
         ("http://127.0.0.1:10002/acc/Flights", "path that is no account"),
+        ("http://127.0.0.1:secret/acc", "no port"),
+        ("http://127.0.0.1:99999/acc", "no port"),
         ("AccountName=acc;AcountKey=secret", "has 'AcountKey'"),
         ("AccountName=acc;secret", "a part without ="),
         ("SharedAccessSignature=secret", "neither AccountName nor an endpoint"),

@@ -93,6 +93,21 @@ async def test_what_is_throttled_is_repeated(stub: Stub, name: str, answer: Answ
         assert (backend.traffic.retries, backend.traffic.throttled) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    "part",
+    [error_answer(503, ""), error_answer(500, "OperationTimedOut"), error_answer(409, "EntityAlreadyExists")],
+    ids=["503", "500", "409"],
+)
+async def test_a_transaction_that_failed_otherwise_is_sent_once(stub: Stub, part: Answer) -> None:
+    """What is in doubt, or wrong, within an answer is not for the rate."""
+    stub.answers = [batch_answer(part)]
+    async with stub.backend() as backend:
+        await refusal(backend.tables.transact("Table1", [INSERT]))
+
+        assert len(stub.requests) == 1
+        assert (backend.traffic.retries, backend.traffic.throttled) == (0, 0)
+
+
 async def test_throttling_that_does_not_end_is_reported(stub: Stub) -> None:
     """After the last attempt the fault says so, and how long the service asks to wait."""
     stub.answers = [error_answer(503, "ServerBusy", x_ms_retry_after_ms="1")]
@@ -138,6 +153,22 @@ async def test_a_time_out_leaves_a_write_in_doubt(stub: Stub, name: str) -> None
 
     assert (fault.code, fault.doubt) == (Code.OPERATION_TIMED_OUT, True)
     assert len(stub.requests) == 1
+
+
+async def test_a_blob_that_stops_coming(stub: Stub) -> None:
+    """What is read as a stream ends too, when no more of it comes."""
+    head = {
+        "Content-Range": "bytes 0-8/9",
+        "ETag": '"1"',
+        "Last-Modified": "Thu, 29 Feb 2024 12:00:00 GMT",
+        "x-ms-blob-type": "BlockBlob",
+    }
+    stub.answers = [Answer(206, head, b"half", missing=5)]
+    async with asyncio.timeout(60), stub.backend(timeout=0.1, blobs=stub.url) as backend:
+        assert backend.blobs is not None
+        fault = await refusal(backend.blobs.read("box", "name"))
+
+    assert fault.code == Code.OPERATION_TIMED_OUT
 
 
 async def test_nobody_listens() -> None:

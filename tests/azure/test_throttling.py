@@ -3,11 +3,12 @@ A service that refuses requests for their rate: what a program sees of it.
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from tableorm import Database, Entity, Mapped, RetryPolicy, Stats, Throttled, connect, field
-from tableorm.errors import TableOrmError
+from tableorm.errors import TableOrmError, TransactionFailed
 from tests.azure.stub import KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, row_answer
 from tests.faults import QUICK, Fate, FaultyBackend
 
@@ -70,6 +71,48 @@ async def test_what_does_not_pass_is_throttled(stub: Stub, name: str) -> None:
         assert isinstance(error, Throttled) and error.code == "TooManyRequests"
         assert len(stub.requests) == 3
         assert (db.stats.retries, db.stats.throttled) == (2, 3)
+
+
+@pytest.mark.parametrize("part", [BUSY, TOO_MANY, error_answer(503, "ServerBusy", "1:Busy.")], ids=["503", "429", "1"])
+async def test_a_transaction_that_is_refused_within_its_answer(stub: Stub, part: Answer) -> None:
+    """The answer's own status is 202; it is sent again all the same, and counted, until there are no attempts left."""
+    stub.answers = [batch_answer(part), batch_answer(part), batch_answer(NO_CONTENT)]
+    async with client(stub) as db:
+        await _transact(db)
+
+        assert (db.stats.requests, db.stats.retries, db.stats.throttled) == (1, 2, 2)
+
+    stub.answers = [batch_answer(part)]
+    async with client(stub, attempts=2) as db:
+        with pytest.raises(TransactionFailed) as caught:
+            await _transact(db)
+
+        assert isinstance(caught.value.__cause__, Throttled)
+        assert (db.stats.requests, db.stats.retries, db.stats.throttled) == (1, 2, 3)
+
+
+_LONG: dict[str, tuple[Answer, dict[str, Any]]] = {
+    "asked": (error_answer(503, "ServerBusy", Retry_After="60"), {}),
+    "backoff": (error_answer(503, "ServerBusy"), {"retry_backoff_factor": 30.0}),
+    "part": (batch_answer(error_answer(429, "TooManyRequests", x_ms_retry_after_ms="60000")), {}),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [(name, why) for name in ("get", "insert", "tables", "transaction") for why in ("asked", "backoff")]
+    + [("transaction", "part")],
+)
+async def test_a_wait_that_is_longer_than_the_time_left(stub: Stub, name: str, why: str) -> None:
+    """It ends as the refusal that it is, not as a time-out, after which a write would be in doubt."""
+    answer, options = _LONG[why]
+    stub.answers = [answer]
+    async with connect(stub.url, key=KEY, timeout=10.0, **options) as db:
+        with pytest.raises(TableOrmError) as caught:
+            await CALLS[name](db)
+
+    error = caught.value if name != "transaction" else caught.value.__cause__
+    assert isinstance(error, Throttled)
 
 
 async def test_bulk_reports_throttling(stub: Stub) -> None:
