@@ -165,17 +165,18 @@ class _Supervisor:
             worker.terminate()
         for worker in self._workers:
             worker.join()
-        for end in (self._watched, self._signals, self._woken, *self._starting):
+        for end in (self._watched, self._signals, self._woken):
             end.close()
+        for pipe in self._starting:
+            pipe.close()
 
 
 def _told(pipe: "Connection[object, object]", seconds: float = 0.0) -> _Told:
     """What a process says of its start, for which it has so many seconds."""
-    told = _Told(problem="it does not start")
     with pipe, contextlib.suppress(EOFError):
         if pipe.poll(seconds):
-            told = msgspec.json.decode(pipe.recv_bytes(), type=_Told)
-    return told
+            return msgspec.json.decode(pipe.recv_bytes(), type=_Told)
+    return _Told(problem="it does not start")
 
 
 def _say(text: str) -> None:
