@@ -32,6 +32,10 @@ def raw_keys_between(what: str, start: Mapping[str, Any] | None, end: Mapping[st
         odd = [name for name in side or {} if name not in ("PartitionKey", "RowKey")]
         if odd:
             raise ModelError(f"{what}: {odd[0]!r} is refused; of a table's name give PartitionKey, and RowKey")
+        for name, key in (side or {}).items():
+            # None would be no bound: a token for the whole table where somebody lacked a key.
+            if not isinstance(key, str):
+                raise ModelError(f"{what}: {name}={key!r} is refused; give the text of a key, or leave it out")
     start, end = start or {}, end or {}
     try:
         keys = KeyRange(

@@ -160,8 +160,7 @@ class Granting(Reader):
         if policy is None and (letters is None or expires_in is None):
             missing = "permissions" if letters is None else "expires_in"
             raise ModelError(f"{what} needs {missing}, or the stored access policy that has it: policy=...")
-        if expires_in is not None and expires_in < dt.timedelta(seconds=1):
-            raise ModelError(f"{what}: expires_in={expires_in!r} is refused; give a second at least")
+        _check_options(what, expires_in, policy=policy, ip=ip, protocol=protocol)
         try:
             signer = await access.signer()
         except Fault as fault:
@@ -221,6 +220,15 @@ class Granting(Reader):
 
 def _spare(expires_in: dt.timedelta | None) -> dt.timedelta:
     return _SPARE if expires_in is None else min(_SPARE, expires_in / 10)
+
+
+def _check_options(what: str, expires_in: object, **texts: object) -> None:
+    if expires_in is not None and (not isinstance(expires_in, dt.timedelta) or expires_in < dt.timedelta(seconds=1)):
+        raise ModelError(f"{what}: expires_in={expires_in!r} is refused; give a timedelta of a second at least")
+    for name, value in texts.items():
+        # An empty one is none to the service: a token that seems to have a policy would be good without it.
+        if value is not None and not (isinstance(value, str) and value):
+            raise ModelError(f"{what}: {name}={value!r} is refused; give a text, or leave it out")
 
 
 def _check_name(what: str, table: str) -> None:

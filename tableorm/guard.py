@@ -171,7 +171,8 @@ def _now() -> int:
 
 
 def _plain(token: str) -> str:
-    return str(token).lstrip("?")
+    # As it is read from a file, or copied with its question mark.
+    return str(token).strip().lstrip("?")
 
 
 def rights_of(token: str) -> Rights | None:

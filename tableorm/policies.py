@@ -77,7 +77,7 @@ class TablePolicies:
         What is None here is for each token to say: `grant(..., policy=name)` with `permissions` or `expires_in`.
 
         Args:
-            name: 1 to 64 characters.
+            name: 1 to 64 characters; no control characters, no blanks around.
             permissions: Letters of `raud`: read, add, update, delete.
             starts_at: From when, aware.
             expires_at: Until when, aware.
@@ -89,8 +89,11 @@ class TablePolicies:
             NotSupported: This store has none.
         """
         what = f"policies of {self.table}: set({name!r})"
-        if not 1 <= len(name) <= MAX_POLICY_ID:
-            raise ModelError(f"{what} is refused: a name has 1 to {MAX_POLICY_ID} characters")
+        if not (1 <= len(name) <= MAX_POLICY_ID and name.isprintable() and name == name.strip()):
+            # Others are not kept as they are on their way to the service, or cannot stand in a token.
+            raise ModelError(
+                f"{what} is refused: a name has 1 to {MAX_POLICY_ID} characters that can be seen, or are blanks between"
+            )
         try:
             start, expiry = (None if each is None else text_from_datetime(each) for each in (starts_at, expires_at))
         except ValueError as error:

@@ -58,6 +58,9 @@ class Scope(Database):
         super().__init__(parent.backend, queues=parent._queues, blobs=parent._blobs, retry=parent.retry)
         if not fields:
             raise ModelError("scope() is refused: give the key fields and their values, as in scope(tenant='acme')")
+        for name, value in fields.items():
+            if value is None:
+                raise ModelError(f"scope({name}=None) is refused: a key field has a value; give that of {name!r}")
         self._parent, self._fields, self._models = parent, dict(fields), tuple(models)
         self._kinds, self._grants, self.stats = parent._kinds, parent._grants, parent.stats
         self._rectangles: dict[str, Rectangle] = {}

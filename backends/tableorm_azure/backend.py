@@ -316,7 +316,7 @@ def _credential(account: Account, key: str | None, sas: str | None, credential: 
         return credential
     sas = sas or (account.sas if key is None else None)
     if sas is not None:
-        return AzureSasCredential(sas.lstrip("?"))
+        return AzureSasCredential(sas.strip().lstrip("?"))
     key = key or account.key
     if key is None:
         raise NotSupported(

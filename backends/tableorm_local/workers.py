@@ -15,6 +15,7 @@ import tempfile
 import time
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -80,6 +81,8 @@ class _Supervisor:
         self._options = options
         self._context = multiprocessing.get_context("spawn")
         self._workers: list[BaseProcess] = []
+        # Of those that have taken the place of others, until they have told how they started.
+        self._starting: list[Connection[object, object]] = []
         self._started = 0
         # Children see the end of `_alive` when this process ends, however it does.
         self._alive, self._watched = socket.socketpair()
@@ -96,9 +99,13 @@ class _Supervisor:
             for url in self._await_all(ready):
                 print(f"serving {self._options.data} at {url} with {count} processes", flush=True)  # noqa: T201
             while True:
-                ended = wait([*(worker.sentinel for worker in self._workers), self._signals])
+                ended = wait([*(worker.sentinel for worker in self._workers), *self._starting, self._signals])
                 if self._signals in ended and self._stops():
                     return 0
+                for pipe in [pipe for pipe in self._starting if pipe in ended]:
+                    self._starting.remove(pipe)
+                    if problem := _told(pipe).problem:
+                        _say(f"a process of the server: {problem}")
                 for worker in [worker for worker in self._workers if not worker.is_alive()]:
                     self._workers.remove(worker)
                     deaths = [when for when in deaths if time.monotonic() - when < _DEATHS_SECONDS]
@@ -106,7 +113,8 @@ class _Supervisor:
                     if len(deaths) >= _MAX_DEATHS:
                         raise Unavailable(f"the processes of the server end again and again, status {worker.exitcode}")
                     _say(f"process {worker.pid} ended with status {worker.exitcode}; another takes its place")
-                    self._start()
+                    self._retire(worker)
+                    self._starting.append(self._start())
         finally:
             self._stop()
 
@@ -138,15 +146,18 @@ class _Supervisor:
         urls = list[str]()
         until = time.monotonic() + _START_SECONDS
         for pipe in ready:
-            told = _Told(problem="it does not start")
-            with contextlib.suppress(EOFError):
-                if pipe.poll(max(0.0, until - time.monotonic())):
-                    told = msgspec.json.decode(pipe.recv_bytes(), type=_Told)
-            pipe.close()
+            told = _told(pipe, max(0.0, until - time.monotonic()))
             if told.problem:
                 raise Unavailable(f"a process of the server: {told.problem}")
             urls = told.urls
         return urls
+
+    def _retire(self, worker: BaseProcess) -> None:
+        """What a process has counted stays; what was under way in it is no more."""
+        from .server.metrics import retire  # noqa: PLC0415 - as in `command`: it brings an HTTP server with it
+
+        if self._options.metrics is not None:
+            retire(Path(self._options.metrics), worker.name)
 
     def _stop(self) -> None:
         self._alive.close()
@@ -156,6 +167,16 @@ class _Supervisor:
             worker.join()
         for end in (self._watched, self._signals, self._woken):
             end.close()
+        for pipe in self._starting:
+            pipe.close()
+
+
+def _told(pipe: "Connection[object, object]", seconds: float = 0.0) -> _Told:
+    """What a process says of its start, for which it has so many seconds."""
+    with pipe, contextlib.suppress(EOFError):
+        if pipe.poll(seconds):
+            return msgspec.json.decode(pipe.recv_bytes(), type=_Told)
+    return _Told(problem="it does not start")
 
 
 def _say(text: str) -> None:

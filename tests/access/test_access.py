@@ -265,11 +265,16 @@ IN_NOTE = {"tenant": "acme", "topic": "x"}
         (Employee, {"permissions": ""}, "permissions='' is refused"),
         (Employee, {"permissions": None}, "needs permissions, or the stored access policy"),
         (Employee, {"expires_in": None}, "needs expires_in, or the stored access policy"),
-        (Employee, {"expires_in": dt.timedelta(0)}, "give a second at least"),
+        (Employee, {"expires_in": dt.timedelta(0)}, "give a timedelta of a second at least"),
+        (Employee, {"expires_in": 3600}, "expires_in=3600 is refused; give a timedelta of a second at least"),
         (Employee, {"expires_in": dt.timedelta.max}, "is refused"),
         (Employee, {"ip": "nowhere"}, "sip 'nowhere' is not an address"),
         (Employee, {"protocol": "http"}, "spr 'http' is not one of"),
         (Employee, {"policy": "x" * 65}, "has 65 characters"),
+        (Employee, {"policy": ""}, "policy='' is refused; give a text, or leave it out"),
+        (Employee, {"ip": ""}, "ip='' is refused"),
+        ("Directory", {"start": {"PartitionKey": None}}, "PartitionKey=None is refused; give the text of a key"),
+        ("Directory", {"end": {"PartitionKey": "a", "RowKey": 7}}, "RowKey=7 is refused"),
         (Note, {"start": {**IN_NOTE, "at": OLD}, "end": {**IN_NOTE, "at": NEW}}, "ticks_desc turn that round"),
         (Note, {"start": {**IN_NOTE, "at": NEW, "n": 1}, "end": {**IN_NOTE, "at": NEW, "n": 2}}, "do not sort as"),
         (Item, {"start": {"id": "a"}, "end": {"id": "b"}}, "give the same 'id' in start and end"),
@@ -277,7 +282,7 @@ IN_NOTE = {"tenant": "acme", "topic": "x"}
         (Entity, {}, "Entity"),
     ],
 )
-async def test_grants_that_cannot_be(model: type[Entity], options: dict[str, Any], message: str) -> None:
+async def test_grants_that_cannot_be(model: type[Entity] | str, options: dict[str, Any], message: str) -> None:
     """What would be useless or more than was asked for is refused, naming what is wrong."""
     given: dict[str, Any] = {"permissions": "r", "expires_in": HOUR} | options
     async with connect("local::memory:") as db:
@@ -389,6 +394,20 @@ async def test_addresses_and_protocols_in_process(tmp_path: Path) -> None:
     async with connect(f"local:{path}", sas=bad) as mine:
         with pytest.raises(AccessDenied, match="using this source IP"):
             await rows(mine)
+
+
+@pytest.mark.parametrize("text", ["?{}", "{}\n", " ?{} "])
+async def test_a_token_as_it_was_copied(world: World, text: str) -> None:
+    """With its question mark, and with the line end of a file that it was read from."""
+    token = await world.owner.grant(Employee, "r", HOUR)
+    copied = text.format(token)
+
+    async def supplied() -> str:
+        return copied
+
+    for sas in (copied, supplied):
+        async with world.open(sas) as mine:
+            assert await mine.exists(Employee, department="Sales", id=100)
 
 
 @pytest.mark.parametrize(

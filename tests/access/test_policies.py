@@ -85,8 +85,9 @@ async def test_five_at_most(world: World) -> None:
 async def test_what_cannot_be(world: World) -> None:
     """Names, permissions and times that are none are refused by name."""
     policies = world.owner.policies(Employee)
-    with pytest.raises(ModelError, match="a name has 1 to 64 characters"):
-        await policies.set("")
+    for name in ("", "x" * 65, " x", "x\n", "a\tb", "\0", "\ud800"):
+        with pytest.raises(ModelError, match="a name has 1 to 64 characters"):
+            await policies.set(name)
     with pytest.raises(ModelError, match="permissions='rw' is refused"):
         await policies.set("x", "rw")
     with pytest.raises(ModelError, match="is naive; give it a time zone"):

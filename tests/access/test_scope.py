@@ -338,6 +338,8 @@ async def test_scopes_in_scopes(db: Database, mine: Scope) -> None:
         mine.scope(tenant="other")
     with pytest.raises(ModelError, match="give the key fields and their values"):
         db.scope()
+    with pytest.raises(ModelError, match=r"scope\(tenant=None\) is refused: a key field has a value"):
+        db.scope(tenant=None)
 
 
 async def test_with_a_token(db: Database, tmp_path: Path) -> None:

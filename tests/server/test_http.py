@@ -133,6 +133,17 @@ async def test_expect(server: Server, api: Api) -> None:
     await wire.close()
 
 
+async def test_a_body_that_was_not_asked_for(server: Server, api: Api) -> None:
+    """After a refusal instead of 100-continue the connection ends: another request is not taken for the body."""
+    wire = await Wire.connect(server)
+    wire.writer.write(head("POST", "/None", "Expect: 100-continue", "Content-Length: 10"))
+    assert b"Connection: close\r\n" in await wire.reader.readuntil(b"\r\n\r\n")
+    wire.writer.write(head("DELETE", "/Tables('Tab')"))
+    assert b"HTTP/1." not in await wire.everything()
+    await wire.close()
+    assert (await api("GET", "/Tab()")).status == 200
+
+
 async def test_gzip_of_requests(api: Api) -> None:
     """A compressed body is read, one that is not what it says is refused, and so is one that grows too large."""
     packed = gzip.compress(json.dumps(ROW).encode())

@@ -216,6 +216,15 @@ async def test_transactions(service: AioTableServiceClient) -> None:
         await table.submit_transaction(big)
 
 
+async def test_a_table_with_the_name_of_the_account(service: AioTableServiceClient) -> None:
+    """In a transaction too, where URLs of parts name the account in one style and not in the other."""
+    table = await service.create_table(DEVELOPMENT_ACCOUNT)
+    row = {"PartitionKey": "p", "RowKey": "r"}
+    assert len(await table.submit_transaction([("create", row), ("upsert", row | {"RowKey": "s"})])) == 2
+    await table.submit_transaction([("delete", row)])
+    assert [found["RowKey"] async for found in table.list_entities()] == ["s"]
+
+
 async def test_properties_and_policies(service: AioTableServiceClient) -> None:
     """What the client sets is what it gets, with its own models."""
     rules = [

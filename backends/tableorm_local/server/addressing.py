@@ -136,15 +136,22 @@ def _path_of(target: str) -> str:
     return target.partition("?")[0].partition("#")[0]
 
 
-def part_path(account: str, url: str) -> str:
+def part_path(place: Place, url: str) -> str:
     """
     The path of the resource in the URL of a part of a transaction, which may name another host.
+
+    Args:
+        place: Of the transaction; its style is that of a part that names no host.
+        url: Absolute, or a path.
 
     Raises:
         Fault: InvalidUri.
     """
     path = _path_of(url)
-    for first in (f"/{account}", f"/{account}{SECONDARY}"):
+    by_host = place.path == place.resource_path if url.startswith("/") else is_host_style(urlsplit(url).netloc)
+    if by_host:
+        return path  # a table may have the account's name
+    for first in (f"/{place.account}", f"/{place.account}{SECONDARY}"):
         if path == first or path.startswith(first + "/"):
             return path[len(first) :]
     return path

@@ -151,6 +151,8 @@ class _Exchange:
         self.cors: dict[str, str] = {}
         # Whether what is left of the body, if anything, is not worth reading.
         self.ends = False
+        # Whether the client waits to be told to send its body, or not to.
+        self.awaits = "Expect" in request.headers
 
     def called(self, operation: str) -> None:
         self.operation = operation
@@ -310,6 +312,7 @@ class Front:
             # Only now: who may not send is refused before it sends.
             if request.transport is not None and request.version >= (1, 1):
                 request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            exchange.awaits = False
         parts = list[bytes]()
         # What has arrived already is not waited for; to set a timer and to cancel it would take longer than to read it.
         patience = None if request.content.is_eof() else self.limits.body_seconds
@@ -347,7 +350,8 @@ class Front:
             headers["Vary"] = ", ".join(filter(None, [headers.get("Vary"), "Accept-Encoding"]))
         response = _response(answer, headers, body)
         sent = len(body)
-        if exchange.ends or self._stopping:
+        if exchange.ends or exchange.awaits or self._stopping:
+            # Of a body that was not asked for nobody knows whether it comes, or another request in its place.
             response.force_close()
         try:
             self._budget.take(sent)

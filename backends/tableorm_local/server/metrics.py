@@ -4,13 +4,14 @@ Metrics: what the server has done and is doing, as Prometheus reads it.
 Several processes that serve one address write what they count into a folder; whichever is asked adds it up.
 """
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-__all__ = ["CONTENT_TYPE", "Counts", "Metrics", "text_of"]
+__all__ = ["CONTENT_TYPE", "Counts", "Metrics", "retire", "text_of"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -71,17 +72,34 @@ class Metrics:
     def publish(self) -> None:
         """Tell the others. Raises OSError if the folder is gone."""
         if self._folder is not None:
-            fresh = self._folder / f"{self._name}.new"
-            fresh.write_bytes(msgspec.json.encode(self.counts))
-            fresh.replace(self._folder / self._name)
+            _write(self._folder / self._name, self.counts)
 
     def text(self) -> str:
         """The counts of all."""
         others = list[Counts]()
         for path in sorted(self._folder.glob("*.json")) if self._folder is not None else ():
             if path.name != self._name:
-                others.append(msgspec.json.decode(path.read_bytes(), type=Counts))
+                others.append(_read(path))
         return text_of([self.counts, *others])
+
+
+def retire(folder: Path, name: str) -> None:
+    """Keep what a process has counted that is no more, and forget its gauges: nothing is under way in it."""
+    path = folder / f"{name}.json"
+    with contextlib.suppress(FileNotFoundError):  # it has told nothing yet
+        counts = _read(path)
+        counts.now.clear()
+        _write(path, counts)
+
+
+def _read(path: Path) -> Counts:
+    return msgspec.json.decode(path.read_bytes(), type=Counts)
+
+
+def _write(path: Path, counts: Counts) -> None:
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_bytes(msgspec.json.encode(counts))
+    fresh.replace(path)
 
 
 def text_of(all_counts: Iterable[Counts]) -> str:

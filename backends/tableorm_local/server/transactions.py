@@ -92,7 +92,7 @@ def _query_of(outer: Call, rights: Rights, part: multipart.Part) -> Call:
 
 def _call_of(outer: Call, part: multipart.Part) -> Call:
     url, _, query = part.url.partition("?")
-    resource = resource_of(part_path(outer.place.account, url))
+    resource = resource_of(part_path(outer.place, url))
     methods = [value for name, value in part.headers.all if name.lower() == "x-http-method"]
     verb = effective_verb(part.verb, methods)
     call = Call(verb, outer.place, resource, options_of(query), part.headers, part.body)
