@@ -15,6 +15,7 @@ from msgspec import structs
 from ..errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
 from ..kinds import Kinds, describe_kind, stored_version
 from ..protocol.codes import Code
+from ..protocol.edm import ANNOTATION
 from ..reserved import COPY_OF
 from ..stores import Row
 from .encode import changes, content, removed_properties, unsaved
@@ -91,6 +92,7 @@ def complete(change: Change, row: Row | None) -> Change:
     if change.copied is not None:
         _refuse_other(change, row, change.copied)
         if not change.partial:
+            _show_unseen(change, row)
             return structs.replace(change, before=row, prior=row, if_match=etag, copied=None)
     elif change.mode is Mode.UPSERT_REPLACE:
         return structs.replace(change, mode=Mode.REPLACE, prior=row, if_match=etag, foreign=False)
@@ -124,8 +126,9 @@ def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
     before, schema = change.before or {}, change.schema
     assert schema is not None
     mine, now = content(before), content(row)
+    unseen = _unseen(change, row)
     for members in (mine, now):
-        for name in schema.kind_properties:
+        for name in (*schema.kind_properties, *unseen):
             members.pop(name, None)
     if change.partial:
         mine, now = (
@@ -138,3 +141,23 @@ def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
             Code.CONDITION_NOT_SATISFIED,
             change.subject,
         )
+
+
+def _unseen(change: Change, row: Row) -> Row:
+    """
+    What a copy cannot hold of its row: properties that have the name of a field of the key, which the model does not
+    store. Of those the copy has its own.
+    """
+    schema = change.schema
+    assert schema is not None
+    names = [info.property for info in schema.fields.values() if not info.stored and info.property in row]
+    return {member: row[member] for name in names for member in (name, name + ANNOTATION) if member in row}
+
+
+def _show_unseen(change: Change, row: Row) -> None:
+    """Let the unknown properties of an entity that was read from a copy be all of its row, or a write removes some."""
+    # In a transaction the change has copies of what its subject has.
+    for bag in (change.values.get("_extra"), change.subject.__dict__.get("_extra")):
+        if bag is not None:
+            seen = frozenset(bag)
+            bag.row.update((m, v) for m, v in _unseen(change, row).items() if m.removesuffix(ANNOTATION) not in seen)
