@@ -341,6 +341,18 @@ async def test_limits_count_copies(db: Database) -> None:
     assert await read_table(db, "Staff") == {}
 
 
+async def test_a_copy_that_is_too_large_names_its_index(db: Database) -> None:
+    """It has one property more than the entity, for the field that is in the entity's key."""
+    await db.create_tables(Employee)
+    one = employee(1, age=30)
+    for number in range(252 - 7):
+        one.extra[f"P{number}"] = 1
+    with pytest.raises(LimitExceeded, match=r"253 properties.*its copy in index Employee\.by_email; give that include="):
+        await db.insert(one)
+    one.email = None
+    await db.insert(one)
+
+
 async def test_a_conflict_names_the_entity(db: Database) -> None:
     """A unique value that another entity has: which one, which index, and what was wanted."""
     await db.create_tables(Employee)
