@@ -161,6 +161,8 @@ class IndexSchema(Schema):
         extra = [info.property for info in self._own]
         annotated = [info.property + ANNOTATION for info in self._own if info.type.edm is not Edm.STRING]
         self._dropped = (COPY_OF, "odata.etag", *extra, *annotated)
+        # Rows of other programs may store what is in their keys as well, and as another type.
+        self._left_out_types = tuple(name + ANNOTATION for name in extra)
         if declared.include != "all":
             self._dropped += ("Timestamp",)  # they are not written whenever their primary is
         if len(self.stored) + len(self.kind_properties) + len((COPY_OF, WRITE_TAIL)) > MAX_CUSTOM_PROPERTIES:
@@ -291,6 +293,9 @@ class IndexSchema(Schema):
                 if name in copy:
                     del copy[name]
         if self._own:
+            for name in self._left_out_types:
+                if name in copy:
+                    del copy[name]
             copy.update(self._encode_own(cast("dict[str, Any]", values), row["PartitionKey"], address)[0])
         else:
             copy["PartitionKey"], copy["RowKey"] = row["PartitionKey"], address

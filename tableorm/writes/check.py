@@ -17,6 +17,7 @@ from ..protocol.limits import (
 )
 from ..reserved import MARKS
 from ..translate import translate
+from .effects import CopyEffect
 from .plan import PlannedWrite, WritePlan, in_transaction
 
 __all__ = ["check", "is_light", "most_bytes"]
@@ -94,6 +95,10 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
             fault.index,
             fault.property,
         )
+    if isinstance(write.effect, CopyEffect) and write.effect.index is not None:
+        # A copy has the fields of its primary's key besides, so it can be too large where that is not.
+        message = f"{fault.message} That is its copy in index {write.effect.index.name}; give that include= fewer"
+        return Fault(fault.code, message, fault.index, fault.property)
     schema = write.change.schema
     info = schema.by_property.get(fault.property or "") if schema is not None else None
     if info is None or schema is None:

@@ -15,7 +15,8 @@ from msgspec import structs
 from ..errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
 from ..kinds import Kinds, describe_kind, stored_version
 from ..protocol.codes import Code
-from ..reserved import COPY_OF
+from ..protocol.edm import ANNOTATION
+from ..reserved import COPY_OF, ENTITY_TYPE
 from ..stores import Row
 from .encode import changes, content, removed_properties, unsaved
 from .plan import Change, Mode
@@ -60,17 +61,18 @@ def complete(change: Change, row: Row | None) -> Change:
 
     Raises:
         EntityNotFound: There is no row.
-        EntityExists: An upsert meets a copy of another entity.
+        EntityExists: An upsert meets a copy of another entity, or an index list.
         PreconditionFailed: It is no longer the row that the entity was read as.
-        WrongKind: The entity was upgraded from an older version, and the row is of another kind now; or it is a copy.
+        WrongKind: The entity was upgraded from an older version, and the row is of another kind now; or it is a
+            copy or a list.
     """
     if row is None:
         if change.mode not in _UPSERTS:
             raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
         return structs.replace(change, mode=Mode.INSERT, before=None, foreign=False)
     etag: str = row["odata.etag"]
-    if COPY_OF in row and change.schema is not None:
-        _refuse_copy(change, row)
+    if change.schema is not None and (COPY_OF in row or "#" in str(row.get(ENTITY_TYPE, ""))):
+        _refuse_derived(change, row)
     if change.schema is not None and (change.upgraded or _is_older(change, row)):
         entity = Kinds.of([change.schema.model]).load(row.copy())
         if entity is not None:
@@ -91,6 +93,7 @@ def complete(change: Change, row: Row | None) -> Change:
     if change.copied is not None:
         _refuse_other(change, row, change.copied)
         if not change.partial:
+            _show_unseen(change, row)
             return structs.replace(change, before=row, prior=row, if_match=etag, copied=None)
     elif change.mode is Mode.UPSERT_REPLACE:
         return structs.replace(change, mode=Mode.REPLACE, prior=row, if_match=etag, foreign=False)
@@ -109,14 +112,18 @@ def _is_older(change: Change, row: Row) -> bool:
     return bool(looks) and 0 < stored_version(row) < schema.version
 
 
-def _refuse_copy(change: Change, row: Row) -> NoReturn:
-    """A copy changes with its primary, and with nothing else."""
+def _refuse_derived(change: Change, row: Row) -> NoReturn:
+    """A copy changes with its primary, a list with the entities that are in it, and neither with anything else."""
     keys = change.partition_key, change.row_key
-    problem = f"{change}: that row is a copy of the entity {row[COPY_OF]!r} of its partition ({describe_kind(row)})"
+    if COPY_OF in row:
+        what, whom = f"is a copy of the entity {row[COPY_OF]!r} of its partition", "that entity"
+    else:
+        what, whom = "is of an index list", "the entities that are in it"
+    problem = f"{change}: that row {what} ({describe_kind(row)})"
     if change.mode in _UPSERTS:
         remedy = "begin the row_key of one of the two with literal text of its own"
         raise EntityExists(f"{problem}; {remedy}", Code.ENTITY_EXISTS, change.subject)
-    raise WrongKind(f"{problem}; write or delete that entity", keys, row.get("EntityType"))
+    raise WrongKind(f"{problem}; write or delete {whom}", keys, row.get("EntityType"))
 
 
 def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
@@ -124,8 +131,9 @@ def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
     before, schema = change.before or {}, change.schema
     assert schema is not None
     mine, now = content(before), content(row)
+    unseen = _unseen(change, row)
     for members in (mine, now):
-        for name in schema.kind_properties:
+        for name in (*schema.kind_properties, *unseen):
             members.pop(name, None)
     if change.partial:
         mine, now = (
@@ -138,3 +146,23 @@ def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
             Code.CONDITION_NOT_SATISFIED,
             change.subject,
         )
+
+
+def _unseen(change: Change, row: Row) -> Row:
+    """
+    What a copy cannot hold of its row: properties that have the name of a field of the key, which the model does not
+    store. Of those the copy has its own.
+    """
+    schema = change.schema
+    assert schema is not None
+    names = [info.property for info in schema.fields.values() if not info.stored and info.property in row]
+    return {member: row[member] for name in names for member in (name, name + ANNOTATION) if member in row}
+
+
+def _show_unseen(change: Change, row: Row) -> None:
+    """Let the unknown properties of an entity that was read from a copy be all of its row, or a write removes some."""
+    # In a transaction the change has copies of what its subject has.
+    for bag in (change.values.get("_extra"), change.subject.__dict__.get("_extra")):
+        if bag is not None:
+            seen = frozenset(bag)
+            bag.row.update((m, v) for m, v in _unseen(change, row).items() if m.removesuffix(ANNOTATION) not in seen)

@@ -27,6 +27,7 @@ from tableorm import (
     WrongKind,
     field,
 )
+from tableorm.stores import Operation, Verb
 from tests.indexes.oracle import audit, read_table, rows_of
 from tests.indexes.staff import KINDS, AgedEmployee, Desk, Employee, EmployeeV1, Item, Memo, Task, employee
 
@@ -204,6 +205,54 @@ async def test_unknown_properties_are_in_copies(db: Database) -> None:
     assert audit(await read_table(db, "Staff"), KINDS) == []
 
 
+@pytest.mark.parametrize("verb", ["save", "replace", "transaction"])
+async def test_a_field_of_the_key_that_others_store_too_is_kept(db: Database, verb: str) -> None:
+    """Copies have that field as the model says, which can be of another type; an entity that is read from one keeps it."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    legacy = {"id": "one", "department": "9", "department@odata.type": "Edm.Int64"}
+    keys = {"PartitionKey": "Sales", "RowKey": "empid_000001"}
+    await db.store.write("Staff", Operation(Verb.MERGE, {**keys, **legacy}, "*"))
+    one = await db.get(Employee, department="Sales", id=1)
+    one.note = "n"
+    await db.save(one)
+    assert (await db.audit(Employee)).clean
+
+    copy = await db.get(Employee.by_email, department="Sales", email="e1@x")
+    copy.extra["Fax"] = "1"
+    for age in (40, 41):
+        copy.age = age
+        match verb:
+            case "transaction":
+                async with db.transaction() as tx:
+                    tx.save(copy)
+            case "save":
+                await db.save(copy)
+            case _:
+                await db.replace(copy)
+    assert copy == await db.get(Employee.by_email, department="Sales", email="e1@x")
+    bag = await bag_of(db, "empid_000001")
+    assert (bag["id"], bag["department"], bag["age"], bag["Fax"]) == ("one", 9, 41, "1")
+    assert (await db.audit(Employee)).clean
+
+
+async def test_the_type_of_what_others_store_is_not_that_of_a_copy(db: Database) -> None:
+    """A copy that holds a text field of the key has it as text, although another program has stored it as a number."""
+
+    class Room(Entity, table="Rooms", partition_key="{house}", row_key="room_{number}"):
+        house: Mapped[str]
+        number: Mapped[str]
+        name: Mapped[str]
+        by_name = Index(row_key="name_{name}", unique=True)
+
+    await db.create_tables(Room)
+    await db.insert(Room(house="a", number="7", name="hall"))
+    row = {"PartitionKey": "a", "RowKey": "room_7", "number": "7", "number@odata.type": "Edm.Int64"}
+    await db.store.write("Rooms", Operation(Verb.MERGE, row, "*"))
+    await db.modify(Room, lambda room: room.evolve(name="attic"), house="a", number="7")
+    assert await db.get(Room.by_name, house="a", name="attic") == Room(house="a", number="7", name="attic")
+
+
 async def test_what_has_changed_since_the_copy_was_read_is_not_overwritten(db: Database) -> None:
     """Whoever changed it, and however little: the copy has no ETag, so its fields are compared."""
     await db.create_tables(Employee)
@@ -290,6 +339,18 @@ async def test_limits_count_copies(db: Database) -> None:
             for number in range(30):
                 tx.insert(employee(number))
     assert await read_table(db, "Staff") == {}
+
+
+async def test_a_copy_that_is_too_large_names_its_index(db: Database) -> None:
+    """It has one property more than the entity, for the field that is in the entity's key."""
+    await db.create_tables(Employee)
+    one = employee(1, age=30)
+    for number in range(252 - 7):
+        one.extra[f"P{number}"] = 1
+    with pytest.raises(LimitExceeded, match=r"253 properties.*its copy in index Employee\.by_email; give that include="):
+        await db.insert(one)
+    one.email = None
+    await db.insert(one)
 
 
 async def test_a_conflict_names_the_entity(db: Database) -> None:

@@ -13,6 +13,7 @@ from tableorm import (
     Database,
     Embedded,
     Entity,
+    EntityExists,
     Index,
     IndexList,
     LimitExceeded,
@@ -21,6 +22,7 @@ from tableorm import (
     ReferenceNotFound,
     TemplateError,
     TransactionFailed,
+    WrongKind,
     connect,
     field,
 )
@@ -87,6 +89,26 @@ class Visitor(Entity, table="Firm", partition_key="{house}", row_key=LONG + "{id
     host_word: Mapped[str | None] = field(default=None, kept=True)
 
     host = Embedded(lambda: Visitor, {"host_word": "word"}, house="{house}", id="{host_id}")
+
+
+async def test_an_entity_is_not_written_over_a_list(db: Database) -> None:
+    """A model whose keys are those of the rows of a list is refused the row, and the list stays."""
+
+    class Sign(Entity, table="Firm", partition_key="{department}", row_key="lastname_{text}"):
+        department: Mapped[str]
+        text: Mapped[str]
+        by_text = Index(row_key="sign_{text}", include="keys")
+
+    await db.insert(Department(name="Sales"))
+    await db.insert(Employee(department="Sales", id=1))
+    sign = Sign(department="Sales", text="Li~")
+    with pytest.raises(EntityExists, match="'lastname_Li~'.* is of an index list .*'Employee#by_last_name'"):
+        await db.upsert(sign)
+    with pytest.raises(WrongKind, match="is of an index list"):
+        await db.replace(sign, if_match="*")
+    with pytest.raises(WrongKind, match="write or delete the entities that are in it"):
+        await db.delete(sign.key, if_match="*")
+    assert len(await db.lookup(Employee.by_last_name, department="Sales", last_name="Li")) == 1
 
 
 async def test_too_many_hold_copies(db: Database) -> None:
