@@ -289,6 +289,11 @@ class _Stream:
             self.start()
         return Batch(self.run, self._request, self._index, page.rows, page.continuation)
 
+    def go_on(self) -> None:
+        """Fetch the next page, if the one that was taken could have been enough for a limit, and was not."""
+        if not self._pages and self._task is None and not self.done:
+            self.start()
+
     def cancel(self) -> "asyncio.Task[None] | None":
         """Stop fetching; the task that ends, if there is one."""
         self.run.running -= 1
@@ -388,6 +393,7 @@ async def _as_they_come(waiting: _Waiting, concurrency: int) -> AsyncGenerator[B
             stream = await came.get()
             if stream in running and not stream.done:
                 yield stream.take()
+                stream.go_on()
             # What ends a query ends all of its requests.
             done = [each for each in running if each.done] if stream.run.left == 0 else [stream] * stream.done
             for each in done:

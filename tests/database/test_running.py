@@ -5,13 +5,26 @@ Running queries: pages ahead, several requests at once, and nothing left behind 
 import asyncio
 import gc
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
 
-from tableorm import Access, Database, Entity, Mapped, NotSupported, TableNotFound, TableOrmError, connect, field
+from tableorm import (
+    Access,
+    Database,
+    Entity,
+    Mapped,
+    NotSupported,
+    Select,
+    TableNotFound,
+    TableOrmError,
+    Union,
+    connect,
+    field,
+)
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Bounds, Row, RowPage, RowQuery
 from tests.database.between import Awkward, Between, Gated, Recorded, Shuffled, Slow
@@ -21,6 +34,7 @@ class Item(Entity, table="Items", partition_key="{group}", row_key="{number:05d}
     group: Mapped[str]
     number: Mapped[int]
     text: Mapped[str] = field(default="")
+    note: Mapped[str | None] = field(default=None)
 
 
 PARTS = ["a", "b", "c", "d"]
@@ -357,6 +371,49 @@ async def test_a_limit_that_is_reached_waits_for_nobody(gated: Gated, parts: Dat
 
     assert names(found) == ["a0", "a1"]
     assert (gated.waiting, others()) == (0, before)
+
+
+Run = Callable[[Database, Select[Item]], Awaitable[object]]
+
+THREE = ["b6", "b7", "b8"]
+
+
+async def all_of(query: Select[Item] | Union[Item]) -> list[str]:
+    return names(await query.all())
+
+
+async def first_of(query: Select[Item]) -> list[str]:
+    found = await query.first()
+    return names([found] if found else [])
+
+
+async def deleted_by(query: Select[Item]) -> int:
+    return (await query.delete()).written
+
+
+LIMITED: dict[str, tuple[Run, object]] = {
+    "all": (lambda _, query: all_of(query.limit(3)), THREE),
+    "first": (lambda _, query: first_of(query), THREE[:1]),
+    "count": (lambda _, query: query.limit(3).count(), 3),
+    "exists": (lambda _, query: query.exists(), True),
+    "delete": (lambda _, query: deleted_by(query.limit(3)), 3),
+    "union": (lambda db, query: all_of(db.union(query.limit(3))), THREE),
+    "union as they come": (lambda db, query: all_of(db.union(query.limit(3)).unordered()), THREE),
+}
+
+
+@pytest.mark.parametrize("way", LIMITED)
+async def test_a_limit_goes_on_behind_pages_of_which_nothing_is_left(way: str) -> None:
+    """Although they had as many rows as it wants, as they come too: conditions that are evaluated here drop them."""
+    run, wanted = LIMITED[way]
+    async with Database(Recorded(3)) as db, asyncio.timeout(30):
+        await fill(db, 6, "a", "b")
+        for group, number in product("ab", range(6)):
+            await db.replace(Item(group=group, number=number, note="x"), if_match="*")
+        for number in range(6, 12):
+            await db.insert(Item(group="b", number=number))
+        query = db.select(Item).where(Item.group.in_(["a", "b"]), Item.note.is_none()).unordered()
+        assert await run(db, query) == wanted
 
 
 async def test_counting_to_a_limit_leaves_nothing_behind(gated: Gated, parts: Database) -> None:
