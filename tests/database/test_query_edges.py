@@ -149,6 +149,27 @@ async def test_a_row_of_any_kind_has_a_field_if_any_class_of_the_base_says_so(ed
     assert await query.where(~AtPlace.hour.is_none()).count() == 1
 
 
+async def test_a_key_that_no_row_can_have_finds_nothing(edges: Database) -> None:
+    """Nothing is sent for it, alone and among others; beside `|`, those are found."""
+    await edges.insert(Letter(department="Sales", name="a"))
+    query = edges.select(Letter)
+    sales = query.where(Letter.department == "Sales")
+    long = "x" * 600
+
+    for none in (
+        sales.where(RowKey == "a/b"),
+        sales.where(Letter.name == long),
+        sales.where(Letter.name.in_([long, long + "x"])),
+        query.where(Letter.name == "a", Letter.department == long),
+        query.where(PartitionKey == "Sa#les", RowKey == "a"),
+        edges.select_raw("Edges").where("PartitionKey eq {} and RowKey eq {}", "Sales", "a?"),
+    ):
+        assert (await none.all(), await none.count(), none.explain().access) == ([], 0, Access.NOTHING)
+    for one in (sales.where((RowKey == "a/b") | (RowKey == "a")), sales.where(Letter.name.in_([long, "a"]))):
+        assert [each.name for each in await one.all()] == ["a"]
+        assert one.explain().max_transactions == 1
+
+
 class Visit(Entity, table="Edges", partition_key="{at:%Y%m%d}", row_key="visit_{n:03d}"):
     at: Mapped[dt.datetime]
     n: Mapped[int]
