@@ -40,6 +40,15 @@ class Item(Entity, table="Items", partition_key="{group}", row_key="{number:05d}
 PARTS = ["a", "b", "c", "d"]
 
 
+class Hasty(Recorded):
+    """Partitions with short names answer first."""
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        for _ in range(10 * len(query.partition.lower or "")):
+            await asyncio.sleep(0)
+        return await super().query(table, query, limit, continuation)
+
+
 async def fill(db: Database, count: int, *groups: str) -> None:
     await db.create_tables(Item)
     for group in groups:
@@ -455,6 +464,21 @@ async def test_a_store_without_order_is_sorted_here_within_bounds() -> None:
         )
         first = await both.first()
         assert first is not None and names([first]) == ["aaa0"]
+
+
+async def test_a_limit_means_the_first_in_key_order_whoever_answers_first() -> None:
+    """In a union that gives results as they come, and of what is deleted; of a store without an order as well."""
+    wanted = ["aaa0", "aaa1", "aaa2", "aaa3", "bb0", "bb1"]
+    for backend in (Shuffled(2), Hasty(2)):
+        async with Database(backend) as db:
+            await fill(db, 4, "aaa", "bb", "c")
+            query = db.select(Item).where(Item.group.in_(["c", "bb", "aaa"])).limit(6)
+            others = db.select(Item).where(Item.group == "c")
+
+            found = names(await db.union(query, others).unordered().all())
+            assert sorted(found) == sorted([*wanted, "c0", "c1", "c2", "c3"])
+            assert (await query.delete()).written == 6
+            assert names(await db.select(Item).allow_scan().all()) == ["bb2", "bb3", "c0", "c1", "c2", "c3"]
 
 
 async def test_too_many_rows_without_order_are_refused_by_name() -> None:
