@@ -8,12 +8,13 @@ filter, while it is not documented what a service makes of `not` where the prope
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from typing import Any
 
 import attrs
 
 from .entity import schema_of
 from .errors import EncodeError
-from .expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
+from .expressions import AllOf, AnyOf, Comparison, Expression, Field, Membership, NoneOf, Presence, PropertyComparison
 from .kinds import Kinds
 from .protocol.edm import Edm
 from .protocol.filters import Op
@@ -26,6 +27,7 @@ __all__ = [
     "OPPOSITE",
     "TRUE",
     "FieldTerm",
+    "has_field",
     "key_of_field",
     "leaves",
     "misfit",
@@ -143,6 +145,16 @@ FieldTerm = Comparison | Membership | Presence
 """A condition on a field of a model."""
 
 
+def has_field(schema: Schema, field: Field[Any]) -> bool:
+    """
+    Whether a kind has the very field of a condition: from the class that the condition names, or from a base of both.
+    """
+    if issubclass(schema.model, field.model):
+        return True
+    bases = (getattr(base, "__schema__", None) for base in field.model.__mro__ if issubclass(schema.model, base))
+    return any(isinstance(base, Schema) and field.name in base.fields for base in bases)
+
+
 def owners_of(kinds: Kinds, term: FieldTerm) -> dict[Schema | None, list[Schema]]:
     """
     For each kind of row (None: any other) the models whose declaration says where the field of a condition is.
@@ -154,7 +166,7 @@ def owners_of(kinds: Kinds, term: FieldTerm) -> dict[Schema | None, list[Schema]
     owners: dict[Schema | None, list[Schema]] = {}
     named: list[Schema] | None = None
     for schema in kinds.schemas:
-        if issubclass(schema.model, model):
+        if has_field(schema, term.field):
             owners[schema] = [schema]
         else:
             named = named or concrete(schema_of(model))

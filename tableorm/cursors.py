@@ -56,7 +56,7 @@ def write_cursor(plan: QueryPlan, place: Place, limit: int | None) -> str | None
     keys = [] if place.after is None else [_packed(key) for key in place.after]
     body = msgspec.msgpack.encode([keys, place.skip, place.continuation, place.left])
     raw = bytes([_VERSION]) + digest_of(plan, limit) + body
-    text = urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).rstrip(b"=").decode("ascii")
+    text = _as_text(raw + crc32(raw).to_bytes(4, "big"))
     return text if len(text) <= MAX_CURSOR else None
 
 
@@ -77,7 +77,12 @@ def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Place:
     except (ValueError, AttributeError):
         raise CursorError(f"{_shown(cursor)} is no cursor; pass Page.cursor unchanged") from None
     body, check = raw[:-4], raw[-4:]
-    if len(cursor) > MAX_CURSOR or body[:1] != bytes([_VERSION]) or crc32(body).to_bytes(4, "big") != check:
+    if (
+        _as_text(raw) != cursor
+        or len(cursor) > MAX_CURSOR
+        or body[:1] != bytes([_VERSION])
+        or crc32(body).to_bytes(4, "big") != check
+    ):
         raise CursorError(f"{_shown(cursor)} is no cursor, or is damaged; pass Page.cursor unchanged")
     if body[1 : 1 + _HASH_BYTES] != digest_of(plan, limit):
         raise CursorError(
@@ -153,6 +158,10 @@ def _digest(plan: QueryPlan, limit: int | None) -> bytes:
                 # A condition shows the first of many values alone.
                 add(*(repr(value) for leaf in leaves(local.condition) for value in getattr(leaf, "values", ())))
     return digest.digest()
+
+
+def _as_text(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
 
 
 def _packed(key: str) -> bytes:

@@ -56,8 +56,8 @@ def to_test(kinds: Kinds, term: Expression) -> Test:
         case PropertyComparison():
             return compile_filter(Compare(term.property, term.op, term.constant))
         case Presence():
-            test = _by_kind(kinds, term, lambda owner: _presence_test(term, owner))
-            return negation(test) if term.negated else test
+            there, absent = _by_kind(kinds, term, lambda owner: _presence_test(term, owner)), term.negated
+            return lambda row: (there(row) is None) is absent
         case Membership():
             test = _by_kind(kinds, term, lambda owner: _membership_test(term, owner))
             return negation(test) if term.negated else test
@@ -106,12 +106,13 @@ def _first_known(tests: Sequence[Test]) -> Test:
 
 
 def _presence_test(term: Presence, schema: Schema) -> Test:
+    """True if the field is there; otherwise None, so that another owner is asked."""
     holder = key_of_field(schema, term.field.name)
     if holder is not None:  # a row of another kind may have another key
         template, member = holder
-        return lambda row: template.stored_text(row[member], term.field.name) is not None
+        return lambda row: None if template.stored_text(row[member], term.field.name) is None else True
     name = schema.fields[term.field.name].property
-    return lambda row: row.get(name) is not None
+    return lambda row: None if row.get(name) is None else True
 
 
 def _membership_test(term: Membership, schema: Schema) -> Test:

@@ -4,7 +4,7 @@ Following copies to their primaries: for queries by an index of which the copies
 
 from collections.abc import Sequence
 
-from .conditions import leaves
+from .conditions import has_field, leaves
 from .errors import ModelError
 from .evaluating import to_test
 from .expressions import AllOf, Comparison, Expression, Membership, Presence, conjuncts
@@ -33,7 +33,7 @@ def of_copies(kinds: Kinds, where: Sequence[Expression]) -> tuple[Expression, ..
             for leaf in leaves(term)
             for schema in copies
             if isinstance(leaf, (Comparison, Membership, Presence))
-            and issubclass(schema.model, leaf.field.model)
+            and has_field(schema, leaf.field)
             and leaf.field.name not in schema.fields
         ]
         if not missing:

@@ -14,7 +14,7 @@ from typing import cast
 
 import attrs
 
-from .conditions import leaves, properties_of
+from .conditions import has_field, leaves, properties_of
 from .entity import schema_of
 from .evaluating import Local, local_of
 from .expressions import AllOf, AnyOf, Comparison, Expression, Membership, PropertyComparison
@@ -161,8 +161,8 @@ def _equalities(kinds: Kinds, terms: Iterable[Expression]) -> list[Comparison]:
     """What is said of the fields of the one kind; of several kinds each has its own keys."""
     if len(kinds.schemas) != 1:
         return []
-    model = kinds.schemas[0].model
-    return [t for t in terms if isinstance(t, Comparison) and t.op is Op.EQ and issubclass(model, t.field.model)]
+    schema = kinds.schemas[0]
+    return [t for t in terms if isinstance(t, Comparison) and t.op is Op.EQ and has_field(schema, t.field)]
 
 
 _Alternative = tuple[tuple[bytes, bool], tuple[bytes, bool], Found, _Branch, Values]
@@ -361,9 +361,8 @@ def _says_of_keys(kinds: Kinds, term: Expression) -> bool:
 def _is_of_key(kinds: Kinds, term: Comparison | Membership) -> bool:
     if id(term.field) in kinds.own_fields:
         return id(term.field) in kinds.point_shape
-    name, model = term.field.name, term.field.model
-    owners = [schema for schema in kinds.schemas if issubclass(schema.model, model)] or [schema_of(model)]
-    return any(name in owner.key_names for owner in owners)
+    owners = [schema for schema in kinds.schemas if has_field(schema, term.field)] or [schema_of(term.field.model)]
+    return any(term.field.name in owner.key_names for owner in owners)
 
 
 def _clusters(alternatives: list[_Alternative], *, scans: bool) -> list[list[_Alternative]]:

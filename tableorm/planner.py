@@ -27,6 +27,7 @@ from .kinds import Kinds
 from .pieces import MOST_REQUESTS, Piece, Pieces, Remaining
 from .protocol.edm import utf16_key
 from .protocol.filters import And, Compare, Constant, Filter, Not, Op
+from .protocol.limits import MAX_KEY_UNITS, key_fault
 from .ranges import Rectangle, Span, divide
 from .schema import Schema
 from .shapes import Shape, Slot, filled, patterns, shape_of, slot_of
@@ -111,6 +112,9 @@ class QueryPlan(msgspec.Struct, frozen=True, eq=False, dict=True):
         return {}
 
 
+# Two units at most per character: keys of templates, which escape what keys forbid, are possible if they are short.
+_SHORT = MAX_KEY_UNITS // 2
+
 # Characters of a filter before percent-encoding. How long a request line may be is not documented for the Table
 # service; HTTP servers commonly refuse one beyond 16 KiB, and encoding makes text longer.
 MAX_FILTER_CHARACTERS = 6_000
@@ -148,7 +152,7 @@ def plan_query(
     if recipe.point is not None and span is None:
         partition_of, row_of, at = recipe.point
         partition, row = partition_of(values, at), row_of(values, at)
-        if partition is None or row is None:
+        if partition is None or row is None or (len(partition) + len(row) > _SHORT and not _can_be(partition, row)):
             return QueryPlan(kinds, Access.NOTHING, (), names)
         return QueryPlan(kinds, _POINT, (Point(partition, row),), names)
     found = None if recipe.points is None else recipe.points.find(values)
@@ -342,12 +346,16 @@ class _Points:
 
     def _keys(self, values: Sequence[Any]) -> Iterator[tuple[str, str]]:
         partition, row = self.partition.text(values, self.at), self.row.text(values, self.at)
-        if partition is not None and row is not None:
+        if partition is not None and row is not None and _can_be(partition, row):
             yield partition, row
 
     def _texts(self, form: Form, values: Sequence[Any], many: Sequence[int]) -> Sequence[str]:
         """The keys of each choice of values, in order, each once."""
-        found = {text for each in self._each(values, many) if (text := form.text(each, self.at)) is not None}
+        found = {
+            text
+            for each in self._each(values, many)
+            if (text := form.text(each, self.at)) is not None and _can_be(text)
+        }
         return sorted(found, key=utf16_key) if len(found) > 1 else tuple(found)
 
     @staticmethod
@@ -367,6 +375,11 @@ def _key_order(key: tuple[str, str]) -> tuple[bytes, bytes]:
 # Requests
 
 
+def _can_be(*keys: str) -> bool:
+    """Whether rows can have such keys; a request for others would be refused."""
+    return not any(map(key_fault, keys))
+
+
 def _request(piece: Piece, wanted: dict[str, None] | None) -> Point | Range | None:
     """
     The request of a piece, None if no row can satisfy its conditions; what they need is added to what is wanted.
@@ -382,7 +395,7 @@ def _request(piece: Piece, wanted: dict[str, None] | None) -> Point | Range | No
     if access is _POINT and not left:
         assert partition.lower is not None
         assert row.lower is not None
-        return Point(partition.lower, row.lower)
+        return Point(partition.lower, row.lower) if _can_be(partition.lower, row.lower) else None
     filters: list[Filter] = []
     if access is not _POINT and kinds.filter is not None:
         filters.append(kinds.filter)

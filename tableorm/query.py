@@ -210,7 +210,9 @@ class Query(Generic[E_co]):
                 total += 1
             return total
         run = await self._start(Projection.of(kinds, ()).select, kinds.load_all)
-        async with aclosing(self._batches(run)) as pages:
+        # Nothing is sorted only to be counted.
+        in_order = run.left is not None and run.db.store.capabilities.ordered
+        async with aclosing(self._batches(run, in_order=in_order)) as pages:
             async for batch in pages:
                 for start in range(0, len(batch.rows), TURN):
                     part = run.passing(batch.request, batch.rows[start : start + TURN])
@@ -300,7 +302,7 @@ class Query(Generic[E_co]):
         run = await self._start(Projection.of(kinds, ()).select, kinds.load_all)
         async with (
             Bulk(run.db, concurrency=concurrency, rate=rate, on_progress=on_progress) as bulk,
-            aclosing(self._batches(run)) as pages,
+            aclosing(self._batches(run, in_order=left is not None)) as pages,
         ):
             async for batch in pages:
                 for row in run.passing(batch.request, batch.rows):
@@ -430,7 +432,7 @@ class Query(Generic[E_co]):
             plan = self._plan(select)
         primaries = self._path.primaries
         confirm = None if primaries is None else confirming(primaries, self._conditions)
-        return Run(db, plan, load, self._limit, self._names(), confirm=confirm)
+        return Run(db, plan, load, self._limit, self._names(), ordered=self._ordered, confirm=confirm)
 
     async def _resume(self, cursor: str | None) -> tuple[Run, Place]:
         self.check_ordered()
@@ -441,11 +443,10 @@ class Query(Generic[E_co]):
         run.left = place.left
         return run, place
 
-    def _batches(self, run: Run) -> AsyncGenerator[Any, None]:
+    def _batches(self, run: Run, *, in_order: bool) -> AsyncGenerator[Any, None]:
         sources: list[Source] = [(run, request, None) for request in run.plan.requests]
-        # Of a limit one request after the other, to ask for little; but nothing is sorted only to be counted.
-        ordered = self._ordered and run.left is not None and run.db.store.capabilities.ordered
-        return batches(sources, min(self.ahead(run), len(sources)), ordered=ordered)
+        # Of a limit one request after the other, to ask for little, and for the first.
+        return batches(sources, min(self.ahead(run), len(sources)), ordered=self._ordered and in_order)
 
     def ahead(self, run: Run) -> int:
         """How many requests of a run are sent at the same time."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
+from .conditions import has_field
 from .entity import schema_of
 from .expressions import Comparison, Expression, PropertyComparison
 from .forms import Form
@@ -70,8 +71,8 @@ class _Said:
         form: Of the template.
         at: Where the values of its conditions are.
         terms: Which terms these are.
-        sure: Those conditions of the form that hold inside of a range as well as for a point: only rows of the
-            template's own kind are sure to be written by it.
+        foreign: Whether the template is of another kind, so that in a range there can be keys that it does not write:
+            only a point is sure to hold what conditions say.
         held: The terms that hold for every key inside, for most values.
         held_in_ranges: As `held`, of ranges; the same object if there is no difference.
         fixed: The interval, if no value counts.
@@ -80,21 +81,20 @@ class _Said:
     form: Form
     at: tuple[int, ...]
     terms: tuple[int, ...]
-    sure: frozenset[int]
+    foreign: bool
     held: frozenset[int]
     held_in_ranges: frozenset[int]
     fixed: _Interval | None
 
     @classmethod
-    def of(cls, template: Template, said: Sequence[tuple[int, Comparison]], sure: Callable[[str], bool]) -> "_Said":
+    def of(cls, template: Template, said: Sequence[tuple[int, Comparison]], *, foreign: bool = False) -> "_Said":
         said = [(index, term) for index, term in said if term.field.name in template.fields]
         form = template.form(tuple((term.field.name, term.op) for _, term in said))
         terms = tuple(index for index, _ in said)
-        always = frozenset(at for at, (_, term) in enumerate(said) if sure(term.field.name))
         held = frozenset(terms[at] for at in form.exact)
-        in_ranges = held if form.exact <= always else frozenset(terms[at] for at in form.exact & always)
         fixed = None if form.fixed is None else (form.fixed, held)
-        return cls(form, tuple(slot_of(term).at for _, term in said), terms, always, held, in_ranges, fixed)
+        at = tuple(slot_of(term).at for _, term in said)
+        return cls(form, at, terms, foreign, held, _NONE if foreign and held else held, fixed)
 
     def interval(self, values: Values) -> _Interval | None:
         if self.fixed is not None:
@@ -104,8 +104,8 @@ class _Said:
             return None
         if exact is self.form.exact and self.held is self.held_in_ranges:
             return bounds, self.held
-        if not bounds.point:
-            exact &= self.sure
+        if self.foreign and not bounds.point:
+            return bounds, _NONE
         return bounds, frozenset(self.terms[at] for at in exact)
 
 
@@ -236,7 +236,7 @@ def _keys_of(schema: Schema | None, terms: Sequence[Expression]) -> tuple[_Key, 
     for index, term in enumerate(terms):
         if isinstance(term, Comparison):
             owner = schema_of(term.field.model)
-            if schema is not None and issubclass(schema.model, term.field.model):
+            if schema is not None and has_field(schema, term.field):
                 owner = schema
             groups.setdefault(id(owner), (owner, []))[1].append((index, term))
         elif isinstance(term, PropertyComparison):
@@ -248,7 +248,7 @@ def _keys_of(schema: Schema | None, terms: Sequence[Expression]) -> tuple[_Key, 
             continue  # an abstract base writes no keys; its conditions are evaluated row by row
         for which, template in enumerate((owner.partition, owner.row)):
             if owner is schema:
-                sources[which].append(_Said.of(template, conditions, _always))
+                sources[which].append(_Said.of(template, conditions))
             else:
                 found = _of_other(schema, owner, template, conditions)
                 if found is not None:
@@ -257,31 +257,26 @@ def _keys_of(schema: Schema | None, terms: Sequence[Expression]) -> tuple[_Key, 
     return partition, row
 
 
-def _always(field: str) -> bool:
-    del field
-    return True
-
-
 def _of_other(
     schema: Schema | None, owner: Schema, template: Template, conditions: Sequence[tuple[int, Comparison]]
 ) -> _Said | None:
     """What conditions on another model say of a key of this kind, by the template of that model."""
-    # Where both keys hold a field, it is read from one of them.
-    said = [
-        (index, term)
-        for index, term in conditions
-        if owner.key_holders.get(term.field.name, (template,))[0] is template
-    ]
+    said = [(index, term) for index, term in conditions if _tells(schema, owner, template, term.field.name)]
     if not any(term.field.name in template.fields for _, term in said):
         return None  # nothing said about this key of the other model: its literal head says nothing either
-    # A range of a foreign template holds other keys too: there each row has to be looked at, unless the kind has the
-    # very field from a base that both share.
-    return _Said.of(template, said, lambda field: _shares(schema, owner, field))
+    # A range of a foreign template holds other keys too: there each row has to be looked at.
+    return _Said.of(template, said, foreign=True)
 
 
-def _shares(schema: Schema | None, other: Schema, field: str) -> bool:
-    """Whether a kind has a field of another model from a base of both."""
-    if schema is None:
+def _tells(schema: Schema | None, owner: Schema, template: Template, field: str) -> bool:
+    """Whether a condition on a field of another model says of every row of this kind what its key is."""
+    holder = owner.key_holders.get(field)
+    if holder is not None:
+        return holder[0] is template  # where both keys hold the field, it is read from one of them
+    # It is read from a property, which rows of this kind can have under any key, unless theirs are made alike.
+    if schema is None or field not in template.fields or field not in schema.fields:
         return False
-    bases = (getattr(base, "__schema__", None) for base in other.model.__mro__ if issubclass(schema.model, base))
-    return any(isinstance(base, Schema) and field in base.fields for base in bases)
+    own, named = schema.fields[field], owner.fields[field]
+    same = schema.partition if template is owner.partition else schema.row
+    alike = same is not None and same.text == template.text and "{kind}" not in template.text
+    return alike and (own.property, own.type) == (named.property, named.type)

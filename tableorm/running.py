@@ -55,6 +55,8 @@ class Run:
         resumed: Where a cursor says that the store goes on; None if it says nothing.
         most: Requests at the same time, beside those of other queries; None if only all together are bounded.
         running: How many of its requests run, or wait with what they got.
+        ordered: Whether its results are to come in key order.
+        one_by_one: Whether they do so although those of others come in between: one request after the other.
         confirm: Of a query by an index, what a primary must satisfy that was read after its copy.
     """
 
@@ -66,12 +68,14 @@ class Run:
     resumed: str | None = None
     most: int | None = None
     running: int = 0
+    ordered: bool = True
+    one_by_one: bool = False
     confirm: Callable[[Row], bool | None] | None = None
 
     @property
     def busy(self) -> bool:
         """Whether no more of its requests may run now."""
-        return self.most is not None and self.running >= self.most
+        return self.running > 0 if self.one_by_one else self.most is not None and self.running >= self.most
 
     async def fetch(self, request: Point | Range, continuation: str | None, *, full: bool = False) -> RowPage:
         """
@@ -243,7 +247,8 @@ class _Stream:
 
     async def _fetch(self) -> RowPage:
         run, request = self.run, self._request
-        if self._arrived is None and isinstance(request, Range) and not run.db.store.capabilities.ordered:
+        in_order = self._arrived is None or run.one_by_one
+        if in_order and isinstance(request, Range) and not run.db.store.capabilities.ordered:
             return await run.sorted_page(request)
         return await run.fetch(request, self._continuation)
 
@@ -288,6 +293,11 @@ class _Stream:
         if (left is None or left > len(page.rows)) and self._task is None and self._has_room(len(page.rows)):
             self.start()
         return Batch(self.run, self._request, self._index, page.rows, page.continuation)
+
+    def go_on(self) -> None:
+        """Fetch the next page, if the one that was taken could have been enough for a limit, and was not."""
+        if not self._pages and self._task is None and not self.done:
+            self.start()
 
     def cancel(self) -> "asyncio.Task[None] | None":
         """Stop fetching; the task that ends, if there is one."""
@@ -388,6 +398,7 @@ async def _as_they_come(waiting: _Waiting, concurrency: int) -> AsyncGenerator[B
             stream = await came.get()
             if stream in running and not stream.done:
                 yield stream.take()
+                stream.go_on()
             # What ends a query ends all of its requests.
             done = [each for each in running if each.done] if stream.run.left == 0 else [stream] * stream.done
             for each in done:

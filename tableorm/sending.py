@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, cast
 
-from .conditions import OPPOSITE, FieldTerm, key_of_field, misfit, one_property
+from .conditions import OPPOSITE, FieldTerm, has_field, key_of_field, misfit, one_property
 from .expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
 from .forms import successor
 from .kinds import Kinds
@@ -163,7 +163,7 @@ def _membership(kinds: Kinds, term: Membership, given: Sequence[Comparison]) -> 
 def _holder(kinds: Kinds, terms: Sequence[Comparison]) -> Any:
     """The template that holds the field of these terms in full, and the member it makes, of the one kind; or None."""
     schema = kinds.schemas[0] if len(kinds.schemas) == 1 and not kinds.bags else None
-    if schema is None or not all(issubclass(schema.model, term.field.model) for term in terms):
+    if schema is None or not all(has_field(schema, term.field) for term in terms):
         return None
     return key_of_field(schema, terms[0].field.name)
 

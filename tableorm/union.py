@@ -28,7 +28,12 @@ class Union(Generic[E]):
     _concurrency: int = CONCURRENCY
 
     def unordered(self) -> Self:
-        """Give results as they come, instead of query by query."""
+        """
+        Give results as they come, instead of query by query.
+
+        Those of a query with a limit are the first in key order all the same, its requests one after the other, unless
+        it is unordered itself.
+        """
         return attrs.evolve(self, ordered=False)
 
     def concurrency(self, count: int) -> Self:
@@ -54,6 +59,8 @@ class Union(Generic[E]):
         for query in self._queries:
             run = await query.start()
             run.most = query.ahead(run)
+            # A limit wants the first, which are known only when what is before them came.
+            run.one_by_one = run.ordered and run.left is not None and not self._ordered
             runs.append(run)
         sources: list[Source] = [(run, request, None) for run in runs for request in run.plan.requests]
         found = parts(sources, self._concurrency, ordered=self._ordered)

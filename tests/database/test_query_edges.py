@@ -3,6 +3,7 @@ Queries at their edges: keys that only look like a model's, rows that only readi
 """
 
 import asyncio
+import datetime as dt
 import pickle
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    Access,
     Database,
     Entity,
     Mapped,
@@ -119,6 +121,84 @@ async def test_a_field_of_a_common_base_is_the_same_field(edges: Database) -> No
 
     found = [(type(e).__name__, e.hour) for e in await query.all()]
     assert found == [("Sky", 1), ("Train", 1), ("Sky", 2), ("Train", 2)]
+
+
+async def test_a_field_of_a_common_base_is_the_same_field_wherever_it_is_evaluated(edges: Database) -> None:
+    """Whether keys answer the condition, as `>=` alone, or each row is looked at, as under `~` and beside others."""
+    await edges.insert(Sky(place="here", hour=1))
+    await edges.insert(Train(place="here", hour=2, number=1))
+    query = edges.select(AtPlace).where(AtPlace.place == "here")
+
+    for condition, wanted in (
+        (Train.hour >= 1, [1, 2]),
+        (~((Train.hour < 1) & (Sky.clear == True)), [1, 2]),  # noqa: E712 - a condition
+        ((Train.hour >= 2) | (Sky.clear == True), [1, 2]),  # noqa: E712
+        (Train.hour.is_none(), []),
+        (Train.hour.in_([1]), [1]),
+    ):
+        assert [each.hour for each in await query.where(condition).all()] == wanted, str(condition)
+
+
+async def test_a_row_of_any_kind_has_a_field_if_any_class_of_the_base_says_so(edges: Database) -> None:
+    """What compares a field of an abstract base, in rows that come as bags, and what asks whether it is there agree."""
+    await edges.insert(Sky(place="here", hour=2))
+    query = edges.select(Train, PropertyBag).where(PartitionKey == "here")
+
+    assert await query.where(AtPlace.hour == 2).count() == 1
+    assert await query.where(AtPlace.hour.is_none()).count() == 0
+    assert await query.where(~AtPlace.hour.is_none()).count() == 1
+
+
+async def test_a_key_that_no_row_can_have_finds_nothing(edges: Database) -> None:
+    """Nothing is sent for it, alone and among others; beside `|`, those are found."""
+    await edges.insert(Letter(department="Sales", name="a"))
+    query = edges.select(Letter)
+    sales = query.where(Letter.department == "Sales")
+    long = "x" * 600
+
+    for none in (
+        sales.where(RowKey == "a/b"),
+        sales.where(Letter.name == long),
+        sales.where(Letter.name.in_([long, long + "x"])),
+        query.where(Letter.name == "a", Letter.department == long),
+        query.where(PartitionKey == "Sa#les", RowKey == "a"),
+        edges.select_raw("Edges").where("PartitionKey eq {} and RowKey eq {}", "Sales", "a?"),
+    ):
+        assert (await none.all(), await none.count(), none.explain().access) == ([], 0, Access.NOTHING)
+    for one in (sales.where((RowKey == "a/b") | (RowKey == "a")), sales.where(Letter.name.in_([long, "a"]))):
+        assert [each.name for each in await one.all()] == ["a"]
+        assert one.explain().max_transactions == 1
+
+
+class Visit(Entity, table="Edges", partition_key="{at:%Y%m%d}", row_key="visit_{n:03d}"):
+    at: Mapped[dt.datetime]
+    n: Mapped[int]
+
+
+class Call(Entity, table="Edges", partition_key="{at:%Y%m%d}", row_key="call_{n:03d}"):
+    at: Mapped[dt.datetime]
+    n: Mapped[int]
+
+
+class Memo(Entity, table="Edges", partition_key="{place}", row_key="memo_{n:03d}"):
+    place: Mapped[str]
+    n: Mapped[int]
+    at: Mapped[dt.datetime]
+
+
+async def test_a_property_of_another_model_can_be_under_any_key(edges: Database) -> None:
+    """A key that holds but a part of a field says nothing of rows of kinds that make theirs otherwise."""
+    noon = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+    for entity in (Visit(at=noon, n=1), Call(at=noon, n=2), Memo(place="here", at=noon, n=3)):
+        await edges.insert(entity)
+
+    with pytest.raises(ScanRefused):
+        edges.select(Visit, Memo).where(Visit.at == noon).explain()
+    found = await edges.select(Visit, Memo).where(Visit.at == noon).allow_scan().all()
+    assert [each.n for each in found] == [1, 3]
+    alike = edges.select(Visit, Call).where(Visit.at == noon)
+    assert [each.n for each in await alike.all()] == [2, 1]
+    assert alike.explain().access is Access.PARTITION_SCAN
 
 
 async def test_rows_that_only_reading_tells_are_not_read_one_by_one(edges: Database) -> None:

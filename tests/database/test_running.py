@@ -5,13 +5,26 @@ Running queries: pages ahead, several requests at once, and nothing left behind 
 import asyncio
 import gc
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
 
-from tableorm import Access, Database, Entity, Mapped, NotSupported, TableNotFound, TableOrmError, connect, field
+from tableorm import (
+    Access,
+    Database,
+    Entity,
+    Mapped,
+    NotSupported,
+    Select,
+    TableNotFound,
+    TableOrmError,
+    Union,
+    connect,
+    field,
+)
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Bounds, Row, RowPage, RowQuery
 from tests.database.between import Awkward, Between, Gated, Recorded, Shuffled, Slow
@@ -21,9 +34,19 @@ class Item(Entity, table="Items", partition_key="{group}", row_key="{number:05d}
     group: Mapped[str]
     number: Mapped[int]
     text: Mapped[str] = field(default="")
+    note: Mapped[str | None] = field(default=None)
 
 
 PARTS = ["a", "b", "c", "d"]
+
+
+class Hasty(Recorded):
+    """Partitions with short names answer first."""
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        for _ in range(10 * len(query.partition.lower or "")):
+            await asyncio.sleep(0)
+        return await super().query(table, query, limit, continuation)
 
 
 async def fill(db: Database, count: int, *groups: str) -> None:
@@ -359,6 +382,49 @@ async def test_a_limit_that_is_reached_waits_for_nobody(gated: Gated, parts: Dat
     assert (gated.waiting, others()) == (0, before)
 
 
+Run = Callable[[Database, Select[Item]], Awaitable[object]]
+
+THREE = ["b6", "b7", "b8"]
+
+
+async def all_of(query: Select[Item] | Union[Item]) -> list[str]:
+    return names(await query.all())
+
+
+async def first_of(query: Select[Item]) -> list[str]:
+    found = await query.first()
+    return names([found] if found else [])
+
+
+async def deleted_by(query: Select[Item]) -> int:
+    return (await query.delete()).written
+
+
+LIMITED: dict[str, tuple[Run, object]] = {
+    "all": (lambda _, query: all_of(query.limit(3)), THREE),
+    "first": (lambda _, query: first_of(query), THREE[:1]),
+    "count": (lambda _, query: query.limit(3).count(), 3),
+    "exists": (lambda _, query: query.exists(), True),
+    "delete": (lambda _, query: deleted_by(query.limit(3)), 3),
+    "union": (lambda db, query: all_of(db.union(query.limit(3))), THREE),
+    "union as they come": (lambda db, query: all_of(db.union(query.limit(3)).unordered()), THREE),
+}
+
+
+@pytest.mark.parametrize("way", LIMITED)
+async def test_a_limit_goes_on_behind_pages_of_which_nothing_is_left(way: str) -> None:
+    """Although they had as many rows as it wants, as they come too: conditions that are evaluated here drop them."""
+    run, wanted = LIMITED[way]
+    async with Database(Recorded(3)) as db, asyncio.timeout(30):
+        await fill(db, 6, "a", "b")
+        for group, number in product("ab", range(6)):
+            await db.replace(Item(group=group, number=number, note="x"), if_match="*")
+        for number in range(6, 12):
+            await db.insert(Item(group="b", number=number))
+        query = db.select(Item).where(Item.group.in_(["a", "b"]), Item.note.is_none()).unordered()
+        assert await run(db, query) == wanted
+
+
 async def test_counting_to_a_limit_leaves_nothing_behind(gated: Gated, parts: Database) -> None:
     """What runs when the answer is known is cancelled before it is given."""
     before = others()
@@ -398,6 +464,21 @@ async def test_a_store_without_order_is_sorted_here_within_bounds() -> None:
         )
         first = await both.first()
         assert first is not None and names([first]) == ["aaa0"]
+
+
+async def test_a_limit_means_the_first_in_key_order_whoever_answers_first() -> None:
+    """In a union that gives results as they come, and of what is deleted; of a store without an order as well."""
+    wanted = ["aaa0", "aaa1", "aaa2", "aaa3", "bb0", "bb1"]
+    for backend in (Shuffled(2), Hasty(2)):
+        async with Database(backend) as db:
+            await fill(db, 4, "aaa", "bb", "c")
+            query = db.select(Item).where(Item.group.in_(["c", "bb", "aaa"])).limit(6)
+            others = db.select(Item).where(Item.group == "c")
+
+            found = names(await db.union(query, others).unordered().all())
+            assert sorted(found) == sorted([*wanted, "c0", "c1", "c2", "c3"])
+            assert (await query.delete()).written == 6
+            assert names(await db.select(Item).allow_scan().all()) == ["bb2", "bb3", "c0", "c1", "c2", "c3"]
 
 
 async def test_too_many_rows_without_order_are_refused_by_name() -> None:
