@@ -4,7 +4,7 @@ Transactions: operations collected in a block, sent as one entity group transact
 
 import asyncio
 from collections.abc import Callable, Sequence
-from copy import copy, deepcopy
+from copy import deepcopy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
@@ -12,7 +12,7 @@ import attrs
 from msgspec import structs
 
 from .bag import PropertyBag
-from .entity import Entity
+from .entity import Entity, stored_row
 from .errors import Conflict, EntityNotFound, NotSupported, TransactionFailed
 from .expressions import Field
 from .keys import Key
@@ -31,10 +31,10 @@ from .writes.change import (
 from .writes.commit import ATTEMPTS, is_race, pause_of
 from .writes.complete import complete, needs_row
 from .writes.encode import encode, overlaid
-from .writes.fold import fold, tightened
+from .writes.fold import fold, gone, tightened
 from .writes.modify import adopt, applied, check_function, forget, refuse_unsaved
 from .writes.move import move_changes
-from .writes.plan import Change, PlannedWrite, in_transaction
+from .writes.plan import Change, Mode, PlannedWrite, in_transaction
 from .writes.tail import new_token
 
 if TYPE_CHECKING:
@@ -50,18 +50,38 @@ _Address = tuple[str, str, str]
 
 @attrs.define
 class _Pending:
-    """The write of one row, and the objects that know what it will be."""
+    """The write of one row, and the objects of it: all of them become what is written."""
 
     write: PlannedWrite
-    subjects: list[object]
-    read: list[object] = attrs.Factory(list[object])
-    """Those of them that know all of the row, as it was read for this transaction."""
+    subjects: list[object] = attrs.Factory(list[object])
+    version: int = 0
+    views: dict[int, tuple[int, PlannedWrite]] = attrs.Factory(dict[int, tuple[int, PlannedWrite]])
+    """By the identity of an object the write as it knows it, and of which version that is."""
 
-    def knows(self, subject: object) -> bool:
-        return any(each is subject for each in self.subjects)
+    def given(self, subject: object, write: PlannedWrite) -> None:
+        """An object has made the write what it is: the others do not know that."""
+        self.write, self.version = write, self.version + 1
+        self.know(subject, write)
 
-    def has_read(self, subject: object) -> bool:
-        return any(each is subject for each in self.read)
+    def know(self, subject: object, write: PlannedWrite) -> None:
+        """An object knows of the write so much."""
+        if id(subject) not in self.views:
+            self.subjects.append(subject)
+        self.views[id(subject)] = self.version, write
+
+    def view(self, subject: object) -> PlannedWrite | None:
+        """The write as an object knows it; None if another has added to it since."""
+        version, write = self.views.get(id(subject), (0, None))
+        if write is None or version != self.version:
+            return None
+        if write is self.write:
+            return write
+        # Its condition may be another by now, since the row was read.
+        return structs.replace(self.write, after=write.after, partial=write.partial, stale=write.stale)
+
+    def last_view(self, subject: object) -> PlannedWrite | None:
+        """The write as an object knew it, whatever was added since; None if it is none of the row's."""
+        return self.views.get(id(subject), (0, None))[1]
 
 
 class Transaction:
@@ -69,7 +89,8 @@ class Transaction:
     The operations of one transaction, in order. Made by `db.transaction()`.
 
     Each takes its entity as it is when it is called. Several of one row become one operation when the block ends; they
-    must go through one object, which is the entity that was given first, or what `get` or `modify` returned.
+    must go through one object, which is the one that was given before, or what `get` or `modify` has returned since.
+    Another one knows nothing of what was changed, and would undo it.
     """
 
     def __init__(self, db: "Database", *, repeat: bool = True) -> None:
@@ -147,7 +168,7 @@ class Transaction:
 
         Raises:
             EntityNotFound: There is none, or the transaction deletes it.
-            NotSupported: The block has ended.
+            NotSupported: The block has ended, or is to write the row after reading it then.
         """
         self._require_open()
         key = self._db.key_from(target, fields)
@@ -183,20 +204,24 @@ class Transaction:
 
         Raises:
             EntityNotFound: There is none.
-            EncodeError: The entity has changes that were not saved.
+            EncodeError: The entity has changes that were not saved, nor given to this transaction.
             ModelError: `fn` is asynchronous, or returns something else than such an entity.
         """
         check_function(fn)
         instance = target if isinstance(target, (Entity, PropertyBag)) else None
-        if instance is not None and self._standing(instance) is None:
-            refuse_unsaved(instance)
+        if instance is not None:
+            if _address(instance) in self._late:
+                raise _two_late(key_of(instance))
+            pending = self._rows.get(_address(instance))
+            refuse_unsaved(instance, None if pending is None else pending.last_view(instance))
         key = self._db.key_of_target(target, fields)
         subject: Any = await self.get(key)
         result = applied(fn, subject, instance)
         self._require_open()
         pending = self._rows.get(_address(result))
-        if pending is not None and not pending.knows(result):
-            self._know(pending, result, read=True)  # returned in place of what it was given
+        view = None if pending is None else pending.view(subject)
+        if pending is not None and view is not None:
+            self._know(pending, result, view)  # it may be returned in place of what it was given
         self._add(save_change(result, self._standing(result), "modify"))
         if instance is not None:
             self._adopt.append((instance, result))
@@ -218,15 +243,15 @@ class Transaction:
         after: Row = overlaid(stored or {}, write.operation.row) if write.partial else dict(write.after or {})
         if not _is_blind(write):
             after["odata.etag"] = write.operation.if_match
-        entity = self._db.load_row(key.model, key.table, after)
-        self._know(pending, entity, read=True)
+        entity: Any = self._db.load_row(key.model, key.table, after)
+        # Upgraded, if it was of an older version.
+        seen = after if isinstance(entity, PropertyBag) else stored_row(entity)
+        self._know(pending, entity, structs.replace(write, after=overlaid(seen or {}, {}), partial=False, stale=False))
         return entity
 
-    def _know(self, pending: _Pending, subject: object, *, read: bool = False) -> None:
+    def _know(self, pending: _Pending, subject: object, write: PlannedWrite) -> None:
         """From now on `subject` stands for the row."""
-        pending.subjects.append(subject)
-        if read:
-            pending.read.append(subject)
+        pending.know(subject, write)
         self._known.add(id(subject))
 
     def _pending(self, subject: Entity | PropertyBag) -> PlannedWrite | None:
@@ -234,17 +259,26 @@ class Transaction:
         if id(subject) not in self._known:  # the usual case, which need not make the key
             return None
         pending = self._rows.get(_address(subject))
-        return pending.write if pending is not None and pending.knows(subject) else None
+        return None if pending is None else pending.view(subject)
 
     def _standing(self, subject: Entity | PropertyBag) -> PlannedWrite | None:
-        """The like, if it leaves a row."""
+        """
+        The like, if it leaves a row.
+
+        Raises:
+            NotSupported: Another object has changed that since, or the row is to be read before it is written.
+        """
+        if self._late and _address(subject) in self._late:
+            raise _two_late(key_of(subject))
         if id(subject) not in self._known:
             return None
         pending = self._rows.get(_address(subject))
-        if pending is None or pending.write.after is None or not pending.knows(subject):
+        if pending is None or pending.write.after is None:
             return None
-        # An object that was read here has seen all of the row, whatever another had not.
-        return structs.replace(pending.write, stale=False) if pending.has_read(subject) else pending.write
+        view = pending.view(subject)
+        if view is None:
+            raise _other_object(key_of(subject))
+        return view
 
     def _add(self, *changes: Change) -> None:
         """Collect the changes, each of another row, of one operation of the user's: all or none of them."""
@@ -262,9 +296,9 @@ class Transaction:
         held = [(write, self._held(write)) for write in writes if write is not None]
         for write, folded in held:
             change = write.change
-            pending = self._rows.setdefault(_row_of(change), _Pending(folded, []))
-            pending.write = folded
-            self._know(pending, change.subject)
+            pending = self._rows.setdefault(_row_of(change), _Pending(folded))
+            pending.given(change.subject, folded)
+            self._known.add(id(change.subject))
 
     def _is_late(self, changes: Sequence[Change]) -> bool:
         """
@@ -276,7 +310,11 @@ class Transaction:
         late = False
         for change in changes:
             pending = self._rows.get(_row_of(change))
-            needs = needs_row(change) and (pending is None or pending.write.partial)
+            needs = needs_row(change)
+            if needs and pending is not None and not pending.write.partial:
+                needs = False  # what was given of the row tells all of it
+                if change.mode is not Mode.DELETE:
+                    _check_follows(change, self._count, pending)
             if _row_of(change) in self._late or (needs and pending is not None):
                 raise _two_late(change)
             late = late or needs
@@ -288,17 +326,9 @@ class Transaction:
         pending = self._rows.get(_row_of(change))
         if pending is None:
             return write
-        folded = self._folded(pending, write)
-        return structs.replace(folded, stale=False) if pending.has_read(change.subject) else folded
-
-    def _folded(self, pending: _Pending, write: PlannedWrite) -> PlannedWrite:
-        looks = write.operation.verb in (Verb.MERGE, Verb.REPLACE) and pending.write.after is not None
-        if looks and not pending.knows(write.change.subject):
-            raise NotSupported(
-                f"{write.change}: this transaction writes the row already, through another object, which knows nothing "
-                "of this change; change that one, or what `await tx.get(...)` returns"
-            )
-        return fold(pending.write, write)
+        if write.operation.verb not in (Verb.INSERT, Verb.DELETE):
+            _check_follows(change, write.index, pending)
+        return fold(pending.view(change.subject) or pending.write, write)
 
     async def _send(self) -> None:
         """Send what was collected; again with rows read anew, if one of those was changed that are forced."""
@@ -349,32 +379,47 @@ class Transaction:
             self.sent = True
             await self._send()
         for pending in self._rows.values():
-            _serve(pending)
+            self._serve(pending)
         for instance, result in self._adopt:
             adopt(instance, result)
 
-
-def _serve(pending: _Pending) -> None:
-    """Let all objects of a row become what the last of them was written as, if that knows all of it."""
-    write = pending.write
-    last = write.change.subject
-    known = not (write.partial or write.stale) or pending.has_read(last)
-    for each in pending.subjects:
-        if write.after is None:
-            forget(each)
-        elif not known or each is last or type(each) is not type(last):
-            continue
-        elif isinstance(each, (Entity, PropertyBag)):
-            adopt(each, copy(write.change.subject))
+    def _serve(self, pending: _Pending) -> None:
+        """Let all objects of a row become what it was written as, if the last of them knows all of it."""
+        write = pending.write
+        last = write.change.subject
+        known = not (write.partial or write.stale)
+        for each in pending.subjects:
+            if write.after is None:
+                forget(each)
+            elif not known or each is last or type(each) is not type(last):
+                continue
+            elif isinstance(each, (Entity, PropertyBag)):
+                adopt(each, self._db.load_row(type(each), write.change.table, write.after.copy()))
 
 
 def _row_of(change: Change) -> _Address:
     return change.table, change.partition_key, change.row_key
 
 
-def _two_late(change: Change) -> NotSupported:
+def _check_follows(change: Change, index: int, pending: _Pending) -> None:
+    """Refuse what builds on a row that the transaction deletes, or that the subject does not know as it will be."""
+    if pending.write.after is None:
+        if change.mode in (Mode.SAVE, Mode.MERGE, Mode.REPLACE):
+            raise gone(change, index)
+    elif pending.view(change.subject) is None:
+        raise _other_object(change)
+
+
+def _other_object(what: Change | Key[Any]) -> NotSupported:
     return NotSupported(
-        f"{change}: this transaction writes the row already, and one of the two needs properties of the row that "
+        f"{what}: this transaction writes the row already, through another object, and this one knows nothing of that "
+        "change; change the other one, or what `await tx.get(...)` returns"
+    )
+
+
+def _two_late(what: Change | Key[Any]) -> NotSupported:
+    return NotSupported(
+        f"{what}: this transaction writes the row already, and one of the two needs properties of the row that "
         "were not read; refresh() the entity before, or use `await tx.modify(...)`"
     )
 

@@ -247,15 +247,23 @@ def _update(
     )
 
 
-def state_change(subject: Subject) -> Change:
+def state_change(subject: Subject, pending: PlannedWrite | None = None) -> Change:
     """
     What a subject has that was not saved: a save that fills and validates nothing, and is not to be sent.
+
+    Args:
+        subject: The entity or bag.
+        pending: What a transaction was given of it, and holds; what changed since that counts.
 
     Raises:
         PreconditionFailed: It was never read nor written.
         EncodeError: A key field was changed.
     """
     before, etag, partial = _base(subject)
+    made: dict[str, Any] | None = None
+    dropped: Row | None = None
+    if pending is not None:
+        before, partial, made, dropped = pending.after, pending.partial, pending.change.made, pending.change.dropped
     if before is None:
         raise _no_etag("modify", subject)
     key = key_of(subject)
@@ -264,7 +272,10 @@ def state_change(subject: Subject) -> Change:
         return Change("modify", Mode.SAVE, subject, None, *keys, etag, before=before, partial=partial)
     schema, own = _schema(subject), subject.__dict__
     _refuse_new_key("modify", own, schema, before, partial=partial)
-    return Change("modify", Mode.SAVE, subject, schema, *keys, etag, own, before=before, partial=partial)
+    values = own if made is None else {**own, **made}  # it gets them when the transaction has succeeded
+    return Change(
+        "modify", Mode.SAVE, subject, schema, *keys, etag, values, before=before, partial=partial, dropped=dropped
+    )
 
 
 def delete_change(

@@ -9,15 +9,22 @@ from typing import NoReturn
 
 from msgspec import structs
 
-from ..errors import EntityExists, EntityNotFound, NotSupported, PreconditionFailed, TableOrmError
+from ..errors import (
+    EntityExists,
+    EntityNotFound,
+    NotSupported,
+    PreconditionFailed,
+    TableOrmError,
+    TransactionFailed,
+)
 from ..protocol.codes import Code
 from ..reserved import WRITE_TAIL
 from ..stores import Operation, Row, Verb
 from .encode import overlaid
-from .plan import Mode, PlannedWrite, in_transaction
+from .plan import Change, Mode, PlannedWrite, in_transaction
 from .tail import lengthened, tail_of
 
-__all__ = ["fold", "tightened"]
+__all__ = ["fold", "gone", "tightened"]
 
 _WHOLE = frozenset({Verb.INSERT, Verb.REPLACE, Verb.INSERT_OR_REPLACE})
 _UPSERTS = frozenset({Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE})
@@ -37,7 +44,7 @@ def fold(one: PlannedWrite, two: PlannedWrite) -> PlannedWrite:
     first, second = one.operation, two.operation
     if first.verb is Verb.DELETE:
         if second.verb is not Verb.INSERT and second.verb not in _UPSERTS:
-            _refuse(two, EntityNotFound, "the transaction has deleted the row", Code.RESOURCE_NOT_FOUND)
+            raise gone(two.change, two.index)
         return _folded(one, two, Verb.REPLACE, second.row, first.if_match, second.row)
     if second.verb is Verb.INSERT:
         _refuse(two, EntityExists, "the transaction has written the row", Code.ENTITY_EXISTS)
@@ -57,6 +64,20 @@ def fold(one: PlannedWrite, two: PlannedWrite) -> PlannedWrite:
     everything = two.change.mode in (Mode.MERGE, Mode.UPSERT_MERGE) and two.change.only is None
     stale = two.stale or (one.stale and not everything)
     return _folded(one, two, verb, row, condition, after, partial=one.partial, stale=stale)
+
+
+def gone(change: Change, index: int) -> TransactionFailed:
+    """
+    The error of a change of a row that the transaction deletes.
+
+    Args:
+        change: The change.
+        index: Its position among the user's.
+    """
+    error = EntityNotFound(f"{change}: the transaction has deleted the row", Code.RESOURCE_NOT_FOUND)
+    failed = in_transaction(change, index, error, "; nothing was sent")
+    failed.__cause__ = error
+    return failed
 
 
 def tightened(write: PlannedWrite, stored: Row | None) -> PlannedWrite:

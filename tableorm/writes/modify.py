@@ -11,6 +11,7 @@ from ..entity import Entity
 from ..errors import EncodeError, ModelError, shown
 from .change import key_of, state_change
 from .encode import unsaved
+from .plan import PlannedWrite
 
 __all__ = ["adopt", "applied", "check_function", "forget", "forget_kept", "refuse_unsaved"]
 
@@ -83,15 +84,21 @@ def applied(function: Callable[[M], M | None], subject: M, instance: object = No
     return result
 
 
-def refuse_unsaved(subject: Entity | PropertyBag) -> None:
+def refuse_unsaved(subject: Entity | PropertyBag, pending: PlannedWrite | None = None) -> None:
     """
     Refuse to modify an entity through an object whose own changes would be lost.
+
+    Args:
+        subject: The entity or bag.
+        pending: What a transaction was given of it, and holds; what changed since that counts.
 
     Raises:
         EncodeError: It has changes that were not saved.
         PreconditionFailed: It was never read nor written.
     """
-    change = state_change(subject)
+    if pending is not None and pending.after is None:
+        return  # it is deleted, which reading it says
+    change = state_change(subject, pending)
     names = unsaved(change)
     if names:
         raise EncodeError(
