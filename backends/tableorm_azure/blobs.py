@@ -87,9 +87,9 @@ class AzureBlobs:
         writes the blob meanwhile: Fault InvalidBlockList. In that way it does not take the place of a blob that was
         appended to: Fault InvalidBlobType; delete that first.
         """
+        blob = self._blob(container, name)
         kept = dict(metadata or {})
         check_metadata(kept)
-        blob = self._blob(container, name)
         condition = _condition(if_match, if_none_match=if_none_match)
         try:
             if isinstance(data, bytes) and len(data) <= MAX_SINGLE_PUT_BYTES:

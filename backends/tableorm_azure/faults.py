@@ -104,6 +104,9 @@ _STATUS_CODES = {
     501: Code.NOT_IMPLEMENTED,
     503: Code.SERVER_BUSY,
 }
+_CODES = frozenset(map(str, Code))
+# Where a code is none of the service's, these statuses say better what a program can do.
+_TELLING = frozenset({401, 403, 408, 413, 429})
 # The emulator sends these texts without a code.
 _TEXT_CODES = (
     ("resource name contains invalid characters", Code.INVALID_RESOURCE_NAME),
@@ -129,7 +132,9 @@ def fault_of_response(
     code, text = _code_and_text(headers, body)
     if not code:
         code = next((known for part, known in _TEXT_CODES if part in text), "")
-    unnamed = not code
+    named, strange = code, code not in _CODES
+    if strange and (status >= 500 or status in _TELLING):
+        code = ""
     code = code or _STATUS_CODES.get(status, Code.INVALID_INPUT if status < 500 else Code.INTERNAL_ERROR)
     text = re.split(r"[\r\n]+(?:RequestId|Time):", text, maxsplit=1)[0].strip()
     index: int | None = None
@@ -137,9 +142,11 @@ def fault_of_response(
     if found is not None:
         index, text = int(found.group(1)), text[found.end() :]
     if not text:
-        text = f"The service answered {status}" + ("." if unnamed else f" {code}.")
-    # A gateway's 503 has no code, and may stand for a request that went through.
-    doubt = write and (status in (408, 500, 502, 504) or status > 504 or (status == 503 and unnamed))
+        text = f"The service answered {status} {named}".rstrip() + "."
+    elif named not in ("", code):
+        text = f"{text} ({named})"
+    # A gateway's 503 has no code, or one of its own, and may stand for a request that went through.
+    doubt = write and (status in (408, 500, 502, 504) or status > 504 or (status == 503 and strange))
     return Fault(code, text, index, doubt=doubt, retry_after=_retry_after(headers))
 
 
@@ -151,7 +158,8 @@ def _code_and_text(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
             error: Any = json.loads(text)
             error = error.get("odata.error") or error.get("error") or error
             message: Any = error.get("message") or ""
-            return error.get("code") or header, message if isinstance(message, str) else message["value"]
+            words: Any = message if isinstance(message, str) else message["value"]
+            return str(error.get("code") or header), str(words or "")
         except (ValueError, AttributeError, KeyError, TypeError):
             return header, text[:200]
     found = _XML.search(text)

@@ -140,7 +140,22 @@ XML = b'\xef\xbb\xbf<?xml version="1.0"?><Error><Code>X</Code><Message>Sorry.\nR
     [
         (400, {}, JSON, "X", "Sorry."),
         (400, {"x-ms-error-code": "Y"}, JSON, "X", "Sorry."),
-        (403, {}, XML, "X", "Sorry."),
+        (409, {}, XML, "X", "Sorry."),
+        (400, {}, b'{"error":{"code":7,"message":{"value":null}}}', "7", "The service answered 400 7."),
+        (
+            401,
+            {},
+            b'{"error":{"code":"Unauthorized"}}',
+            Code.NO_AUTHENTICATION,
+            "The service answered 401 Unauthorized.",
+        ),
+        (403, {}, XML, Code.AUTHORIZATION_FAILURE, "Sorry. (X)"),
+        (408, {}, JSON, Code.OPERATION_TIMED_OUT, "Sorry. (X)"),
+        (413, {}, JSON, Code.REQUEST_BODY_TOO_LARGE, "Sorry. (X)"),
+        (429, {}, JSON, Code.TOO_MANY_REQUESTS, "Sorry. (X)"),
+        (500, {}, JSON, Code.INTERNAL_ERROR, "Sorry. (X)"),
+        (503, {}, b'{"error":{"code":503,"message":"Sorry."}}', Code.SERVER_BUSY, "Sorry. (503)"),
+        (404, {}, JSON, "X", "Sorry."),
         (404, {"x-ms-error-code": "Y"}, b"", "Y", "The service answered 404 Y."),
         (400, {}, b'{"error":{"code":"X","message":"Sorry."}}', "X", "Sorry."),
         (400, {}, b'{"code":"X","message":"Sorry."}', "X", "Sorry."),
@@ -161,7 +176,10 @@ XML = b'\xef\xbb\xbf<?xml version="1.0"?><Error><Code>X</Code><Message>Sorry.\nR
     ],
 )
 def test_answers(status: int, headers: dict[str, str], body: bytes, code: str, message: str) -> None:
-    """The code comes from the body, else from the header, else from the status; the text without request id."""
+    """
+    The code comes from the body, else from the header, else from the status, which also says more than a code that is
+    none of the service's, where it means the same everywhere; the text without request id.
+    """
     fault = fault_of_response(status, headers, body, write=False)
 
     assert (fault.code, fault.message) == (code, message)
@@ -200,6 +218,7 @@ def test_index_of_a_transaction(text: str, index: int | None, message: str) -> N
         (502, "", True),
         (503, "ServerBusy", False),
         (503, "", True),
+        (503, "ServiceUnavailable", True),
         (504, "", True),
     ],
 )
