@@ -5,6 +5,7 @@ HTTP itself: headers of every answer, HEAD, Expect, compression, what is too lar
 import asyncio
 import contextlib
 import datetime as dt
+import gc
 import gzip
 import json
 import logging
@@ -17,6 +18,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -383,6 +385,21 @@ async def test_memory_is_bounded() -> None:
         ).status == 204
         assert (await api("GET", "/Tab()")).code == "ServerBusy"
         assert (await api("GET", "/Tab()", query="$top=1")).status == 200
+
+
+async def test_what_was_sent_is_not_kept(server: Server, api: Api) -> None:
+    """A connection that stays open without a request holds no answer, however large the last one was."""
+    await api("POST", "/Tab", ROW | {"B": "x" * 30_000})
+    wires = [await Wire.connect(server) for _ in range(5)]
+    for wire in wires:
+        wire.writer.write(head("GET", "/Tab()"))
+        assert await wire.status() == 200
+        await wire.reader.readuntil(b"]}")
+    assert (await api("GET", "/Tab()")).status == 200
+    kept = [each for each in gc.get_objects() if isinstance(each, web.Response) and each.body]
+    for wire in wires:
+        await wire.close()
+    assert kept == []
 
 
 async def test_thousand_connections(api: Api, server: Server) -> None:
