@@ -333,6 +333,26 @@ async def test_half_closed(server: Server, api: Api) -> None:
     assert (await api("GET", "/Tab()")).rows == []
 
 
+async def test_a_stop_that_is_cancelled() -> None:
+    """Who does not wait for what is under way leaves nothing open: neither the connection nor a task."""
+    before = asyncio.all_tasks()
+    server = serve(None, port=0, limits=Limits(stop_seconds=0.1))
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        await Api(session, root_of(server))("POST", "/Tables", {"TableName": "Tab"})
+    wire = await Wire.connect(server)
+    wire.writer.write(head("POST", "/Tab", "Content-Length: 10", "Expect: 100-continue"))
+    assert await wire.status() == 100
+    stopping = asyncio.create_task(server.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert b"HTTP/1.1 2" not in await wire.everything()
+    await wire.close()
+    assert asyncio.all_tasks() <= before
+
+
 async def test_too_many_connections(session: aiohttp.ClientSession) -> None:
     """One connection too many is told that the server is busy; when one ends there is room again."""
     async with serve(None, port=0, limits=Limits(connections=3)) as server:
