@@ -5,6 +5,7 @@ HTTP itself: headers of every answer, HEAD, Expect, compression, what is too lar
 import asyncio
 import contextlib
 import datetime as dt
+import gc
 import gzip
 import json
 import logging
@@ -17,6 +18,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -331,6 +333,26 @@ async def test_half_closed(server: Server, api: Api) -> None:
     assert (await api("GET", "/Tab()")).rows == []
 
 
+async def test_a_stop_that_is_cancelled() -> None:
+    """Who does not wait for what is under way leaves nothing open: neither the connection nor a task."""
+    before = asyncio.all_tasks()
+    server = serve(None, port=0, limits=Limits(stop_seconds=0.1))
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        await Api(session, root_of(server))("POST", "/Tables", {"TableName": "Tab"})
+    wire = await Wire.connect(server)
+    wire.writer.write(head("POST", "/Tab", "Content-Length: 10", "Expect: 100-continue"))
+    assert await wire.status() == 100
+    stopping = asyncio.create_task(server.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert b"HTTP/1.1 2" not in await wire.everything()
+    await wire.close()
+    assert asyncio.all_tasks() <= before
+
+
 async def test_too_many_connections(session: aiohttp.ClientSession) -> None:
     """One connection too many is told that the server is busy; when one ends there is room again."""
     async with serve(None, port=0, limits=Limits(connections=3)) as server:
@@ -383,6 +405,21 @@ async def test_memory_is_bounded() -> None:
         ).status == 204
         assert (await api("GET", "/Tab()")).code == "ServerBusy"
         assert (await api("GET", "/Tab()", query="$top=1")).status == 200
+
+
+async def test_what_was_sent_is_not_kept(server: Server, api: Api) -> None:
+    """A connection that stays open without a request holds no answer, however large the last one was."""
+    await api("POST", "/Tab", ROW | {"B": "x" * 30_000})
+    wires = [await Wire.connect(server) for _ in range(5)]
+    for wire in wires:
+        wire.writer.write(head("GET", "/Tab()"))
+        assert await wire.status() == 200
+        await wire.reader.readuntil(b"]}")
+    assert (await api("GET", "/Tab()")).status == 200
+    kept = [each for each in gc.get_objects() if isinstance(each, web.Response) and each.body]
+    for wire in wires:
+        await wire.close()
+    assert kept == []
 
 
 async def test_thousand_connections(api: Api, server: Server) -> None:

@@ -71,7 +71,8 @@ def shown(text: str) -> str:
 
 def _cleaned(part: str) -> str:
     name = part.partition("=")[0]
-    return f"{name}=REDACTED" if unquote(name).strip().lower() == "sig" else part
+    # A token that was appended with its own question mark is good for nothing here, and elsewhere it is.
+    return f"{name}=REDACTED" if unquote(name).strip(" ?+").lower() == "sig" else part
 
 
 class AccessLog:

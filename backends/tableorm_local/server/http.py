@@ -370,6 +370,8 @@ class Front:
             pass
         finally:
             self._budget.give_back(sent)
+        # aiohttp keeps the last response of a connection until its next request.
+        response.body = None
         self._note(exchange, answer, sent)
         return response
 

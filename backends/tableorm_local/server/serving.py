@@ -241,9 +241,11 @@ class Server:
         running, self._running = self._running, None
         if running is not None:
             runner, site, front = running
-            await site.stop()
-            await front.drain()
-            await self._close(runner)
+            try:
+                await site.stop()
+                await front.drain()
+            finally:  # also if nobody wants to wait for what is under way
+                await self._close(runner)
 
     async def _close(self, runner: web.ServerRunner) -> None:
         if self._publishing is not None:
