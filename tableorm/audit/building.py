@@ -16,7 +16,7 @@ import attrs
 
 from ..connection import TURN
 from ..entity import Entity
-from ..errors import Conflict, EntityNotFound, LimitExceeded, ModelError, OutcomeUnknown
+from ..errors import Conflict, DecodeError, EntityNotFound, LimitExceeded, ModelError, OutcomeUnknown, WrongKind
 from ..indexes import IndexOf
 from ..kinds import Kinds
 from ..lists import ListOf
@@ -40,7 +40,7 @@ __all__ = ["build_index"]
 _Wanting = tuple[Row, list[str]]
 """An entity, and RowKeys of what has to be written beside it."""
 
-_REFUSED = (Conflict, EntityNotFound, OutcomeUnknown, LimitExceeded)
+_REFUSED = (Conflict, EntityNotFound, OutcomeUnknown, LimitExceeded, DecodeError, WrongKind)
 
 
 async def build_index(

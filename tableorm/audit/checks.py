@@ -70,6 +70,7 @@ class Problem:
         rebuilt: Whether building the index anew for this entity repairs it.
         rival: A copy of another entity that is where the copy of this one belongs.
         first: RowKey of an entity that has to be repaired before this one can be; None if there is none.
+        refused: Why it cannot be repaired, although it was tried; None if it was not.
     """
 
     damage: Damage
@@ -79,6 +80,7 @@ class Problem:
     rebuilt: bool = True
     rival: Row | None = None
     first: str | None = None
+    refused: str | None = None
 
 
 def look(kinds: Kinds, schema: Schema, version: int, row: Row) -> Seen:

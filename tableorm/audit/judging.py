@@ -12,7 +12,19 @@ from typing import Any
 import attrs
 
 from ..bag import PropertyBag
-from ..errors import Conflict, DecodeError, EntityNotFound, OutcomeUnknown, TransactionFailed, WrongKind
+from ..errors import (
+    Conflict,
+    DecodeError,
+    EncodeError,
+    EntityNotFound,
+    LimitExceeded,
+    NotSupported,
+    OutcomeUnknown,
+    TableOrmError,
+    TemplateError,
+    TransactionFailed,
+    WrongKind,
+)
 from ..keys import Key
 from ..kinds import Kinds
 from ..reserved import COPY_OF
@@ -29,6 +41,12 @@ __all__ = ["Judge", "rebuilt"]
 
 _LOST = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
 """What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again."""
+
+_REFUSED = (DecodeError, EncodeError, LimitExceeded, NotSupported, TemplateError, WrongKind)
+"""What a repair raises that is not possible: what it is derived to may be damaged as well, or a copy be too large."""
+
+_PATIENCE = 3
+"""How often that is tried before it is said: others may be repairing what is in the way."""
 
 
 def rebuilt(
@@ -74,6 +92,8 @@ class Judge(Looker):
             tally: Gets the findings.
         """
         helped: set[str] = set()
+        refused: dict[str | None, str] = {}
+        singly = False
         for attempt in range(ATTEMPTS):
             await self.pause(attempt)
             row = await self.read(partition_key, row_key, tally)
@@ -95,12 +115,23 @@ class Judge(Looker):
             left = {problem.name for problem in problems if not problem.rebuilt}
             if seen.age == "older" and (left or not seen.legible):
                 left = {problem.name for problem in problems}  # it would be upgraded, with all of its copies
+            left |= refused.keys()
             # An index is rebuilt for an entity as a whole, or not at all.
-            problems = [attrs.evolve(each, rebuilt=each.name not in left) for each in problems]
+            problems = [
+                attrs.evolve(each, rebuilt=each.name not in left, refused=refused.get(each.name)) for each in problems
+            ]
             if self.repair and any(problem.rebuilt for problem in problems):
-                if await self._rebuild(seen, problems, tally):
-                    self._record(seen, problems, tally, repaired=True)
-                    return
+                one = next(each.name for each in problems if each.rebuilt)
+                part = [each for each in problems if each.name == one] if singly else problems
+                error = await self._rebuild(seen, part, left, tally)
+                if error is None:
+                    self._record(seen, part, tally, repaired=True)
+                    if not singly:
+                        return
+                elif isinstance(error, _REFUSED) and attempt >= _PATIENCE:
+                    if singly:
+                        refused[one] = f"{type(error).__name__}: {error}"
+                    singly = True  # what can be repaired is, whatever else is wrong
                 continue
             again = await self.read(partition_key, row_key, tally)
             if again is not None and again["odata.etag"] == row["odata.etag"]:
@@ -172,17 +203,19 @@ class Judge(Looker):
 
     # Repairing
 
-    async def _rebuild(self, seen: Seen, problems: Iterable[Problem], tally: Tally) -> bool:
-        """Whether it was repaired, under the ETag that it was judged under."""
+    async def _rebuild(
+        self, seen: Seen, problems: Iterable[Problem], left: set[str | None], tally: Tally
+    ) -> TableOrmError | None:
+        """Repair under the ETag that it was judged under; what was said against it."""
         names = {problem.name for problem in problems if problem.rebuilt and problem.name is not None}
         if not seen.legible:  # nothing is known to be right
-            names |= {*seen.wants, *seen.due} - {problem.name for problem in problems if not problem.rebuilt}
+            names |= {*seen.wants, *seen.due} - left
         try:
             tally.requests += 1
             await commit(self.db, (rebuilt(self.kinds, seen.row, sorted(names)),))
-        except (*_LOST, DecodeError, WrongKind):  # what it is derived to may be damaged as well
-            return False
-        return True
+        except (*_LOST, *_REFUSED) as error:
+            return error
+        return None
 
     async def _delete(self, row: Row, tally: Tally) -> bool:
         """
@@ -211,5 +244,6 @@ class Judge(Looker):
                 problem.address,
                 problem.text,
                 repaired=repaired and problem.rebuilt,
+                refused=problem.refused,
             )
             tally.record(finding)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from ..errors import DecodeError
 from ..kinds import Kinds
 from ..protocol.codes import Code, Fault
+from ..protocol.limits import check_key
 from ..reader import Reader
 from ..related import TallySchema
 from ..schema import Schema, concrete
@@ -125,7 +126,11 @@ class Looker:
     # Reading and writing
 
     async def read(self, partition_key: str, row_key: str, tally: Tally) -> Row | None:
-        """A row; None if there is none."""
+        """A row; None if there is none. What damaged rows name need not be a key."""
+        try:
+            check_key("RowKey", row_key)
+        except Fault:
+            return None
         tally.requests += 1
         return await self.db.read_row(self.kinds.table, partition_key, row_key)
 

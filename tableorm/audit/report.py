@@ -69,6 +69,7 @@ class Finding:
         address: RowKey of the copy, the row of the list, or the other entity; None if there is none that it is about.
         problem: What is wrong, in words.
         repaired: Whether it was repaired.
+        refused: Why its repair was tried and is not possible; None if it is, or was not tried.
     """
 
     damage: Damage
@@ -79,10 +80,13 @@ class Finding:
     address: str | None
     problem: str
     repaired: bool = False
+    refused: str | None = None
 
     @property
     def remedy(self) -> str:
         """What `repair=True` does about it."""
+        if self.refused is not None:
+            return f"its repair is refused ({self.refused}): correct the row, or the model, then repair"
         return _REMEDIES[self.damage]
 
     @property

@@ -465,6 +465,7 @@ async def test_report_says_what_was_found(db: Database) -> None:
             "address": "email_e1@x",
             "problem": "there is no copy at 'email_e1@x'",
             "repaired": False,
+            "refused": None,
         }
     ]
 

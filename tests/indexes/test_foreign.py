@@ -207,7 +207,7 @@ async def test_unknown_properties_are_in_copies(db: Database) -> None:
 
 @pytest.mark.parametrize("verb", ["save", "replace", "transaction"])
 async def test_a_field_of_the_key_that_others_store_too_is_kept(db: Database, verb: str) -> None:
-    """Copies have that field as the model says, which can be of another type; an entity that is read from one keeps it."""
+    """Copies have it as the model says, which can be of another type; an entity that is read from one keeps it."""
     await db.create_tables(Employee)
     await db.insert(employee(1))
     legacy = {"id": "one", "department": "9", "department@odata.type": "Edm.Int64"}
@@ -347,7 +347,7 @@ async def test_a_copy_that_is_too_large_names_its_index(db: Database) -> None:
     one = employee(1, age=30)
     for number in range(252 - 7):
         one.extra[f"P{number}"] = 1
-    with pytest.raises(LimitExceeded, match=r"253 properties.*its copy in index Employee\.by_email; give that include="):
+    with pytest.raises(LimitExceeded, match=r"253 properties.*copy in index Employee\.by_email; give that include="):
         await db.insert(one)
     one.email = None
     await db.insert(one)

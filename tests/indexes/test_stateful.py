@@ -36,6 +36,7 @@ CLIENTS = st.integers(0, 1)
 IDS = st.integers(1, 3)
 READ = st.sampled_from(["key", "by_email", "by_name", "by_age", "some", "some_by_email"])
 OF_ANY_KEY = [verb for verb in VERBS if verb not in ("query_delete", "index_query_delete")]
+SAVES = ("save", "tx_save", "bulk_save")
 VALUES = st.fixed_dictionaries(
     {},
     optional={
@@ -131,6 +132,8 @@ class TwoClients(RuleBasedStateMachine):
     )
     def write(self, slot: int, client: int, verb: str, values: dict[str, Any], fates: list[Fate]) -> None:
         one = self.held[slot]
+        # A save of what is so already, as far as it knows, writes nothing, whatever others have made of it.
+        idle = verb in SAVES and all(one.__dict__.get(name) == value for name, value in values.items())
         self.networks[client].plan(*fates)
         done = self.attempt(VERBS[verb](self.clients[client], one, values))
         self.networks[client].plan()
@@ -138,7 +141,7 @@ class TwoClients(RuleBasedStateMachine):
             return
         stored = self.run(self.clients[client].get_or_none(Employee, department="Sales", id=one.id))
         assert (stored is None) == (verb in DELETES)
-        if stored is not None:
+        if stored is not None and not idle:
             skip = MERGES if None in values.values() else ()
             assert verb in skip or {name: getattr(stored, name) for name in values} == values
 

@@ -102,7 +102,7 @@ async def test_an_entity_is_not_written_over_a_list(db: Database) -> None:
     await db.insert(Department(name="Sales"))
     await db.insert(Employee(department="Sales", id=1))
     sign = Sign(department="Sales", text="Li~")
-    with pytest.raises(EntityExists, match="'lastname_Li~'.* is of an index list .*'Employee#by_last_name'"):
+    with pytest.raises(EntityExists, match=r"'lastname_Li~'.* is of an index list .*'Employee#by_last_name'"):
         await db.upsert(sign)
     with pytest.raises(WrongKind, match="is of an index list"):
         await db.replace(sign, if_match="*")
