@@ -134,7 +134,7 @@ def _membership_test(term: Membership, schema: Schema) -> Test:
     info = schema.fields[field]
     for value in term.values:
         _constant_fits(Comparison(term.field, Op.EQ, value), info)
-    wanted = set(term.values)
+    wanted = {value for value in term.values if value == value}  # noqa: PLR0124 - NaN is equal to nothing, a set finds it
 
     def test_property(row: Row) -> bool | None:
         stored = row.get(info.property)

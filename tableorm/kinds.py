@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 from .bag import PropertyBag
+from .entity import schema_of
 from .errors import DecodeError, ModelError
 from .indexes import IndexOf, IndexSchema
 from .protocol.edm import ANNOTATION, Edm
@@ -90,7 +91,7 @@ class Kinds:
             if model is PropertyBag:
                 bags = True
                 continue
-            found: Sequence[Schema] = model.schemas if isinstance(model, IndexOf) else concrete(model.__schema__)
+            found: Sequence[Schema] = model.schemas if isinstance(model, IndexOf) else concrete(schema_of(model))
             if not found:
                 raise ModelError(
                     f"{model.__name__} is abstract and has no concrete classes yet; import or declare them"

@@ -8,6 +8,7 @@ evaluated here, on the rows that come back.
 
 import enum
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
@@ -115,9 +116,10 @@ class QueryPlan(msgspec.Struct, frozen=True, eq=False, dict=True):
 # Two units at most per character: keys of templates, which escape what keys forbid, are possible if they are short.
 _SHORT = MAX_KEY_UNITS // 2
 
-# Characters of a filter before percent-encoding. How long a request line may be is not documented for the Table
-# service; HTTP servers commonly refuse one beyond 16 KiB, and encoding makes text longer.
+# Characters of a filter with its values percent-encoded. How long a request line may be is not documented for the
+# Table service; HTTP servers commonly refuse one beyond 16 KiB.
 MAX_FILTER_CHARACTERS = 6_000
+_ENCODED = re.compile(r"[^A-Za-z0-9_.~-]")
 
 
 def plan_query(
@@ -456,7 +458,9 @@ def _weight(node: Filter) -> int:
     if isinstance(node, Compare):
         value = node.constant.value
         if type(value) is str:
-            return len(node.property) + (len(value) if value.isascii() else 9 * len(value)) + 12  # percent-encoded
+            # Percent-encoded, of what is not ASCII at most nine for each.
+            length = len(value) + 2 * len(_ENCODED.findall(value)) if value.isascii() else 9 * len(value)
+            return len(node.property) + length + 12
         return len(node.property) + (len(value) * 2 if isinstance(value, bytes) else 36) + 12
     if isinstance(node, Not):
         return 6 + _weight(node.term)

@@ -38,6 +38,11 @@ class RawSelect(Query[PropertyBag]):
         Raises:
             ModelError: The text is no filter, or the values do not fit it; says where.
         """
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(
+                f"select_raw({self._kinds.table!r}).where({text!r}) is refused: give a filter as text, such as "
+                "where('Age ge {}', 30), or use db.select(Model)"
+            )
         try:
             found = format_filter(text, *values)
         except FilterSyntaxError as error:

@@ -17,6 +17,7 @@ from tableorm import Database, Entity, EntityNotFound, MultipleEntitiesFound, Se
 from tableorm.cursors import MAX_CURSOR
 from tableorm.entity import schema_of
 from tests.database.between import Awkward, Shuffled
+from tests.database.random_worlds import random_worlds
 from tests.database.worlds import WORLDS, World, conditions, results
 
 
@@ -36,7 +37,7 @@ def keys(entities: list[Any]) -> list[Any]:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    world = draw(st.sampled_from(WORLDS))
+    world = draw(st.sampled_from(WORLDS) | random_worlds())
     entities = draw(st.lists(world.entities, max_size=20, unique_by=lambda entity: entity.key))
     terms = draw(conditions(world))
     unbound: Any = Database(Awkward(0))

@@ -4,6 +4,7 @@ Queries at their edges: keys that only look like a model's, rows that only readi
 
 import asyncio
 import datetime as dt
+import math
 import pickle
 import subprocess
 import sys
@@ -170,6 +171,37 @@ async def test_a_key_that_no_row_can_have_finds_nothing(edges: Database) -> None
         assert one.explain().max_transactions == 1
 
 
+@pytest.mark.parametrize("char", [" ", "%", "'", "日", "\U0001f600"])
+async def test_a_long_text_is_no_url_that_is_too_long(edges: Database, char: str) -> None:
+    """What has to be encoded counts as long as it is then: the condition is evaluated here instead."""
+    text = char * (5_900 if char.isascii() else 600)
+    await edges.insert(Old(group="g", number=1, text=text))
+    await edges.insert(Old(group="g", number=2, text="else"))
+    old = edges.select(Old).where(Old.group == "g")
+    tails = [text[:100] + str(number) for number in range(40)]
+
+    assert [each.number for each in await old.where(Old.text == text).all()] == [1]
+    assert [each.number for each in await old.where(Old.text.in_([*tails, text])).all()] == [1]
+    assert [each.number for each in await old.where(Old.text != text).all()] == [2]
+
+
+class Measure(Entity, table="Edges", partition_key="{place}", row_key="m_{n:03d}"):
+    place: Mapped[str]
+    n: Mapped[int]
+    value: Mapped[float] = field(default=math.nan)
+    note: Mapped[str | None] = field(default=None)
+
+
+async def test_nan_is_equal_to_nothing_wherever_it_is_looked_for(edges: Database) -> None:
+    """The very object neither, which a set of Python would find."""
+    await edges.insert(Measure(place="here", n=1, note="x"))
+    query = edges.select(Measure).where(Measure.place == "here")
+    here = Measure.value.in_([math.nan]) | Measure.note.is_none()
+
+    assert query.where(here).explain().client_side
+    assert await query.where(here).count() == 0
+
+
 class Visit(Entity, table="Edges", partition_key="{at:%Y%m%d}", row_key="visit_{n:03d}"):
     at: Mapped[dt.datetime]
     n: Mapped[int]
@@ -278,6 +310,8 @@ WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda db: TIME.startswith("2024"), "for text"),
     (lambda db: db.select(), "one to four"),
     (lambda db: db.select(1), "one to four"),
+    (lambda db: db.select(Employee, int), "'int'> is no model"),
+    (lambda db: db.select(Entity), "Entity'> is no model"),
     (lambda db: db.union(1), r"union\(1\)"),
 ]
 

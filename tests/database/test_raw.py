@@ -11,7 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Access, Database, Entity, Int32, Mapped, ModelError, PropertyBag, ScanRefused, connect, field
+from tableorm import (
+    Access,
+    Database,
+    Entity,
+    Int32,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    RowKey,
+    ScanRefused,
+    connect,
+    field,
+)
 from tableorm.raw import RawSelect
 
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
@@ -105,6 +117,7 @@ async def test_raw_queries_run_as_others_do(people: Database) -> None:
     assert (report.written, report.failures) == (4, 0) and await raw.count() == 7
 
 
+KEY: Any = RowKey  # without its type, so that what the checkers refuse can be written
 WRONG: list[tuple[Callable[[Database], object], str]] = [
     (lambda db: db.select_raw("x y"), r"select_raw\('x y'\)"),
     (lambda db: db.select_raw("People").where("a eq"), r"select_raw\('People'\).*position 4.*a eq>>>"),
@@ -113,6 +126,7 @@ WRONG: list[tuple[Callable[[Database], object], str]] = [
     (lambda db: db.select_raw("People").where("a eq {}", dt.datetime(2024, 1, 1)), "naive"),  # noqa: DTZ001
     (lambda db: db.select_raw("People").where("startswith(a, 'b')"), "function"),
     (lambda db: db.select_raw("People").where("a eq b"), "position"),
+    (lambda db: db.select_raw("People").where(KEY == "b"), r"where\(RowKey eq 'b'\).*as text"),
 ]
 
 
