@@ -41,9 +41,42 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
     """
     special = _SPECIAL.get(change.mode)
     if special is not None:
-        return special(change, index, token)
-    row, weight = _whole(change)
-    return _finish(change, index, token, _VERBS[change.mode], row, row, weight)
+        write = special(change, index, token)
+    else:
+        row, weight = _whole(change)
+        write = _finish(change, index, token, _VERBS[change.mode], row, row, weight)
+    return write if change.stored is None or write is None else _with_view(write)
+
+
+def _with_view(write: PlannedWrite) -> PlannedWrite:
+    """
+    A write of which the row was read for it, with what its subject knows of that afterwards. What the row has and the
+    subject has not, the next save must not take for removed.
+    """
+    change, after = write.change, write.after
+    if after is None:
+        return write
+    before = change.before or {}
+    mine = _loaded(structs.replace(change, stored=None))
+    unseen = {
+        name
+        for name in after
+        if _is_property(name) and name not in mine and name not in before and _is_looked_at(change, name)
+    }
+    if not unseen:
+        return write
+    return structs.replace(write, view={n: v for n, v in after.items() if n.removesuffix(ANNOTATION) not in unseen})
+
+
+def _is_looked_at(change: Change, name: str) -> bool:
+    """Whether a subject that has no such property says so; an entity says nothing of a field that was not loaded."""
+    schema = change.schema
+    if schema is None:
+        return True
+    info = schema.by_property.get(name)
+    if info is not None:
+        return info.name in change.values
+    return "_extra" in change.values and name in schema.unknown({name: ""})
 
 
 def _delete(change: Change, index: int, _: str | None) -> PlannedWrite:
@@ -118,7 +151,7 @@ def _whole(change: Change) -> tuple[Row, int | None]:
     """The row of the whole entity or bag, with what the model does not know, and its weight if that is known."""
     schema, known = change.schema, change.known
     if schema is None:
-        row = content(change.subject.row)
+        row = content(_bag(change).row)
         if change.stored is None:
             return row, None
         return _without(overlaid(content(change.stored), row), removed_properties(change, row)), None
@@ -135,6 +168,11 @@ def _whole(change: Change) -> tuple[Row, int | None]:
         return row, weight
     row |= extra
     return row, None
+
+
+def _bag(change: Change) -> PropertyBag:
+    bag: PropertyBag = change.subject if change.bag is None else change.bag
+    return bag
 
 
 def unsaved(change: Change) -> list[str]:
@@ -199,7 +237,7 @@ def _loaded(change: Change) -> Row:
     """The members of what an entity or bag has loaded, unknown properties included if they were looked at."""
     schema, before = change.schema, change.before
     if schema is None:
-        return {name: value for name, value in content(change.subject.row).items() if name not in SYSTEM_MEMBERS}
+        return {name: value for name, value in content(_bag(change).row).items() if name not in SYSTEM_MEMBERS}
     row = schema.encode_some(change.values, (info for info in schema.stored if info.name in change.values))
     if before is not None:
         _keep_spelling(schema, row, before)
@@ -268,7 +306,7 @@ def _chosen(change: Change) -> Row:
         _refuse_removal(change, row)
         return row
     if schema is None:
-        bag: PropertyBag = change.subject
+        bag = _bag(change)
         for name in only:
             if name not in bag:
                 raise _no_removal("PropertyBag", name)
