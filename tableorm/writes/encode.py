@@ -178,7 +178,11 @@ def _bag(change: Change) -> PropertyBag:
 def unsaved(change: Change) -> list[str]:
     """The properties that a save would write or remove because they were changed since they were read."""
     row = _loaded(change) if change.partial else _whole(change)[0]
-    changed = [name for name in changes(change.before or {}, row) if ANNOTATION not in name]
+    changed = [
+        name
+        for name in changes(change.before or {}, row)
+        if ANNOTATION not in name and not _is_default(change, name, row)
+    ]
     if change.upgraded:
         return []  # the upgrade changed it
     return changed + removed_properties(change, row)
@@ -209,6 +213,9 @@ def _save_part(change: Change, index: int, token: str | None, before: Row) -> Pl
     """A save of what was loaded in part: only what changed among that, whatever the rest of the row is."""
     row = _loaded(change)
     changed = changes(before, row)
+    # The row may have what the subject knows nothing of, and has a default for.
+    unknown = [name for name in changed if _is_default(change, name, changed)]
+    changed = _without(changed, unknown)
     removed = removed_properties(change, row)
     if not (changed or removed) or _only_made(change, changed, removed):
         return None
@@ -226,11 +233,34 @@ def _without(row: Row, names: Sequence[str]) -> Row:
 
 
 def _only_made(change: Change, changed: Row, removed: list[str]) -> bool:
-    """Whether nothing changed but what the write itself makes, such as `updated_at`."""
-    if not change.made or removed or change.schema is None or change.upgraded:
+    """
+    Whether nothing changed but what the write itself makes, such as `updated_at`, and what reading made of properties
+    that the row does not have.
+    """
+    schema = change.schema
+    if removed or schema is None or change.upgraded:
         return False
-    made = {change.schema.fields[name].property for name in change.made}
-    return all(name.removesuffix(ANNOTATION) in made for name in changed)
+    made = {schema.fields[name].property for name in change.made or ()}
+    names = (name for name in changed if ANNOTATION not in name)
+    return all(name in made or _is_default(change, name, changed) for name in names)
+
+
+def _is_default(change: Change, name: str, row: Row) -> bool:
+    """Whether a row that was read has no such property, and the field what is read of that: its default."""
+    schema, before = change.schema, change.before
+    if schema is None or before is None or before.get(name) is not None:
+        return False
+    info = schema.by_property.get(name)
+    if info is None or info.default is None or info.name not in change.values.get("_loaded", change.values):
+        return False  # what was not loaded was set
+    return (
+        changes(schema.encode_some({info.name: info.default()}, (info,)), {n: row[n] for n in _members(row, name)})
+        == {}
+    )
+
+
+def _members(row: Row, name: str) -> list[str]:
+    return [member for member in (name, name + ANNOTATION) if member in row]
 
 
 def _loaded(change: Change) -> Row:

@@ -196,6 +196,7 @@ async def test_what_is_no_entity_is_refused_by_every_verb(things: Database) -> N
     for write in (things.insert, things.save, things.merge, things.replace, things.upsert):
         with pytest.raises(ModelError, match="it is no entity"):
             await write(thing)
-    for none in (thing, None, Thing, Thing.key(name="a")):
+    others: list[Any] = [thing, None, Thing, Thing.key(name="a")]
+    for none in others:
         with pytest.raises(ModelError, match="is no entity; give an instance"):
             await things.refresh(none)

@@ -101,3 +101,36 @@ async def test_unknown_properties_that_a_replace_has_read_stay(things: Database,
 
     expected = {"EntityType": "Thing", "more": 1, "mine": True, "number": 5, "text": "t"}
     assert await stored(things, "a") == expected
+
+
+async def test_defaults_of_what_a_row_does_not_have_are_no_change(things: Database) -> None:
+    """Neither for a save, which sends nothing, nor for modify, which has nothing to read over."""
+    await things.insert(PropertyBag("Things", "g", "a", {"EntityType": "Thing"}))
+    thing = await things.get(Thing, name="a")
+    operations = things.stats.operations
+    await things.save(thing)
+    assert things.stats.operations == operations
+
+    def more(each: Thing) -> None:
+        each.text = f"{each.number}"
+
+    await things.modify(thing, more)
+    assert (await things.get(Thing, name="a")).text == "0"
+    thing.number = 1
+    await things.save(thing)
+    assert (await stored(things, "a"))["number"] == 1
+
+
+async def test_defaults_are_not_written_over_what_was_never_seen(things: Database) -> None:
+    """After a field of a new entity was merged into whatever is there; what differs from its default is."""
+    await things.insert(Thing(name="a", number=7, note="n"))
+    thing = Thing(name="a", text="t")
+    await things.merge(thing, only=[Thing.text], if_match="*")
+    thing.text = "u"
+    await things.save(thing)
+    assert await things.get(Thing, name="a") == Thing(name="a", number=7, text="u", note="n")
+
+    (part,) = await things.select(Thing).where(Thing.name == "a").only(Thing.text).all()
+    part.number = 0
+    await things.save(part)
+    assert await things.get(Thing, name="a") == Thing(name="a", number=0, text="u", note="n")
