@@ -147,12 +147,10 @@ class PropertyBag(MutableMapping[str, Any]):
             row: The row as it is stored now; None if it was deleted.
             partial: Whether the stored row may have more properties.
         """
-        for name in ("odata.etag", "Timestamp"):
+        for name in ("odata.etag", "Timestamp", WRITE_TAIL):  # tokens are the write's own, never the user's
             self._row.pop(name, None)
             if row is not None and name in row:
                 self._row[name] = row[name]
-        if row is not None and WRITE_TAIL in row:  # tokens are the write's own, never the user's
-            self._row[WRITE_TAIL] = row[WRITE_TAIL]
         self._before, self._partial = row, partial or (self._selected and row is not None)
 
     def read_as(self, row: Row) -> None:

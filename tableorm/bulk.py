@@ -10,11 +10,12 @@ and little ahead of a store that is near.
 import asyncio
 import heapq
 import inspect
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import attrs
 from msgspec import structs
@@ -141,8 +142,11 @@ class Bulk:
         rate: float | None = None,
         on_progress: Callable[[BulkReport], object] | None = None,
     ) -> None:
-        if concurrency < 1 or (rate is not None and rate <= 0):
-            raise ModelError(f"bulk(concurrency={concurrency!r}, rate={rate!r}) is refused: give numbers above 0")
+        if not (_is_number(concurrency, int) and (rate is None or _is_number(rate, int, float))):
+            raise ModelError(
+                f"bulk(concurrency={concurrency!r}, rate={rate!r}) is refused: give a whole number of transactions and "
+                "a number of operations a second, both above 0"
+            )
         if inspect.iscoroutinefunction(on_progress):
             raise _not_plain(on_progress)
         self._db, self._on_progress = db, on_progress
@@ -368,7 +372,6 @@ class Bulk:
         chunk, size = self._next_chunk(lane)
         try:
             if chunk:  # otherwise it was dropped in the meantime
-                await self._pace.wait(len(chunk))
                 if lane.derives:
                     await self._send_derived(chunk)
                 else:
@@ -409,6 +412,8 @@ class Bulk:
         while todo:
             plan = todo.pop()
             writes = plan.writes
+            if not await self._pace.wait(len(writes)):
+                return
             self._requests += 1
             try:
                 await apply(self._db, plan, throttled=self._width.narrow)
@@ -439,6 +444,8 @@ class Bulk:
         todo = [chunk]
         while todo:
             writes = todo.pop()
+            if not await self._pace.wait(len(writes)):
+                return
             self._requests += 1
             outcome = await together(self._db, writes, throttled=self._width.narrow)
             self._written += outcome.written
@@ -474,6 +481,7 @@ class Bulk:
             raise
         finally:
             self._state = "dropped"
+            self._pace.stop()
             for lane in self._lanes.values():
                 lane.writes.clear()
                 lane.sizes.clear()
@@ -492,6 +500,10 @@ class Bulk:
 
 def _not_plain(function: object) -> ModelError:
     return ModelError(f"bulk(on_progress={shown(function)}) is asynchronous, and is not awaited; give a plain function")
+
+
+def _is_number(value: object, *types: type) -> bool:
+    return isinstance(value, types) and 0 < cast("float", value) < math.inf
 
 
 def _is_of_all(fault: Fault) -> bool:

@@ -3,6 +3,7 @@ How fast a bulk sends: at a rate that is given, and as many transactions at a ti
 """
 
 import asyncio
+from contextlib import suppress
 
 from .protocol.limits import MAX_TRANSACTION_OPERATIONS
 
@@ -19,17 +20,27 @@ class Pace:
 
     def __init__(self, rate: float | None) -> None:
         self._rate, self._next = rate, 0.0
+        self._over = asyncio.Event()
         # Not more at once than in a second.
         self.chunk = MAX_TRANSACTION_OPERATIONS if rate is None else max(1, min(MAX_TRANSACTION_OPERATIONS, int(rate)))
 
-    async def wait(self, count: int) -> None:
-        """Until `count` operations may go."""
+    async def wait(self, count: int) -> bool:
+        """Until `count` operations may go; False if `stop` was called before."""
         if self._rate is None:
-            return
+            return True
         now = asyncio.get_running_loop().time()
         start = max(now, self._next)
         self._next = start + count / self._rate
-        await asyncio.sleep(start - now)
+        if start > now:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(start - now):
+                    await self._over.wait()
+                    return False
+        return True
+
+    def stop(self) -> None:
+        """Let nothing wait any more."""
+        self._over.set()
 
 
 class Width:

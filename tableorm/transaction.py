@@ -4,7 +4,6 @@ Transactions: operations collected in a block, sent as one entity group transact
 
 import asyncio
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
@@ -19,6 +18,7 @@ from .keys import Key
 from .protocol.codes import Code
 from .stores import Row, Verb
 from .writes.change import (
+    as_given,
     delete_change,
     guard_change,
     insert_change,
@@ -286,8 +286,7 @@ class Transaction:
         if self._is_late(changes):
             # As they are now: what is changed later in the block belongs to another write.
             for change in changes:
-                values = deepcopy(change.values)
-                self._late[_row_of(change)] = structs.replace(change, values=values), self._count
+                self._late[_row_of(change)] = as_given(change), self._count
             self._count += 1
             return
         # Now: what is changed later in the block belongs to another write.

@@ -4,9 +4,11 @@ Stage 1, change: a verb and an entity, bag or key become a Change, with its keys
 
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any, Literal, cast
 
 import attrs
+from msgspec import structs
 
 from ..bag import PropertyBag
 from ..entity import Entity, schema_of, stored_row
@@ -20,6 +22,7 @@ from .plan import Change, Mode, PlannedWrite
 
 __all__ = [
     "Change",
+    "as_given",
     "delete_change",
     "guard_change",
     "insert_change",
@@ -356,10 +359,24 @@ def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False
     )
 
 
+def as_given(change: Change) -> Change:
+    """A change that is written later, of its subject as it is now: what changes until then belongs to another write."""
+    if isinstance(change.subject, PropertyBag):
+        return structs.replace(change, bag=change.subject.copy())
+    return structs.replace(change, values=deepcopy(change.values))
+
+
 def key_of(subject: Subject) -> Key[Any]:
-    """The key of an entity or bag: as stored if it was read."""
+    """
+    The key of an entity or bag: as stored if it was read.
+
+    Raises:
+        ModelError: It is neither.
+    """
     if isinstance(subject, PropertyBag):
         return Key(PropertyBag, subject.table, subject.partition_key, subject.row_key)
+    if not hasattr(type(subject), "__schema__"):
+        raise ModelError(f"{subject!r} is no entity; give an instance of a model, or a bag")
     key: Key[Any] = subject.key
     return key
 

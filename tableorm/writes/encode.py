@@ -41,9 +41,42 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
     """
     special = _SPECIAL.get(change.mode)
     if special is not None:
-        return special(change, index, token)
-    row, weight = _whole(change)
-    return _finish(change, index, token, _VERBS[change.mode], row, row, weight)
+        write = special(change, index, token)
+    else:
+        row, weight = _whole(change)
+        write = _finish(change, index, token, _VERBS[change.mode], row, row, weight)
+    return write if change.stored is None or write is None else _with_view(write)
+
+
+def _with_view(write: PlannedWrite) -> PlannedWrite:
+    """
+    A write of which the row was read for it, with what its subject knows of that afterwards. What the row has and the
+    subject has not, the next save must not take for removed.
+    """
+    change, after = write.change, write.after
+    if after is None:
+        return write
+    before = change.before or {}
+    mine = _loaded(structs.replace(change, stored=None))
+    unseen = {
+        name
+        for name in after
+        if _is_property(name) and name not in mine and name not in before and _is_looked_at(change, name)
+    }
+    if not unseen:
+        return write
+    return structs.replace(write, view={n: v for n, v in after.items() if n.removesuffix(ANNOTATION) not in unseen})
+
+
+def _is_looked_at(change: Change, name: str) -> bool:
+    """Whether a subject that has no such property says so; an entity says nothing of a field that was not loaded."""
+    schema = change.schema
+    if schema is None:
+        return True
+    info = schema.by_property.get(name)
+    if info is not None:
+        return info.name in change.values
+    return "_extra" in change.values and name in schema.unknown({name: ""})
 
 
 def _delete(change: Change, index: int, _: str | None) -> PlannedWrite:
@@ -118,7 +151,7 @@ def _whole(change: Change) -> tuple[Row, int | None]:
     """The row of the whole entity or bag, with what the model does not know, and its weight if that is known."""
     schema, known = change.schema, change.known
     if schema is None:
-        row = content(change.subject.row)
+        row = content(_bag(change).row)
         if change.stored is None:
             return row, None
         return _without(overlaid(content(change.stored), row), removed_properties(change, row)), None
@@ -137,10 +170,19 @@ def _whole(change: Change) -> tuple[Row, int | None]:
     return row, None
 
 
+def _bag(change: Change) -> PropertyBag:
+    bag: PropertyBag = change.subject if change.bag is None else change.bag
+    return bag
+
+
 def unsaved(change: Change) -> list[str]:
     """The properties that a save would write or remove because they were changed since they were read."""
     row = _loaded(change) if change.partial else _whole(change)[0]
-    changed = [name for name in changes(change.before or {}, row) if ANNOTATION not in name]
+    changed = [
+        name
+        for name in changes(change.before or {}, row)
+        if ANNOTATION not in name and not _is_default(change, name, row)
+    ]
     if change.upgraded:
         return []  # the upgrade changed it
     return changed + removed_properties(change, row)
@@ -171,6 +213,9 @@ def _save_part(change: Change, index: int, token: str | None, before: Row) -> Pl
     """A save of what was loaded in part: only what changed among that, whatever the rest of the row is."""
     row = _loaded(change)
     changed = changes(before, row)
+    # The row may have what the subject knows nothing of, and has a default for.
+    unknown = [name for name in changed if _is_default(change, name, changed)]
+    changed = _without(changed, unknown)
     removed = removed_properties(change, row)
     if not (changed or removed) or _only_made(change, changed, removed):
         return None
@@ -188,18 +233,41 @@ def _without(row: Row, names: Sequence[str]) -> Row:
 
 
 def _only_made(change: Change, changed: Row, removed: list[str]) -> bool:
-    """Whether nothing changed but what the write itself makes, such as `updated_at`."""
-    if not change.made or removed or change.schema is None or change.upgraded:
+    """
+    Whether nothing changed but what the write itself makes, such as `updated_at`, and what reading made of properties
+    that the row does not have.
+    """
+    schema = change.schema
+    if removed or schema is None or change.upgraded:
         return False
-    made = {change.schema.fields[name].property for name in change.made}
-    return all(name.removesuffix(ANNOTATION) in made for name in changed)
+    made = {schema.fields[name].property for name in change.made or ()}
+    names = (name for name in changed if ANNOTATION not in name)
+    return all(name in made or _is_default(change, name, changed) for name in names)
+
+
+def _is_default(change: Change, name: str, row: Row) -> bool:
+    """Whether a row that was read has no such property, and the field what is read of that: its default."""
+    schema, before = change.schema, change.before
+    if schema is None or before is None or before.get(name) is not None:
+        return False
+    info = schema.by_property.get(name)
+    if info is None or info.default is None or info.name not in change.values.get("_loaded", change.values):
+        return False  # what was not loaded was set
+    return (
+        changes(schema.encode_some({info.name: info.default()}, (info,)), {n: row[n] for n in _members(row, name)})
+        == {}
+    )
+
+
+def _members(row: Row, name: str) -> list[str]:
+    return [member for member in (name, name + ANNOTATION) if member in row]
 
 
 def _loaded(change: Change) -> Row:
     """The members of what an entity or bag has loaded, unknown properties included if they were looked at."""
     schema, before = change.schema, change.before
     if schema is None:
-        return {name: value for name, value in content(change.subject.row).items() if name not in SYSTEM_MEMBERS}
+        return {name: value for name, value in content(_bag(change).row).items() if name not in SYSTEM_MEMBERS}
     row = schema.encode_some(change.values, (info for info in schema.stored if info.name in change.values))
     if before is not None:
         _keep_spelling(schema, row, before)
@@ -268,7 +336,7 @@ def _chosen(change: Change) -> Row:
         _refuse_removal(change, row)
         return row
     if schema is None:
-        bag: PropertyBag = change.subject
+        bag = _bag(change)
         for name in only:
             if name not in bag:
                 raise _no_removal("PropertyBag", name)

@@ -152,7 +152,8 @@ def refused(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
 
 def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
     """What the subject knows after its write."""
-    change, row = write.change, write.after
+    change, row = write.change, write.after if write.view is None else write.view
+    partial = write.partial or write.view is not None
     subject = change.subject
     superseded = superseded or write.stale
     if row is not None:
@@ -164,7 +165,7 @@ def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
             row["Timestamp"] = timestamp_of_etag(etag)
     if change.schema is None:
         if isinstance(subject, PropertyBag):
-            subject.written_as(row, partial=write.partial)
+            subject.written_as(row, partial=partial)
         return
     if not isinstance(subject, Entity):
         return  # a key
@@ -177,13 +178,13 @@ def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
         return
     if change.made:
         own.update(change.made)
-    if change.schema.kept and not write.partial:
-        current = change.schema.decode(row).__dict__
+    if change.schema.kept and not write.partial and write.after is not None:
+        current = change.schema.decode(write.after).__dict__
         own.update((info.name, current[info.name]) for info in change.schema.kept)
     if change.drop_extra:
         own.pop("_extra", None)
     own["_row"] = row
-    if write.partial or ("_partial" in own and not all(name in own for name in change.schema.fields)):
+    if partial or ("_partial" in own and not all(name in own for name in change.schema.fields)):
         own["_partial"] = True
     else:
         own.pop("_partial", None)

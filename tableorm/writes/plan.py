@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ..bag import PropertyBag
 from ..errors import TableOrmError, TransactionFailed
 from ..schema import Schema
 from ..stores import Operation, Row
@@ -60,6 +61,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False):
         copied: If the subject was read from a copy, so that its row has to be read first, the properties of the row
             that it knows, whether they are there or not; None otherwise.
         counts: Whether a rebuild changes counts and sums too, and not the entity's note of them alone.
+        bag: A copy of the bag as it was given, if it is written later than that; None otherwise.
     """
 
     verb: str
@@ -83,6 +85,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False):
     prior: Row | None = None
     copied: frozenset[str] | None = None
     counts: bool = False
+    bag: PropertyBag | None = None
 
     @property
     def upgraded(self) -> bool:
@@ -123,6 +126,8 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False):
         stale: Whether the subject has fields that were not written, and may differ in the row: then it must not get the
             new ETag, under which its next write would overwrite what it never saw.
         effect: What it does to a derived row; None for the write of what the user gave.
+        view: What the subject will know of `after`, if that is less: its row was read for this write, and has
+            properties that the subject has not.
     """
 
     operation: Operation
@@ -136,6 +141,7 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False):
     first: Change | None = None
     stale: bool = False
     effect: Effect | None = None
+    view: Row | None = None
 
     @property
     def origin(self) -> Change:

@@ -5,7 +5,6 @@ others: what fails takes nothing else with it.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 
 import attrs
 from msgspec import structs
@@ -13,6 +12,7 @@ from msgspec import structs
 from ..connection import Connection
 from ..errors import LimitExceeded, TableOrmError, TransactionFailed
 from ..stores import Operation, Row, Verb
+from .change import as_given
 from .commit import ATTEMPTS, commit, is_race, pause_of, read_row
 from .complete import complete, needs_row
 from .encode import encode
@@ -46,7 +46,7 @@ def waiting(change: Change) -> PlannedWrite:
     Raises:
         EncodeError: A value does not fit its field.
     """
-    change = structs.replace(change, values=deepcopy(change.values))
+    change = as_given(change)
     row: Row = {"PartitionKey": change.partition_key, "RowKey": change.row_key}
     if change.mode is not Mode.SAVE:
         write = encode(change, 0)  # as if the row were as it is known: for its size, and to refuse what does not fit

@@ -3,8 +3,10 @@ Bulk writes: how they are grouped, in which order they arrive, what a failure do
 """
 
 import asyncio
+import math
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -404,6 +406,39 @@ async def test_a_block_that_raises_drops_what_waits(things: Database) -> None:
         await bulk.__aenter__()
 
 
+async def test_what_waits_for_its_turn_is_dropped_too(things: Database, store: Watched) -> None:
+    """A block that raises does not wait for the rate, nor send what it had to wait for."""
+    bulk = things.bulk(rate=0.01, concurrency=4)
+    async with asyncio.timeout(30):
+        with pytest.raises(ZeroDivisionError):
+            async with bulk:
+                for number in range(4):
+                    await bulk.insert(Thing(group=f"g{number}", name="a"))
+                while bulk.report.written == 0:  # noqa: ASYNC110 - it waits for the first
+                    await asyncio.sleep(0)
+                _ = 1 // 0
+
+    assert bulk.report == BulkReport(written=1, requests=1) and len(store.requests) == 1
+
+
+async def test_what_is_sent_again_without_a_failure_counts_for_the_rate(things: Database, store: Watched) -> None:
+    """The rate is of what the store gets, whatever it makes of it."""
+    for number in range(0, 10, 2):
+        await things.insert(Thing(name=f"{number}"))
+    store.requests.clear()
+    clock = asyncio.get_running_loop().time
+    begun = clock()
+    async with things.bulk(rate=100) as bulk:
+        for number in range(10):
+            await bulk.insert(Thing(name=f"{number}"))
+    took = clock() - begun
+
+    assert (bulk.report.written, bulk.report.failures) == (5, 5)
+    sent = sum(len(rows) for rows in store.requests)
+    assert sent == 10 + 9 + 8 + 7 + 6 + 5
+    assert took >= (sent - len(store.requests[-1])) / 100 - 0.01  # the last may go at once when its turn has come
+
+
 async def test_cancelling_a_bulk(things: Database, store: Watched) -> None:
     """It ends at once, also while it waits for a store that does not answer; the database goes on."""
     store.gate.clear()
@@ -448,7 +483,8 @@ async def test_what_cannot_be_encoded_raises_at_the_call(things: Database, store
         await bulk.replace(Thing(name="a", number=1), if_match="*", drop_extra=True)
 
     assert bulk.report.written == 2
-    for concurrency, rate in ((0, None), (1, 0.0)):
+    odd: list[tuple[Any, Any]] = [(0, None), (2.5, None), ("4", None), (1, 0.0), (1, math.nan), (1, math.inf), (1, "5")]
+    for concurrency, rate in odd:
         with pytest.raises(ModelError, match="above 0"):
             things.bulk(concurrency=concurrency, rate=rate)
 

@@ -177,6 +177,18 @@ async def test_a_bag_has_the_tokens_of_its_row(things: Database) -> None:
     assert bag == await things.get(key)
 
 
+async def test_a_bag_of_a_deleted_row_has_no_tokens(things: Database) -> None:
+    """What is inserted from it has none."""
+    await things.insert(Known(name="a"))
+    key = PropertyBag.key("Things", "k", "a")
+    bag = await things.get(key)
+    await things.delete(bag)
+    await things.insert(bag)
+
+    assert "_w" not in bag
+    assert bag == await things.get(key)
+
+
 async def test_what_was_loaded_in_part_and_deleted_is_not_inserted(things: Database) -> None:
     """The error says which fields are missing, and there is nothing to refresh; once they are set it is."""
     await put(things, "a", text="t", number=1)
@@ -196,3 +208,7 @@ async def test_what_is_no_entity_is_refused_by_every_verb(things: Database) -> N
     for write in (things.insert, things.save, things.merge, things.replace, things.upsert):
         with pytest.raises(ModelError, match="it is no entity"):
             await write(thing)
+    others: list[Any] = [thing, None, Thing, Thing.key(name="a")]
+    for none in others:
+        with pytest.raises(ModelError, match="is no entity; give an instance"):
+            await things.refresh(none)

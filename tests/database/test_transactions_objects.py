@@ -191,3 +191,25 @@ async def test_an_object_does_not_take_over_what_another_has_not_saved(things: D
     assert things.stats.requests == requests
     await things.save(one)
     assert await things.get(Thing, name="a") == Thing(number=1, text="not given")
+
+
+@pytest.mark.parametrize("verb", ["save", "replace"])
+@pytest.mark.parametrize("kind", ["transaction", "bulk"])
+async def test_a_bag_is_written_as_it_was_given(things: Database, verb: str, kind: str) -> None:
+    """Also if its row has to be read for it: what is changed later belongs to another write."""
+    await things.insert(PropertyBag("Things", "g", "a", {"other": 1}))
+    bag = PropertyBag("Things", "g", "a", {"n": 1, "text": "t"})
+    await things.upsert(bag)
+    del bag["text"]
+    if kind == "transaction":
+        async with things.transaction() as tx:
+            tx.save(bag) if verb == "save" else tx.replace(bag)
+            bag["n"], bag["late"] = 2, True
+    else:
+        async with things.bulk() as bulk:
+            await (bulk.save(bag) if verb == "save" else bulk.replace(bag))
+            bag["n"], bag["late"] = 2, True
+
+    assert dict(await things.get(KEY)) == {"n": 1, "other": 1}
+    await things.save(bag)
+    assert dict(await things.get(KEY)) == {"n": 2, "other": 1, "late": True}
