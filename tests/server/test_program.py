@@ -297,6 +297,8 @@ async def test_access_log_to_a_file(start: Start, session: aiohttp.ClientSession
         (["--data", ":memory:", "--workers", "2"], 1, "several processes cannot share a database in memory"),
         (["--data", "no/such/x.tables", "--workers", "2"], 1, "no/such"),
         (["--data", "x.tables", "--cert", "none.pem"], 1, "the certificate cannot be used"),
+        (["--data", "x.tables", "--cert-key", "KEYS"], 1, "a private key alone is not enough to speak TLS"),
+        (["--data", ""], 1, "the data has no name"),
         (["--data", "x.tables", "--port", "70000"], 2, "is not a port"),
         (["--data", "x.tables", "--workers", "0"], 2, "is not a number of processes"),
         ([], 2, "--data"),

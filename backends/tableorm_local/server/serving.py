@@ -66,7 +66,8 @@ def serve(
         metrics: Where it counts, if others beside it count too.
 
     Raises:
-        ValueError: The development key would be good for other machines; or accounts and data do not go together.
+        ValueError: The development key would be good for other machines; accounts and data do not go together; or there
+            is a private key and no certificate.
     """
     chosen = Accounts([Account.development()] if accounts is None else accounts)
     if chosen.any_public and not is_loopback(host):
@@ -75,6 +76,8 @@ def serve(
             "accounts with keys of their own, or listen at 127.0.0.1"
         )
     files = data_files(data, chosen.names)
+    if cert is None and cert_key is not None:
+        raise ValueError("a private key alone is not enough to speak TLS; give its certificate too, as cert")
     context = None if cert is None else _tls(cert, cert_key)
     log = None if access_log is None else AccessLog(access_log)
     return Server(
@@ -96,8 +99,10 @@ def data_files(data: str | os.PathLike[str] | None, names: Iterable[str]) -> dic
     The file of each account, None for memory.
 
     Raises:
-        ValueError: Several accounts and a single file.
+        ValueError: Several accounts and a single file, or no name.
     """
+    if data is not None and not os.fspath(data):
+        raise ValueError("the data has no name; give a file, or :memory: on the command line and None from Python")
     path = None if data is None else Path(data)
     files: dict[str, Path | None] = dict.fromkeys(names, path)
     if path is not None and path.is_dir():
