@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, datacla
 
 from .bag import PropertyBag
 from .declare import Auto, Naming, declare
+from .derivations import DerivationOf
 from .errors import EncodeError, ModelError, NotLoaded
 from .fields import field
 from .keys import Key
@@ -261,6 +262,13 @@ def schema_of(model: type[Any]) -> Schema:
         ModelError: It is no model.
     """
     schema = getattr(model, "__schema__", None)
+    given: object = model
+    if isinstance(given, DerivationOf):
+        of: str = given.model.__name__
+        raise ModelError(
+            f"{given} is no model, but what {of} declares beside its fields: read the entity by it first, with "
+            f"`db.get` or `db.lookup`, and give that, or give {of} with its key fields"
+        )
     if not isinstance(schema, Schema):
         raise ModelError(f"{model!r} is no model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)")
     return schema

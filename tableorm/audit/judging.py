@@ -16,6 +16,7 @@ from ..errors import (
     Conflict,
     DecodeError,
     EncodeError,
+    EntityExists,
     EntityNotFound,
     LimitExceeded,
     NotSupported,
@@ -42,7 +43,7 @@ __all__ = ["Judge", "rebuilt"]
 _LOST = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
 """What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again."""
 
-_REFUSED = (DecodeError, EncodeError, LimitExceeded, NotSupported, TemplateError, WrongKind)
+_REFUSED = (DecodeError, EncodeError, EntityExists, LimitExceeded, NotSupported, TemplateError, WrongKind)
 """What a repair raises that is not possible: what it is derived to may be damaged as well, or a copy be too large."""
 
 _PATIENCE = 3

@@ -27,7 +27,7 @@ from ..related import EmbedSchema, TallySchema, embed_of
 from ..reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
 from ..schema import Schema
 from ..stores import Operation, Row, Verb
-from .effects import CopyEffect, Effect, ListEffect, Patch, with_tail
+from .effects import CopyEffect, Effect, ListEffect, Patch, number_of, with_tail
 from .encode import changes
 from .plan import Mode, PlannedWrite, in_transaction
 from .tail import new_token
@@ -359,7 +359,7 @@ def _refuse_needed(write: PlannedWrite, effect: Patch | None) -> None:
             continue
         added = 0 if effect is None else effect.deltas.get(info.property, 0)
         counted = seen.get(info.property)
-        left = int(info.default() if counted is None else counted) + added
+        left = (info.default() if counted is None else number_of(counted, info.property, change, seen)) + added
         if left != info.default():
             raise Conflict(
                 f"{change}: its {info.name} is {left}: other entities count in it; delete those first, or in the same "
@@ -467,7 +467,11 @@ _SORTS: dict[type, str | None] = {IndexSchema: None, ListSchema: "list", TallySc
 
 def _is_held(mark: object) -> bool:
     """Whether a note says that another entity holds copies."""
-    return isinstance(mark, dict) and "to" in mark
+    match mark:
+        case {"to": [str(), {**properties}]}:
+            return all(isinstance(each, str) for each in properties.values())
+        case _:
+            return False
 
 
 def _embedded(name: str, mark: Mapping[str, Any], source: _Source) -> tuple[Mapping[str, Any], list[Effect]]:
@@ -511,7 +515,7 @@ def _undone(name: str, mark: Any, write: PlannedWrite) -> list[Effect]:
         case {"list": [str(key), str(kind)]}:
             mine = frozenset({write.operation.row["RowKey"]})
             return [ListEffect(key, "", write, kind, _DIVIDE_AT, removes=mine)]
-        case {"add": _}:
+        case {"add": [str(), {**noted_amounts}]} if all(type(each) is int for each in noted_amounts.values()):
             tally = None if write.change.schema is None else write.change.schema.tallies.get(name)
             noted = mark if tally is None else tally.current(mark)
             address, amounts = cast("tuple[str, dict[str, int]]", noted["add"])
@@ -519,9 +523,10 @@ def _undone(name: str, mark: Any, write: PlannedWrite) -> list[Effect]:
             return [Patch(address, write, {each: -amount for each, amount in amounts.items()}, target=target)]
         case {"from": [str(address), str(note)]}:
             return [Patch(address, write, marks={note: None})]
-        case {"to": _}:
+        case _ if _is_held(mark):
             return []  # a delete is refused, unless the same transaction takes it back
         case _:
             raise NotSupported(
-                f"{write.change}: the row notes {name!r} as {mark!r}, which this program does not know; update it"
+                f"{write.change}: the row notes {name!r} as {mark!r}, which this program does not know; update it, "
+                "or let `tableorm audit --repair` correct the note"
             )

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import structs
 
 from ..errors import (
+    DecodeError,
     EntityExists,
     LimitExceeded,
     NotSupported,
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from ..entity import Entity
     from ..indexes import IndexSchema
     from ..schema import Schema
-    from .plan import PlannedWrite
+    from .plan import Change, PlannedWrite
 
-__all__ = ["CopyEffect", "Effect", "ListEffect", "Patch", "with_tail"]
+__all__ = ["CopyEffect", "Effect", "ListEffect", "Patch", "number_of", "with_tail"]
 
 
 _INSERT, _INSERT_OR_REPLACE = Verb.INSERT, Verb.INSERT_OR_REPLACE  # an enum looks its members up
@@ -472,7 +473,7 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             small = value is not None and name + ANNOTATION not in row  # an Int32
             if value is None and found is not None:
                 value, small = self._begin(name, *found)
-            total = int(value or 0) + amount
+            total = number_of(value, name, self.origin.origin, row) + amount
             if not -(2**31) <= total < 2**31 if small else not -(2**63) <= total < 2**63:
                 raise LimitExceeded(
                     f"{self.origin.origin}: {name} of the row {self.address!r} would be {total}, which is more than "
@@ -515,6 +516,30 @@ def _touched(stored: Row, token: str) -> Operation:
     """A merge of nothing, which fails if the row has changed since it was read."""
     keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
     return Operation(Verb.MERGE, {**keys, WRITE_TAIL: lengthened(tail_of(stored), token)}, stored["odata.etag"])
+
+
+def number_of(value: Any, name: str, change: "Change", row: Row) -> int:
+    """
+    A count or sum as it is stored.
+
+    Args:
+        value: What is stored.
+        name: The property.
+        change: What counts, or asks whether something counts.
+        row: The row.
+
+    Raises:
+        DecodeError: It is no number.
+    """
+    try:
+        return int(value or 0)
+    except (TypeError, ValueError):
+        raise DecodeError(
+            f"has {value!r} as {name}, which is no number, and {change} needs it; set it to 0, then let "
+            "`tableorm audit --repair` count",
+            str(row.get(ENTITY_TYPE)),
+            (row["PartitionKey"], row["RowKey"]),
+        ) from None
 
 
 def with_tail(row: Row, write: "PlannedWrite") -> Row:

@@ -265,6 +265,17 @@ def test_an_index_belongs_to_the_class() -> None:
         _ = Employee(department="Sales", id=1).by_email
 
 
+async def test_an_index_is_no_model(db: Database) -> None:
+    """What takes a model and key fields says how to get at the entity instead."""
+    await db.create_tables(Employee)
+    by_email: Any = Employee.by_email
+    wanted = r"Employee\.by_email is no model, but what Employee declares .*: read the entity by it first"
+    with pytest.raises(ModelError, match=wanted):
+        await db.modify(by_email, lambda _: None, department="Sales", email="e1@x")
+    with pytest.raises(ModelError, match=wanted):
+        await db.delete(by_email, department="Sales", email="e1@x", if_match="*")
+
+
 def test_an_index_can_be_pickled_and_compared() -> None:
     """It stands for a class and a name."""
     assert pickle.loads(pickle.dumps(Employee.by_email)) == Employee.by_email

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from tableorm import BulkReport, Conflict, Database, Key, ReferenceNotFound, TransactionFailed
+from tableorm import (
+    BulkReport,
+    Conflict,
+    Database,
+    DecodeError,
+    Key,
+    NotSupported,
+    ReferenceNotFound,
+    TransactionFailed,
+)
+from tableorm.stores import Operation, Verb
 from tests.related.firm import Department, Employee, assert_consistent
 
 ADA = Employee.key(department="Sales", id=1)
@@ -112,3 +122,56 @@ async def test_a_delete_of_what_others_need(db: Database, verb: str) -> None:
     assert isinstance(error, Conflict)
     assert "delete" in str(error) and ("holds copies" in str(error) or "other entities count in it" in str(error))
     assert await db.exists(ADA) and await db.exists(SALES)
+
+
+async def damage(db: Database, row_key: str, **members: Any) -> None:
+    row = {"PartitionKey": "Sales", "RowKey": row_key, **members}
+    await db.store.write("Firm", Operation(Verb.MERGE, row, "*"))
+
+
+async def test_a_count_that_is_no_number(db: Database) -> None:
+    """Another program has written text there: the error names row and property, of each write of a bulk as well."""
+    await db.insert(Department(name="Sales"))
+    await damage(db, "department", EmployeeCount="many")
+    wanted = r"row \('Sales', 'department'\) has 'many' as EmployeeCount, which is no number"
+
+    with pytest.raises(DecodeError, match=wanted):
+        await db.insert(Employee(department="Sales", id=1))
+    async with db.bulk() as bulk:
+        for number in range(3):
+            await bulk.upsert(Employee(department="Sales", id=number))
+    assert bulk.report.written == 0
+    with pytest.raises(DecodeError, match=wanted):
+        raise_first(bulk.report)
+    with pytest.raises(DecodeError, match=wanted):
+        await db.delete(SALES, if_match="*")
+
+    await damage(db, "department", **{"EmployeeCount": "0", "EmployeeCount@odata.type": "Edm.Int64"})
+    await db.insert(Employee(department="Sales", id=1))
+    await assert_consistent(db)
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        '{"Department.manager:department":{"to":[]}}',
+        '{"Department.manager:department":{"to":["department",["name"]]}}',
+        '{"counted":{"add":["department"]}}',
+        '{"counted":{"add":["department",{"EmployeeCount":"x"}]}}',
+        '{"by_last_name":{"list":["lastname_Li"]}}',
+    ],
+)
+async def test_a_damaged_note_can_be_repaired(db: Database, note: str) -> None:
+    """No write is made upon what a note cannot mean, and the error says what corrects it."""
+    await fill(db)
+    await db.insert(Employee(department="Sales", id=2, last_name=None))
+    await damage(db, "empid_000002", _ix=note)
+
+    with pytest.raises(NotSupported, match=r"tableorm audit --repair"):
+        await db.upsert(Employee(department="Sales", id=2, last_name="Wu"))
+    with pytest.raises(NotSupported, match=r"row notes .* which this program does not know"):
+        await db.delete(Employee, department="Sales", id=2, if_match="*")
+
+    assert (await db.audit(Department, Employee, repair=True)).clean
+    await db.upsert(Employee(department="Sales", id=2, last_name="Wu"))
+    await assert_consistent(db)
