@@ -20,7 +20,7 @@ from .protocol.key_range import KeyRange
 from .protocol.limits import check_table_name
 from .protocol.sas import TableSas, sign_sas
 from .reader import Reader
-from .schema import Schema
+from .schema import Schema, concrete
 from .translate import translate
 
 __all__ = ["Grant", "GrantExplanation", "Granting"]
@@ -250,15 +250,27 @@ def _explained(
         "other tables; making, listing and deleting tables; stored access policies",
         "queues and blobs, also those that entities refer to",
     ]
-    if schema is not None:
-        where = "in other tables" if keys == KeyRange() else "under keys that are not in the range"
-        lacking.append(f"what is kept of {schema.name} {where}, such as index copies; verbs that need it are refused")
+    apart = [] if schema is None or keys == KeyRange() else _kept_apart(schema, keys)
+    if apart:
+        names = ", ".join(apart)
+        lacking.append(f"what is kept for {names}, where its keys are not in the range; verbs that need it are refused")
     if keys != KeyRange():
         lacking.insert(0, f"rows of table {token.tn} with other keys")
     allowed = token.sp
     if allowed is not None:
         lacking += [verbs for needed, verbs in _NEEDS if not set(needed) <= set(allowed)]
     return GrantExplanation(token.tn, allowed, keys, expires_at, token.si, (rows + kinds,), tuple(lacking))
+
+
+def _kept_apart(schema: Schema, keys: KeyRange) -> list[str]:
+    """The indexes, lists, counts and the like of a model whose rows may be outside of a range that its own are in."""
+    whole = not keys.start_row and keys.end_row is None  # what is in the partition of an entity is in it too
+    return [
+        f"{each.name}.{name}"
+        for each in concrete(schema) or [schema]
+        for name, derived in each.derived()
+        if not whole or getattr(derived, "partition", each.partition) != each.partition
+    ]
 
 
 _NEEDS = (
