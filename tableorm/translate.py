@@ -58,7 +58,7 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         return PreconditionFailed(
             f"{what}: the row has changed since it was read; read it again and repeat the change", code, entity
         )
-    if code in (Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND):
+    if table and code in (Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND):
         return EntityNotFound(f"{what}: table {table} has no such row", code, key)
     if code == Code.TABLE_NOT_FOUND:
         return TableNotFound(f"{what}: there is no table {table!r}; create it with db.create_tables()", code, table)

@@ -25,6 +25,7 @@ from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs
 from .endpoints import Account, handles, parse
 from .pipeline import (
     Credential,
+    Flights,
     Options,
     Pipeline,
     Policy,
@@ -43,6 +44,8 @@ __all__ = ["AzureBackend"]
 
 # Azurite closes a connection that was idle for 5 seconds; a write must not meet that.
 _EMULATOR_KEEPALIVE_SECONDS = 4.0
+# Besides the time-out of a request: to give up, and let go of its connection.
+_LANDING_SECONDS = 1.0
 _FIELDS = {field.name for field in attrs.fields(Options)}
 
 
@@ -73,6 +76,7 @@ class AzureBackend:
     ) -> None:
         self.account, self.options = account, options or Options()
         self.traffic = Traffic()
+        self._flights = Flights()
         if not isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
             credential = TokenSource(credential)
         self._credential = credential
@@ -103,7 +107,8 @@ class AzureBackend:
                 or connection strings, opened by what they say of access, else by the same; and the fields of `Options`.
 
         Raises:
-            TypeError: There are other options, or more than one credential.
+            TypeError: There are other options, or more than one credential, or an option is of another type.
+            ValueError: An option is too small.
             NotSupported: The URL is no endpoint, or nothing opens it.
         """
         given = dict(options)
@@ -176,6 +181,7 @@ class AzureBackend:
         """
         account = self.account
         capabilities = Capabilities(retries=True, faithful=not account.emulated)
+        self._flights = Flights()
         async with AsyncExitStack() as opened:
             transport = make_transport(self.options)
             await opened.enter_async_context(transport)
@@ -205,7 +211,7 @@ class AzureBackend:
     async def _open_tables(self, transport: AsyncHttpTransport[Any, Any], url: str) -> AsyncGenerator[TableStore]:
         account, options = self.account, self.options
         signing = authentication(self._credential, url, options, cosmos=account.cosmos)
-        pipeline = Pipeline(transport, policies(url, signing, options, self.traffic), options)
+        pipeline = Pipeline(transport, policies(url, signing, options, self.traffic), options, self._flights)
         # For the tables themselves. It wants a credential, and signs; what goes out is signed again, by ours.
         service = TableServiceClient(
             url,
@@ -258,7 +264,8 @@ class AzureBackend:
     def _sdk_options(self, transport: AsyncHttpTransport[Any, Any], url: str, signing: Policy | None) -> dict[str, Any]:
         """What every client of the SDK takes, so that its requests go the way of all."""
         options = self.options
-        pipeline = Pipeline(transport, policies(url, signing, options, self.traffic, within_sdk=True), options)
+        way = policies(url, signing, options, self.traffic, within_sdk=True)
+        pipeline = Pipeline(transport, way, options, self._flights)
         return {
             "transport": ThroughPipeline(pipeline),
             "retry_total": 0,  # our pipeline repeats
@@ -266,10 +273,13 @@ class AzureBackend:
         }
 
     async def close(self) -> None:
-        """Close the connections. Idempotent."""
+        """Wait for the requests that are under way, and close the connections. Idempotent."""
         self._tables = self._queues = self._blobs = None
         self._access = AzureAccess(None, self._credential, self.account)
-        await self._open.aclose()
+        try:
+            await self._flights.landed(self.options.timeout + _LANDING_SECONDS)
+        finally:
+            await self._open.aclose()
 
     async def __aenter__(self) -> Self:
         await self.open()

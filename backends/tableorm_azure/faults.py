@@ -91,7 +91,7 @@ _STATUS_CODES = {
     400: Code.INVALID_INPUT,
     401: Code.NO_AUTHENTICATION,
     403: Code.AUTHORIZATION_FAILURE,
-    404: Code.RESOURCE_NOT_FOUND,
+    404: Code.INVALID_URI,  # the service's own has a code: a row that is not there is told from a place that is not
     405: Code.METHOD_NOT_ALLOWED,
     408: Code.OPERATION_TIMED_OUT,
     409: Code.RESOURCE_EXISTS,

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from importlib.metadata import version
 from os import urandom
@@ -18,6 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import attrs
+from attrs.validators import ge, gt, instance_of
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.pipeline import AsyncPipeline, PipelineRequest, PipelineResponse
@@ -46,6 +48,7 @@ from .signing import SharedKeyPolicy, StorageKeyPolicy, TokenPolicy
 __all__ = [
     "API_VERSION",
     "Credential",
+    "Flights",
     "Options",
     "Pipeline",
     "Policy",
@@ -91,12 +94,12 @@ class Options:
     What `connect` takes for an Azure URL besides its credentials; see `AzureBackend.from_url`.
     """
 
-    timeout: float = 30.0
-    api_version: str = API_VERSION
+    timeout: float = attrs.field(default=30.0, validator=[instance_of(float | int), gt(0)])
+    api_version: str = attrs.field(default=API_VERSION, validator=instance_of(str))
     storage_api_version: str | None = None
     audience: str | None = None
-    connections: int = 100
-    keepalive: float = 15.0
+    connections: int = attrs.field(default=100, validator=[instance_of(int), ge(1)])
+    keepalive: float = attrs.field(default=15.0, validator=[instance_of(float | int), gt(0)])
     proxies: Mapping[str, str] | None = None
     retry_total: int = 5
     retry_backoff_factor: float = 0.2
@@ -373,6 +376,35 @@ def _proxy(url: str, options: Options) -> list[Policy]:
     return [ProxyPolicy(proxies)] if proxies else []
 
 
+class Flights:
+    """
+    The requests that are under way. Whoever closes the connections waits for them: aiohttp would cancel those that wait
+    for a connection, which nobody hears of, and cut the others, so that writes were in doubt.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._landed = asyncio.Event()
+        self._landed.set()
+
+    def begin(self) -> None:
+        """A request sets out."""
+        self._count += 1
+        self._landed.clear()
+
+    def end(self) -> None:
+        """It has come back, or was given up."""
+        self._count -= 1
+        if not self._count:
+            self._landed.set()
+
+    async def landed(self, seconds: float) -> None:
+        """Until all have ended, or the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._landed.wait()
+
+
 class Pipeline:
     """
     Sends requests and raises faults.
@@ -381,10 +413,18 @@ class Pipeline:
         transport: The pool of connections; whoever made it opens and closes it.
         policies: What each request passes.
         options: Time-out, API version and user agent.
+        flights: Where to count what is under way.
     """
 
-    def __init__(self, transport: AsyncHttpTransport[Any, Any], policies: Sequence[Policy], options: Options) -> None:
+    def __init__(
+        self,
+        transport: AsyncHttpTransport[Any, Any],
+        policies: Sequence[Policy],
+        options: Options,
+        flights: "Flights | None" = None,
+    ) -> None:
         self.transport = transport
+        self._flights = flights or Flights()
         self._pipeline: AsyncPipeline[HttpRequest, AsyncHttpResponse] = AsyncPipeline(transport, policies)
         self._timeout = options.timeout
         self._headers = {
@@ -426,8 +466,12 @@ class Pipeline:
         if isinstance(body, bytes) and len(body) > _LARGE:
             headers = {**request.headers, "Content-Length": str(len(body))}
             request = HttpRequest(request.method, request.url, headers=headers, content=_Chunks(body))
-        async with asyncio.timeout(self._timeout) as limit:
-            done = await self._pipeline.run(request, stream=stream, **{_UNTIL: limit.when()})
+        self._flights.begin()
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                done = await self._pipeline.run(request, stream=stream, **{_UNTIL: limit.when()})
+        finally:
+            self._flights.end()
         return done.http_response
 
 

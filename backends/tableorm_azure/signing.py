@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from email.utils import formatdate
 from functools import lru_cache
+from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
@@ -151,7 +152,12 @@ class TokenSource:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *error: object) -> None:
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
         pass
 
 

@@ -164,6 +164,7 @@ XML = b'\xef\xbb\xbf<?xml version="1.0"?><Error><Code>X</Code><Message>Sorry.\nR
         (500, {}, b'{"odata.error":7}', Code.INTERNAL_ERROR, '{"odata.error":7}'),
         (502, {}, b"<html>Bad gateway", Code.INTERNAL_ERROR, "<html>Bad gateway"),
         (503, {}, b"", Code.SERVER_BUSY, "The service answered 503."),
+        (404, {}, b"", Code.INVALID_URI, "The service answered 404."),
         (429, {}, b"", Code.TOO_MANY_REQUESTS, "The service answered 429."),
         (418, {}, b"\xff\xfe", Code.INVALID_INPUT, "\ufffd\ufffd"),
         (

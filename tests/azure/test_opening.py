@@ -181,6 +181,22 @@ def test_too_much(url: str, options: dict[str, Any], named: str) -> None:
         connect(url, **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("connections", 0, ValueError),
+        ("timeout", 0, ValueError),
+        ("timeout", None, TypeError),
+        ("keepalive", -1, ValueError),
+        ("api_version", None, TypeError),
+    ],
+)
+def test_options_that_make_no_sense(name: str, value: Any, error: type[Exception]) -> None:
+    """They are refused by name, not met as a pool without bound or as a request that fails."""
+    with pytest.raises(error, match=f"'{name}' must be"):
+        connect("https://acc.table.core.windows.net", key="a2V5", **{name: value})
+
+
 def test_secrets_do_not_show() -> None:
     """In the repr of an account, which ends up in logs."""
     assert "a2V5" not in repr(parse("AccountName=acc;AccountKey=a2V5"))

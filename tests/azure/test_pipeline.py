@@ -18,7 +18,7 @@ from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import AsyncHTTPPolicy, SansIOHTTPPolicy
 from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 
-from tableorm import NotSupported
+from tableorm import EntityNotFound, NotSupported, PropertyBag, TableOrmError, connect
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.shared_key import SignedParts, decode_key, parse_authorization, verify
 from tableorm.stores import Operation, RowQuery, TableStore, Verb
@@ -169,6 +169,11 @@ async def test_a_blob_that_stops_coming(stub: Stub) -> None:
         fault = await refusal(backend.blobs.read("box", "name"))
 
     assert fault.code == Code.OPERATION_TIMED_OUT
+    del fault
+    with warnings.catch_warnings():
+        # The SDK leaves the connection that it gave up to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 async def test_nobody_listens() -> None:
@@ -211,6 +216,17 @@ async def test_one_pool_that_is_bounded(stub: Stub) -> None:
 
     assert stub.connections <= 3
     assert len(stub.requests) == 20
+
+
+async def test_a_place_that_is_no_service(stub: Stub) -> None:
+    """A 404 without a code is not the service's word on a row: it is no absent entity."""
+    stub.answers = [Answer(404, {}, b"<h1>Not Found</h1>")]
+    async with connect(stub.url, key=KEY) as db:
+        for call in (db.get_or_none(PropertyBag.key("Table1", "p", "r")), db.ping()):
+            with pytest.raises(TableOrmError, match="Not Found") as caught:
+                await call
+
+            assert not isinstance(caught.value, EntityNotFound)
 
 
 async def test_nothing_is_left_open(stub: Stub) -> None:
