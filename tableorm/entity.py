@@ -4,7 +4,7 @@ Entities: the base class of models.
 
 import datetime as dt
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, dataclass_transform, overload
 
 from .bag import PropertyBag
 from .declare import Auto, Naming, declare
@@ -262,9 +262,9 @@ def schema_of(model: type[Any]) -> Schema:
         ModelError: It is no model.
     """
     schema = getattr(model, "__schema__", None)
-    given: object = model
-    if isinstance(given, DerivationOf):
-        of: str = given.model.__name__
+    if isinstance(cast(Any, model), DerivationOf):
+        given = cast("DerivationOf[Any]", model)
+        of = given.model.__name__
         raise ModelError(
             f"{given} is no model, but what {of} declares beside its fields: read the entity by it first, with "
             f"`db.get` or `db.lookup`, and give that, or give {of} with its key fields"

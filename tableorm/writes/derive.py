@@ -465,7 +465,7 @@ def _is_of(declared: object, mark: object) -> bool:
 _SORTS: dict[type, str | None] = {IndexSchema: None, ListSchema: "list", TallySchema: "add", EmbedSchema: "from"}
 
 
-def _is_held(mark: object) -> bool:
+def _is_held(mark: Any) -> bool:
     """Whether a note says that another entity holds copies."""
     match mark:
         case {"to": [str(), {**properties}]}:
