@@ -17,10 +17,10 @@ from benchmarks.measure import compare, fill, report
 from benchmarks.model import Flight
 from tableorm import Database, Expression, Select, connect
 from tableorm.expressions import AnyOf
-from tableorm.kinds import Kinds
-from tableorm.planner import plan_query
+from tableorm.models.kinds import Kinds
 from tableorm.protocol.filters import Compare, Or, constant
 from tableorm.protocol.filters import Op as FilterOp
+from tableorm.queries.planning.planner import plan_query
 from tableorm.stores import Bounds, RowPage, RowQuery
 
 __all__ = ["bench_alternatives", "bench_memory", "bench_partitions", "bench_planning"]

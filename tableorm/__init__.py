@@ -12,13 +12,18 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
         ken = await db.get(Employee, department="Sales", id=10)
 """
 
+from .access.grant import Grant, GrantExplanation
+from .access.policies import StoredPolicy, TablePolicies
+from .access.scope import Scope
 from .audit.report import AuditReport, BuildReport, Damage, Finding
-from .bag import PropertyBag
-from .bulk import Bulk, BulkFailure, BulkReport
-from .connection import Stats
-from .convert import from_dict, to_dict
-from .database import Database
-from .entity import Entity
+from .connection.retry import RetryPolicy
+from .connection.stats import Stats
+from .database.connect import connect
+from .database.database import Database
+from .derived.embed.embed import Embedded
+from .derived.index.index import Index, IndexOf
+from .derived.index_list.index_list import IndexList, ListOf
+from .derived.tally.tally import Count, Sum, TallyOf
 from .errors import (
     AccessDenied,
     Conflict,
@@ -45,28 +50,25 @@ from .errors import (
     UniqueViolation,
     WrongKind,
 )
-from .explain import ExplainedRequest, Explanation
 from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, Timestamp
-from .fields import Mapped, field
-from .grants import Grant, GrantExplanation
-from .indexes import Index, IndexOf
-from .keys import Key
-from .kinds import upgrade
-from .lists import IndexList, ListOf
-from .opening import connect
-from .pages import EntityStream, Page
-from .planner import Access
-from .policies import StoredPolicy, TablePolicies
-from .properties import Int32
+from .models.convert import from_dict, to_dict
+from .models.entity import Entity
+from .models.fields import Mapped, field
+from .models.key import Key
+from .models.property_bag import PropertyBag
+from .models.upgrades import upgrade
 from .protocol.edm import Edm
-from .query import Query, Select
-from .raw import RawSelect
-from .related import Count, Embedded, Sum, TallyOf
-from .retry import RetryPolicy
-from .scope import Scope
-from .transaction import Transaction
-from .union import Union
+from .queries.explain import ExplainedRequest, Explanation
+from .queries.pages import EntityStream, Page
+from .queries.planning.plan import Access
+from .queries.query import Query, Select
+from .queries.raw import RawSelect
+from .queries.union import Union
+from .types import Int32
+from .writes.bulk.bulk import Bulk
+from .writes.bulk.report import BulkFailure, BulkReport
 from .writes.explain import WriteExplanation, WriteStep
+from .writes.transaction import Transaction
 
 __version__ = "0.1.0"
 

@@ -11,12 +11,12 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.data.tables import TableAccessPolicy
 
 from tableorm.errors import NotSupported
-from tableorm.guard import Policies, Signer
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import text_from_datetime
 from tableorm.protocol.limits import check_table_name
 from tableorm.protocol.sas import AccessPolicy
 from tableorm.protocol.shared_key import decode_key
+from tableorm.stores import Policies, Signer
 
 from .endpoints import Account
 from .faults import fault_of_error

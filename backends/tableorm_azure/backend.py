@@ -14,11 +14,19 @@ from azure.storage.blob.aio import BlobServiceClient
 from azure.storage.queue.aio import QueueServiceClient
 
 from tableorm.errors import NotSupported
-from tableorm.guard import AccessControl, GuardedStore, Tokens, rights_of
 from tableorm.protocol.rights import Rights
 from tableorm.protocol.shared_key import decode_key
-from tableorm.stores import BlobStore, Capabilities, QueueStore, TableStore
-from tableorm.traffic import Traffic
+from tableorm.stores import (
+    AccessControl,
+    BlobStore,
+    Capabilities,
+    GuardedStore,
+    QueueStore,
+    TableStore,
+    Tokens,
+    Traffic,
+    rights_of,
+)
 
 from .access import AzureAccess
 from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs

@@ -17,13 +17,7 @@ from azure.storage.blob.aio import BlobServiceClient
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import check_text
-from tableorm.protocol.limits import (
-    MAX_BLOB_PAGE,
-    check_append,
-    check_blob_name,
-    check_container_name,
-    check_metadata,
-)
+from tableorm.protocol.limits import MAX_BLOB_PAGE, check_append, check_blob_name, check_container_name, check_metadata
 from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
 
 from .faults import translated

@@ -11,11 +11,10 @@ from typing import Any
 
 import msgspec
 
-from tableorm.operations import clean_row, encode_row
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, Edm, text_from_ticks, ticks_from_text
 from tableorm.protocol.limits import MAX_VALUE_BYTES, check_properties
-from tableorm.stores import Operation, Row
+from tableorm.stores import Operation, Row, clean_row, encode_row
 
 __all__ = ["decode_page", "decode_row", "encode_body", "in_ascii"]
 

@@ -39,7 +39,7 @@ from azure.core.pipeline.policies import (
 from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 
-from tableorm.traffic import Traffic
+from tableorm.stores import Traffic
 
 from .batch import throttled_part
 from .faults import body_of, code_of, fault_of_response, is_throttled, never_sent, translated

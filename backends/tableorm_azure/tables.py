@@ -9,11 +9,21 @@ from collections.abc import AsyncIterable, Callable, Sequence
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from tableorm.operations import check_if_match, check_transaction, check_transaction_size, with_index
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import to_odata
 from tableorm.protocol.limits import MAX_PAGE, check_filter, check_key, check_table_name
-from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery, Verb
+from tableorm.stores import (
+    Capabilities,
+    Operation,
+    Row,
+    RowPage,
+    RowQuery,
+    Verb,
+    check_if_match,
+    check_transaction,
+    check_transaction_size,
+    with_index,
+)
 
 from .batch import Request, content_type, etags_of, write_batch
 from .codec import decode_page, decode_row, encode_body, in_ascii

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable
 
 from tableorm.errors import NotSupported
-from tableorm.guard import Policies, Signer
 from tableorm.protocol.rights import Rights, admit, read_token
 from tableorm.protocol.sas import AccountSas, TableSas
 from tableorm.protocol.shared_key import DEVELOPMENT_ACCOUNT, decode_key
+from tableorm.stores import Policies, Signer
 
 from .engine import Engine
 

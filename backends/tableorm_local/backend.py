@@ -6,8 +6,7 @@ import os
 from typing import Any, Self
 
 from tableorm.errors import AccessDenied, NotSupported, TableOrmError, Unavailable
-from tableorm.guard import AccessControl, GuardedStore, Supplier, Tokens
-from tableorm.stores import BlobStore, QueueStore, TableStore
+from tableorm.stores import AccessControl, BlobStore, GuardedStore, QueueStore, Supplier, TableStore, Tokens
 
 from .access import DEVELOPMENT_ACCOUNT, LocalAccess, TokenCheck
 from .engine import Engine, OpenError, Reason

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from .stretches import Stretch, write_cursor
+from .ranges import Stretch, write_cursor
 
 __all__ = ["FINDINGS_KEPT", "AuditReport", "BuildReport", "Damage", "Finding", "Tally"]
 

@@ -27,8 +27,8 @@ pytest.register_assert_rewrite(
     )
 )
 
+from .blob_appends import AppendContract  # noqa: E402
 from .blobs import (  # noqa: E402
-    AppendContract,
     BlobContract,
     BlobDurabilityContract,
     BlobLifecycleContract,

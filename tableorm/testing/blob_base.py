@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tableorm.protocol.limits import MAX_BLOB_NAME
-from tableorm.stores import BlobInfo, BlobStore
+from ..protocol.limits import MAX_BLOB_NAME
+from ..stores import BlobInfo, BlobStore
 
 __all__ = ["LARGE", "NAMES", "BlobTests", "listed", "new_container_name", "pieces", "ranges_of"]
 

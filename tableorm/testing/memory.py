@@ -9,17 +9,10 @@ import asyncio
 from collections.abc import Sequence
 from copy import deepcopy
 
-from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.edm import (
-    ANNOTATION,
-    SYSTEM_MEMBERS,
-    check_text,
-    etag_from_ticks,
-    text_from_ticks,
-    timestamp_of_etag,
-)
-from tableorm.protocol.filters import compile_filter
-from tableorm.protocol.limits import (
+from ..protocol.codes import Code, Fault
+from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, check_text, etag_from_ticks, text_from_ticks, timestamp_of_etag
+from ..protocol.filters import compile_filter
+from ..protocol.limits import (
     MAX_PAGE,
     MAX_TRANSACTION_BYTES,
     MAX_TRANSACTION_OPERATIONS,
@@ -28,7 +21,7 @@ from tableorm.protocol.limits import (
     check_row,
     check_table_name,
 )
-from tableorm.stores import Bounds, Capabilities, Operation, Row, RowPage, RowQuery, Verb
+from ..stores import Bounds, Capabilities, Operation, Row, RowPage, RowQuery, Verb
 
 __all__ = ["MemoryStore"]
 

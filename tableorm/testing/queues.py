@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import attrs
 import pytest
 
-from tableorm.protocol.codes import Code
-from tableorm.protocol.limits import MAX_MESSAGE_BYTES, MAX_MESSAGES, MAX_VISIBILITY_SECONDS
-from tableorm.stores import Message, QueueStore
-
+from ..protocol.codes import Code
+from ..protocol.limits import MAX_MESSAGE_BYTES, MAX_MESSAGES, MAX_VISIBILITY_SECONDS
+from ..stores import Message, QueueStore
 from .base import need, refusal
 
 __all__ = [

@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from tableorm.protocol.codes import Code
-from tableorm.stores import Operation, RowQuery, TableStore, Verb
-
+from ..protocol.codes import Code
+from ..stores import Operation, RowQuery, TableStore, Verb
 from .base import StoreContract, insert, need, new_name, refusal, row
 
 __all__ = ["TableLifecycleContract"]

@@ -9,27 +9,30 @@ copy. The row is read, its operation corrected, and all is sent again; nothing w
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..connection import Connection
-from ..errors import Conflict, EntityExists, EntityNotFound, PreconditionFailed, ReferenceNotFound, TableOrmError
+from ..connection.connection import Connection
+from ..connection.rows import read_row
+from ..connection.translate import translate
+from ..derived.entity_patch import Patch, written_beside
+from ..derived.index.effect import CopyEffect
+from ..derived.index_list.effect import ListEffect
+from ..errors import Conflict, ReferenceNotFound, TableOrmError
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import ANNOTATION
 from ..stores import Operation, Row, Verb
-from ..translate import translate
-from . import plan_writes
-from .derive import Derived, Fill, derive, derives
-from .doubt import InDoubt
-from .effects import CopyEffect, Effect, ListEffect, Patch
-from .execute import apply, execute, refused
-from .keepers import written_beside
+from .effect import Effect
 from .plan import PlannedWrite, WritePlan, in_transaction
+from .races import ATTEMPTS, pause_of
+from .stages.check import plan_writes
+from .stages.derive import Derived, Fill, derive, derives
+from .stages.execute import apply, execute, refused
+from .stages.lost_replies import InDoubt
 
-__all__ = ["ATTEMPTS", "commit", "derived_plan", "is_race", "pause_of", "read_row"]
-
-ATTEMPTS = 50
-"""How often something begins anew after a lost race, if it is not told otherwise."""
+__all__ = ["Found", "commit", "derived_plan"]
 
 _READ_AT_ONCE = 16
+
 _DELETE, _MERGE = Verb.DELETE, Verb.MERGE  # an enum looks its members up
+
 _MENDED = frozenset({Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED})
 
 Found = dict[str, Row | None]
@@ -120,21 +123,6 @@ def _derived_again(derived: Derived, writes: Sequence[PlannedWrite], *, transact
         if isinstance(effect, CopyEffect) and isinstance(again.effects.get(address), CopyEffect):
             again.effects[address] = effect
     return again
-
-
-def pause_of(db: Connection, attempt: int) -> float:
-    """Seconds before a read and a write are tried again: at first about what they take."""
-    return min(1.0, db.retry.pause(attempt) / 5)
-
-
-def is_race(error: BaseException | None) -> bool:
-    """
-    Whether a write failed because its row is not as it was taken to be, so that it may succeed if that is read again.
-    What other entities are like, a value that is taken or a reference to nothing, no repetition changes.
-    """
-    if isinstance(error, EntityExists):
-        return not error.index
-    return isinstance(error, (PreconditionFailed, EntityNotFound)) and not isinstance(error, ReferenceNotFound)
 
 
 def derived_plan(derived: Derived, found: Mapping[str, Row | None], *, transaction: bool) -> WritePlan:
@@ -253,24 +241,6 @@ async def _read_all(db: Connection, derived: Derived, addresses: Sequence[str]) 
             return await read_row(db, change.table, change.partition_key, address)
 
     return dict(zip(addresses, await asyncio.gather(*map(read, addresses)), strict=True))
-
-
-async def read_row(db: Connection, table: str, partition_key: str, row_key: str) -> Row | None:
-    """
-    A row as it is stored; None if there is none.
-
-    Raises:
-        TableNotFound: There is no such table.
-    """
-    db.stats.requests += 1
-    try:
-        row = await db.usable().get(table, partition_key, row_key)
-    except Fault as fault:
-        if fault.code == Code.RESOURCE_NOT_FOUND:
-            return None
-        raise translate(fault, f"get of ({partition_key!r}, {row_key!r})", table) from fault
-    db.stats.rows += 1
-    return row
 
 
 async def _mend(db: Connection, plan: WritePlan, derived: Derived, fault: Fault, *, transaction: bool) -> None:

@@ -9,18 +9,20 @@ import attrs
 import msgspec
 from msgspec import structs
 
+from ..derived.entity_patch import Patch
+from ..derived.index_list.effect import ListEffect
 from ..errors import ModelError
-from ..keys import Key
+from ..models.key import Key
 from ..stores import Operation, Verb
-from . import plan_writes
-from .change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
 from .commit import derived_plan
-from .complete import needs_row
-from .derive import derive, derives
-from .effects import Effect, ListEffect, Patch
-from .encode import encode
+from .effect import Effect
 from .move import move_changes
 from .plan import Change, Mode, WritePlan
+from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
+from .stages.check import plan_writes
+from .stages.complete import needs_row
+from .stages.derive import derive, derives
+from .stages.encode import encode
 
 __all__ = ["WriteExplanation", "WriteStep", "changes_of", "explain"]
 

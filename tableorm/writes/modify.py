@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..bag import PropertyBag
-from ..entity import Entity
 from ..errors import EncodeError, ModelError, shown
-from .change import key_of, state_change
-from .encode import unsaved
+from ..models.entity import Entity
+from ..models.property_bag import PropertyBag
 from .plan import PlannedWrite
+from .stages.change import state_change
+from .stages.encode import unsaved
+from .subject import key_of
 
 __all__ = ["adopt", "applied", "check_function", "forget", "forget_kept", "refuse_unsaved"]
 

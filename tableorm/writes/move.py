@@ -6,13 +6,14 @@ Both go through the other stages as two operations of one transaction, which is 
 
 from typing import Any
 
-from ..bag import PropertyBag
-from ..entity import Entity
 from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
-from ..keys import Key
-from .change import delete_change, insert_change, key_of
+from ..models.entity import Entity
+from ..models.key import Key
+from ..models.property_bag import PropertyBag
 from .modify import forget_kept
 from .plan import Change, PlannedWrite
+from .stages.change import delete_change, insert_change
+from .subject import key_of
 
 __all__ = ["move_changes"]
 

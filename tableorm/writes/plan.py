@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from ..bag import PropertyBag
 from ..errors import TableOrmError, TransactionFailed
-from ..schema import Schema
+from ..models.property_bag import PropertyBag
+from ..models.schema import Schema
 from ..stores import Operation, Row
-from .effects import Effect
+from .effect import Effect
 
 __all__ = ["Change", "Mode", "PlannedWrite", "WritePlan", "in_transaction"]
 

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from tableorm import Database, Entity, Mapped, PropertyBag, connect, field
-from tableorm.guard import Supplier
+from tableorm.stores import Supplier
 from tableorm_local import serve
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.azurite import Azurite

@@ -204,7 +204,7 @@ async def test_a_grant_that_soon_expires_is_not_given_again(monkeypatch: pytest.
             def now(cls, tz: dt.tzinfo | None = None) -> Any:
                 return dt.datetime(2030, 1, 1, tzinfo=tz) + cls.ahead
 
-        monkeypatch.setattr("tableorm.grants.dt.datetime", Clock)
+        monkeypatch.setattr("tableorm.access.grant.dt.datetime", Clock)
         token, short = await db.grant(Employee, "r", HOUR), await db.grant(Employee, "r", HOUR / 60)
         Clock.ahead = dt.timedelta(seconds=53)
         assert await db.grant(Employee, "r", HOUR) is token

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import AccessDenied, Database, NotSupported, connect
-from tableorm.guard import GuardedStore, Tokens, narrowed, rights_of
 from tableorm.protocol.codes import Fault
 from tableorm.protocol.key_range import KeyRange
 from tableorm.protocol.rights import Rights
 from tableorm.protocol.sas import AccountSas, TableSas, sign_sas
 from tableorm.protocol.shared_key import decode_key
-from tableorm.stores import Bounds, Operation, RowQuery, TableStore, Verb
+from tableorm.stores import Bounds, GuardedStore, Operation, RowQuery, TableStore, Tokens, Verb, narrowed, rights_of
 from tableorm.testing.memory import MemoryStore
 from tests.access.conftest import Employee
 from tests.azure.stub import KEY, NO_CONTENT, Stub, row_answer

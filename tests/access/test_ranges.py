@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import Entity, Mapped, ModelError
-from tableorm.grant_ranges import keys_between
+from tableorm.access.key_ranges import keys_between
+from tableorm.models.schema import Schema
 from tableorm.protocol.edm import utf16_key
-from tableorm.schema import Schema
 
 
 class Note(Entity, table="Notes", partition_key="{tenant}_{topic}", row_key="n_{year:04d}_{name}"):

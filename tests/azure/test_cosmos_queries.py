@@ -51,7 +51,7 @@ async def test_the_newest_ten_are_the_newest_ten(cosmos: Database) -> None:
 
 async def test_more_than_can_be_sorted_is_refused(cosmos: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """By name, with the way out."""
-    monkeypatch.setattr("tableorm.running._MOST_SORTED", 100)
+    monkeypatch.setattr("tableorm.queries.run._MOST_SORTED", 100)
     query = cosmos.select(Expense).where(Expense.employee == "e1")
 
     with pytest.raises(NotSupported, match=r"no order.*\.unordered\(\)"):
@@ -141,7 +141,7 @@ async def test_answers_are_those_of_an_ordered_store(cosmos: Database, sorted_st
 
 async def test_what_needs_no_order_is_not_sorted(cosmos: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts, deletions, existence and unordered results are of any size; the rest is refused, not wrong."""
-    monkeypatch.setattr("tableorm.running._MOST_SORTED", 100)
+    monkeypatch.setattr("tableorm.queries.run._MOST_SORTED", 100)
     query = cosmos.select(Expense).where(BOTH)
 
     assert await query.count() == 300 and await query.exists()

@@ -23,6 +23,7 @@ from azure.core.exceptions import (
     StreamConsumedError,
 )
 
+from tableorm.connection.translate import translate
 from tableorm.errors import (
     AccessDenied,
     Conflict,
@@ -35,7 +36,6 @@ from tableorm.errors import (
     Unavailable,
 )
 from tableorm.protocol.codes import STATUS, Code, Fault
-from tableorm.translate import translate
 from tableorm_azure.faults import EXCEPTIONS, fault_of_error, fault_of_response, is_throttled, never_sent
 
 

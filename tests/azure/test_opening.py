@@ -13,7 +13,8 @@ import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.data.tables import AccountSasPermissions, ResourceTypes, generate_account_sas
 
-from tableorm import AccessDenied, Database, NotSupported, connect, opening
+from tableorm import AccessDenied, Database, NotSupported, connect
+from tableorm.database import connect as opening
 from tableorm_azure import AzureBackend
 from tableorm_azure.endpoints import EMULATOR_KEY, Account, handles, parse
 from tests.azurite import KEY, Azurite

@@ -11,7 +11,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from tableorm import Entity, Int32, Mapped, ModelError, TemplateError, field
-from tableorm.entity import schema_of
+from tableorm.models.entity import schema_of
 from tableorm.protocol.edm import utf16_key
 from tests.database.worlds import (
     BIG,

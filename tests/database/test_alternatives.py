@@ -8,9 +8,10 @@ import itertools
 import pytest
 
 from tableorm import Entity, Expression, Mapped, PartitionKey, PropertyBag, RowKey, ScanRefused, field
-from tableorm.kinds import Kinds
-from tableorm.planner import Access, Point, QueryPlan, plan_query
+from tableorm.models.kinds import Kinds
 from tableorm.protocol.filters import to_odata
+from tableorm.queries.planning.plan import Access, Point, QueryPlan
+from tableorm.queries.planning.planner import plan_query
 
 
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tableorm import CursorError, Database, Entity, Mapped, ModelError, Select, connect, field
-from tableorm.cursors import MAX_CURSOR, Place, write_cursor
-from tableorm.kinds import Kinds
-from tableorm.planner import plan_query
+from tableorm.models.kinds import Kinds
+from tableorm.queries.cursors import MAX_CURSOR, Place, write_cursor
+from tableorm.queries.planning.planner import plan_query
 from tests.database.between import Awkward, Recorded
 
 

@@ -24,8 +24,8 @@ from tableorm import (
     TransactionFailed,
     Unavailable,
 )
+from tableorm.connection.retry import Patience, PatientStore
 from tableorm.protocol.codes import Code, Fault
-from tableorm.retry import Patience, PatientStore
 from tableorm.stores import Capabilities, Operation, Row, Verb
 from tableorm.testing import MemoryStore
 from tests.database.lossy import Known, Plain, add, db, network, other

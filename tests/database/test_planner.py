@@ -25,9 +25,10 @@ from tableorm import (
     Timestamp,
     field,
 )
-from tableorm.kinds import Kinds
-from tableorm.planner import Access, Point, QueryPlan, Range, plan_query
+from tableorm.models.kinds import Kinds
 from tableorm.protocol.filters import Test, to_odata
+from tableorm.queries.planning.plan import Access, Point, QueryPlan, Range
+from tableorm.queries.planning.planner import plan_query
 from tableorm.stores import Bounds, RowQuery
 
 

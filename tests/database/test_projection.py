@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tableorm import Database, DecodeError, Entity, Mapped, ModelError, NotLoaded, PropertyBag, Select, field, upgrade
-from tableorm.entity import schema_of
+from tableorm.models.entity import schema_of
 from tests.database.between import Recorded
 
 

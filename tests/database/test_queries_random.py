@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tableorm import Database, Entity, EntityNotFound, MultipleEntitiesFound, Select, connect
-from tableorm.cursors import MAX_CURSOR
-from tableorm.entity import schema_of
+from tableorm.models.entity import schema_of
+from tableorm.queries.cursors import MAX_CURSOR
 from tests.database.between import Awkward, Shuffled
 from tests.database.random_worlds import random_worlds
 from tests.database.worlds import WORLDS, World, conditions, results

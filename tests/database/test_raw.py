@@ -24,7 +24,7 @@ from tableorm import (
     connect,
     field,
 )
-from tableorm.raw import RawSelect
+from tableorm.queries.raw import RawSelect
 
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 

@@ -10,12 +10,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tableorm import EncodeError, Entity, Expression, Mapped, PropertyBag, RowKey, TemplateError, connect, field
-from tableorm.conditions import leaves
 from tableorm.expressions import AnyOf, Comparison, Field, Membership, PropertyComparison, SystemField
-from tableorm.kinds import Kinds
-from tableorm.planner import Point, QueryPlan, plan_query
+from tableorm.models.kinds import Kinds
 from tableorm.protocol.filters import constant
-from tableorm.shapes import filled, patterns, shape_of
+from tableorm.queries.planning.normalize import leaves
+from tableorm.queries.planning.parameters import filled, patterns, shape_of
+from tableorm.queries.planning.plan import Point, QueryPlan
+from tableorm.queries.planning.planner import plan_query
 from tests.database.worlds import WORLDS, Column, World, conditions
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tableorm.writes.tail import lengthened, new_token, tail_of
+from tableorm.writes.write_tokens import lengthened, new_token, tail_of
 
 
 def test_tokens_are_text_of_72_random_bits() -> None:

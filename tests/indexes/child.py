@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tableorm import connect
-from tableorm.audit import auditing
+from tableorm.audit import audit as auditing
 from tableorm.audit.report import AuditReport, BuildReport
 from tests.indexes.foreign import Employee
 

@@ -22,7 +22,7 @@ from tableorm import (
     field,
     upgrade,
 )
-from tableorm.audit import auditing
+from tableorm.audit import audit as auditing
 from tableorm.stores import Verb
 from tests.damage import Case, Cases, found_by
 from tests.indexes.foreign import TABLE, Clerk, Employee, EmployeeOfOld, everyone, fill, merge, snapshot, write

@@ -123,7 +123,7 @@ def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     # The command itself, told to stop by the terminal when it is half through.
     script.write_text(
         "import os, signal, sys\n"
-        "from tableorm import commands\n"
+        "from tableorm.cli import audit as commands\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
         "keep = commands._keep\n"
         "done = 0\n"

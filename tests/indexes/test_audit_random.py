@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tableorm import Damage, Entity, Index, Mapped, PropertyBag, UniqueViolation, connect, field
-from tableorm.audit import auditing
+from tableorm.audit import audit as auditing
 from tableorm.stores import Operation, RowQuery, Verb
 
 

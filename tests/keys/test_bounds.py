@@ -14,13 +14,13 @@ from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
 from tableorm import TemplateError
-from tableorm.formats import Order
-from tableorm.forms import EMPTY, Condition, successor
+from tableorm.keys.bounds import EMPTY, Condition, successor
+from tableorm.keys.formats import Order
+from tableorm.keys.parse import parse_template
+from tableorm.keys.template import Template
 from tableorm.protocol.edm import utf16_key
 from tableorm.protocol.filters import Op
 from tableorm.stores import Bounds
-from tableorm.template_syntax import parse_template
-from tableorm.templates import Template
 
 UTC = dt.UTC
 TYPES: dict[str, Any] = {"t": str, "u": str, "n": int, "m": int, "d": dt.date, "at": dt.datetime, "b": bool}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import Int32
-from tableorm.formats import ESCAPE, Format, Order, escape, make_format, unescape
+from tableorm.keys.formats import ESCAPE, Format, Order, escape, make_format, unescape
 from tableorm.protocol.edm import INT64_MAX, INT64_MIN, MAX_TICKS, utf16_key
 from tableorm.protocol.limits import FORBIDDEN_IN_KEYS
 

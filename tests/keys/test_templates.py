@@ -14,9 +14,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tableorm import Int32, TemplateError
+from tableorm.keys.overlap import may_meet, may_share
+from tableorm.keys.parse import parse_template
+from tableorm.keys.template import Template
 from tableorm.protocol.limits import FORBIDDEN_IN_KEYS
-from tableorm.template_syntax import may_meet, may_share, parse_template
-from tableorm.templates import Template
 
 UTC = dt.UTC
 

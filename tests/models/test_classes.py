@@ -10,8 +10,8 @@ import attrs
 import pytest
 
 from tableorm import Entity, Int32, Mapped, ModelError, PropertyBag, TemplateError, field
+from tableorm.models.schema import concrete
 from tableorm.protocol.edm import Edm
-from tableorm.schema import concrete
 
 T = TypeVar("T")
 

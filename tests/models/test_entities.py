@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from tableorm import DecodeError, EncodeError, Entity, Field, Mapped, ModelError, NotLoaded, PropertyBag, field
-from tableorm.entity import schema_of
+from tableorm.models.entity import schema_of
 
 
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):

@@ -11,9 +11,9 @@ import pytest
 
 from tableorm import EncodeError, Entity, Expression, Mapped, ModelError, TableOrmError, field
 from tableorm.expressions import AllOf, AnyOf, Comparison, NoneOf, conjuncts
-from tableorm.kinds import Kinds
-from tableorm.planner import plan_query
+from tableorm.models.kinds import Kinds
 from tableorm.protocol.filters import Op
+from tableorm.queries.planning.planner import plan_query
 
 
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="{id:06d}"):

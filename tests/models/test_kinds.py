@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tableorm import DecodeError, Entity, Mapped, ModelError, PropertyBag, field, upgrade
-from tableorm.kinds import Kinds, describe_kind
+from tableorm.models.kinds import Kinds, describe_kind
 from tableorm.protocol.filters import matcher, to_odata
 from tableorm.stores import Row
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tableorm import Damage, Database
-from tableorm.audit import auditing
-from tableorm.lists import bits_of, list_row
+from tableorm.audit import audit as auditing
+from tableorm.derived.index_list.rows import bits_of, list_row
 from tableorm.stores import Operation, Row, RowQuery, Verb
 from tests.damage import Case, Cases, found_by
 from tests.related.firm import Department, Employee, assert_consistent

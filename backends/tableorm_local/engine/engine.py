@@ -16,10 +16,18 @@ from typing import Any, TypeVar
 import apsw
 import msgspec
 
-from tableorm.operations import check_transaction, check_transaction_size, with_index
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_key, check_table_name
-from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery
+from tableorm.stores import (
+    Capabilities,
+    Operation,
+    Row,
+    RowPage,
+    RowQuery,
+    check_transaction,
+    check_transaction_size,
+    with_index,
+)
 
 from . import catalog, writes
 from .access import AccessRecords

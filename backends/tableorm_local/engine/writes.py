@@ -12,11 +12,10 @@ from operator import attrgetter
 import apsw
 import msgspec
 
-from tableorm.operations import MERGES, check_if_match, clean_row, encode_row, with_index
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, TICKS_PER_SECOND, etag_from_ticks, marks_from_ticks
 from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_VALUE_BYTES, check_key, check_properties, check_row
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import MERGES, Operation, Row, Verb, check_if_match, clean_row, encode_row, with_index
 
 from .catalog import Table, key_of
 from .faults import is_missing_table, table_not_found

@@ -4,14 +4,12 @@ Operations on entities: read one, query, insert, update, merge, upsert, delete.
 
 import attrs
 
-from tableorm.guard import narrowed
-from tableorm.operations import access_of
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import timestamp_of_etag
 from tableorm.protocol.key_range import KeyRange
 from tableorm.protocol.limits import check_key, key_fault
 from tableorm.protocol.sas import Access
-from tableorm.stores import Operation, Row, RowPage, RowQuery, TableStore, Verb
+from tableorm.stores import Operation, Row, RowPage, RowQuery, TableStore, Verb, access_of, narrowed
 
 from .addressing import entity_path
 from .bodies import read_entity, write_entities, write_entity

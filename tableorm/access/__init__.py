@@ -1,0 +1,3 @@
+"""
+Access: tokens for rows of a table, stored policies, and scopes.
+"""

@@ -1,0 +1,167 @@
+"""
+Ranges of keys that are given in fields: what a grant is for.
+
+Pure functions over `Schema`. A bound is a whole key, or the first fields of it, which stand for all keys that begin so.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from ..errors import ModelError
+from ..keys.bounds import Condition, Part
+from ..keys.formats import Order
+from ..keys.template import Template
+from ..models.schema import Schema
+from ..protocol.edm import utf16_key
+from ..protocol.filters import Op
+from ..protocol.key_range import KeyRange
+
+__all__ = ["keys_between", "raw_keys_between"]
+
+
+def raw_keys_between(what: str, start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> KeyRange:
+    """
+    The range from a PartitionKey, or one with a RowKey, to another.
+
+    Raises:
+        ModelError: It is none; `what` says of what.
+    """
+    for side in (start, end):
+        odd = [name for name in side or {} if name not in ("PartitionKey", "RowKey")]
+        if odd:
+            raise ModelError(f"{what}: {odd[0]!r} is refused; of a table's name give PartitionKey, and RowKey")
+        for name, key in (side or {}).items():
+            # None would be no bound: a token for the whole table where somebody lacked a key.
+            if not isinstance(key, str):
+                raise ModelError(f"{what}: {name}={key!r} is refused; give the text of a key, or leave it out")
+    start, end = start or {}, end or {}
+    try:
+        keys = KeyRange(
+            start_partition=start.get("PartitionKey"),
+            start_row=start.get("RowKey"),
+            end_partition=end.get("PartitionKey"),
+            end_row=end.get("RowKey"),
+        )
+    except ValueError as error:
+        raise ModelError(f"{what} is refused: {error}") from None
+    _require_rows(what, keys)
+    return keys
+
+
+def _require_rows(what: str, keys: KeyRange) -> None:
+    if keys.empty:
+        raise ModelError(
+            f"{what} is refused: {keys} is no row, since the end comes before the start in the order of keys; formats "
+            "such as ticks_desc turn that round"
+        )
+
+
+def keys_between(schema: Schema, start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> KeyRange:
+    """
+    The range of keys from some key fields to others.
+
+    Args:
+        schema: Of the model.
+        start: The first key, by all key fields, or by the first ones for all keys that begin so; None for no bound.
+        end: The last key, likewise.
+
+    Raises:
+        ModelError: A field is none of the key, or one before it is missing; or keys do not sort as its values do.
+        TemplateError: A value does not fit its key.
+    """
+    start, end = start or {}, end or {}
+    what = f"grant({schema.name})"
+    if not start and not end:
+        return KeyRange()
+    partition, row = schema.partition, schema.row
+    if partition is None or row is None:
+        raise ModelError(f"{what}: the model is abstract and has no keys of its own; give one of its concrete classes")
+    for name, side in (("start", start), ("end", end)):
+        _check_leading(f"{what}: {name}", schema, side)
+    _check_order(what, schema, start, end)
+    first, last = _edge(partition, row, start, last=False), _edge(partition, row, end, last=True)
+    keys = KeyRange(start_partition=first[0], start_row=first[1], end_partition=last[0], end_row=last[1])
+    _require_rows(what, keys)
+    return keys
+
+
+def _check_leading(what: str, schema: Schema, side: Mapping[str, Any]) -> None:
+    names = schema.key_fields
+    for name in side:
+        if name not in names:
+            raise ModelError(f"{what} has {name!r}, which is no key field; key fields are {', '.join(names)}")
+    missing = [name for name in names if name not in side]
+    later = [name for name in side if missing and names.index(name) > names.index(missing[0])]
+    if later:
+        raise ModelError(
+            f"{what} has {later[0]!r} without {missing[0]!r}, which stands before it in the key; key fields are "
+            f"{', '.join(names)}, in that order"
+        )
+
+
+def _check_order(what: str, schema: Schema, start: Mapping[str, Any], end: Mapping[str, Any]) -> None:
+    """A bound on a field needs keys that sort as its values do; a field that is equal in both bounds does not."""
+    equal = True
+    for name, part in _fields(schema):
+        equal = equal and name in start and name in end and start[name] == end[name]
+        if (name in start or name in end) and not equal and part.format and part.format.order is Order.NONE:
+            raise ModelError(
+                f"{what}: keys do not sort as values of {name!r} do in its format {part.format.text!r}, so there is no "
+                f"range of them; give the same {name!r} in start and end"
+            )
+
+
+def _fields(schema: Schema) -> list[tuple[str, Part]]:
+    """The fields of the keys, in order, each time that they stand there."""
+    templates = [template for template in (schema.partition, schema.row) if template is not None]
+    return [(part.field, part) for template in templates for part in template.parts if part.field is not None]
+
+
+def _edge(
+    partition: Template, row: Template, fields: Mapping[str, Any], *, last: bool
+) -> tuple[str | None, str | None]:
+    """The first or the last keys of all that have these fields; a RowKey of None stands for the whole partition."""
+    if not fields:
+        return None, None
+    if any(name not in fields for name in partition.fields):
+        return _begun(partition, fields, last=last), None
+    partition_key = partition.format(fields)
+    if all(name in fields for name in row.fields):
+        return partition_key, row.format(fields)
+    return partition_key, (_begun(row, fields, last=last) if next(iter(row.fields)) in fields else None)
+
+
+def _begun(template: Template, fields: Mapping[str, Any], *, last: bool) -> str:
+    """The first or the last of the keys that begin with these fields."""
+    count = next(n for n, part in enumerate(template.parts) if part.field is not None and part.field not in fields)
+    given = {part.field: fields[part.field] for part in template.parts[:count] if part.field is not None}
+    conditions = [Condition(name, Op.EQ, value) for name, value in given.items()]
+    exact = template.bounds(conditions).exact
+    inexact = [
+        condition.field
+        for n, condition in enumerate(conditions)
+        if n not in exact and (form := template.full_format(condition.field)) is not None and form.full
+    ]
+    if inexact:
+        raise ModelError(
+            f"grant({template.model}): keys of the template {template.text!r} that begin with {inexact[0]!r}="
+            f"{given[inexact[0]]!r} may be of a longer value too; give the fields after it as well"
+        )
+    begun = attrs.evolve(template, parts=template.parts[:count]).format(given)
+    return begun + "".join(_highest(template, count)) if last else begun
+
+
+def _highest(template: Template, count: int) -> list[str]:
+    """The last text that the rest of a template can make."""
+    texts: list[str] = []
+    for part in template.parts[count:]:
+        if part.format is None:
+            texts.append(part.literal)
+        elif part.format.atoms is not None:
+            texts += [max(characters, key=utf16_key) for characters in part.format.atoms]
+        else:
+            # Its length varies; nothing sorts after this character but what begins with it.
+            return [*texts, "\uffff"]
+    return texts

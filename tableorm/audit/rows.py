@@ -1,0 +1,162 @@
+"""
+What all that judges has in common: which row is what, what is checked of it, reads, and single writes under an ETag.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from ..connection.translate import translate
+from ..database.reading import Reader
+from ..derived.embed.audit import Holds, Lends
+from ..derived.index.audit import Copies
+from ..derived.index_list.audit import Lists
+from ..derived.tally.audit import Keeps, Tallies, tallied_fields
+from ..derived.tally.tally import TallySchema
+from ..errors import DecodeError
+from ..models.kinds import Kinds
+from ..models.schema import Schema, concrete
+from ..protocol.codes import Code, Fault
+from ..protocol.limits import check_key
+from ..stores import Operation, Row
+from ..writes.races import pause_of
+from .check import Check, Seen, kind_of, look
+from .report import Tally
+
+__all__ = ["Looker", "with_related"]
+
+_LOST = frozenset({Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED})
+
+
+def with_related(schemas: Sequence[Schema]) -> list[Schema]:
+    """
+    Models, and those that keep their counts or that they hold copies of: what is right of one, the other says. Those
+    that have no kind, or that of another one, cannot be told from rows, and are left out.
+
+    Args:
+        schemas: The models.
+    """
+    found = list(schemas)
+    for schema in found:  # grows meanwhile
+        targets = [each.target[0] for each in schema.tallies.values()]
+        targets += [each.source[0] for each in schema.embeds.values()]
+        for other in (each for target in targets for each in concrete(target)):
+            if other.kind is not None and all((s.table, s.kind) != (other.table, other.kind) for s in found):
+                found.append(other)
+    return found
+
+
+class Looker:
+    """
+    Knows rows, and reads and writes them.
+
+    Args:
+        db: Where.
+        kinds: The models of one table.
+        repair: Whether to repair.
+        only: Name of the one declaration that is checked; None for all.
+    """
+
+    def __init__(self, db: Reader, kinds: Kinds, *, repair: bool, only: str | None = None) -> None:
+        self.db, self.kinds, self.repair = db, kinds, repair
+        self.by_kind = {str(schema.kind): schema for schema in kinds.schemas}
+        self.tallies: list[TallySchema] = [
+            each for schema in kinds.schemas for name, each in schema.tallies.items() if only in (None, name)
+        ]
+        self._checks = {id(schema): self._checks_of(schema, only) for schema in kinds.schemas}
+        self._owners: dict[str, Check | None] = {}
+
+    def _checks_of(self, schema: Schema, only: str | None) -> Sequence[Check]:
+        found: list[Check] = []
+        if only is None or only in schema.indexes:
+            found.append(Copies(schema, only))
+        if schema.lists and (only is None or only in schema.lists):
+            found.append(Lists(schema, only))
+        if schema.tallies and (only is None or only in schema.tallies):
+            found.append(Tallies(schema, only))
+        fields = tallied_fields(schema, self.tallies)
+        if fields:
+            found.append(Keeps(fields))
+        if only is not None:
+            return found
+        if schema.embeds:
+            found.append(Holds(schema, self.seen))
+        labels = [
+            embed.noted
+            for other in self.kinds.schemas
+            for embed in other.embeds.values()
+            if schema.kind in {each.kind for each in concrete(embed.source[0])}
+        ]
+        return [*found, Lends(labels, self.seen)] if labels else found
+
+    # Rows
+
+    def owner_of(self, row: Row) -> Check | None:
+        """The check that a derived row belongs to; None for rows of entities, and of what is not checked."""
+        kind = kind_of(row)
+        if "#" not in kind:
+            return None
+        if kind not in self._owners:
+            schema = self.by_kind.get(kind.partition("#")[0])
+            checks = () if schema is None else self._checks[id(schema)]
+            # Lists first: to copies all other kinds of the model are those of some index.
+            found = [check for check in checks if check.owns(kind)]
+            self._owners[kind] = next((check for check in found if isinstance(check, Lists)), next(iter(found), None))
+        owner = self._owners[kind]
+        return owner if owner is None or owner.takes(row) else None
+
+    def seen(self, row: Row) -> Seen | None:
+        """The entity of a row; None if it is of another kind, or a derived row."""
+        if "#" in kind_of(row):
+            return None
+        try:
+            resolved = self.kinds.resolve(row)
+        except DecodeError as error:
+            schema = self.by_kind.get(kind_of(row), self.kinds.schemas[0])
+            return Seen(schema, row, "current", {}, {}, legible=True, problem=error.problem)
+        return None if resolved is None else look(self.kinds, *resolved, row)
+
+    def checks(self, seen: Seen) -> Sequence[Check]:
+        """What is checked of an entity."""
+        return self._checks[id(seen.schema)]
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether index lists are checked."""
+        return any(isinstance(check, Lists) for checks in self._checks.values() for check in checks)
+
+    # Reading and writing
+
+    async def read(self, partition_key: str, row_key: str, tally: Tally) -> Row | None:
+        """A row; None if there is none. What damaged rows name need not be a key."""
+        try:
+            check_key("RowKey", row_key)
+        except Fault:
+            return None
+        tally.requests += 1
+        return await self.db.read_row(self.kinds.table, partition_key, row_key)
+
+    async def read_all(self, partition_key: str, row_keys: Iterable[str], tally: Tally) -> list[Row | None]:
+        """Several rows."""
+        return list(await asyncio.gather(*(self.read(partition_key, each, tally) for each in row_keys)))
+
+    async def pause(self, attempt: int) -> None:
+        """Before something is looked at again."""
+        if attempt:
+            await asyncio.sleep(pause_of(self.db, attempt))
+
+    async def send(self, operations: Sequence[Operation], tally: Tally) -> bool:
+        """
+        Whether a transaction was applied; if not, somebody else has written, or nobody knows: look again.
+
+        Raises:
+            TableOrmError: The store refused it for another reason.
+        """
+        tally.requests += 1
+        self.db.stats.requests += 1
+        try:
+            await self.db.usable().transact(self.kinds.table, list(operations))
+        except Fault as fault:
+            if fault.code in _LOST or fault.transient:
+                return False
+            raise translate(fault, "audit(repair=True)", self.kinds.table) from fault
+        return True

@@ -1,0 +1,102 @@
+"""
+Rows, page by page; the next page is on its way while one is worked on.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from ..connection.translate import translate
+from ..database.reading import Reader
+from ..keys.ranges import Rectangle
+from ..models.kinds import Kinds
+from ..models.reserved import ENTITY_TYPE
+from ..protocol.codes import Fault
+from ..protocol.edm import Edm
+from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
+from ..protocol.limits import MAX_PAGE
+from ..stores import Row, RowPage, RowQuery
+from .report import Tally
+
+__all__ = ["boundary", "family_filter", "pages"]
+
+
+async def pages(
+    db: Reader, table: str, where: Filter | None, rectangles: Sequence[Rectangle], tally: Tally, what: str
+) -> AsyncGenerator[list[Row], None]:
+    """
+    The rows of some stretches of keys.
+
+    Args:
+        db: Where.
+        table: Name of the table.
+        where: What they satisfy.
+        rectangles: The stretches.
+        tally: Counts the requests.
+        what: Is done, for messages.
+
+    Raises:
+        TableOrmError: The store refused.
+    """
+
+    async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
+        tally.requests += 1
+        db.stats.requests += 1
+        try:
+            page = await db.usable().query(table, query, MAX_PAGE, continuation)
+        except Fault as fault:
+            raise translate(fault, what, table) from fault
+        db.stats.rows += len(page.rows)
+        return page
+
+    for rectangle in rectangles:
+        query = RowQuery(rectangle.partition, rectangle.row, where)
+        task: asyncio.Task[RowPage] | None = asyncio.create_task(fetch(query, None))
+        try:
+            while task is not None:
+                page = await task
+                task = None if page.continuation is None else asyncio.create_task(fetch(query, page.continuation))
+                yield page.rows
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+                if not task.cancelled():
+                    task.exception()  # whatever it was, nobody waits for it
+
+
+def boundary(rows: Sequence[Row], before: str | None) -> int | None:
+    """
+    Where the last partition of some rows in key order begins, if another is before it.
+
+    Args:
+        rows: The rows.
+        before: The PartitionKey of the row before them; None if there is none.
+    """
+    last = rows[-1]["PartitionKey"]
+    for number in range(len(rows) - 1, 0, -1):
+        if rows[number - 1]["PartitionKey"] != last:
+            return number
+    return 0 if before is not None and before != last else None
+
+
+def family_filter(kinds: Kinds) -> Filter | None:
+    """
+    What the rows of entities and of all that is derived from them satisfy, as far as properties tell: `Employee`,
+    `Employee#by_email`, both with versions behind a colon, and few others.
+
+    Args:
+        kinds: The models of one table.
+    """
+    if kinds.filter is None:
+        return None
+    terms = [_between(str(schema.kind), f"{schema.kind};") for schema in kinds.schemas]
+    return terms[0] if len(terms) == 1 else Or(tuple(terms))
+
+
+def _between(low: str, high: str) -> Filter:
+    return And(
+        (
+            Compare(ENTITY_TYPE, Op.GE, Constant(Edm.STRING, low)),
+            Compare(ENTITY_TYPE, Op.LT, Constant(Edm.STRING, high)),
+        )
+    )

@@ -1,0 +1,63 @@
+"""
+The command `tableorm show`, which prints rows.
+"""
+
+import argparse
+import asyncio
+import sys
+
+import attrs
+import msgspec
+
+from ..connection.translate import translate
+from ..protocol.codes import Fault
+from ..protocol.limits import MAX_PAGE
+from ..stores import Bounds, RowQuery
+from .audit import parse_count
+from .tables import URL_HELP, open_existing
+
+__all__ = ["SHOW", "Show"]
+
+
+@attrs.frozen
+class Show:
+    """
+    `tableorm show URL TABLE` prints rows as lines of JSON, in key order.
+
+    They are as the service sends them: a property whose type JSON does not tell has it in a sibling `NAME@odata.type`.
+    """
+
+    help: str = "show the rows of a table as lines of JSON"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument("url", metavar="URL", help=URL_HELP)
+        parser.add_argument("table", metavar="TABLE", help="name of the table")
+        parser.add_argument("--partition", metavar="PK", help="only the rows with this PartitionKey")
+        parser.add_argument("--limit", metavar="N", type=parse_count, help="at most so many rows")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print the rows."""
+        partition = Bounds() if args.partition is None else Bounds.only(args.partition)
+        return asyncio.run(self._run(args.url, args.table, RowQuery(partition=partition), args.limit))
+
+    async def _run(self, url: str, table: str, query: RowQuery, limit: int | None) -> int:
+        encode = msgspec.json.Encoder().encode
+        continuation: str | None = None
+        async with open_existing(url) as db:
+            while True:
+                size = MAX_PAGE if limit is None else min(limit, MAX_PAGE)
+                try:
+                    page = await db.store.query(table, query, limit=size, continuation=continuation)
+                except Fault as fault:
+                    raise translate(fault, f"show {table}", table) from fault
+                for row in page.rows:
+                    sys.stdout.buffer.write(encode(row) + b"\n")
+                if limit is not None:
+                    limit -= len(page.rows)
+                continuation = page.continuation
+                if continuation is None or limit == 0:
+                    return 0
+
+
+SHOW = Show()

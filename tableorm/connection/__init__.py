@@ -1,0 +1,3 @@
+"""
+The connection: one open database, its event loop, counters and retries.
+"""

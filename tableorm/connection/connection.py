@@ -1,0 +1,260 @@
+"""
+The life of a database: its stores, opened once and in one event loop, and its tables.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ..errors import NotSupported, TableNotFound
+from ..expressions import Expression
+from ..models.entity import Entity, schema_of
+from ..models.kinds import Kinds
+from ..models.schema import concrete
+from ..protocol.codes import THROTTLING, Code, Fault
+from ..protocol.limits import check_table_name
+from ..stores import Backend, BlobStore, GuardedStore, QueueStore, TableStore, Traffic
+from .retry import PatientStore, RetryPolicy
+from .stats import Stats
+from .translate import translate
+
+__all__ = ["TURN", "Connection"]
+
+S = TypeVar("S", QueueStore, BlobStore)
+
+TURN = 250  # entities read before other tasks get a turn: a millisecond or two
+
+
+class Connection:
+    """
+    The stores of a database, and what it sends: what reading and writing are built on.
+
+    Args:
+        backend: What has the tables.
+        queues: What has the queues, if it is another.
+        blobs: What has the blobs, likewise.
+        retry: How requests are repeated, where the store does not do that itself.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        queues: Backend | None = None,
+        blobs: Backend | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self.backend = backend
+        self.retry = retry or RetryPolicy()
+        self._queues, self._blobs = queues or backend, blobs or backend
+        counted: Traffic | None = getattr(backend, "traffic", None)
+        self._counts_itself = counted is not None
+        self.stats = Stats(traffic=counted or Traffic())
+        self._store: TableStore | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._since_turn = 0
+
+    # Life
+
+    async def open(self) -> Self:
+        """
+        Open the database.
+
+        Raises:
+            NotSupported: The file is another program's, or newer than this version.
+            AccessDenied: It may not be read.
+            Unavailable: It cannot be reached.
+        """
+        if self._store is not None:
+            raise NotSupported("the database is open already; open it once and share it")
+        async with AsyncExitStack() as opened:
+            for backend in self._backends():
+                await backend.open()
+                opened.push_async_callback(backend.close)
+            opened.pop_all()
+        self._store, self._loop = self._patient(self.backend.tables), asyncio.get_running_loop()
+        return self
+
+    def _patient(self, store: TableStore) -> TableStore:
+        if store.capabilities.retries:
+            return store
+        return PatientStore(store, self.retry, self.count_fault, self.count_repetition)
+
+    def count_fault(self, fault: Fault) -> None:
+        """Count a request that was refused for its rate, unless the backend itself counts these."""
+        if fault.code in THROTTLING and not self._counts_itself:
+            self.stats.traffic.throttled += 1
+
+    def count_repetition(self) -> None:
+        """Count a request that is sent again."""
+        self.stats.requests += 1
+        self.stats.traffic.retries += 1
+
+    async def close(self) -> None:
+        """Finish what was begun and release everything. Idempotent; a closed database refuses every other call."""
+        if self._store is not None:
+            self._store = None
+            async with AsyncExitStack() as closing:
+                for backend in self._backends():
+                    closing.push_async_callback(backend.close)
+
+    def _backends(self) -> list[Backend]:
+        return list({id(each): each for each in (self.backend, self._queues, self._blobs)}.values())
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def store(self) -> TableStore:
+        """The tables themselves, below the mapper."""
+        if self._store is None:
+            raise NotSupported("the database is not open; use `async with connect(url) as db`")
+        return self._store
+
+    @property
+    def queues(self) -> QueueStore:
+        """
+        The queues.
+
+        Raises:
+            NotSupported: There are none; the message names the argument of `connect` that says where they are.
+        """
+        _ = self.store
+        return _given(self._queues.queues, "queues")
+
+    @property
+    def blobs(self) -> BlobStore:
+        """
+        The blobs.
+
+        Raises:
+            NotSupported: There are none; the message names the argument of `connect` that says where they are.
+        """
+        _ = self.store
+        return _given(self._blobs.blobs, "blobs")
+
+    def usable(self) -> TableStore:
+        """
+        The tables, for use now.
+
+        Raises:
+            NotSupported: The database is not open, or was opened in another event loop.
+        """
+        if asyncio.get_running_loop() is not self._loop and self._loop is not None:
+            raise NotSupported("the database was opened in another event loop; open one in each loop that uses it")
+        return self.store
+
+    async def take_turn(self, entities: int) -> None:
+        """
+        Let other tasks run now and then: an embedded store answers without waiting, so that a task that reads in a loop
+        would otherwise keep the event loop to itself.
+        """
+        self._since_turn += entities
+        if self._since_turn >= TURN:
+            self._since_turn = 0
+            await asyncio.sleep(0)
+
+    def narrowing(self, kinds: Kinds, where: Sequence[Expression]) -> tuple[Expression, ...]:  # noqa: ARG002 - a scope's
+        """
+        What every query for these kinds must satisfy besides its own conditions: here nothing, in a scope its fields.
+
+        Args:
+            kinds: What is asked for.
+            where: The conditions.
+        """
+        return ()
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether all rows of its tables can be read: with a token perhaps only some, and others than their copies."""
+        return not isinstance(self.backend.tables, GuardedStore)
+
+    async def ping(self) -> None:
+        """
+        Ask the store for something small.
+
+        Raises:
+            Unavailable: It does not answer.
+            AccessDenied: It answers, and the credentials are not good.
+        """
+        self.usable()
+        store = self.backend.tables
+        if not isinstance(store, GuardedStore):
+            await self.tables()
+            return
+        self.stats.requests += 1
+        try:
+            await store.ping()
+        except Fault as fault:
+            raise translate(fault, "ping", "") from fault
+
+    # Tables
+
+    async def create_tables(self, *models: type[Entity]) -> None:
+        """
+        Create the tables of these models, where they do not exist yet.
+
+        Raises:
+            AccessDenied: Not permitted.
+            ModelError: A count, a sum or an embedded copy does not fit the model that it is about.
+        """
+        store = self.usable()
+        schemas = [s for m in models for s in (concrete(schema_of(m)) or [schema_of(m)])]
+        for schema in schemas:
+            schema.check_relations()
+        names = dict.fromkeys(schema.table_name() for schema in schemas)
+        for name in names:
+            self.stats.requests += 1
+            try:
+                await store.create_table(name)
+            except Fault as fault:
+                if fault.code != Code.TABLE_EXISTS:
+                    raise translate(fault, f"creation of table {name}", name) from fault
+
+    async def tables(self) -> list[str]:
+        """Names of all tables, in order."""
+        self.stats.requests += 1
+        store = self.usable()
+        try:
+            return await store.list_tables()
+        except Fault as fault:
+            raise translate(fault, "list of tables", "") from fault
+
+    async def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
+        """
+        Delete a table and all of its rows.
+
+        Args:
+            name: Name of the table.
+            missing_ok: Say nothing if there is none.
+
+        Raises:
+            TableNotFound: There is none.
+        """
+        store = self.usable()
+        self.stats.requests += 1
+        try:
+            check_table_name(name)
+            await store.delete_table(name)
+        except Fault as fault:
+            if fault.code == Code.RESOURCE_NOT_FOUND:
+                if missing_ok:
+                    return
+                raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from fault
+            raise translate(fault, f"deletion of table {name!r}", name) from fault
+
+
+def _given(store: S | None, argument: str) -> S:
+    if store is None:
+        raise NotSupported(
+            f"this database has no {argument}; say where they are: connect(url, {argument}=...), for example "
+            f'{argument}="local:./{argument}.tables"'
+        )
+    return store

@@ -1,0 +1,149 @@
+"""
+Retries: how often and how patiently a call is repeated that failed for a reason which passes.
+
+Reads are repeated here, around the store. Writes are repeated in `tableorm.writes.doubt`, because after a lost reply
+somebody has to find out what happened.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import attrs
+
+from ..protocol.codes import Code, Fault
+from ..stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore
+
+__all__ = ["Patience", "PatientStore", "RetryPolicy"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class RetryPolicy:
+    """
+    When a request is sent again that met a transient fault: throttling, a time-out, a reset connection, a 5xx.
+
+    The n-th pause is a random time up to `base * 2**n` seconds, never more than `cap`, and never less than what the
+    service asked for in Retry-After.
+
+    Args:
+        deadline: Seconds from the first attempt after which none is begun.
+        attempts: Attempts at most, the first included.
+        base: Seconds; see above.
+        cap: Seconds that a pause takes at most, unless the service asks for more.
+    """
+
+    deadline: float = 30.0
+    attempts: int = 12
+    base: float = 0.05
+    cap: float = 5.0
+
+    def pause(self, failures: int) -> float:
+        """Seconds to wait after so many failures: a random share of a time that doubles, up to `cap`."""
+        return random.random() * min(self.cap, self.base * 2.0 ** min(failures, 60))
+
+
+class Patience:
+    """
+    The attempts at one call: how many are left, and until when.
+
+    Args:
+        policy: The policy.
+        begun: When the first attempt began, by the loop's clock; now if not given.
+    """
+
+    def __init__(self, policy: RetryPolicy, begun: float | None = None) -> None:
+        self._policy = policy
+        self._until = (asyncio.get_running_loop().time() if begun is None else begun) + policy.deadline
+        self._failures = 0
+
+    async def another(self, fault: Fault) -> bool:
+        """Wait until it is time for another attempt; False, at once, if there is none."""
+        self._failures += 1
+        pause = max(self._policy.pause(self._failures), fault.retry_after or 0.0)
+        late = asyncio.get_running_loop().time() + pause > self._until
+        if late or self._failures >= self._policy.attempts:
+            return False
+        await asyncio.sleep(pause)
+        return True
+
+
+class PatientStore:
+    """
+    A `TableStore` that repeats reads, and changes of tables, after transient faults; writes of rows pass through.
+
+    Args:
+        store: The store itself.
+        policy: How often.
+        failed: Called after every fault.
+        repeated: Called before every repetition.
+    """
+
+    def __init__(
+        self,
+        store: TableStore,
+        policy: RetryPolicy,
+        failed: Callable[[Fault], None],
+        repeated: Callable[[], None],
+    ) -> None:
+        self._store, self._policy, self._failed, self._repeated = store, policy, failed, repeated
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the store."""
+        return self._store.capabilities
+
+    async def create_table(self, table: str) -> None:
+        """As the store; a table that a lost request of ours may have created counts as created."""
+        await self._change(lambda: self._store.create_table(table), Code.TABLE_EXISTS)
+
+    async def delete_table(self, table: str) -> None:
+        """As the store; a table that is gone after a lost request of ours counts as deleted."""
+        await self._change(lambda: self._store.delete_table(table), Code.RESOURCE_NOT_FOUND)
+
+    async def list_tables(self) -> list[str]:
+        """As the store."""
+        return await self._read(self._store.list_tables)
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        """As the store."""
+        return await self._read(lambda: self._store.get(table, partition_key, row_key, select))
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        """As the store."""
+        return await self._read(lambda: self._store.query(table, query, limit, continuation))
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        """As the store: sent once."""
+        return await self._store.write(table, operation)
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        """As the store: sent once."""
+        return await self._store.transact(table, operations)
+
+    async def _read(self, call: Callable[[], Awaitable[T]]) -> T:
+        patience = Patience(self._policy)
+        while True:
+            try:
+                return await call()
+            except Fault as fault:
+                self._failed(fault)
+                if not fault.transient or not await patience.another(fault):
+                    raise
+            self._repeated()
+
+    async def _change(self, call: Callable[[], Awaitable[None]], done: Code) -> None:
+        patience, doubt = Patience(self._policy), False
+        while True:
+            try:
+                return await call()
+            except Fault as fault:
+                self._failed(fault)
+                if doubt and fault.code == done:
+                    return None
+                doubt = doubt or fault.doubt
+                if not fault.transient or not await patience.another(fault):
+                    raise
+            self._repeated()

@@ -1,0 +1,94 @@
+"""
+`connect`: from a URL to a database, through the backends that are installed.
+"""
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from ..connection.retry import RetryPolicy
+from ..errors import NotSupported
+from ..stores import Backend
+from .database import Database
+
+__all__ = ["connect"]
+
+GROUP = "tableorm.backends"
+
+
+# Backends that come with tableorm and need packages that do not.
+EXTRAS = {"azure": ("tableorm[azure]", ("azure", "aiohttp", "yarl"))}
+
+
+def connect(
+    url: str,
+    *,
+    timeout: float = 30.0,
+    retry: RetryPolicy | None = None,
+    queues: str | None = None,
+    blobs: str | None = None,
+    **options: Any,
+) -> Database:
+    """
+    Find the backend that opens a URL; `async with` opens the database.
+
+    Args:
+        url: `local:PATH` for the embedded engine, `local::memory:` for one in memory. With `tableorm[azure]` the tables
+            of an account, `https://ACCOUNT.table.core.windows.net` or `http://HOST:PORT/ACCOUNT`, or its connection
+            string. Others as backends are installed.
+        timeout: Seconds that a request may take in all, its repetitions included.
+        retry: How requests are repeated after transient faults, where the backend does not do that itself; the default
+            repeats them for `timeout` seconds.
+        queues: URL of the queues, if they are elsewhere than the tables, or that backend has none.
+        blobs: URL of the blobs, likewise.
+        options: What the backend of `url` takes besides: `create=` for the embedded engine; `credential=`, and more,
+            for Azure; for both `sas=`, a token, or an async function that supplies one whenever another is needed, and
+            `key=`, a key of the account.
+
+    Raises:
+        NotSupported: No installed backend opens such a URL, or it is no endpoint.
+        TypeError: The backend does not know an option.
+    """
+    kind = _kind(url)
+    apart: dict[str, Backend] = {}
+    for argument, place in (("queues", queues), ("blobs", blobs)):
+        if place is None:
+            continue
+        other = _kind(place)
+        joint: bool = getattr(other, "joint", False)
+        if joint and other is kind:
+            options[argument] = place
+        else:
+            # Of a joint backend only these are wanted, and the URL may not tell what it is of.
+            own = {argument: place} if joint else {}
+            apart[argument] = other.from_url(place, timeout=timeout, options=own)
+    return Database(
+        kind.from_url(url, timeout=timeout, options=options),
+        queues=apart.get("queues"),
+        blobs=apart.get("blobs"),
+        retry=retry or RetryPolicy(deadline=timeout),
+    )
+
+
+def _kind(url: str) -> type[Backend]:
+    # That which is called as the URL's scheme first: to ask the others they have to be imported, which takes a while.
+    found = sorted(entry_points(group=GROUP), key=lambda entry: (not url.startswith(f"{entry.name}:"), entry.name))
+    absent: list[str] = []
+    for entry in found:
+        try:
+            backend: type[Backend] = entry.load()
+        except ModuleNotFoundError as error:
+            extra, packages = EXTRAS.get(entry.name, ("", ()))
+            if (error.name or "").partition(".")[0] not in packages:
+                raise
+            absent.append(f"The backend {entry.name!r} lacks packages: pip install '{extra}'. ")
+            continue
+        if backend.handles(url):
+            return backend
+    names = ", ".join(entry.name for entry in found) or "none"
+    # A connection string holds a key: only the start of what is not a plain scheme is shown.
+    scheme = url.partition(":")[0] + ":" if ":" in url and ";" not in url else url[:12] + "..."
+    raise NotSupported(
+        f"no installed backend opens {scheme!r}; installed are: {names}. {''.join(absent)}The embedded engine is "
+        f"'local:PATH' or 'local::memory:'; a backend for other URLs is a package with an entry point in the group "
+        f"{GROUP!r}"
+    )

@@ -1,0 +1,3 @@
+"""
+Derived data: one folder for each pattern that keeps other rows right.
+"""

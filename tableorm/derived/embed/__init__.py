@@ -1,0 +1,3 @@
+"""
+Embedded copies of fields of another entity.
+"""

@@ -1,0 +1,3 @@
+"""
+Indexes: further keys under which an entity is found.
+"""

@@ -1,0 +1,85 @@
+"""
+Looking up index lists: the rows of a list, then the entities that it names.
+"""
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...connection.tasks import work_together
+from ...connection.translate import translate
+from ...errors import ModelError, TemplateError
+from ...models.reserved import ENTITY_TYPE
+from ...protocol.codes import Fault
+from ...protocol.edm import utf16_key
+from ...protocol.limits import MAX_PAGE
+from ...queries.planning.index_following import is_listed
+from ...stores import Bounds, Row, RowQuery
+from ..index_list.index_list import ListOf, ListSchema
+from ..index_list.rows import SEPARATOR, is_of, keys_of
+
+if TYPE_CHECKING:
+    from ...database.reading import Reader
+    from ...models.entity import Entity
+
+__all__ = ["look_up"]
+
+E = TypeVar("E", bound="Entity")
+
+
+async def look_up(db: "Reader", index: ListOf[E], fields: dict[str, Any], concurrency: int) -> list[E]:
+    """
+    The entities of an index list. Takes and raises what `db.lookup` does.
+    """
+    if not isinstance(index, ListOf):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelError(f"lookup({index!r}) is refused: give an index list of a model, as Employee.by_last_name")
+    if type(concurrency) is not int or concurrency < 1:
+        raise ModelError(f"lookup(concurrency={concurrency!r}) is refused: give a number from 1")
+    schemas = index.schemas
+    if len(schemas) != 1:
+        raise ModelError(f"{index} is of an abstract model: look up the list of one of its concrete classes")
+    schema = schemas[0]
+    partition = schema.primary.partition
+    assert partition is not None
+    if fields.keys() != schema.key_names:
+        wanted = ", ".join(sorted(schema.key_names))
+        raise TemplateError(f"needs {wanted}; given are {', '.join(fields)}", schema.name, "row_key", schema.row.text)
+    partition_key, list_key = partition.format(fields), schema.row.format(fields)
+    keys = sorted(await _keys(db, schema, partition_key, list_key), key=utf16_key)
+    found: list[E | None] = [None] * len(keys)
+    numbered = enumerate(keys)
+    table, name = schema.primary.table_name(), schema.declared.name
+
+    async def work() -> None:
+        for number, row_key in numbered:
+            row = await db.read_row(table, partition_key, row_key)
+            await db.take_turn(1)
+            # It may have left the list since that was read.
+            if row is not None and is_listed(name, list_key, row):
+                found[number] = db.load_row(index.model, table, row)
+
+    await work_together(work, min(concurrency, len(keys)))
+    return [entity for entity in found if entity is not None]
+
+
+async def _keys(db: "Reader", schema: ListSchema, partition_key: str, list_key: str) -> set[str]:
+    """The RowKeys in all rows of a list. A row that is divided while they are read comes before the two others."""
+    first = list_key + SEPARATOR
+    query = RowQuery(Bounds.only(partition_key), Bounds(first, first + "2", upper_open=True))
+    keys: set[str] = set()
+    continuation: str | None = None
+    while True:
+        db.stats.requests += 1
+        try:
+            page = await db.usable().query(schema.primary.table_name(), query, MAX_PAGE, continuation)
+        except Fault as fault:
+            raise translate(fault, f"lookup of {schema.name}", schema.primary.table_name()) from fault
+        db.stats.rows += len(page.rows)
+        for row in page.rows:
+            if _is_row_of(schema, list_key, row):
+                keys.update(keys_of(row))
+        continuation = page.continuation
+        if continuation is None:
+            return keys
+
+
+def _is_row_of(schema: ListSchema, list_key: str, row: Row) -> bool:
+    return row.get(ENTITY_TYPE) == schema.kind and is_of(list_key, row["RowKey"])

@@ -1,0 +1,3 @@
+"""
+Index lists: one row that holds the keys of all entities with a value.
+"""

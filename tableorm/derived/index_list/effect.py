@@ -1,0 +1,134 @@
+"""
+The effect of a write on a row of an index list.
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import structs
+
+from ...errors import EntityExists
+from ...models.reserved import ENTITY_TYPE, WRITE_TAIL
+from ...protocol.codes import Code
+from ...stores import Operation, Row, Verb
+from ...writes.effect import Effect, touch_operation
+from ...writes.write_tokens import lengthened, tail_of
+from .rows import SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
+
+if TYPE_CHECKING:
+    from ...writes.plan import PlannedWrite
+
+__all__ = ["ListEffect"]
+
+
+class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
+    """
+    Keys that come into a row of an index list, or leave it.
+
+    Args:
+        list_key: The key of the list.
+        bits: Which of its rows.
+        origin: The write of an entity that is in it.
+        kind: Of the list.
+        divide_at: Bytes of keys of which the row is divided first.
+        adds: RowKeys that come.
+        removes: RowKeys that leave.
+    """
+
+    list_key: str
+    bits: str
+    origin: "PlannedWrite"
+    kind: str
+    divide_at: int
+    adds: frozenset[str] = frozenset()
+    removes: frozenset[str] = frozenset()
+    reads = True
+
+    @property
+    def address(self) -> str:  # type: ignore[override]
+        """RowKey of the row."""
+        return self.list_key + SEPARATOR + self.bits
+
+    def then(self, other: Effect) -> Effect:
+        """All that come, and those that leave and do not come."""
+        assert isinstance(other, ListEffect)
+        adds = self.adds | other.adds
+        return structs.replace(other, adds=adds, removes=(self.removes | other.removes) - adds)
+
+    def settled(self, stored: Row | None) -> list[Effect]:
+        """Of a row that was divided, effects on the two others."""
+        if not is_divided(stored):
+            return [self]
+        deeper: list[Effect] = []
+        for bit in "01":
+            bits = self.bits + bit
+            adds = frozenset(key for key in self.adds if bits_of(key, len(bits)) == bits)
+            removes = frozenset(key for key in self.removes if bits_of(key, len(bits)) == bits)
+            if adds or removes:
+                deeper.append(structs.replace(self, bits=bits, adds=adds, removes=removes))
+        return deeper
+
+    def division(self, stored: Row | None, token: str) -> list[Operation]:
+        """The transaction that divides the row before it is too large; none if it is not."""
+        if stored is None or bytes_of(stored) + sum(map(_packed, self.adds)) <= self.divide_at:
+            return []
+        keys = keys_of(stored)
+        coming = sum(_packed(key) for key in self.adds if key not in keys)
+        if bytes_of(stored) + coming <= self.divide_at or len(keys) < 2:
+            return []
+        partition_key, tail = stored["PartitionKey"], lengthened(tail_of(stored), token)
+        empty = list_row(partition_key, self.address, self.kind, (), divided=True)
+        operations = [Operation(Verb.REPLACE, {**empty, WRITE_TAIL: tail}, stored["odata.etag"])]
+        for bit in "01":
+            bits = self.bits + bit
+            row = list_row(
+                partition_key, self.address + bit, self.kind, (key for key in keys if bits_of(key, len(bits)) == bits)
+            )
+            operations.append(Operation(Verb.INSERT, {**row, WRITE_TAIL: token}))
+        return operations
+
+    def operation(self, stored: Row | None, token: str) -> Operation | None:
+        """The row with the keys that it has then, under the ETag it was read with."""
+        keys = keys_of(stored)
+        same = keys.keys() >= self.adds and keys.keys().isdisjoint(self.removes)
+        if same and not self.adds:
+            return None
+        if same and stored is not None:
+            # An entity that is inserted is there still: somebody is about to delete what had its key.
+            return touch_operation(stored, token)
+        for key in self.removes:
+            keys.pop(key, None)
+        keys.update(dict.fromkeys(self.adds))
+        row = list_row(self.origin.operation.row["PartitionKey"], self.address, self.kind, keys)
+        row[WRITE_TAIL] = lengthened(tail_of(stored), token)
+        if stored is None:
+            return Operation(Verb.INSERT, row)
+        if stored.get(ENTITY_TYPE) != self.kind:
+            change = self.origin.origin
+            raise EntityExists(
+                f"{change}: the index list {self.kind} needs the row {self.address!r} of this partition, and a row of "
+                f"another kind ({stored.get(ENTITY_TYPE)!r}) has that key; change the list's row_key, or remove "
+                "that row",
+                Code.ENTITY_EXISTS,
+                change.subject,
+                index=self.kind,
+            )
+        return Operation(Verb.REPLACE, row, stored["odata.etag"])
+
+    def onto(self, write: "PlannedWrite") -> "PlannedWrite":
+        """A list is no entity; but somebody may delete its row, as any, together with entities that leave it."""
+        if write.after is None and not self.adds:
+            return write
+        change = self.origin.origin
+        raise EntityExists(
+            f"{change}: the key {self.address!r} of a list that it is in is that of {write.origin}; begin the row_key "
+            "of the list with literal text of its own",
+            Code.ENTITY_EXISTS,
+            change.subject,
+            index=self.kind,
+        )
+
+
+def _packed(key: str) -> int:
+    """Bytes of a key in a list."""
+    return len(key.encode("utf-8")) + 1

@@ -1,0 +1,3 @@
+"""
+Counts and sums.
+"""

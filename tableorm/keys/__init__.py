@@ -1,0 +1,3 @@
+"""
+Keys: how fields become PartitionKey and RowKey, and back.
+"""

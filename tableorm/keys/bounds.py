@@ -1,0 +1,404 @@
+"""
+Forms: what conditions say of a key, worked out from fields and operators once, whatever the values.
+
+A query is planned again and again with other values. Which conditions fix the head of a key, which bound what follows,
+and which need no second look is the same each time; a form has it ready, so that values need only be written as text.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from ..errors import TemplateError
+from ..protocol.edm import utf16_key
+from ..protocol.filters import Op
+from ..protocol.limits import FORBIDDEN_IN_KEYS
+from ..stores import Bounds
+from .formats import ESCAPE, Format, Order, escape
+
+__all__ = ["EMPTY", "Condition", "Form", "KeyBounds", "Part", "Said", "Text", "outside", "successor", "writer"]
+
+_PLAIN = "".join(char for char in map(chr, range(0x20, 0x7F)) if char != ESCAPE and not FORBIDDEN_IN_KEYS.match(char))
+
+Said = tuple[tuple[str, Op | None], ...]
+"""Fields and operators of conditions, in order; None is `startswith`."""
+
+
+@attrs.frozen
+class Part:
+    """
+    One piece of a template: literal text (`field` is None) or a field in a format.
+
+    Args:
+        literal: The text, or "" for a field.
+        field: Name of the field.
+        format: Its format.
+        separator: For free text before other variable text: the first character of what follows, escaped inside.
+    """
+
+    literal: str
+    field: str | None = None
+    format: Format | None = None
+    separator: str = ""
+
+
+@attrs.frozen
+class Condition:
+    """
+    `field op value`, a conjunct of a query; `op` is None for `startswith`.
+    """
+
+    field: str
+    op: Op | None
+    value: Any
+
+
+@attrs.frozen
+class KeyBounds:
+    """
+    What conditions say of a key.
+
+    Args:
+        bounds: Interval of keys; every key that satisfies the conditions is inside. None if no key can.
+        exact: Those conditions, by index, that each key inside satisfies; others must be checked again.
+    """
+
+    bounds: Bounds | None
+    exact: frozenset[int]
+
+
+_NOTHING: frozenset[int] = frozenset()
+
+EMPTY = KeyBounds(None, _NOTHING)
+
+# In UTF-16 the astral characters sort between U+D7FF and U+E000.
+_AFTER = {0xD7FF: 0x10000, 0x10FFFF: 0xE000}
+
+
+def successor(prefix: str) -> str | None:
+    """
+    The smallest text that sorts after every text starting with `prefix`, in UTF-16 order; None if there is none.
+    """
+    while prefix:
+        last = ord(prefix[-1])
+        if last == 0xFFFF:
+            prefix = prefix[:-1]
+            continue
+        return prefix[:-1] + chr(last + 1 if last < 0xD7FF else _AFTER.get(last, last + 1))
+    return None
+
+
+@attrs.frozen(eq=False)
+class _Step:
+    """
+    A field that equalities give: the literal text before it, its writer, and which conditions those are.
+    """
+
+    literal: str
+    part: Part
+    write: Callable[[Any], str]
+    first: int
+    more: tuple[int, ...]
+
+
+_Limit = tuple[int, Op | None, bool, Callable[[Any], str]]
+"""A condition, how its text bounds the key, whether it wants greater values, and the writer of the text."""
+
+
+Text = Callable[[Sequence[Any], Sequence[int]], str | None]
+"""From the values of a query, and where those of a form are, to text; None if no key can satisfy the conditions."""
+
+
+class Form:
+    """
+    What conditions on these fields with these operators say of the keys of a template.
+
+    Attributes:
+        exact: The conditions, by index, that each key inside of the bounds satisfies, unless a value is beyond all that
+            the template holds.
+        point: Whether the conditions give the whole key.
+        fixed: The bounds, if no value counts.
+        text: Called as `bounds`: the text that all keys begin with, the whole key if the form is a point; None if no
+            key can satisfy the conditions.
+    """
+
+    __slots__ = (
+        "_error",
+        "_last",
+        "_limits",
+        "_next",
+        "_open_ended",
+        "_steps",
+        "_tail",
+        "exact",
+        "fixed",
+        "point",
+        "text",
+    )
+
+    def __init__(self, parts: Sequence[Part], said: Said, error: Callable[[str], TemplateError]) -> None:
+        self._error = error
+        steps: list[_Step] = []
+        self._tail = ""
+        exact: set[int] = set()
+        open_ended: set[int] = set()  # exact only if all that follows is given too: {name}{n:03d}
+        self._next: Part | None = None
+        self._limits: list[_Limit] = []
+        for position, part in enumerate(parts):
+            if part.field is None:
+                self._tail += part.literal
+                continue
+            assert part.format is not None
+            equal = [index for index, (field, op) in enumerate(said) if field == part.field and op is Op.EQ]
+            if not equal:
+                exact |= self._limit(parts, position, said)
+                break
+            steps.append(_Step(self._tail, part, writer(part), equal[0], tuple(equal[1:])))
+            self._tail = ""
+            if part.format.full:
+                (exact if not open_ended and _ends(parts, position) else open_ended).update(equal)
+        self._steps = tuple(steps)
+        self.text: Text = self._text if len(steps) != 1 or steps[0].more else self._text_of_one(steps[0])
+        self.point = self._next is None
+        self._open_ended = bool(open_ended)
+        if open_ended and not self.point:
+            exact -= {index for index, *_ in self._limits}
+        self.exact = frozenset(exact | open_ended if self.point else exact)
+        self.fixed: Bounds | None = None
+        if not steps and not self._limits:
+            self.fixed = self.bounds((), ())[0]
+
+    def _limit(self, parts: Sequence[Part], position: int, said: Said) -> set[int]:
+        """Prepare the first part that is not given; the conditions on it that bounds satisfy."""
+        part = self._next = parts[position]
+        form, self._last = part.format, _after(parts, position)
+        assert form is not None
+        exact: set[int] = set()
+        limits = self._limits
+        write = writer(part)
+        for index, (field, op) in enumerate(said):
+            if field != part.field or op is Op.NE:
+                continue
+            if op is None:
+                if form.free and form.full:
+                    limits.append((index, None, True, write))
+                    # Where what follows can also be part of the text, a key goes on as if its text did: {name}_end.
+                    if not self._last or self._last == part.separator:
+                        exact.add(index)
+            elif form.order is not Order.NONE:
+                bound = _REVERSED[op] if form.order is Order.REVERSED else op
+                # Of a text that is not all of the value, the bound stands for values on both sides of it.
+                limits.append((index, bound if form.full else _INCLUSIVE[bound], op in (Op.GT, Op.GE), write))
+                # Free text that something follows: "a" and "a-b" may sort the other way once the separator is behind.
+                if form.full and (not self._last or not form.free):
+                    exact.add(index)
+        return exact
+
+    def bounds(self, values: Sequence[Any], at: Sequence[int]) -> tuple[Bounds | None, frozenset[int]]:
+        """
+        The interval of keys that satisfy the conditions; None if no key can.
+
+        Args:
+            values: The values of a query.
+            at: Where among them those of the conditions are, in order.
+
+        Returns:
+            The interval, and the conditions, by index, that each key inside satisfies.
+
+        Raises:
+            TemplateError: A value has not the type of its field.
+        """
+        if self.fixed is not None:
+            return self.fixed, self.exact
+        head = self.text(values, at) if self._steps else self._tail
+        if head is None:
+            return None, _NOTHING
+        if self.point:
+            return Bounds(head, head), self.exact
+        if self._limits:
+            return self._limited(head, values, at)
+        end = successor(head)
+        return Bounds(head or None, end, upper_open=end is not None), self.exact
+
+    def _text(self, values: Sequence[Any], at: Sequence[int]) -> str | None:
+        head = ""
+        for step in self._steps:
+            try:
+                text = step.write(values[at[step.first]])
+                if step.more and any(step.write(values[at[index]]) != text for index in step.more):
+                    return None
+            except ValueError as error:
+                self._refuse(step, values, at, error)
+                return None
+            head += step.literal + text
+        return head + self._tail
+
+    def _text_of_one(self, step: _Step) -> Text:
+        """As `_text`, of one value alone: the commonest, and what a plan for a point spends its time on."""
+        literal, write, place, tail = step.literal, step.write, step.first, self._tail
+
+        def text(values: Sequence[Any], at: Sequence[int]) -> str | None:
+            try:
+                return f"{literal}{write(values[at[place]])}{tail}"
+            except ValueError as error:
+                self._refuse(step, values, at, error)
+                return None
+
+        return text
+
+    def _refuse(self, step: _Step, values: Sequence[Any], at: Sequence[int], error: ValueError) -> None:
+        """Refuse a value of another type; what no key can hold is no mistake."""
+        assert step.part.format is not None
+        known: str | None = None
+        for index in (step.first, *step.more):
+            try:
+                text = step.write(values[at[index]])
+            except ValueError:
+                if outside(step.part.format, values[at[index]]):
+                    return
+                raise self._error(f"{error} (condition on field {step.part.field!r})") from None
+            if known is not None and text != known:
+                return
+            known = text
+
+    def _limited(self, head: str, values: Sequence[Any], at: Sequence[int]) -> tuple[Bounds | None, frozenset[int]]:
+        part, after = self._next, self._last
+        assert part is not None
+        form = part.format
+        assert form is not None
+        exact, last = self.exact, not after
+        lower: tuple[str, bool] | None = None
+        upper: tuple[str, bool] | None = None
+        for index, op, above, write in self._limits:
+            value = values[at[index]]
+            low = high = None
+            if op is None:
+                start = head + escape(str(value), part.separator)
+                end = successor(start)
+                low, high = (start, False), None if end is None else (end, True)
+            else:
+                try:
+                    text = write(value)
+                except ValueError as error:
+                    side = outside(form, value)
+                    if not side:
+                        raise self._error(f"{error} (condition on field {part.field!r})") from None
+                    if (side > 0) is above:
+                        return None, _NOTHING  # say, id < 0 where the format starts at 0
+                    if not self._open_ended:
+                        exact |= {index}  # every value that the format can hold satisfies it
+                    continue
+                if op is _GT or op is _GE:
+                    low = _lower_bound(form, head + text, op, last=last)
+                else:
+                    high = _upper_bound(form, head, text, op, after)
+            if low is not None and (lower is None or _low(low) > _low(lower)):
+                lower = low
+            if high is not None and (upper is None or _high(high) < _high(upper)):
+                upper = high
+        # All keys begin with the head; what conditions say is within that.
+        begin, begin_open = lower or (head, False)
+        if upper is None:
+            end, end_open = successor(head), True
+        else:
+            end, end_open = upper
+            if lower is not None:
+                first, final = utf16_key(begin), utf16_key(end)
+                if first > final or (first == final and (begin_open or end_open)):
+                    return None, _NOTHING
+        return Bounds(begin if begin or begin_open else None, end, begin_open, end_open and end is not None), exact
+
+
+_GT, _GE = Op.GT, Op.GE
+_REVERSED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
+_INCLUSIVE = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GE, Op.GE: Op.GE}
+
+
+def _ends(parts: Sequence[Part], position: int) -> bool:
+    """Whether the literal behind a part shows that the part has ended, so that a longer value cannot begin so."""
+    part, following = parts[position], parts[position + 1 : position + 2]
+    assert part.format is not None
+    if part.format.atoms is not None:
+        return True
+    end = following[0].literal[:1] if following else ""
+    if part.format.alphabet is None:
+        return end != "" and end == part.separator
+    return end != "" and end not in part.format.alphabet - {"-"}
+
+
+def _after(parts: Sequence[Part], position: int) -> str:
+    """The greatest character that can follow a part; "" for the last one."""
+    if position == len(parts) - 1:
+        return ""
+    part = parts[position + 1]
+    if part.format is None:
+        return part.literal[0]
+    # Free text is never followed by something of varying width directly: such a template is refused.
+    return max(part.format.atoms[0], key=utf16_key) if part.format.atoms else "\uffff"
+
+
+def _low(bound: tuple[str, bool]) -> tuple[bytes, bool]:
+    return utf16_key(bound[0]), bound[1]
+
+
+def _high(bound: tuple[str, bool]) -> tuple[bytes, bool]:
+    return utf16_key(bound[0]), not bound[1]
+
+
+def _lower_bound(form: Format, start: str, op: Op, *, last: bool) -> tuple[str, bool] | None:
+    if op is Op.GE or (form.free and not last):
+        return start, False
+    if last:
+        return start, True
+    end = successor(start)  # what starts with the bound itself is excluded, whatever follows
+    return None if end is None else (end, False)
+
+
+def _upper_bound(form: Format, head: str, text: str, op: Op, after: str) -> tuple[str, bool] | None:
+    start = head + text
+    if not after:
+        return start, op is Op.LT
+    if form.free:
+        # A prefix of the bound is below it as a value, but its key goes on with what follows, which may be above.
+        for cut, char in enumerate(text):
+            if utf16_key(after) >= utf16_key(char):
+                end = successor(head + text[:cut] + after)
+                return None if end is None else (end, True)
+    if op is Op.LT:
+        return start, True
+    end = successor(start)
+    return None if end is None else (end, True)
+
+
+def outside(form: Format, value: Any) -> int:
+    """-1 or 1 if the value is of the right type but below or above all that the format holds, otherwise 0."""
+    if form.low is None or type(value) is not type(form.low):
+        return 0
+    try:
+        return -1 if value < form.low else 1 if value > form.high else 0
+    except TypeError:  # a naive datetime against an aware bound
+        return 0
+
+
+def writer(part: Part) -> Callable[[Any], str]:
+    """The function that writes a value as a part of a key; ValueError says what does not fit."""
+    form = part.format
+    if form is None:
+        return str
+    if not form.free:
+        return form.to_text
+    to_text, separator = form.to_text, part.separator
+    alnum_separator = separator.isalnum()
+    plain = form.from_text is str and to_text("a") == "a" and to_text("A") == "A" and not alnum_separator
+    kept = re.compile(f"[{re.escape(''.join(set(_PLAIN).difference(separator)))}]*").fullmatch
+
+    def write(value: Any) -> str:
+        # The commonest first: plain text that needs no check and no escape.
+        if plain and type(value) is str and ((value.isascii() and value.isalnum()) or kept(value)):
+            return value
+        text: str = to_text(value)
+        return text if not alnum_separator and text.isalnum() else escape(text, separator)
+
+    return write

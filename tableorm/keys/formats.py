@@ -1,0 +1,384 @@
+"""
+Key formats: how one field's value becomes part of a key, and back.
+
+A format tells the template what it needs to be unambiguous: how wide its text is, which characters it can hold, whether
+it keeps order, and whether the text holds the value in full.
+"""
+
+import datetime as dt
+import enum
+import re
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, cast
+from uuid import UUID
+
+import attrs
+
+from ..protocol.edm import (
+    EPOCH,
+    INT32_MAX,
+    INT32_MIN,
+    INT64_MAX,
+    INT64_MIN,
+    MAX_TICKS,
+    MIN_TICKS,
+    check_text,
+    ticks_from_datetime,
+)
+from ..protocol.limits import FORBIDDEN_IN_KEYS
+from ..types import Int32
+
+__all__ = ["ESCAPE", "ESCAPE_CHARACTERS", "Format", "Order", "escape", "make_format", "unescape"]
+
+# Rare in text, and never legal unescaped in a URL, so that every client sends it percent-encoded and
+# none can take it for something else ('%' itself has broken clients that decode twice).
+ESCAPE = "^"
+ESCAPE_CHARACTERS = frozenset("^uU0123456789ABCDEF")
+"""What an escape is written with; none of these can separate two texts."""
+
+DIGITS = frozenset("0123456789")
+_HEX = frozenset("0123456789abcdefABCDEF")
+_LETTERS = frozenset("aeflrstu")  # of "true" and "false"
+
+
+class Order(enum.Enum):
+    """How the order of texts relates to the order of values."""
+
+    SAME = "same"
+    REVERSED = "reversed"
+    NONE = "none"
+
+
+@attrs.frozen
+class Format:
+    """
+    How one field stands in a key.
+
+    Args:
+        text: Its name in messages.
+        to_text: Value to text; ValueError says what does not fit and why.
+        from_text: Text to value; ValueError if it is none.
+        pattern: Regular expression of all its texts (for free text: of one character, the template builds the rest).
+        atoms: The text as a sequence of character sets, one per position, None if its length varies.
+        alphabet: Characters it can hold, None for free text.
+        order: Whether texts sort as values do.
+        full: Whether the text holds the value completely.
+        free: Free text, whose characters are escaped where they would be ambiguous.
+        low: Smallest value that has a text, where values have bounds; high: largest.
+        buckets: How many texts there are, of a hash bucket; 0 for other formats.
+    """
+
+    text: str
+    to_text: Callable[[Any], str]
+    from_text: Callable[[str], Any]
+    pattern: str
+    atoms: tuple[frozenset[str], ...] | None
+    alphabet: frozenset[str] | None
+    order: Order
+    full: bool = True
+    free: bool = False
+    low: Any = None
+    high: Any = None
+    buckets: int = 0
+
+
+def escape(text: str, also: str) -> str:
+    """
+    `text` with the escape character, what keys forbid, and the characters of `also` written as `^2F` or `^u2013`.
+
+    Character by character, so the escaped form of a prefix is a prefix of the escaped form.
+    """
+    if text.isalnum() and not also.isalnum():  # `also` is one character or none
+        return text  # no punctuation at all: the common case, several times faster
+    if ESCAPE not in text and not FORBIDDEN_IN_KEYS.search(text) and (not also or also not in text):
+        return text
+    return "".join(
+        char if char not in also and char != ESCAPE and not FORBIDDEN_IN_KEYS.match(char) else _escaped(char)
+        for char in text
+    )
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if code <= 0xFF:
+        return f"{ESCAPE}{code:02X}"
+    return f"{ESCAPE}u{code:04X}" if code <= 0xFFFF else f"{ESCAPE}U{code:06X}"
+
+
+_ESCAPES = re.compile(r"\^(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{6})|([0-9A-Fa-f]{2}))")
+
+
+def unescape(text: str) -> str:
+    """The value of a stored text. A `^` that starts no escape stands for itself: another program wrote it."""
+    if ESCAPE not in text:
+        return text
+    return _ESCAPES.sub(_unescaped, text)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    code = int(found[1] or found[2] or found[3], 16)
+    # Not a character, or half of one: nothing that escape() writes.
+    return found[0] if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF else chr(code)
+
+
+def make_format(annotation: Any, spec: str) -> Format | str:
+    """
+    The format of a field of type `annotation` under `spec` (what follows the colon), or what is wrong with it.
+    """
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return _enum_format(annotation, spec)
+    if spec.startswith("spread"):
+        return _spread(annotation, spec)
+    if annotation is str:
+        return _text(spec)
+    if annotation is bool:
+        return _BOOL if not spec else f"does not know the format {spec!r} of a bool; it takes none"
+    if annotation is int:
+        return _int(spec, INT64_MIN, INT64_MAX)
+    if annotation == Int32:
+        return _int(spec, INT32_MIN, INT32_MAX)
+    if annotation is UUID:
+        return _UUID if not spec else f"does not know the format {spec!r} of a UUID; it takes none"
+    if annotation is dt.date:
+        return _date(spec or "%Y-%m-%d", moment=False)
+    if annotation is dt.datetime:
+        if spec in ("ticks", "ticks_desc"):
+            return _TICKS if spec == "ticks" else _TICKS_DESC
+        if "%" in spec:
+            return _date(spec, moment=True)
+        return "needs a format for a datetime: ticks, ticks_desc, or one such as %Y%m%d"
+    name: str = getattr(cast(object, annotation), "__name__", "value of this type")
+    return f"cannot hold a {name}: only str, int, bool, datetime, date, UUID and enums of them have a key text"
+
+
+def _wrong(value: object, wanted: str) -> ValueError:
+    return ValueError(f"needs {wanted}, got {value!r} ({type(value).__name__})")
+
+
+def _text_in(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _wrong(value, "a str")
+    fault = check_text(value)
+    if fault:
+        raise ValueError(f"cannot hold {value[:40]!r}: it {fault}")
+    return value
+
+
+def _lower(value: Any) -> str:
+    return _text_in(value).lower()
+
+
+def _text(spec: str) -> Format | str:
+    if not spec:
+        return Format("text", _text_in, str, ".", None, None, Order.SAME, free=True)
+    if spec == "lower":
+        return Format("lower", _lower, str, ".", None, None, Order.NONE, full=False, free=True)
+    return f"does not know the format {spec!r} of a str; there is 'lower'"
+
+
+def _bool_in(value: Any) -> str:
+    if value is True or value is False:
+        return "true" if value else "false"
+    raise _wrong(value, "a bool")
+
+
+_BOOL = Format("bool", _bool_in, lambda text: text == "true", "(?:true|false)", None, _LETTERS, Order.NONE)
+
+
+def _uuid_in(value: Any) -> str:
+    if not isinstance(value, UUID):
+        raise _wrong(value, "a UUID")
+    return str(value)
+
+
+_DASH = frozenset("-")
+_UUID = Format(
+    "uuid",
+    _uuid_in,
+    UUID,
+    r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+    tuple(_DASH if i in (8, 13, 18, 23) else _HEX for i in range(36)),
+    _HEX | _DASH,
+    Order.SAME,
+)
+
+
+def _int(spec: str, lowest: int, highest: int) -> Format | str:
+    if not spec:
+
+        def plain(value: Any) -> str:
+            if type(value) is not int:
+                raise _wrong(value, "an int")
+            if not lowest <= value <= highest:
+                raise ValueError(f"cannot hold {value}: the type of the field holds {lowest} to {highest}")
+            return str(value)
+
+        return Format("int", plain, int, r"-?[0-9]+", None, DIGITS | _DASH, Order.NONE)
+    found = re.fullmatch(r"0([1-9][0-9]?)d", spec)
+    if found is None:
+        return f"does not know the format {spec!r} of an int; write a width such as 06d"
+    width = int(found[1])
+    high = min(10**width - 1, highest)
+
+    def padded(value: Any) -> str:
+        if type(value) is int and 0 <= value <= high:
+            return str(value).zfill(width)
+        if type(value) is not int:
+            raise _wrong(value, "an int")
+        raise ValueError(f"cannot hold {value} in {width} digits; 0 to {high} fit")
+
+    atoms = (DIGITS,) * width
+    return Format(spec, padded, int, f"[0-9]{{{width}}}", atoms, DIGITS, Order.SAME, low=0, high=high)
+
+
+def _ticks_in(value: Any) -> int:
+    if not isinstance(value, dt.datetime):
+        raise _wrong(value, "a datetime")
+    if value.utcoffset() is None:
+        raise ValueError(f"needs an aware datetime, got the naive {value!r}")
+    ticks = ticks_from_datetime(value)
+    if not MIN_TICKS <= ticks <= MAX_TICKS:
+        raise ValueError(f"cannot hold {value!r}: outside 1601-01-01 to 9999-12-31 in UTC, the range of Edm.DateTime")
+    return ticks
+
+
+def _from_ticks(text: str) -> dt.datetime:
+    return EPOCH + dt.timedelta(microseconds=int(text) // 10)
+
+
+_LOW_MOMENT = EPOCH + dt.timedelta(microseconds=MIN_TICKS // 10)
+_HIGH_MOMENT = EPOCH + dt.timedelta(microseconds=MAX_TICKS // 10)
+# Source: table design guide, "Log tail pattern": DateTime.MaxValue.Ticks minus the ticks, 19 digits.
+_TICKS = Format(
+    "ticks",
+    lambda value: f"{_ticks_in(value):019d}",
+    _from_ticks,
+    "[0-9]{19}",
+    (DIGITS,) * 19,
+    DIGITS,
+    Order.SAME,
+    low=_LOW_MOMENT,
+    high=_HIGH_MOMENT,
+)
+
+
+def _ticks_down(value: Any) -> str:
+    return f"{MAX_TICKS - _ticks_in(value):019d}"
+
+
+def _from_ticks_down(text: str) -> dt.datetime:
+    return _from_ticks(str(MAX_TICKS - int(text)))
+
+
+_TICKS_DESC = attrs.evolve(
+    _TICKS,
+    text="ticks_desc",
+    to_text=_ticks_down,
+    from_text=_from_ticks_down,
+    order=Order.REVERSED,
+)
+
+_WIDTHS = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "S": 2, "f": 6}
+_SIGNIFICANCE = "YmdHMSf"
+_PARTS: dict[str, Callable[[Any], int]] = {
+    "Y": lambda value: value.year,
+    "m": lambda value: value.month,
+    "d": lambda value: value.day,
+    "H": lambda value: value.hour,
+    "M": lambda value: value.minute,
+    "S": lambda value: value.second,
+    "f": lambda value: value.microsecond,
+}
+
+
+def _date(spec: str, *, moment: bool) -> Format | str:
+    pieces = re.findall(r"%(.)|([^%]+)|(%$)", spec)
+    if any(end for _, _, end in pieces):
+        return f"ends in '%' in the format {spec!r}"
+    letters = [letter for letter, _, _ in pieces if letter]
+    allowed = _SIGNIFICANCE if moment else "Ymd"
+    odd = [letter for letter in letters if letter not in allowed]
+    if odd:
+        return f"does not know %{odd[0]} in the format {spec!r}; there are {', '.join('%' + c for c in allowed)}"
+    if not letters or len(set(letters)) != len(letters):
+        return f"names nothing, or something twice, in the format {spec!r}"
+    literals = "".join(text for _, text, _ in pieces)
+    if FORBIDDEN_IN_KEYS.search(literals):
+        return f"has a character in the format {spec!r} that keys forbid"
+    # Most significant first and without a gap: only then do texts sort as the moments do.
+    ordered = "".join(letters) == _SIGNIFICANCE[: len(letters)]
+    full = not moment and set(letters) == {"Y", "m", "d"}
+
+    def to_text(value: Any) -> str:
+        if moment:
+            _ticks_in(value)
+            value = value.astimezone(dt.UTC)
+        elif not isinstance(value, dt.date) or isinstance(value, dt.datetime):
+            raise _wrong(value, "a date")
+        return "".join(text or f"{_PARTS[letter](value):0{_WIDTHS[letter]}d}" for letter, text, _ in pieces)
+
+    pattern = "".join(re.escape(text) or f"[0-9]{{{_WIDTHS[letter]}}}" for letter, text, _ in pieces)
+    groups = (re.escape(text) or f"(?P<{letter}>[0-9]{{{_WIDTHS[letter]}}})" for letter, text, _ in pieces)
+    reader = re.compile("".join(groups))
+
+    def from_text(text: str) -> dt.date:
+        found = reader.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is not of the form {spec}")
+        return dt.date(int(found["Y"]), int(found["m"]), int(found["d"]))
+
+    atoms: list[frozenset[str]] = []
+    for letter, text, _ in pieces:
+        atoms += [frozenset(char) for char in text] if text else [DIGITS] * _WIDTHS[letter]
+    return Format(
+        spec,
+        to_text,
+        # A lossy text is never read back: the field is stored beside it.
+        from_text if full else str,
+        pattern,
+        tuple(atoms),
+        DIGITS | frozenset(literals),
+        Order.SAME if ordered else Order.NONE,
+        full=full,
+        low=_LOW_MOMENT if moment else dt.date.min,
+        high=_HIGH_MOMENT if moment else dt.date.max,
+    )
+
+
+def _spread(annotation: Any, spec: str) -> Format | str:
+    found = re.fullmatch(r"spread\(([1-9][0-9]{0,3})\)", spec)
+    if found is None:
+        return f"does not know the format {spec!r}; write a number of buckets such as spread(16), 1 to 9999"
+    buckets = int(found[1])
+    inner = make_format(annotation, "ticks" if annotation is dt.datetime else "")
+    if isinstance(inner, str):
+        return inner
+    width = len(str(buckets - 1))
+
+    def to_text(value: Any) -> str:
+        # The hash is part of the format of stored keys: it never changes.
+        digest = blake2b(inner.to_text(value).encode("utf-8"), digest_size=8).digest()
+        return f"{int.from_bytes(digest, 'big') % buckets:0{width}d}"
+
+    pattern, atoms = f"[0-9]{{{width}}}", (DIGITS,) * width
+    return Format(spec, to_text, str, pattern, atoms, DIGITS, Order.NONE, full=False, buckets=buckets)
+
+
+def _enum_format(annotation: type[enum.Enum], spec: str) -> Format | str:
+    kinds: set[type[Any]] = {type(member.value) for member in annotation}
+    if kinds not in ({str}, {int}):
+        return f"cannot hold {annotation.__name__}: its values must all be str or all be int"
+    inner = make_format(kinds.pop(), spec)
+    if isinstance(inner, str):
+        return inner
+
+    def to_text(value: Any) -> str:
+        if not isinstance(value, annotation):
+            raise _wrong(value, f"a {annotation.__name__}")
+        return inner.to_text(value.value)
+
+    def from_text(text: str) -> enum.Enum:
+        return annotation(inner.from_text(text))
+
+    return attrs.evolve(inner, to_text=to_text, from_text=from_text, low=None, high=None)

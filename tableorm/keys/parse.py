@@ -1,0 +1,123 @@
+"""
+The syntax of key templates, and the proof that a key can be read in one way only.
+
+A template is checked when the class is made: every key that it writes parses back into the fields that made it, and no
+two values of the fields share a key.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import attrs
+
+from ..errors import TemplateError
+from ..protocol.limits import FORBIDDEN_IN_KEYS, key_fault
+from .bounds import Part
+from .formats import ESCAPE, ESCAPE_CHARACTERS, make_format
+from .template import Template
+
+__all__ = ["parse_template"]
+
+_PIECES = re.compile(r"\{\{|\}\}|\{([^{}:]*)(?::([^{}]*))?\}|([^{}]+)|(.)", re.DOTALL)
+
+
+def parse_template(
+    text: str, model: str, key: str, annotations: Mapping[str, Any], kind: str | None = None
+) -> Template:
+    """
+    Parse and prove a template.
+
+    Args:
+        text: For example `"empid_{id:06d}"`; `{{` and `}}` are braces; `{kind}` is the kind of the model.
+        model: Name of the model, for messages.
+        key: "partition_key" or "row_key", for messages.
+        annotations: Type of each field, without None.
+        kind: What `{kind}` stands for; None if the model stores none.
+
+    Raises:
+        TemplateError: It names an unknown field or format, holds a forbidden character, or cannot parse back.
+    """
+
+    def error(problem: str) -> TemplateError:
+        return TemplateError(problem, model, key, text)
+
+    parts: list[Part] = []
+
+    def literal(piece: str) -> None:
+        if parts and parts[-1].field is None:
+            parts[-1] = Part(parts[-1].literal + piece)
+        else:
+            parts.append(Part(piece))
+
+    for found in _PIECES.finditer(text):
+        name, spec, plain, odd = found.groups()
+        if odd is not None:
+            raise error(f"has an unmatched {odd!r} at position {found.start()}; a brace itself is written twice")
+        if name is None:
+            literal(plain if plain is not None else found.group()[0])
+        elif name == "kind":
+            if kind is None:
+                raise error("uses {kind}, but the model has no kind")
+            literal(kind)
+        elif name not in annotations:
+            known = ", ".join(annotations) or "none"
+            raise error(f"names {name!r}, which is no field of the model; its fields: {known}")
+        else:
+            form = make_format(annotations[name], spec or "")
+            if isinstance(form, str):
+                raise error(f"{form} (field {name!r})")
+            parts.append(Part("", name, form))
+    bad = next((part for part in parts if FORBIDDEN_IN_KEYS.search(part.literal)), None)
+    if bad is not None:
+        raise error(f"has a character in {bad.literal!r} that keys forbid (/ \\ # ? and control characters)")
+    fault = key_fault("".join(part.literal for part in parts))
+    if fault:
+        raise error(f"has literal text that {fault}")
+    return Template(text, model, key, tuple(_separate(parts, error)))
+
+
+def _separate(parts: list[Part], error: Callable[[str], TemplateError]) -> list[Part]:
+    """
+    Give each free text its separator, or refuse a template whose keys could be read in two ways.
+
+    A key is read from the left: a field of fixed width by its width, one of varying width up to the first character of
+    the next literal. So that character must not occur in it, nor in anything of fixed width between.
+    The last field of varying width ends where the fixed rest begins.
+    """
+    varying = [i for i, part in enumerate(parts) if part.format is not None and part.format.atoms is None]
+    done = list(parts)
+    for index, following in pairwise(varying):
+        part = parts[index]
+        assert part.format is not None
+        between: set[str] = set()
+        separator: str | None = None
+        for other in parts[index + 1 : following]:
+            atoms = other.format.atoms if other.format is not None else tuple(frozenset(c) for c in other.literal)
+            assert atoms is not None
+            for atom in atoms:
+                # One possible character is as good as a literal; so dashes inside dates and UUIDs separate too.
+                if len(atom) == 1:
+                    separator = next(iter(atom))
+                    break
+                between |= atom
+            if separator is not None:
+                break
+        names = f"{part.field!r} and {parts[following].field!r}"
+        if separator is None:
+            raise error(f"cannot be read back: nothing separates {names}; put a literal such as '_' between them")
+        alphabet = part.format.alphabet
+        # The sign of an integer stands in front only, so a dash behind it still separates.
+        if alphabet is not None:
+            between |= alphabet - {"-"} if part.format.text == "int" else alphabet
+        if separator in between:
+            raise error(f"cannot be read back: {separator!r} between {names} can also be part of the first")
+        if part.format.free and separator in ESCAPE_CHARACTERS:
+            raise error(
+                f"cannot be read back: {separator!r} between {names} is also part of an escape such as {ESCAPE}2F; "
+                "begin the literal with another character"
+            )
+        if part.format.free:
+            done[index] = attrs.evolve(part, separator=separator)
+    return done

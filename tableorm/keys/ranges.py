@@ -1,0 +1,214 @@
+"""
+Ranges of keys: intervals of one key, rectangles of both, and what lies before or after a position in key order.
+
+Keys sort by PartitionKey, then RowKey, each by UTF-16 code unit.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from ..protocol.edm import utf16_key
+from ..stores import Bounds
+from .bounds import successor
+from .template import Template
+
+__all__ = ["EVERYTHING", "Position", "Rectangle", "Span", "divide", "high_of", "hull", "low_of", "meet", "overlaps"]
+
+EVERYTHING = Bounds()
+
+Position = tuple[str, str]
+"""(PartitionKey, RowKey)"""
+
+
+def low_of(bounds: Bounds) -> tuple[bytes, bool]:
+    """Sorts intervals by where they begin."""
+    return (b"", False) if bounds.lower is None else (utf16_key(bounds.lower), bounds.lower_open)
+
+
+def high_of(bounds: Bounds) -> tuple[int, bytes, bool]:
+    """Sorts intervals by where they end."""
+    if bounds.upper is None:
+        return (1, b"", False)
+    return (0, utf16_key(bounds.upper), not bounds.upper_open)
+
+
+def meet(first: Bounds, second: Bounds) -> Bounds | None:
+    """The intersection; None if it is empty."""
+    if first is second or (second.lower is None and second.upper is None):
+        return first
+    if first.lower is None and first.upper is None:
+        return second
+    low = first if low_of(first) >= low_of(second) else second
+    high = first if high_of(first) <= high_of(second) else second
+    if low is high:
+        return low
+    merged = Bounds(low.lower, high.upper, low.lower_open, high.upper_open)
+    return None if _empty(merged) else merged
+
+
+def _empty(bounds: Bounds) -> bool:
+    if bounds.lower is None or bounds.upper is None:
+        return False
+    a, b = utf16_key(bounds.lower), utf16_key(bounds.upper)
+    return a > b or (a == b and (bounds.lower_open or bounds.upper_open))
+
+
+def overlaps(first: Bounds, second: Bounds) -> bool:
+    """Whether some key is in both."""
+    return meet(first, second) is not None
+
+
+def hull(intervals: Sequence[Bounds]) -> Bounds:
+    """The smallest interval that holds them all."""
+    if len(intervals) == 1:
+        return intervals[0]
+    low = min(intervals, key=low_of)
+    high = max(intervals, key=high_of)
+    return Bounds(low.lower, high.upper, low.lower_open, high.upper_open)
+
+
+@attrs.frozen
+class Rectangle:
+    """
+    Keys whose PartitionKey and RowKey are each in an interval: what one request can ask for.
+    """
+
+    partition: Bounds = EVERYTHING
+    row: Bounds = EVERYTHING
+
+    def meet(self, other: "Rectangle") -> "Rectangle | None":
+        """The intersection; None if it is empty."""
+        partition, row = meet(self.partition, other.partition), meet(self.row, other.row)
+        return None if partition is None or row is None else Rectangle(partition, row)
+
+    def holds(self, position: Position) -> bool:
+        """Whether a key is inside."""
+        return overlaps(self.partition, Bounds.only(position[0])) and overlaps(self.row, Bounds.only(position[1]))
+
+
+@attrs.frozen
+class Span:
+    """
+    A stretch of the key order: from `low` on, itself included unless `low_open`, to before `high`; None is open.
+    """
+
+    low: Position | None = None
+    high: Position | None = None
+    low_open: bool = False
+
+    def clip(self, rectangle: Rectangle) -> list[Rectangle]:
+        """
+        What of a rectangle is inside, as rectangles in key order.
+
+        Within many partitions those are up to three: the end of one, whole ones, the beginning of another.
+        """
+        found = [rectangle]
+        if self.low is not None:
+            found = [part for each in found for part in _from(each, self.low, self.low_open)]
+        if self.high is not None:
+            found = [part for each in found for part in _before(each, self.high)]
+        return found
+
+
+def _from(rectangle: Rectangle, key: Position, low_open: bool) -> list[Rectangle]:  # noqa: FBT001 - as in Bounds
+    if not key[1] and not low_open:
+        return _cut(rectangle, Bounds(key[0]), EVERYTHING)
+    here = _cut(rectangle, Bounds.only(key[0]), Bounds(key[1], None, lower_open=low_open))
+    return here + _cut(rectangle, Bounds(key[0], None, lower_open=True), EVERYTHING)
+
+
+def _before(rectangle: Rectangle, key: Position) -> list[Rectangle]:
+    whole = _cut(rectangle, Bounds(None, key[0], upper_open=True), EVERYTHING)
+    return whole + (_cut(rectangle, Bounds.only(key[0]), Bounds(None, key[1], upper_open=True)) if key[1] else [])
+
+
+def _cut(rectangle: Rectangle, partition: Bounds, row: Bounds) -> list[Rectangle]:
+    part = rectangle.meet(Rectangle(partition, row))
+    return [] if part is None else [part]
+
+
+# Dividing
+
+_TEXT = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_CANDIDATES_PER_PART = 16
+_MOST_CANDIDATES = 20_000
+
+
+def divide(bounds: Bounds, templates: Iterable[Template | None], parts: int) -> list[Bounds]:
+    """
+    Intervals, in order, that together are `bounds`: at most `parts`, fewer where keys leave nothing to divide.
+
+    Equal shares of the keys that the templates can make, as far as they say: a number or a date by its digits. Free
+    text is taken to begin with ASCII letters and digits.
+    """
+    edges: set[str] = set()
+    for template in templates:
+        edges |= set(_edges(bounds, template, parts * _CANDIDATES_PER_PART))
+    inside = sorted(edges, key=utf16_key)
+    if not inside or parts < 2:
+        return [bounds]
+    chosen = sorted({inside[len(inside) * n // parts] for n in range(1, parts)}, key=utf16_key)
+    starts: list[str | None] = [None, *chosen]
+    ends: list[str | None] = [*chosen, None]
+    pieces = [
+        meet(bounds, Bounds(low, high, upper_open=high is not None)) for low, high in zip(starts, ends, strict=True)
+    ]
+    return [piece for piece in pieces if piece is not None]
+
+
+def _edges(bounds: Bounds, template: Template | None, wanted: int) -> list[str]:
+    """Prefixes of keys strictly inside of the bounds, evenly spread, about as many as wanted."""
+    if template is not None and len(template.buckets) > 1:
+        inside = [text for text in template.buckets if _strictly_inside(bounds, text)]
+        if inside:
+            return inside
+    prefix = _common_prefix(bounds)
+    texts = [prefix]
+    for characters in _positions(template, prefix):
+        # What is outside goes at once, so that a range of a few dates is not drowned in all of the years.
+        texts = [text + c for text in texts for c in characters if _may_hold(bounds, text + c)]
+        inside = [text for text in texts if _strictly_inside(bounds, text)]
+        if len(inside) >= wanted or len(texts) * 64 > _MOST_CANDIDATES:
+            return inside
+    return [text for text in texts if _strictly_inside(bounds, text)]
+
+
+def _positions(template: Template | None, prefix: str) -> Iterable[Sequence[str]]:
+    """The characters that can stand at each position after the prefix, in order."""
+    known = template.characters_after(prefix) if template is not None else None
+    if known is not None:
+        yield from (sorted(characters, key=utf16_key) for characters in known)
+    if known is None or template is None or template.varies:
+        yield from (_TEXT,) * 4
+
+
+def _common_prefix(bounds: Bounds) -> str:
+    lower, upper = bounds.lower or "", bounds.upper
+    if upper is None:
+        return ""
+    if bounds.upper_open and successor(lower) == upper:
+        return lower
+    length = 0
+    for a, b in zip(lower, upper, strict=False):
+        if a != b:
+            break
+        length += 1
+    return lower[:length]
+
+
+def _may_hold(bounds: Bounds, prefix: str) -> bool:
+    """Whether some key that starts with the prefix is inside."""
+    end = successor(prefix)
+    return overlaps(bounds, Bounds(prefix, end, upper_open=end is not None))
+
+
+def _strictly_inside(bounds: Bounds, text: str) -> bool:
+    """Whether the text divides the bounds: something before it, and something from it on."""
+    key = utf16_key(text)
+    above = text != "" if bounds.lower is None else key > utf16_key(bounds.lower)
+    return above and (
+        bounds.upper is None
+        or key < utf16_key(bounds.upper)
+        or (key == utf16_key(bounds.upper) and not bounds.upper_open)
+    )

@@ -1,0 +1,238 @@
+"""
+Key templates: how a model's fields become PartitionKey and RowKey, and back.
+
+Pure functions; nothing here does I/O. Templates are made by `tableorm.template_syntax`, which proves that every key
+parses back into the fields that made it.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from ..errors import TemplateError
+from ..protocol.limits import MAX_KEY_UNITS, key_fault
+from .bounds import Condition, Form, KeyBounds, Part, Said, writer
+from .formats import Format, escape, unescape
+
+__all__ = ["Template"]
+
+# Forms that a template keeps; programs have a few, of which each is asked for again and again.
+_MOST_FORMS = 256
+
+
+@attrs.frozen(eq=False)
+class Template:
+    """
+    A key template, parsed and proved.
+
+    Args:
+        text: As declared.
+        model: Name of the model, for messages.
+        key: "partition_key" or "row_key", for messages.
+        parts: Its pieces.
+    """
+
+    text: str
+    model: str
+    key: str
+    parts: tuple[Part, ...]
+    _writers: tuple[tuple[str, str | None, Callable[[Any], str]], ...] = attrs.field(init=False)
+    _regex: re.Pattern[str] = attrs.field(init=False)
+    _lead: re.Pattern[str] = attrs.field(init=False)
+    _names: frozenset[str] = attrs.field(init=False)
+    _forms: dict[Said, Form] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_writers", tuple((p.literal, p.field, writer(p)) for p in self.parts))
+        object.__setattr__(self, "_names", frozenset(self.fields))
+        object.__setattr__(self, "_forms", {})
+        object.__setattr__(self, "_regex", re.compile("".join(map(_pattern, self.parts)), re.DOTALL))
+        fixed = list(itertools.takewhile(lambda p: p.format is None or p.format.atoms is not None, self.parts))
+        end = r"\Z" if len(fixed) == len(self.parts) else ""
+        object.__setattr__(self, "_lead", re.compile("".join(map(_pattern, fixed)) + end))
+
+    def leads(self, key: str) -> bool:
+        """Whether `key` begins as all keys of the template do. Of two that cannot meet, at most one leads a key."""
+        return self._lead.match(key) is not None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields, in order of appearance."""
+        return tuple(dict.fromkeys(part.field for part in self.parts if part.field is not None))
+
+    @property
+    def full_fields(self) -> frozenset[str]:
+        """Names of the fields that the key holds in full."""
+        return frozenset(p.field for p in self.parts if p.field is not None and p.format and p.format.full)
+
+    @property
+    def head(self) -> str:
+        """The literal text that every key starts with."""
+        return self.parts[0].literal if self.parts and self.parts[0].field is None else ""
+
+    @property
+    def single(self) -> tuple[str, Part] | None:
+        """Head and field of a template that is a field behind literal text, or None if it is anything else."""
+        fields = self._field_parts()
+        if len(fields) == 1 and self.parts[-1] is fields[0] and fields[0].format and fields[0].format.full:
+            return self.head, fields[0]
+        return None
+
+    def format(self, values: Mapping[str, Any]) -> str:
+        """
+        The key of these field values.
+
+        Raises:
+            TemplateError: A value is missing or does not fit its format, or the key is too long.
+        """
+        key = ""
+        for literal, field, write in self._writers:
+            if field is None:
+                key += literal
+                continue
+            value = values.get(field)
+            if value is None:
+                raise self._error(f"needs {field!r} (got None); set it first")
+            try:
+                key += write(value)
+            except ValueError as error:
+                raise self._error(f"{error} (field {field!r})") from None
+        # Two units at most per character: short keys need no counting.
+        if len(key) > MAX_KEY_UNITS // 2:
+            fault = key_fault(key)
+            if fault:
+                raise self._error(f"makes a key that {fault}: {key[:40]!r}...; shorten {', '.join(self.fields)}")
+        return key
+
+    def parse(self, key: str) -> dict[str, Any]:
+        """
+        The fields that the key holds in full.
+
+        Raises:
+            ValueError: The key is not of this template.
+        """
+        values: dict[str, Any] = {}
+        for part, text in zip(self._field_parts(), self._match(key), strict=True):
+            assert part.format is not None
+            assert part.field is not None
+            if part.format.full:
+                try:
+                    values[part.field] = part.format.from_text(unescape(text) if part.format.free else text)
+                except (ValueError, OverflowError) as error:
+                    raise ValueError(f"{self.key} {key!r}: {error}") from None
+        return values
+
+    def stored_text(self, key: str, field: str) -> str | None:
+        """The text of a field as the key holds it, or None if the key is not of this template."""
+        found = self._regex.fullmatch(key)
+        if found is None:
+            return None
+        for part, text in zip(self._field_parts(), found.groups(), strict=True):
+            if part.field == field and part.format is not None and part.format.full:
+                return text
+        return None
+
+    def value_text(self, field: str, value: Any) -> str:
+        """The text that a key holds for a value of a field that it holds in full. ValueError if it does not fit."""
+        for part in self._field_parts():
+            if part.field == field and part.format is not None and part.format.full:
+                return writer(part)(value)
+        raise KeyError(field)
+
+    def prefix_text(self, field: str, prefix: str) -> str:
+        """The text that a key holds for the start of a text, of a field that it holds in full."""
+        for part in self._field_parts():
+            if part.field == field and part.format is not None and part.format.full:
+                return escape(prefix, part.separator)
+        raise KeyError(field)
+
+    def full_format(self, field: str) -> Format | None:
+        """The format in which the key holds a field in full, or None."""
+        for part in self._field_parts():
+            if part.field == field and part.format is not None and part.format.full:
+                return part.format
+        return None
+
+    def form(self, said: Said) -> Form:
+        """What conditions on these fields with these operators say of the keys, for any values."""
+        if self._names.isdisjoint(field for field, _ in said):
+            said = ()  # one form, and with it one object for the bounds of all keys
+        form = self._forms.get(said)
+        if form is None:
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.clear()
+            form = self._forms[said] = Form(self.parts, said, self._error)
+        return form
+
+    def bounds(self, conditions: Iterable[Condition]) -> KeyBounds:
+        """
+        The interval of keys that satisfy the conditions: equality on leading fields, then bounds on the next.
+
+        Conditions on fields that the template does not reach are left out.
+
+        Raises:
+            TemplateError: A value has not the type of its field.
+        """
+        given = tuple(conditions)
+        form = self.form(tuple((condition.field, condition.op) for condition in given))
+        return KeyBounds(*form.bounds([condition.value for condition in given], range(len(given))))
+
+    @property
+    def varies(self) -> bool:
+        """Whether keys differ in length."""
+        return any(part.format is not None and part.format.atoms is None for part in self.parts)
+
+    @property
+    def buckets(self) -> tuple[str, ...]:
+        """The beginnings of all keys of a template that starts with a hash bucket, in order; none otherwise."""
+        first = next(iter(self._field_parts()), None)
+        if first is None or first.format is None or not first.format.buckets:
+            return ()
+        head = self.head
+        width = len(first.format.atoms or ())
+        return tuple(f"{head}{number:0{width}d}" for number in range(first.format.buckets))
+
+    def characters_after(self, prefix: str) -> list[frozenset[str]] | None:
+        """
+        Which characters can stand at each position after a prefix of keys, up to where the length varies.
+
+        None if no key starts so, or if the prefix ends where the length varies.
+        """
+        for count in range(len(self.parts) - 1, -1, -1):
+            found = re.match("".join(map(_pattern, self.parts[:count])), prefix, re.DOTALL)
+            if found is None:
+                continue
+            rest = prefix[found.end() :]
+            sets: list[frozenset[str]] = []
+            for part in self.parts[count:]:
+                atoms = [frozenset(c) for c in part.literal] if part.format is None else part.format.atoms
+                if atoms is None:
+                    break
+                sets += atoms
+            if len(rest) < len(sets) and all(c in allowed for c, allowed in zip(rest, sets, strict=False)):
+                return sets[len(rest) :]
+        return None
+
+    def _field_parts(self) -> tuple[Part, ...]:
+        return tuple(part for part in self.parts if part.field is not None)
+
+    def _match(self, key: str) -> tuple[str, ...]:
+        found = self._regex.fullmatch(key)
+        if found is None:
+            raise ValueError(f"{self.key} {key!r} is not of the template {self.text!r}")
+        return found.groups()
+
+    def _error(self, problem: str) -> TemplateError:
+        return TemplateError(problem, self.model, self.key, self.text)
+
+
+def _pattern(part: Part) -> str:
+    form = part.format
+    if form is None:
+        return re.escape(part.literal)
+    if not form.free:
+        return f"({form.pattern})"
+    return f"([^{re.escape(part.separator)}]*)" if part.separator else "(.*)"

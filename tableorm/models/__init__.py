@@ -1,0 +1,3 @@
+"""
+Models: what a class declares, and which model a row is of.
+"""

@@ -1,0 +1,287 @@
+"""
+The body of a class: its fields, with their annotations, defaults and property names.
+"""
+
+import inspect
+import keyword
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal
+
+import attrs
+
+from ..errors import ModelError
+from ..protocol.codes import Fault
+from ..protocol.limits import check_property_name
+from ..types import Int32
+from .fields import FieldDeclaration, Mapped
+from .property_types import PropertyType, property_type, split_optional
+from .reserved import RESERVED_FIELDS, is_reserved_property
+from .schema import FieldInfo, Schema
+
+__all__ = [
+    "Naming",
+    "all_fields",
+    "as_written",
+    "bare_annotation",
+    "field_infos",
+    "make_attrs_class",
+    "own_fields",
+    "pascal_case",
+    "refuse_odd_bases",
+]
+
+Naming = Literal["as_written", "pascal"] | Callable[[str], str]
+
+
+def pascal_case(name: str) -> str:
+    """Turn `first_name` into `FirstName`."""
+    return "".join(word[:1].upper() + word[1:] for word in name.split("_"))
+
+
+def as_written(name: str) -> str:
+    """Return the name as it is."""
+    return name
+
+
+def bare_annotation(annotation: Any) -> Any:
+    """The type of a field as key formats take it: without None, and without what `Annotated` adds except Int32."""
+    bare = split_optional(annotation)[0]
+    return typing.get_args(bare)[0] if typing.get_origin(bare) is typing.Annotated and bare != Int32 else bare
+
+
+def refuse_odd_bases(model: type[Any]) -> None:
+    """Refuse bases that a model cannot have. Raises ModelError."""
+    name = model.__name__
+    if getattr(model, "__parameters__", ()) or any(
+        typing.get_origin(base) is not None for base in model.__dict__.get("__orig_bases__", ())
+    ):
+        raise ModelError(f"{name} is generic: a stored model needs types that are known; declare one class per type")
+    for base in model.__mro__[1:]:
+        if (
+            base is object
+            or "__schema__" in base.__dict__
+            or base.__module__ == __name__.rpartition(".")[0] + ".entity"
+        ):
+            continue
+        mapped = [field for field, text in inspect.get_annotations(base).items() if _looks_mapped(text)]
+        declared = [field for field, value in vars(base).items() if isinstance(value, FieldDeclaration)]
+        foreign = [attribute.name for attribute in base.__dict__.get("__attrs_attrs__", ())]
+        foreign += base.__dict__.get("__dataclass_fields__", ())
+        if mapped or declared or foreign:
+            first = (mapped + declared + foreign)[0]
+            raise ModelError(
+                f"{name} inherits the field {first!r} from {base.__name__}, which is a plain class; make it "
+                f"an abstract entity: class {base.__name__}(Entity, abstract=True)"
+            )
+
+
+def _looks_mapped(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return annotation.split("[")[0].rpartition(".")[2] == "Mapped"
+    return typing.get_origin(annotation) is Mapped or annotation is Mapped
+
+
+@attrs.frozen
+class _Declared:
+    """A field of a class body: its annotation inside `Mapped`, its `field(...)`, and the name of its property."""
+
+    annotation: Any
+    declaration: FieldDeclaration | None
+    property: str
+
+
+def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> dict[str, _Declared]:
+    """The fields of the class body."""
+    name = model.__name__
+    annotations = inspect.get_annotations(model)
+    for field, value in vars(model).items():
+        if isinstance(value, FieldDeclaration) and field not in annotations:
+            raise ModelError(f"{name}.{field} = field(...) has no type; write {field}: Mapped[...] = field(...)")
+    own: dict[str, _Declared] = {}
+    for field, text in annotations.items():
+        annotation = _resolve(model, field, text, frames + 1)
+        if typing.get_origin(annotation) is ClassVar or annotation is ClassVar:
+            continue
+        if typing.get_origin(annotation) is not Mapped:
+            raise ModelError(
+                f"{name}.{field} is annotated {_shown(annotation)}; a field is Mapped[...], for example "
+                f"{field}: Mapped[str], and anything else is ClassVar[...]"
+            )
+        _check_field_name(name, field)
+        declared = vars(model).get(field)
+        if declared is not None and not isinstance(declared, FieldDeclaration):
+            raise ModelError(
+                f"{name}.{field} has the default {declared!r}; write {field}: Mapped[...] = field(default={declared!r})"
+            )
+        given = declared.name if declared is not None else None
+        own[field] = _Declared(typing.get_args(annotation)[0], declared, given or rename(field))
+    return own
+
+
+def all_fields(model: type[Any], own: dict[str, _Declared]) -> dict[str, _Declared]:
+    """The fields of the class and its bases, each as the nearest class declares it."""
+    model.__declarations__ = own
+    declared: dict[str, _Declared] = {}
+    for base in reversed(model.__mro__):
+        declared |= base.__dict__.get("__declarations__", {})
+    for field in declared:
+        if field in vars(model):
+            raise ModelError(
+                f"{model.__name__}.{field} = {vars(model)[field]!r} hides an inherited field; call it otherwise, or "
+                f"declare the field again: {field}: Mapped[...] = field(default=...)"
+            )
+    return declared
+
+
+def _shown(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+def _check_field_name(model: str, field: str) -> None:
+    if field in RESERVED_FIELDS:
+        raise ModelError(
+            f"{model}.{field}: the name {field!r} belongs to every entity; call the field otherwise and give the "
+            f"stored name: {field}_: Mapped[...] = field(name={field!r})"
+        )
+    if field.startswith("_") or field == "self" or keyword.iskeyword(field):
+        raise ModelError(
+            f"{model}.{field}: a field name is a public identifier other than self; give the stored name by "
+            "field(name=...)"
+        )
+
+
+def _resolve(model: type[Any], field: str, annotation: Any, frames: int) -> Any:
+    """An annotation with its names looked up: in the class, where the class statement stands, in the module."""
+    module = sys.modules.get(model.__module__)
+    frame: types.FrameType | None = sys._getframe(frames)  # pyright: ignore[reportPrivateUsage]  # as collections.namedtuple does
+    scopes: list[dict[str, Any]] = []
+    file = frame.f_code.co_filename if frame else ""
+    while frame is not None and frame.f_code.co_filename == file:
+        if frame.f_locals is not frame.f_globals:
+            scopes.append(frame.f_locals)
+        frame = frame.f_back
+    # What the class statement sees comes first. A name of a function around it, which only the annotation uses, is not
+    # among its own; that function is usually a caller, whose names serve where nothing else does.
+    scopes[1:1] = [{model.__name__: model}, vars(module) if module else {}]
+    names: dict[str, Any] = {}
+    for scope in reversed(scopes):
+        names |= scope
+    # A class of its own: only there is ClassVar allowed.
+    holder = type(model.__name__, (), {"__annotations__": {field: annotation}, "__module__": model.__module__})
+    try:
+        hints = typing.get_type_hints(holder, names, names, include_extras=True)
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        raise ModelError(f"{model.__name__}.{field}: cannot resolve its annotation {annotation!r}: {error}") from None
+    return hints[field]
+
+
+def make_attrs_class(model: type[Any], own: dict[str, _Declared]) -> None:
+    """Make an attrs class of the model, in place."""
+    these: dict[str, Any] = {}
+    for field, each in own.items():
+        arguments = dict(each.declaration.arguments) if each.declaration else {}
+        default = arguments.get("default")
+        # As dataclasses do: what cannot be hashed can be changed.
+        if type(default).__hash__ is None:
+            raise ModelError(
+                f"{model.__name__}.{field} has the mutable default {default!r}, which all entities would share; use "
+                f"factory={type(default).__name__}, or a function that makes it"
+            )
+        these[field] = attrs.field(**arguments)
+    for field in own:
+        if field in vars(model):
+            delattr(model, field)
+    try:
+        # Equality and representation are the entity's own: they must work when fields were not loaded.
+        attrs.define(model, these=these, slots=False, kw_only=True, eq=False, repr=False, order=False)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{model.__name__}: {error}") from None
+
+
+def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozenset[str]) -> dict[str, FieldInfo]:
+    """Return what the schema knows of each field, by name."""
+    infos: dict[str, FieldInfo] = {}
+    for attribute in attrs.fields(model):
+        field = attribute.name
+        each = declared[field]
+        bare, optional = split_optional(each.annotation)
+        name = f"{model.__name__}.{field}"
+        other = next(_models_in(bare), None)
+        if other is not None:
+            raise ModelError(
+                f"{name} is declared with {other.__name__}, a model of its own; store the fields of its key"
+            )
+        kind = property_type(bare)
+        if isinstance(kind, str):
+            raise ModelError(f"{name} {kind}")
+        given = each.declaration
+        infos[field] = FieldInfo(
+            field,
+            each.property,
+            kind,
+            optional,
+            _default_maker(name, attribute, kind, optional=optional),
+            stored=field not in full or bool(given and given.stored),
+            on_insert=given.on_insert if given else None,
+            on_write=given.on_write if given else None,
+            kept=bool(given and given.kept),
+        )
+    _check_properties(model.__name__, infos)
+    return infos
+
+
+def _models_in(annotation: Any) -> Iterator[type[Any]]:
+    if isinstance(annotation, type) and isinstance(annotation.__dict__.get("__schema__"), Schema):
+        yield annotation
+    for argument in typing.get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _default_maker(name: str, attribute: Any, kind: PropertyType, *, optional: bool) -> Callable[[], Any] | None:
+    """What makes the default of a field, as a new entity gets it: converted."""
+    default, convert = attribute.default, attribute.converter
+    if default is attrs.NOTHING:
+        return None
+    if isinstance(convert, attrs.Converter):
+        raise ModelError(f"{name}: attrs.Converter is not supported; give a function that takes the value alone")
+    make: Callable[[], Any] = lambda: default  # noqa: E731
+    if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
+        if default.takes_self:
+            raise ModelError(f"{name}: a factory that takes the entity is not supported")
+        make = default.factory
+    elif convert is None:
+        _check_default(name, default, kind, optional=optional)
+    return make if convert is None else lambda: convert(make())
+
+
+def _check_default(name: str, default: Any, kind: PropertyType, *, optional: bool) -> None:
+    if default is None:
+        if not optional:
+            raise ModelError(f"{name} has the default None; declare the field Mapped[{kind.name} | None]")
+        return
+    try:
+        kind.encode(default)
+    except ValueError as error:
+        raise ModelError(f"{name} has the default {default!r}, which {error}; the field is {kind.name}") from None
+
+
+def _check_properties(model: str, infos: dict[str, FieldInfo]) -> None:
+    seen: dict[str, str] = {}
+    for field, info in infos.items():
+        if not info.stored:
+            continue
+        if is_reserved_property(info.property):
+            raise ModelError(
+                f"{model}.{field} would be stored as {info.property!r}, a reserved name; choose another by "
+                "field(name=...)"
+            )
+        try:
+            check_property_name(info.property)
+        except Fault as fault:
+            raise ModelError(f"{model}.{field}: {fault.message}") from None
+        if info.property in seen:
+            raise ModelError(f"{model}: {seen[info.property]!r} and {field!r} are both stored as {info.property!r}")
+        seen[info.property] = field

@@ -1,0 +1,284 @@
+"""
+Encoders and decoders of a model, generated once per class.
+
+The generated functions are straight-line code over a row (the parsed OData object) and an entity's own dictionary:
+plain types in place, everything else through the functions of `tableorm.properties`. They only know the good case; what
+does not fit is left to the slow functions, which know how to say what is wrong.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+import attrs
+import msgspec
+
+from ..keys.formats import ESCAPE, unescape
+from ..keys.template import Template
+from ..protocol.edm import ANNOTATION, Edm, check_text, datetime_from_text
+from .property_types import PropertyType
+
+__all__ = ["ANNOTATED", "CodedField", "make_decoder", "make_encoder"]
+
+Decoder = Callable[[dict[str, Any]], Any]
+Encoder = Callable[[dict[str, Any], str, str], tuple[dict[str, Any], int]]
+
+ANNOTATED = frozenset({Edm.INT64, Edm.DATETIME, Edm.GUID, Edm.BINARY})
+"""The types that JSON does not tell, so that each value has its annotation beside it."""
+
+
+@attrs.frozen
+class CodedField:
+    """
+    What the generated code needs of a stored field.
+
+    Args:
+        name: In Python.
+        property: As stored.
+        type: How it is stored.
+        optional: Absent is None.
+        default: Makes the value of an absent property that is not optional; None if it must be there.
+        encode: The slow encoder: value to JSON value, or an EncodeError that names the field.
+    """
+
+    name: str
+    property: str
+    type: PropertyType
+    optional: bool
+    default: Callable[[], Any] | None
+    encode: Callable[[Any], Any]
+
+
+class _Source:
+    """Lines of a function, and the objects they refer to by name."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {"dict": dict, "str": str, "int": int, "float": float, "type": type, "len": len}
+
+    def add(self, indent: int, *lines: str) -> None:
+        self.lines += ["    " * indent + line for line in lines]
+
+    def build(self, name: str, label: str) -> Any:
+        code = compile("\n".join(self.lines), f"<generated {label}>", "exec")
+        space: dict[str, Any] = {"__builtins__": {}, **self.names}
+        exec(code, space)  # the text is made here, of names that were checked to be identifiers
+        return space[name]
+
+
+def make_decoder(
+    model: type[Any],
+    fields: Sequence[CodedField],
+    keys: Sequence[tuple[str, Template, Sequence[str]]],
+    *,
+    partial: bool = False,
+) -> Decoder:
+    """
+    `decode(row) -> entity` for a row of the model's own kind and version.
+
+    The entity keeps the row itself: its ETag, its keys, and what the model does not know.
+
+    Args:
+        model: The class.
+        fields: The stored fields.
+        keys: For PartitionKey and RowKey: the member's name, its template, and the fields to take from it.
+        partial: The row has no more than these fields, and the entity shall know that.
+    """
+    source = _Source()
+    source.names |= {
+        "new": object.__new__,
+        "model": model,
+        "moment": dt.datetime.fromisoformat,
+        "UTC": dt.UTC,
+        "to_utc": datetime_from_text,
+        "UUID": UUID,
+    }
+    source.add(0, "def decode(row):")
+    source.add(1, "entity = new(model)", "own = entity.__dict__", "get = row.get", "own['_row'] = row")
+    if partial:
+        source.names["LOADED"] = frozenset(
+            {*(f.name for f in fields), *(name for _, _, names in keys for name in names)}
+        )
+        source.add(1, "own['_partial'] = True", "own['_loaded'] = LOADED")
+    for number, (member, template, wanted) in enumerate(keys):
+        if wanted:
+            source.add(1, f"key = row[{member!r}]")
+            _decode_key(source, number, member, template, wanted)
+    for number, field in enumerate(fields):
+        _decode_field(source, number, field)
+    source.add(1, "return entity")
+    decode: Decoder = source.build("decode", f"decoder of {model.__name__}")
+    return decode
+
+
+def _decode_key(source: _Source, number: int, member: str, template: Template, wanted: Sequence[str]) -> None:
+    head, part = template.single or ("", None)
+    form = part.format if part is not None else None
+    in_place = form is not None and (form.free or form.from_text is int)
+    if part is None or form is None or not in_place:
+        source.names[f"parse{number}"] = _cached(template.parse) if member == "PartitionKey" else template.parse
+        source.add(1, f"values = parse{number}(key)")
+        source.add(1, *(f"own[{name!r}] = values[{name!r}]" for name in wanted))
+        return
+    source.names |= {f"from{number}": form.from_text, "unescape": unescape, "ValueError": ValueError}
+    if head:
+        source.add(1, f"if key[:{len(head)}] != {head!r}: raise ValueError(key)", f"key = key[{len(head)}:]")
+    if form.free:
+        source.add(1, f"if {ESCAPE!r} in key: key = unescape(key)")
+        source.add(1, f"own[{part.field!r}] = " + ("key" if form.from_text is str else f"from{number}(key)"))
+        return
+    digits = "key.isdecimal() and key.isascii()"
+    if form.atoms is None:
+        source.names[f"match{number}"] = re.compile(form.pattern).fullmatch
+        digits = f"match{number}(key)"
+    else:
+        digits += f" and len(key) == {len(form.atoms)}"
+    source.add(1, f"if not ({digits}): raise ValueError(key)", f"own[{part.field!r}] = int(key)")
+
+
+_PARSES_KEPT = 4096  # PartitionKeys repeat from row to row
+
+
+def _cached(parse: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
+    cache: dict[str, dict[str, Any]] = {}
+
+    def parse_cached(key: str) -> dict[str, Any]:
+        values = cache.get(key)
+        if values is None:
+            values = parse(key)
+            if len(cache) >= _PARSES_KEPT:
+                cache.clear()
+            cache[key] = values
+        return values
+
+    return parse_cached
+
+
+def _decode_field(source: _Source, number: int, field: CodedField) -> None:
+    name, prop, annotation = field.name, field.property, field.property + ANNOTATION
+    source.names[f"slow{number}"] = field.type.decode
+    slow = f"value = slow{number}(value, get({annotation!r}))"
+    indent = 1
+    if field.optional or field.default is not None:
+        source.add(1, f"value = get({prop!r})", "if value is None:")
+        if field.optional:
+            source.add(2, f"own[{name!r}] = None")
+        else:
+            source.names[f"default{number}"] = field.default
+            source.add(2, f"own[{name!r}] = default{number}()")
+        source.add(1, "else:")
+        indent = 2
+    else:
+        source.add(1, f"value = row[{prop!r}]")
+    kind = field.type.edm if field.type.inline else None
+    match kind:
+        case Edm.STRING:
+            source.add(indent, f"if type(value) is not str or {annotation!r} in row:", "    " + slow)
+        case Edm.BOOLEAN:
+            source.add(indent, "if value is not True and value is not False:", "    " + slow)
+        case Edm.INT32:
+            source.add(indent, f"if type(value) is not int or {annotation!r} in row:", "    " + slow)
+        case Edm.INT64:
+            source.add(indent, f"if type(value) is str and get({annotation!r}) == 'Edm.Int64':")
+            source.add(indent, "    value = int(value)", "else:", "    " + slow)
+        case Edm.DOUBLE:
+            source.add(indent, "if type(value) is not float:", "    " + slow)
+        case Edm.DATETIME:
+            source.add(indent, f"if get({annotation!r}) == 'Edm.DateTime':")
+            source.add(indent, "    text = value", "    value = moment(text)")
+            source.add(indent, "    if value.tzinfo is not UTC:", "        value = to_utc(text)")
+            source.add(indent, "else:", "    " + slow)
+        case Edm.GUID:
+            source.add(indent, f"if get({annotation!r}) == 'Edm.Guid':", "    value = UUID(value)")
+            source.add(indent, "else:", "    " + slow)
+        case _:
+            source.add(indent, slow)
+    source.add(indent, f"own[{name!r}] = value")
+
+
+def make_encoder(label: str, fields: Sequence[CodedField], constant: dict[str, Any]) -> Encoder:
+    """
+    `encode(own, partition_key, row_key) -> (row, weight)`: the stored fields of an entity's dictionary as a row.
+
+    The weight is the number of characters of everything of varying size: none takes more than four bytes.
+
+    Args:
+        label: Name of the model.
+        fields: The stored fields.
+        constant: What all rows have.
+
+    Raises:
+        EncodeError: From the generated function: a value does not fit its field.
+    """
+    source = _Source()
+    source.names |= {"check_text": check_text, "datetime": dt.datetime, "UTC": dt.UTC, "plain": msgspec.to_builtins}
+    members = "".join(f", {name!r}: {value!r}" for name, value in constant.items())
+    source.add(0, "def encode(own, partition_key, row_key):")
+    source.add(1, "weight = 0", f"row = {{'PartitionKey': partition_key, 'RowKey': row_key{members}}}")
+    for number, field in enumerate(fields):
+        source.names[f"slow{number}"] = field.encode
+        source.add(1, f"value = own[{field.name!r}]")
+        indent = 1
+        if field.optional:
+            source.add(1, "if value is not None:")
+            indent = 2
+        source.add(indent, *_encode_field(number, field))
+    source.add(1, "return row, weight")
+    encode: Encoder = source.build("encode", f"encoder of {label}")
+    return encode
+
+
+def _encode_field(number: int, field: CodedField) -> list[str]:
+    prop, annotation, edm = field.property, field.property + ANNOTATION, field.type.edm
+    slow = f"slow{number}(value)"
+    annotate = f"row[{annotation!r}] = {edm.value!r}"
+    put = f"row[{prop!r}] = value"
+    kind = edm if field.type.inline else None
+    match kind:
+        case Edm.STRING:
+            return [
+                "if type(value) is not str or not (value.isascii() or check_text(value) is None):",
+                f"    value = {slow}",
+                put,
+                "weight += len(value)",
+            ]
+        case Edm.BOOLEAN:
+            return ["if value is not True and value is not False:", f"    value = {slow}", put]
+        case Edm.INT32:
+            return [f"if type(value) is not int or not -{2**31} <= value < {2**31}:", f"    value = {slow}", put]
+        case Edm.INT64:
+            return [
+                annotate,
+                f"if type(value) is int and -{2**63} <= value < {2**63}:",
+                f"    row[{prop!r}] = str(value)",
+                "else:",
+                f"    row[{prop!r}] = {slow}",
+            ]
+        case Edm.DOUBLE:
+            return [
+                "if type(value) is not float or value - value != 0.0:",  # not finite
+                f"    value = {slow}",
+                "    if type(value) is str:",
+                f"        {annotate}",
+                put,
+            ]
+        case Edm.DATETIME:
+            return [
+                annotate,
+                "if type(value) is datetime and value.tzinfo is UTC and value.year >= 1601:",
+                "    text = plain(value)",  # a quarter of the time of isoformat(); microseconds only if there are any
+                f"    row[{prop!r}] = text[:19] + '.0000000Z' if len(text) == 20 else text[:26] + '0Z'",
+                "else:",
+                f"    row[{prop!r}] = {slow}",
+            ]
+        case _:
+            lines = [f"value = {slow}", put]
+            if edm in ANNOTATED:
+                lines.append(annotate)
+            elif edm is Edm.DOUBLE:  # NaN and the infinities are spelt out
+                lines += ["if type(value) is str:", f"    {annotate}"]
+            if edm in (Edm.STRING, Edm.BINARY):
+                lines.append("weight += len(value)")
+            return lines

@@ -1,0 +1,256 @@
+"""
+From a class body to a schema: what `class Employee(Entity, ...)` declares, checked when the class is made.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from ..derived.embed.embed import Embedded, EmbedSchema
+from ..derived.index.index import Index, IndexSchema
+from ..derived.index_list.index_list import IndexList, ListSchema
+from ..derived.tally.tally import Count, Sum, TallySchema
+from ..errors import ModelError, NotSupported
+from ..expressions import Field
+from ..keys.overlap import refuse_meeting
+from ..keys.parse import parse_template
+from ..keys.template import Template
+from ..protocol.codes import Fault
+from ..protocol.edm import check_text
+from ..protocol.limits import MAX_CUSTOM_PROPERTIES, check_table_name
+from .class_body import (
+    Naming,
+    all_fields,
+    as_written,
+    bare_annotation,
+    field_infos,
+    make_attrs_class,
+    own_fields,
+    pascal_case,
+    refuse_odd_bases,
+)
+from .derivation import Derivation
+from .fields import FieldDescriptor
+from .inheritance import check_copies, check_heads
+from .reserved import RESERVED_FIELDS
+from .schema import Discriminator, FieldInfo, Schema
+
+if TYPE_CHECKING:
+    from .entity import Entity
+
+__all__ = ["Auto", "declare"]
+
+
+class Auto(enum.Enum):
+    """Default of the class keyword `kind`, where None means something else."""
+
+    CLASS_NAME = "the name of the class"
+
+
+def declare(
+    model: "type[Entity]",
+    *,
+    table: str | None,
+    partition_key: str | None,
+    row_key: str | None,
+    kind: str | Auto | None,
+    version: int,
+    discriminator: Discriminator | None,
+    abstract: bool,
+    naming: Naming | None,
+    write_token: bool | None,
+    guarded: bool | None,
+    frames: int,
+) -> Schema:
+    """
+    Make an attrs class of `model` and read its schema.
+
+    Args:
+        model: The new class.
+        table: Class keyword, None if not given; inherited like the next two.
+        partition_key: Class keyword.
+        row_key: Class keyword.
+        kind: Class keyword; the class name if not given.
+        version: Class keyword.
+        discriminator: Class keyword.
+        abstract: Class keyword.
+        naming: Class keyword.
+        write_token: Class keyword, None if not given; inherited.
+        guarded: Class keyword, None if not given; inherited.
+        frames: How many frames up the class statement stands, to resolve names local to a function.
+
+    Raises:
+        ModelError: The declaration is wrong; names the class and the field or keyword.
+    """
+    name = model.__name__
+    refuse_odd_bases(model)
+    _check_texts(name, table=table, partition_key=partition_key, row_key=row_key)
+    found = [base.__dict__.get("__schema__") for base in model.__mro__[1:]]
+    parents = [schema for schema in found if isinstance(schema, Schema)]
+    inherited = parents[0].naming if parents else as_written
+    rename = (
+        {"as_written": as_written, "pascal": pascal_case}.get(naming)
+        if isinstance(naming, str)
+        else naming or inherited
+    )
+    if rename is None:
+        raise ModelError(f"{name}: naming={naming!r} is unknown; use 'as_written', 'pascal' or a function")
+    own = own_fields(model, rename, frames + 1)
+    chosen: Any = discriminator or (parents[0].discriminator if parents else "property")
+    if chosen not in ("property", "row_key", "partition_key") and not callable(chosen):
+        raise ModelError(
+            f"{name}: discriminator={chosen!r} is unknown; use 'property', 'row_key', 'partition_key' or a "
+            "function from a PropertyBag to a model"
+        )
+    stored_kind = name if isinstance(kind, Auto) else kind
+    _check_kind(name, stored_kind, version)
+    if table is None:
+        table = next((p.table for p in parents if p.table), None)
+    if table is not None:
+        try:
+            check_table_name(table)
+        except Fault as fault:
+            raise ModelError(f"{name}: table={table!r} is refused: {fault.message}") from None
+    make_attrs_class(model, own)
+    declared = all_fields(model, own)
+    annotations = {field: bare_annotation(each.annotation) for field, each in declared.items()}
+    if partition_key is None:
+        partition_key = next((p.partition.text for p in parents if p.partition), None)
+    if row_key is None:
+        row_key = next((p.row.text for p in parents if p.row), None)
+    texts = {"partition_key": partition_key, "row_key": row_key}
+    templates: dict[str, Template | None] = {
+        key: None if text is None else parse_template(text, name, key, annotations, stored_kind)
+        for key, text in texts.items()
+    }
+    if not abstract:
+        missing = [key for key, template in {"table": table, **templates}.items() if template is None]
+        if missing:
+            raise ModelError(
+                f"{name} needs {', '.join(missing)}: class {name}(Entity, table=..., partition_key=..., row_key=...), "
+                "or abstract=True for a base without entities"
+            )
+    full = frozenset[str]().union(*(t.full_fields for t in templates.values() if t))
+    fields = field_infos(model, declared, full)
+    schema = Schema(
+        model=model,
+        table=table,
+        abstract=abstract,
+        kind=stored_kind,
+        version=version,
+        discriminator=cast(Discriminator, chosen),
+        naming=rename,
+        partition=templates["partition_key"],
+        row=templates["row_key"],
+        fields=fields,
+        write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
+        guarded=bool(parents and parents[0].guarded) if guarded is None else bool(guarded),
+    )
+    for info in schema.filled:
+        if info.name in schema.key_fields:
+            raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
+    for info in schema.kept:
+        if info.name in schema.key_fields or info in schema.filled or info.default is None:
+            raise ModelError(
+                f"{name}.{info.name} = field(kept=True) is refused: other entities keep it, so it cannot be part of "
+                "the key, nor be filled on write, and needs a default: field(default=0, kept=True)"
+            )
+    derived = _declared_derived(model, fields)
+    if not abstract:
+        check_heads(schema, parents)
+        _add_derived(schema, derived, annotations)
+        check_copies(schema, parents)
+    for field in fields:
+        setattr(model, field, FieldDescriptor(Field(model, field)))
+    schema.check_relations()
+    return schema
+
+
+def _declared_derived(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str, Derivation]:
+    """What is derived from entities, as the class and its bases declare it, each as the nearest class does."""
+    declared: dict[str, Derivation] = {}
+    for base in reversed(model.__mro__):
+        for name, each in vars(base).items():
+            if isinstance(each, Derivation):
+                declared[name] = each
+            elif isinstance(each, type) and issubclass(each, Derivation):
+                raise ModelError(f"{model.__name__}.{name} is the class {each.__name__}; write {each.__name__}(...)")
+            elif name in declared:
+                raise ModelError(f"{model.__name__}.{name} = {each!r} hides an inherited index; call it otherwise")
+    for name, each in declared.items():
+        if name in fields:
+            raise ModelError(f"{model.__name__}.{name} is a field, and hides an inherited index; call it otherwise")
+        if getattr(each, "name", name) != name:
+            raise ModelError(
+                f"{model.__name__}.{name} is the same object as one that is called {each.name!r}; make another "
+                f"{type(each).__name__}(...) for it"
+            )
+        if name in RESERVED_FIELDS or name.startswith("_"):
+            raise ModelError(
+                f"{model.__name__}.{name} = {type(each).__name__}(...): the name {name!r} is not free; call it "
+                "otherwise"
+            )
+    return declared
+
+
+def _add_derived(schema: Schema, declared: Mapping[str, Any], annotations: dict[str, Any]) -> None:
+    assert schema.partition is not None
+    templates: dict[str, Template] = {}
+    for name, each in declared.items():
+        label = f"{schema.name}.{name}"
+        if isinstance(each, Embedded):
+            schema.embeds[name] = EmbedSchema(name, each, schema)
+        elif isinstance(each, (Count, Sum)):
+            schema.tallies[name] = TallySchema(name, each, schema)
+        else:
+            row = parse_template(each.row_key, label, "row_key", annotations, schema.kind)
+            if isinstance(each, IndexList):
+                schema.lists[name] = ListSchema(each, schema, row)
+                row = schema.lists[name].rows
+            else:
+                _check_partition(label, each, schema.partition)
+                schema.indexes[name] = IndexSchema(each, schema, row)
+            for other, template in templates.items():
+                refuse_meeting(label, row, f"{schema.name}.{other}", template)
+            templates[name] = row
+    copied = [field for each in schema.embeds.values() for field in each.declared.fields]
+    twice = next((field for field in copied if copied.count(field) > 1), None)
+    if twice is not None:
+        raise ModelError(f"{schema.name}.{twice} would hold copies by two Embedded(...); give each fields of its own")
+    if declared:
+        schema.guarded = schema.write_token = True
+    count = len(schema.stored) + len(schema.kind_properties) + 2
+    if schema.guarded and count > MAX_CUSTOM_PROPERTIES:
+        raise ModelError(
+            f"{schema.name} has {len(schema.stored)} stored fields, and with the note of what is derived from them "
+            f"{count} properties; a row holds {MAX_CUSTOM_PROPERTIES}"
+        )
+
+
+def _check_partition(label: str, index: Index, partition: Template) -> None:
+    if index.consistency == "eventual":
+        raise NotSupported(
+            f"{label}: consistency='eventual' is not supported yet; leave it out, and the index {index.row_key!r} is "
+            "in the partition of the entity, and transactional"
+        )
+    if index.partition_key is not None and index.partition_key != partition.text:
+        raise NotSupported(
+            f"{label}: partition_key={index.partition_key!r} is not the model's, {partition.text!r}; an index in "
+            "another partition needs consistency='eventual', which is not supported yet"
+        )
+
+
+def _check_texts(name: str, **keywords: object) -> None:
+    for keyword_name, value in keywords.items():
+        if value is not None and not isinstance(value, str):
+            raise ModelError(f"{name}: {keyword_name}={value!r} is refused: give a str")
+
+
+def _check_kind(name: str, kind: str | None, version: int) -> None:
+    _check_texts(name, kind=kind)
+    if kind is not None and (not kind or ":" in kind or "#" in kind or check_text(kind)):
+        raise ModelError(f"{name}: kind={kind!r} is refused: it must be text that is not empty and holds no ':' or '#'")
+    if kind is None and version != 1:
+        raise ModelError(f"{name}: version={version!r} is refused with kind=None, which stores no version")
+    if type(version) is not int or version < 1:
+        raise ModelError(f"{name}: version={version!r} is refused: versions count from 1")

@@ -1,0 +1,281 @@
+"""
+Entities: the base class of models.
+"""
+
+import datetime as dt
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, dataclass_transform, overload
+
+from ..errors import EncodeError, ModelError, NotLoaded
+from ..protocol.codes import Fault
+from ..protocol.edm import datetime_from_text, timestamp_of_etag
+from ..protocol.limits import check_key
+from ..stores import Row
+from .class_body import Naming
+from .declare import Auto, declare
+from .derivation import DerivationOf
+from .fields import field
+from .key import Key
+from .property_bag import PropertyBag
+from .schema import Discriminator, Schema
+
+__all__ = ["Entity", "KeyMaker", "schema_of", "stored_row"]
+
+E = TypeVar("E", bound="Entity")
+
+
+class KeyMaker(Generic[E]):
+    """`Employee.key`: makes keys of a model from its key fields."""
+
+    __slots__ = ("_schema",)
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def __call__(self, **fields: Any) -> Key[E]:
+        """
+        The key of the entity with these key fields.
+
+        Raises:
+            TemplateError: A key field is missing, unknown, or does not fit; names it.
+        """
+        return self._schema.key(fields)
+
+    def __repr__(self) -> str:
+        return f"{self._schema.name}.key({', '.join(self._schema.key_fields)})"
+
+
+class _KeyAccess:
+    """`key` of a model makes keys; `key` of an entity is its own."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type[E]) -> KeyMaker[E]: ...
+        @overload
+        def __get__(self, instance: E, owner: type[Any]) -> Key[E]: ...
+        def __get__(self, instance: Any, owner: Any) -> Any: ...
+
+    else:
+
+        def __get__(self, instance, owner):
+            if instance is None:
+                return KeyMaker(schema_of(owner))
+            return instance._own_key()
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+class Entity:
+    """
+    Base of models: `class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}")`.
+
+    A model is an attrs class with keyword-only fields, declared as `name: Mapped[type]`. Class keywords:
+
+    - table: Name of the table.
+    - partition_key, row_key: Key templates, such as `"empid_{id:06d}"`.
+    - kind: What is stored as its kind; the class name by default, None stores and filters nothing.
+    - version: From 1; see `upgrade`.
+    - discriminator: `"property"`, `"row_key"`, `"partition_key"`, or a function from a bag to a model.
+    - abstract: A base without entities of its own.
+    - naming: How field names become property names: `"as_written"`, `"pascal"`, or a function.
+    - write_token: Rows carry the tokens of their last three writes, in a property `_w` of about 40 characters. Then a
+      write whose reply was lost can find out what became of it; see "Concurrency" in the documentation.
+    - guarded: Entities of other models hold copies of some fields, by `Embedded`: no row is written without knowing
+      what it notes of them. A model with indexes or counts is guarded without saying so.
+
+    Subclasses inherit all but `kind`, `version` and `abstract`.
+
+    Raises:
+        ModelError: When the class is made: names the class, the field or keyword, and the remedy.
+    """
+
+    __schema__: ClassVar[Schema]
+    kind: ClassVar[str | None]
+    """What is stored as the model's kind."""
+
+    key = _KeyAccess()
+    """On the class `key(**key_fields)` makes a `Key`; on an entity it is its own key, as stored if it was read."""
+
+    def __init_subclass__(
+        cls,
+        *,
+        table: str | None = None,
+        partition_key: str | None = None,
+        row_key: str | None = None,
+        kind: str | Auto | None = Auto.CLASS_NAME,
+        version: int = 1,
+        discriminator: Discriminator | None = None,
+        abstract: bool = False,
+        naming: Naming | None = None,
+        write_token: bool | None = None,
+        guarded: bool | None = None,
+    ) -> None:
+        super().__init_subclass__()
+        cls.__schema__ = declare(
+            cls,
+            table=table,
+            partition_key=partition_key,
+            row_key=row_key,
+            kind=kind,
+            version=version,
+            discriminator=discriminator,
+            abstract=abstract,
+            naming=naming,
+            write_token=write_token,
+            guarded=guarded,
+            frames=2,
+        )
+        cls.kind = cls.__schema__.kind
+        if abstract:
+            type.__setattr__(cls, "__init__", _refuse_abstract)
+
+    @classmethod
+    def key_of(cls, partition_key: str, row_key: str) -> Key[Self]:
+        """
+        The key of an entity from its stored keys.
+
+        Raises:
+            EncodeError: The service would refuse a key.
+        """
+        schema = schema_of(cls)
+        try:
+            check_key("PartitionKey", partition_key)
+            check_key("RowKey", row_key)
+        except Fault as fault:
+            raise EncodeError(f"is no key: {fault.message}", schema.name, "key_of", (partition_key, row_key)) from None
+        return Key(cls, schema.table_name(), partition_key, row_key)
+
+    @property
+    def etag(self) -> str | None:
+        """ETag it was read with, or got when it was last written; None if it was neither."""
+        row = self.__dict__.get("_row")
+        return None if row is None else row.get("odata.etag")
+
+    @property
+    def timestamp(self) -> dt.datetime | None:
+        """When the store last wrote it; None if it was not stored yet."""
+        row = self.__dict__.get("_row")
+        if row is None:
+            return None
+        # The ETag is made of it: of a partly loaded row it is all there is.
+        text = row.get("Timestamp") or ("odata.etag" in row and timestamp_of_etag(row["odata.etag"])) or None
+        return None if text is None else datetime_from_text(text)
+
+    @property
+    def extra(self) -> MutableMapping[str, Any]:
+        """Properties that the model does not know; kept and written back, also when changed here."""
+        bag = self.__dict__.get("_extra")
+        if bag is None:
+            schema = self.__schema__
+            row: Row = {"PartitionKey": "", "RowKey": "", **schema.unknown(self.__dict__.get("_row") or {})}
+            bag = self.__dict__["_extra"] = _Extra.of_schema(schema, row)
+        return bag
+
+    def evolve(self, **changes: Any) -> Self:
+        """
+        A copy with some fields changed, and the same ETag, stored keys and unknown properties.
+
+        Raises:
+            TypeError: There is no such field.
+        """
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        if "_extra" in copy.__dict__:
+            copy.__dict__["_extra"] = self.__dict__["_extra"].copy()
+        for name, value in changes.items():
+            if name not in self.__schema__.fields:
+                raise ModelError(f"{type(self).__name__} has no field {name!r}; its fields: {_names(self.__schema__)}")
+            setattr(copy, name, value)
+        return copy
+
+    def __copy__(self) -> Self:
+        return self.evolve()
+
+    def _own_key(self) -> Key[Any]:
+        row = stored_row(self)
+        if row is not None:
+            return Key(type(self), self.__schema__.table_name(), row["PartitionKey"], row["RowKey"])
+        partition_key, row_key = self.__schema__.make_keys(self.__dict__)
+        return Key(type(self), self.__schema__.table_name(), partition_key, row_key)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        mine, theirs = self.__dict__, other.__dict__
+        return all(mine.get(name, NotLoaded) == theirs.get(name, NotLoaded) for name in self.__schema__.fields)
+
+    __hash__ = None  # type: ignore[assignment]  # an entity is mutable; its key is hashable
+
+    def __repr__(self) -> str:
+        own = self.__dict__
+        loaded = ", ".join(f"{name}={own[name]!r}" for name in self.__schema__.fields if name in own)
+        return f"{type(self).__name__}({loaded})"
+
+
+class _Extra(PropertyBag):
+    """The unknown properties of an entity: a bag that refuses the names of the model's own properties."""
+
+    __slots__ = ("schema",)
+    schema: Schema
+
+    def _check_name(self, name: str, value: object) -> None:
+        super()._check_name(name, value)
+        if name in self.schema.known:
+            info = self.schema.by_property.get(name)
+            remedy = f"set the field {info.name!r} instead" if info else "the name is reserved"
+            raise EncodeError(f"is no unknown property: {remedy}", self.schema.name, f"extra[{name!r}]", value)
+
+    @classmethod
+    def of_schema(cls, schema: Schema, row: Row) -> "_Extra":
+        bag = cls(schema.table or "", "", "")
+        bag.row.update(row)
+        bag.schema = schema
+        return bag
+
+    def copy(self) -> "_Extra":
+        return _Extra.of_schema(self.schema, self.row)
+
+    def __repr__(self) -> str:
+        return f"{dict(self)!r}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_extra, (self.schema.model, self.row)
+
+
+def _rebuild_extra(model: type[Entity], row: Row) -> _Extra:
+    return _Extra.of_schema(model.__schema__, row)
+
+
+def _refuse_abstract(self: Entity, **fields: Any) -> None:
+    del fields
+    raise ModelError(f"{type(self).__name__} is abstract: make an entity of one of its concrete classes")
+
+
+def _names(schema: Schema) -> str:
+    return ", ".join(schema.fields)
+
+
+def schema_of(model: type[Any]) -> Schema:
+    """
+    The schema of a model.
+
+    Raises:
+        ModelError: It is no model.
+    """
+    schema = getattr(model, "__schema__", None)
+    if isinstance(cast(Any, model), DerivationOf):
+        given = cast("DerivationOf[Any]", model)
+        of = given.model.__name__
+        raise ModelError(
+            f"{given} is no model, but what {of} declares beside its fields: read the entity by it first, with "
+            f"`db.get` or `db.lookup`, and give that, or give {of} with its key fields"
+        )
+    if not isinstance(schema, Schema):
+        raise ModelError(f"{model!r} is no model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)")
+    return schema
+
+
+def stored_row(entity: Entity) -> Row | None:
+    """The row that an entity was read as or written as; None if it is new."""
+    row: Row | None = entity.__dict__.get("_row")
+    return row

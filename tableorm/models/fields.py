@@ -1,0 +1,144 @@
+"""
+Field declarations: `Mapped[T]` and `field(...)`, as a model's class body writes them.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+import attrs
+
+from ..errors import NotLoaded
+from ..expressions import Field
+
+__all__ = ["FieldDeclaration", "FieldDescriptor", "Mapped", "field"]
+
+T = TypeVar("T")
+
+
+class Mapped(Generic[T]):
+    """
+    Annotation of a field: on the class it is a `Field[T]`, on an instance a value of type T.
+    """
+
+    if TYPE_CHECKING:  # how checkers read `Model.name`, `entity.name` and `entity.name = value`
+
+        @overload
+        def __get__(self, instance: None, owner: type[Any]) -> Field[T]: ...
+        @overload
+        def __get__(self, instance: object, owner: type[Any]) -> T: ...
+        def __get__(self, instance: object | None, owner: type[Any]) -> Field[T] | T: ...
+        def __set__(self, instance: object, value: T) -> None: ...
+
+
+class FieldDescriptor:
+    """
+    What stands on the class for a field. It has no `__set__`, so a value in the instance's own
+    dictionary wins at native speed; only a field that was not loaded ends up here.
+    """
+
+    __slots__ = ("expression",)
+
+    def __init__(self, expression: Field[Any]) -> None:
+        self.expression = expression
+
+    def __get__(self, instance: object | None, owner: type) -> Field[Any]:
+        if instance is None:
+            return self.expression
+        raise NotLoaded(
+            f"{self.expression}: this field was not loaded; read the entity in full, or add it to what is selected"
+        )
+
+
+@attrs.frozen
+class FieldDeclaration:
+    """
+    What `field(...)` was given.
+
+    Args:
+        name: Name of the stored property, None for the default.
+        stored: Store the field as a property although a key holds it in full.
+        on_insert: Makes its value at an insert; None if nothing does.
+        on_write: Makes its value at every write.
+        kept: Other entities keep it.
+        arguments: The rest, for `attrs.field`.
+    """
+
+    name: str | None
+    stored: bool
+    on_insert: Callable[[], Any] | None
+    on_write: Callable[[], Any] | None
+    kept: bool
+    arguments: dict[str, Any]
+
+
+@overload
+def field(
+    *,
+    default: T,
+    name: str | None = None,
+    stored: bool = False,
+    validator: Any = None,
+    converter: Callable[[Any], T] | None = None,
+    on_insert: Callable[[], T] | None = None,
+    on_write: Callable[[], T] | None = None,
+    kept: bool = False,
+) -> Mapped[T]: ...
+@overload
+def field(
+    *,
+    factory: Callable[[], T],
+    name: str | None = None,
+    stored: bool = False,
+    validator: Any = None,
+    converter: Callable[[Any], T] | None = None,
+    on_insert: Callable[[], T] | None = None,
+    on_write: Callable[[], T] | None = None,
+    kept: bool = False,
+) -> Mapped[T]: ...
+@overload
+def field(
+    *,
+    init: bool = True,
+    name: str | None = None,
+    stored: bool = False,
+    validator: Any = None,
+    converter: Callable[[Any], Any] | None = None,
+    on_insert: Callable[[], Any] | None = None,
+    on_write: Callable[[], Any] | None = None,
+) -> Any: ...
+def field(
+    *,
+    name: str | None = None,
+    stored: bool = False,
+    init: bool = True,
+    on_insert: Callable[[], Any] | None = None,
+    on_write: Callable[[], Any] | None = None,
+    kept: bool = False,
+    **arguments: Any,
+) -> Any:
+    """
+    Declare more of a field than its type.
+
+    Args:
+        default: Value when none is given, also when a stored row has no such property; an absent property of a field
+            declared `| None` is None.
+        factory: Makes that value, for example `uuid.uuid4` or `dict`.
+        name: Name of the stored property; the default is the Python name under the model's `naming`.
+        stored: Store the field as a property although a key holds it in full.
+        validator: One of `attrs.validators`, or a list; runs when the entity is made and when the field is set.
+        converter: Applied to what is given and set; as in `attrs.field`.
+        init: Always True: every field can be given to the model.
+        on_insert: Called without arguments when an entity is inserted, or upserted without having been read, and the
+            field is None: makes the value, as of `created_at`.
+        on_write: Likewise whenever the entity is written, whatever the value was, as of `updated_at`. The entity gets
+            what these made when the write has succeeded.
+        kept: Other entities keep it, by a `Count`, `Sum` or `Embedded`: what this entity writes leaves it as it is.
+        arguments: The above, as `attrs.field` takes them.
+
+    Returns:
+        A declaration; the class turns it into the field.
+    """
+    if not init:
+        raise TypeError("field(init=False) is not supported: an entity is made of all its fields")
+    arguments = {key: value for key, value in arguments.items() if key in ("default", "factory") or value is not None}
+    return FieldDeclaration(name, stored, on_insert, on_write, kept, arguments)

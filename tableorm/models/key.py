@@ -1,0 +1,42 @@
+"""
+Keys: where an entity is stored, as a value.
+"""
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import attrs
+
+if TYPE_CHECKING:
+    from .entity import Entity
+    from .property_bag import PropertyBag
+
+__all__ = ["Key"]
+
+E_co = TypeVar("E_co", bound="Entity | PropertyBag", covariant=True)
+
+
+@attrs.frozen(repr=False)
+class Key(Generic[E_co]):
+    """
+    The stored keys of one entity. Frozen, hashable, picklable; goes wherever a model with its key fields goes.
+
+    Args:
+        model: The class of the entity, or `PropertyBag`.
+        table: Name of the table.
+        partition_key: As stored.
+        row_key: As stored.
+    """
+
+    model: type[E_co]
+    table: str
+    partition_key: str
+    row_key: str
+
+    def __repr__(self) -> str:
+        return f"Key({self.model.__name__}, {self.table!r}, {self.partition_key!r}, {self.row_key!r})"
+
+    def __str__(self) -> str:
+        return f"{self.model.__name__} ({self.partition_key!r}, {self.row_key!r}) in table {self.table}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.model, self.table, self.partition_key, self.row_key)

@@ -1,0 +1,249 @@
+"""
+Property bags: an entity without a model, as the table holds it.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+from ..errors import EncodeError
+from ..protocol.codes import Fault
+from ..protocol.edm import (
+    ANNOTATION,
+    SYSTEM_MEMBERS,
+    Edm,
+    Value,
+    datetime_from_text,
+    decode,
+    encode,
+    natural_type,
+    type_of,
+)
+from ..protocol.limits import check_key, check_property_name, check_table_name
+from ..stores import Row
+from .key import Key
+from .reserved import WRITE_TAIL
+
+__all__ = ["PropertyBag"]
+
+_NUMBERS = frozenset({Edm.INT32, Edm.INT64, Edm.DOUBLE})
+
+
+class PropertyBag(MutableMapping[str, Any]):
+    """
+    The properties of one row, by name, each with its EDM type.
+
+    A property keeps its type when it gets a value that fits: an int put where an Int32 was stays Int32. A new int is
+    Int64. Setting None removes the property. Reading gives str, int, float, bool, bytes, UUID or an aware datetime; a
+    DateTime that is not set keeps its 100 ns digit.
+
+    Args:
+        table: Name of the table.
+        partition_key: As stored.
+        row_key: As stored.
+        properties: Values to start with.
+    """
+
+    __slots__ = ("_before", "_partial", "_row", "_selected", "table")
+
+    def __init__(
+        self, table: str, partition_key: str, row_key: str, properties: Mapping[str, Value | None] | None = None
+    ) -> None:
+        self.table = table
+        self._row: Row = {"PartitionKey": partition_key, "RowKey": row_key}
+        self._before: Row | None = None
+        self._partial = self._selected = False
+        for name, value in (properties or {}).items():
+            self[name] = value
+
+    @classmethod
+    def of_row(cls, table: str, row: Row, *, partial: bool = False) -> "PropertyBag":
+        """
+        A bag that holds a copy of a stored row; what a projection found absent is absent.
+
+        Args:
+            table: Name of the table.
+            row: The row.
+            partial: Whether it is a projection, so that the stored row may have more.
+        """
+        bag = cls.__new__(cls)
+        bag.table = table
+        bag._row = {name: value for name, value in row.items() if value is not None}
+        bag._before = bag._row.copy() if "odata.etag" in bag._row else None
+        bag._partial = bag._selected = partial
+        return bag
+
+    def copy(self) -> "PropertyBag":
+        """A bag with the same properties, keys and ETag, that can be changed without changing this one."""
+        copy = PropertyBag.of_row(self.table, self._row, partial=self._selected)
+        copy._before, copy._partial = self._before, self._partial
+        return copy
+
+    def __copy__(self) -> "PropertyBag":
+        return self.copy()
+
+    @staticmethod
+    def key(table: str, partition_key: str, row_key: str) -> Key["PropertyBag"]:
+        """
+        The key of a row of any kind.
+
+        Raises:
+            EncodeError: The service would refuse the table name or a key.
+        """
+        try:
+            check_table_name(table)
+            check_key("PartitionKey", partition_key)
+            check_key("RowKey", row_key)
+        except Fault as fault:
+            raise EncodeError(fault.message, "PropertyBag", "key", (table, partition_key, row_key)) from None
+        return Key(PropertyBag, table, partition_key, row_key)
+
+    @property
+    def partition_key(self) -> str:
+        """PartitionKey, as stored."""
+        return str(self._row["PartitionKey"])
+
+    @property
+    def row_key(self) -> str:
+        """RowKey, as stored."""
+        return str(self._row["RowKey"])
+
+    @property
+    def etag(self) -> str | None:
+        """ETag it was read with or got when written; None before."""
+        return self._row.get("odata.etag")
+
+    @property
+    def timestamp(self) -> dt.datetime | None:
+        """When the store last wrote it; None before it was stored."""
+        text = self._row.get("Timestamp")
+        return None if text is None else datetime_from_text(text)
+
+    @property
+    def row(self) -> Row:
+        """The row itself, as stores know it; changes to it are changes of the bag."""
+        return self._row
+
+    @property
+    def before(self) -> Row | None:
+        """The row as it was read or last written, whatever was set since; None if it was neither."""
+        return self._before
+
+    @property
+    def partial(self) -> bool:
+        """Whether the stored row may have properties that were not read."""
+        return self._partial
+
+    @property
+    def selected(self) -> bool:
+        """Whether it is a projection of a row."""
+        return self._selected
+
+    def written_as(self, row: Row | None, *, partial: bool = False) -> None:
+        """
+        Note what a write made of the row: its ETag and Timestamp, and what later changes are compared with.
+
+        Args:
+            row: The row as it is stored now; None if it was deleted.
+            partial: Whether the stored row may have more properties.
+        """
+        for name in ("odata.etag", "Timestamp", WRITE_TAIL):  # tokens are the write's own, never the user's
+            self._row.pop(name, None)
+            if row is not None and name in row:
+                self._row[name] = row[name]
+        self._before, self._partial = row, partial or (self._selected and row is not None)
+
+    def read_as(self, row: Row) -> None:
+        """Become what was read."""
+        self._row = {name: value for name, value in row.items() if value is not None}
+        self._before = self._row.copy()
+        self._partial = self._selected = False
+
+    def type_of(self, name: str) -> Edm:
+        """The EDM type of a property; KeyError if it is absent."""
+        if name not in self:
+            raise KeyError(name)
+        return type_of(self._row, name)
+
+    def set(self, name: str, value: Value, kind: Edm) -> None:
+        """
+        Set a property with an EDM type of your choice.
+
+        Raises:
+            EncodeError: The name or the value does not fit.
+        """
+        self._check_name(name, value)
+        try:
+            json, annotation = encode(value, kind)
+        except ValueError as error:
+            raise self._error(f"cannot be stored: {error}", name, value) from None
+        self._row[name] = json
+        if annotation is None:
+            self._row.pop(name + ANNOTATION, None)
+        else:
+            self._row[name + ANNOTATION] = annotation
+
+    def __getitem__(self, name: str) -> Any:
+        if name in SYSTEM_MEMBERS or name.endswith(ANNOTATION):
+            raise KeyError(name)
+        return decode(self._row[name], self._row.get(name + ANNOTATION))
+
+    def __setitem__(self, name: str, value: Value | None) -> None:
+        if value is None:
+            self.pop(name, None)
+            return
+        try:
+            kind = natural_type(value)
+        except ValueError as error:
+            raise self._error(f"cannot be stored: {error}", name, value) from None
+        if name in self:
+            stored = type_of(self._row, name)
+            # A number stays the number type that it was; anything else takes the type of the new value.
+            if kind is Edm.INT64 and stored in _NUMBERS:
+                kind = stored
+        self.set(name, value, kind)
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self:
+            raise KeyError(name)
+        del self._row[name]
+        self._row.pop(name + ANNOTATION, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._row if name not in SYSTEM_MEMBERS and not name.endswith(ANNOTATION))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return (
+            isinstance(name, str) and name in self._row and name not in SYSTEM_MEMBERS and not name.endswith(ANNOTATION)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PropertyBag):
+            return NotImplemented
+        return self.table == other.table and _content(self._row) == _content(other._row)
+
+    __hash__ = None  # type: ignore[assignment]  # a bag is mutable
+
+    def __repr__(self) -> str:
+        return f"PropertyBag({self.table!r}, {self.partition_key!r}, {self.row_key!r}, {dict(self)!r})"
+
+    def _check_name(self, name: str, value: object) -> None:
+        if name in SYSTEM_MEMBERS or name.endswith(ANNOTATION):
+            raise self._error("cannot be set: the name belongs to the service", name, value)
+        try:
+            check_property_name(name)
+        except Fault as fault:
+            raise self._error(f"cannot be set: {fault.message}", name, value) from None
+
+    def _error(self, problem: str, name: str, value: object) -> EncodeError:
+        return EncodeError(
+            problem, f"PropertyBag({self.table!r}, {self.partition_key!r}, {self.row_key!r})", name, value
+        )
+
+
+def _content(row: Row) -> Row:
+    # The wire form, so that 1 and True, or an Int32 and an Int64, differ; ETag and Timestamp are not content.
+    return {name: (type(value), value) for name, value in row.items() if name not in ("odata.etag", "Timestamp")}

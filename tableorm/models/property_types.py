@@ -1,0 +1,351 @@
+"""
+Property types: what a field's annotation stores, and how.
+
+`property_type(annotation)` reads a declaration once, when the class is made, and gives a `PropertyType`: the EDM type
+and a pair of functions between the field's value and the row's JSON. The generated code of a model has the plain types
+inline and calls these functions for the rest.
+"""
+
+import datetime as dt
+import enum
+import math
+import types
+import typing
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from decimal import Decimal
+from typing import Annotated, Any, cast
+from uuid import UUID
+
+import attrs
+import msgspec
+
+from ..protocol.edm import (
+    INT32_MAX,
+    INT32_MIN,
+    INT64_MAX,
+    INT64_MIN,
+    Edm,
+    check_text,
+    datetime_from_text,
+    text_from_datetime,
+)
+
+__all__ = ["PropertyType", "annotation_name", "property_type", "split_optional"]
+
+
+@attrs.frozen
+class PropertyType:
+    """
+    How the values of a field are stored.
+
+    Args:
+        annotation: The declared type, without None and without `Annotated`.
+        edm: The EDM type.
+        encode: Value to JSON value; ValueError says what does not fit.
+        decode: JSON value and annotation to value; ValueError if they are not of this type.
+        inline: Whether the value is of the EDM type's own Python type, so that generated code can do it in place.
+        json_text: Whether the value is stored as JSON text, may be mutable, and is compared by content.
+    """
+
+    annotation: Any
+    edm: Edm
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any, str | None], Any]
+    inline: bool = False
+    json_text: bool = False
+
+    @property
+    def name(self) -> str:
+        """The declared type as a user would write it."""
+        return "Int32" if self.edm is Edm.INT32 else annotation_name(self.annotation)
+
+
+def annotation_name(annotation: object) -> str:
+    """An annotation as a user would write it."""
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+def split_optional(annotation: Any) -> tuple[Any, bool]:
+    """`X | None` as (X, True); anything else as (itself, False)."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Union or origin is types.UnionType:
+        arguments = [a for a in typing.get_args(annotation) if a is not types.NoneType]
+        if len(arguments) < len(typing.get_args(annotation)):
+            rest: Any = arguments[0]
+            for argument in arguments[1:]:
+                rest = rest | argument
+            return rest, True
+    return annotation, False
+
+
+def property_type(annotation: Any) -> PropertyType | str:
+    """The property type of an annotation without None, or what is wrong with it."""
+    structured = attrs.has(annotation) or is_dataclass(annotation)
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        base, *extras = typing.get_args(annotation)
+        return _PLAIN[Edm.INT32] if base is int and Edm.INT32 in extras else property_type(base)
+    plain = _BY_PYTHON.get(annotation) if isinstance(annotation, type) else None
+    if plain is not None:
+        return plain
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return _enum(annotation)
+    if structured or annotation in (dict, list) or origin in (dict, list):
+        return _json(annotation)
+    shown = annotation_name(cast(object, annotation))
+    return (
+        f"is declared as {shown}, which has no stored type; use str, int, Int32, float, bool, datetime, date, UUID, "
+        "bytes, Decimal, an Enum, dict, list, an attrs class or a dataclass, or one of them | None"
+    )
+
+
+def _type_fault(value: object, wanted: str) -> ValueError:
+    given = type(value).__name__
+    return ValueError(f"is {'an' if given[0] in 'aeiouAEIOU' else 'a'} {given}, not {wanted}")
+
+
+def _encode_str(value: Any) -> str:
+    if not isinstance(value, str) or isinstance(value, enum.Enum):
+        raise _type_fault(value, "a str")
+    fault = check_text(value)
+    if fault:
+        raise ValueError(f"{fault}, which cannot be stored")
+    return str.__str__(value)  # the text itself, whatever a subclass makes of str()
+
+
+def _decode_str(value: Any, annotation: str | None) -> str:
+    if type(value) is not str or annotation not in (None, Edm.STRING):
+        raise _stored_fault(value, annotation, Edm.STRING)
+    return value
+
+
+def _stored_fault(value: object, annotation: str | None, wanted: Edm) -> ValueError:
+    names = {"str": "Edm.String", "bool": "Edm.Boolean", "int": "Edm.Int32", "float": "Edm.Double"}
+    kind = annotation or names.get(type(value).__name__, type(value).__name__)
+    return ValueError(f"holds {value!r}, an {kind}, where {wanted} is declared")
+
+
+def _encode_bool(value: Any) -> bool:
+    if type(value) is not bool:
+        raise _type_fault(value, "a bool")
+    return value
+
+
+def _decode_bool(value: Any, annotation: str | None) -> bool:
+    if type(value) is not bool:
+        raise _stored_fault(value, annotation, Edm.BOOLEAN)
+    return value
+
+
+def _number(value: Any, low: int, high: int, kind: Edm) -> int:
+    if type(value) is not int:
+        raise _type_fault(value, "an int")
+    if not low <= value <= high:
+        raise ValueError(f"is outside the range of {kind}, {low} to {high}")
+    return value
+
+
+def _encode_int64(value: Any) -> str:
+    return str(_number(value, INT64_MIN, INT64_MAX, Edm.INT64))
+
+
+def _decode_int64(value: Any, annotation: str | None) -> int:
+    if type(value) is str and annotation == Edm.INT64:
+        return int(value)
+    if type(value) is int and annotation in (None, Edm.INT32):
+        return value  # Int32 read where Int64 is declared loses nothing
+    raise _stored_fault(value, annotation, Edm.INT64)
+
+
+def _encode_int32(value: Any) -> int:
+    return _number(value, INT32_MIN, INT32_MAX, Edm.INT32)
+
+
+def _decode_int32(value: Any, annotation: str | None) -> int:
+    if type(value) is int and annotation in (None, Edm.INT32):
+        return value
+    raise _stored_fault(value, annotation, Edm.INT32)
+
+
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _encode_double(value: Any) -> float | str:
+    if type(value) is not float:
+        if type(value) is not int:
+            raise _type_fault(value, "a float")
+        try:
+            exact = int(float(value)) == value
+        except OverflowError:
+            exact = False
+        if not exact:
+            raise ValueError("is not exact as a float")
+        value = float(value)
+    if math.isfinite(value):
+        return float(value)
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _decode_double(value: Any, annotation: str | None) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is str and annotation == Edm.DOUBLE and value in _SPECIAL:
+        return _SPECIAL[value]
+    # Clients without a float type (JavaScript) send 3.0 as 3; as a float it loses nothing.
+    if type(value) is int and annotation in (None, Edm.DOUBLE):
+        return float(value)
+    raise _stored_fault(value, annotation, Edm.DOUBLE)
+
+
+def _encode_datetime(value: Any) -> str:
+    if not isinstance(value, dt.datetime):
+        raise _type_fault(value, "a datetime")
+    if value.utcoffset() is None:
+        raise ValueError("is naive; give it a time zone, for example datetime.now(UTC)")
+    try:
+        return text_from_datetime(value)
+    except ValueError:
+        raise ValueError("is outside the range of Edm.DateTime, 1601-01-01 to 9999-12-31 in UTC") from None
+
+
+def _decode_datetime(value: Any, annotation: str | None) -> dt.datetime:
+    if type(value) is str and annotation == Edm.DATETIME:
+        return datetime_from_text(value)
+    raise _stored_fault(value, annotation, Edm.DATETIME)
+
+
+def _encode_guid(value: Any) -> str:
+    if not isinstance(value, UUID):
+        raise _type_fault(value, "a UUID")
+    return str(value)
+
+
+def _decode_guid(value: Any, annotation: str | None) -> UUID:
+    if type(value) is str and annotation == Edm.GUID:
+        return UUID(value)
+    raise _stored_fault(value, annotation, Edm.GUID)
+
+
+def _encode_binary(value: Any) -> str:
+    if type(value) is not bytes:
+        raise _type_fault(value, "bytes")
+    return b64encode(value).decode("ascii")
+
+
+def _decode_binary(value: Any, annotation: str | None) -> bytes:
+    if type(value) is str and annotation == Edm.BINARY:
+        return b64decode(value, validate=True)
+    raise _stored_fault(value, annotation, Edm.BINARY)
+
+
+_PLAIN = {
+    kind: PropertyType(python, kind, encode, decode, inline=True)
+    for python, kind, encode, decode in (
+        (str, Edm.STRING, _encode_str, _decode_str),
+        (bool, Edm.BOOLEAN, _encode_bool, _decode_bool),
+        (int, Edm.INT64, _encode_int64, _decode_int64),
+        (int, Edm.INT32, _encode_int32, _decode_int32),
+        (float, Edm.DOUBLE, _encode_double, _decode_double),
+        (dt.datetime, Edm.DATETIME, _encode_datetime, _decode_datetime),
+        (UUID, Edm.GUID, _encode_guid, _decode_guid),
+        (bytes, Edm.BINARY, _encode_binary, _decode_binary),
+    )
+}
+
+
+def _encode_date(value: Any) -> str:
+    if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
+        raise _type_fault(value, "a date")
+    return value.isoformat()
+
+
+def _encode_decimal(value: Any) -> str:
+    if not isinstance(value, Decimal):
+        raise _type_fault(value, "a Decimal")
+    return str(value)
+
+
+def _from_text(read: Callable[[str], Any], what: str) -> Callable[[Any, str | None], Any]:
+    def decode(value: Any, annotation: str | None) -> Any:
+        text = _decode_str(value, annotation)
+        try:
+            return read(text)
+        except (ValueError, ArithmeticError):
+            raise ValueError(f"holds {value!r}, which is no {what}") from None
+
+    return decode
+
+
+_BY_PYTHON: dict[type, PropertyType] = {
+    str: _PLAIN[Edm.STRING],
+    bool: _PLAIN[Edm.BOOLEAN],
+    int: _PLAIN[Edm.INT64],
+    float: _PLAIN[Edm.DOUBLE],
+    dt.datetime: _PLAIN[Edm.DATETIME],
+    UUID: _PLAIN[Edm.GUID],
+    bytes: _PLAIN[Edm.BINARY],
+    dt.date: PropertyType(dt.date, Edm.STRING, _encode_date, _from_text(dt.date.fromisoformat, "date")),
+    Decimal: PropertyType(Decimal, Edm.STRING, _encode_decimal, _from_text(Decimal, "decimal number")),
+}
+
+
+def _enum(annotation: type[enum.Enum]) -> PropertyType | str:
+    kinds: set[type[Any]] = {type(member.value) for member in annotation}
+    inner = _BY_PYTHON.get(kinds.pop()) if len(kinds) == 1 else None
+    if inner is None or not inner.inline:
+        return f"is declared as {annotation.__name__}, whose values are not all of one stored type such as str or int"
+    base = inner
+
+    def encode(value: Any) -> Any:
+        if not isinstance(value, annotation):
+            raise _type_fault(value, f"a {annotation.__name__}")
+        return base.encode(value.value)
+
+    def decode(value: Any, stored: str | None) -> Any:
+        plain = base.decode(value, stored)
+        try:
+            return annotation(plain)
+        except ValueError:
+            known = ", ".join(repr(member.value) for member in annotation)
+            raise ValueError(f"holds {plain!r}, which is no {annotation.__name__}; known: {known}") from None
+
+    return PropertyType(annotation, inner.edm, encode, decode)
+
+
+def _json(annotation: Any) -> PropertyType | str:
+    try:
+        reader = msgspec.json.Decoder(annotation)
+    except TypeError as error:
+        return f"is declared as {annotation}, which has no JSON form: {error}"
+    base = typing.get_origin(annotation) or annotation
+
+    def encode(value: Any) -> str:
+        if not isinstance(value, base):
+            raise _type_fault(value, f"a {base.__name__}")
+        try:
+            text = msgspec.json.encode(value)
+            back = reader.decode(text)
+            # NaN becomes null, a tuple a list, an int key text: what does not come back as it was is refused.
+            same = back == value if _has_equality(base) else msgspec.json.encode(back) == text
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ValueError(f"has no exact JSON form: {error}") from None
+        if not same:
+            raise ValueError(
+                "does not come back from JSON as it was (NaN, a tuple, or a key that is no str?); change the value"
+            )
+        return text.decode("utf-8")
+
+    def decode(value: Any, stored: str | None) -> Any:
+        text = _decode_str(value, stored)
+        try:
+            return reader.decode(text)
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            raise ValueError(f"holds JSON text that is no {base.__name__}: {error}") from None
+
+    return PropertyType(annotation, Edm.STRING, encode, decode, json_text=True)
+
+
+def _has_equality(kind: type) -> bool:
+    return any("__eq__" in base.__dict__ for base in kind.__mro__ if base is not object)

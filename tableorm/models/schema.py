@@ -1,0 +1,420 @@
+"""
+The schema of a model: everything the mapper needs to know of a class, read once when the class is made.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import attrs
+
+from ..errors import DecodeError, EncodeError, ModelError, TemplateError
+from ..keys.template import Template
+from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
+from ..protocol.limits import MAX_CUSTOM_PROPERTIES
+from ..stores import Row
+from .codegen import ANNOTATED, CodedField, make_decoder, make_encoder
+from .key import Key
+from .property_bag import PropertyBag
+from .property_types import PropertyType
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
+
+if TYPE_CHECKING:
+    from ..derived.embed.embed import EmbedSchema
+    from ..derived.index.index import IndexSchema
+    from ..derived.index_list.index_list import ListSchema
+    from ..derived.tally.tally import TallySchema
+    from .entity import Entity
+
+__all__ = ["MISFITS", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
+
+Upgrade = Callable[[PropertyBag], PropertyBag]
+Discriminator = Literal["property", "row_key", "partition_key"] | Callable[[PropertyBag], "type[Entity]"]
+
+# What decoding a row raises that is not as the model says, down to a Guid that is a number and JSON nested too deep.
+MISFITS = (KeyError, ValueError, TypeError, OverflowError, AttributeError, RecursionError)
+
+
+@attrs.frozen
+class FieldInfo:
+    """
+    A field of a model.
+
+    Args:
+        name: In Python.
+        property: Name of the stored property.
+        type: How values are stored.
+        optional: Declared `| None`.
+        default: Makes the default value; None if there is none.
+        stored: Whether it is a property of the row; False if a key holds it in full.
+        on_insert: Makes the value when an entity is inserted that has none; None if nothing does.
+        on_write: Makes the value whenever the entity is written; None if nothing does.
+        kept: Whether other entities keep it, and this one's own writes leave it alone.
+    """
+
+    name: str
+    property: str
+    type: PropertyType
+    optional: bool
+    default: Callable[[], Any] | None
+    stored: bool
+    on_insert: Callable[[], Any] | None = None
+    on_write: Callable[[], Any] | None = None
+    kept: bool = False
+
+
+class Schema:
+    """
+    What a model is, in the mapper's terms. Built by `tableorm.declare`; never changes, except that `upgrades` and
+    `children` grow while modules are imported.
+
+    Attributes:
+        model: The class.
+        name: Its name, for messages.
+        table: Name of its table; None for an abstract base without one.
+        abstract: Whether it has no entities of its own.
+        kind: What is stored as its kind; None stores nothing.
+        version: Its version, from 1.
+        discriminator: How kinds are told apart.
+        partition: Template of the PartitionKey; None for an abstract base without one.
+        row: Template of the RowKey.
+        fields: Every field by name.
+        key_fields: Names of the fields in the key templates, in order.
+        key_holders: Of each field that a key holds in full, the template and the member of rows that it makes.
+        decode_current: Row of this very kind and version to entity; `decode` says what is wrong where it fails.
+        upgrades: From version to the function that makes the next.
+        write_token: Whether its rows carry the tokens of their last writes.
+        filled: Fields that get a value when the entity is written.
+        indexes: Its indexes, by name.
+        lists: Its index lists, by name.
+        tallies: The counts and sums that its entities are in, by name.
+        embeds: What its entities hold of others, by name.
+        kept: Its fields that other entities keep.
+        guarded: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
+        follows: Whether a row only tells where the row is that the entity is read from.
+        partial: Whether rows hold but some of the fields.
+    """
+
+    follows = False
+    partial = False
+
+    def __init__(
+        self,
+        *,
+        model: "type[Entity]",
+        table: str | None,
+        abstract: bool,
+        kind: str | None,
+        version: int,
+        discriminator: Discriminator,
+        naming: Callable[[str], str],
+        partition: Template | None,
+        row: Template | None,
+        fields: Mapping[str, FieldInfo],
+        write_token: bool = False,
+        guarded: bool = False,
+    ) -> None:
+        self.model, self.name = model, model.__name__
+        self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
+        self.discriminator, self.naming = discriminator, naming
+        self.partition, self.row = partition, row
+        self.write_token = write_token
+        self.fields = dict(fields)
+        self.filled = tuple(info for info in self.fields.values() if info.on_insert or info.on_write)
+        self.upgrades: dict[int, Upgrade] = {}
+        self.indexes: dict[str, IndexSchema] = {}
+        self.lists: dict[str, ListSchema] = {}
+        self.tallies: dict[str, TallySchema] = {}
+        self.embeds: dict[str, EmbedSchema] = {}
+        self._derived: tuple[tuple[str, Any], ...] | None = None
+        self.kept = tuple(info for info in self.fields.values() if info.kept)
+        self.guarded = guarded or bool(self.kept)
+        self.write_token = self.write_token or self.guarded
+        templates = [template for template in (partition, row) if template is not None]
+        self.key_fields = tuple(dict.fromkeys(name for template in templates for name in template.fields))
+        self.key_holders = {
+            name: (template, member)
+            for template, member in ((row, "RowKey"), (partition, "PartitionKey"))
+            if template is not None
+            for name in template.full_fields
+        }
+        self.stored = tuple(info for info in self.fields.values() if info.stored)
+        self.by_property = {info.property: info for info in self.stored}
+        self.kind_properties = self._kind_properties()
+        self.key_names = frozenset(self.key_fields)
+        self.has_validators = any(attribute.validator is not None for attribute in attrs.fields(cast(Any, model)))
+        # A model that stores no kind leaves a property of that name to the program that wrote it.
+        kind_names = () if kind is None else (ENTITY_TYPE,) if discriminator == "property" else (ENTITY_VERSION,)
+        self.known = frozenset(
+            {*SYSTEM_MEMBERS}
+            | {member for p in (*self.by_property, *kind_names, WRITE_TAIL, MARKS) for member in (p, p + ANNOTATION)}
+        )
+        if len(self.stored) + len(self.kind_properties) + write_token > MAX_CUSTOM_PROPERTIES:
+            raise ModelError(
+                f"{self.name} has {len(self.stored)} stored fields; a row holds {MAX_CUSTOM_PROPERTIES} properties"
+            )
+        if not abstract:
+            self._generate()
+
+    def _kind_properties(self) -> Row:
+        """The properties that tell kind and version, as a row of this model has them."""
+        if self.kind is None:
+            return {}
+        if self.discriminator == "property":
+            return {ENTITY_TYPE: self.kind if self.version == 1 else f"{self.kind}:{self.version}"}
+        return {} if self.version == 1 else {ENTITY_VERSION: self.version}
+
+    def _generate(self) -> None:
+        coded = self._coded(self.stored)
+        self.decode_current = make_decoder(self.model, coded, self._keys_read())
+        self._encode = make_encoder(self.name, coded, self.kind_properties)
+        self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
+
+    def _coded(self, infos: Sequence[FieldInfo]) -> list[CodedField]:
+        return [CodedField(i.name, i.property, i.type, i.optional, i.default, self._slow_encoder(i)) for i in infos]
+
+    def _keys_read(self) -> list[tuple[str, Template, Sequence[str]]]:
+        """Which fields are read from which key."""
+        partition, row = self._templates()
+        in_keys = [name for name, info in self.fields.items() if not info.stored]
+        from_partition = [name for name in in_keys if name in partition.full_fields]
+        from_row = [name for name in in_keys if name not in from_partition]
+        return [("PartitionKey", partition, from_partition), ("RowKey", row, from_row)]
+
+    def _slow_encoder(self, info: FieldInfo) -> Callable[[Any], Any]:
+        def encode(value: Any) -> Any:
+            if value is None:
+                raise EncodeError(
+                    "is missing: the field is not declared `| None`; set it before writing", self.name, info.name, None
+                )
+            try:
+                return info.type.encode(value)
+            except ValueError as error:
+                raise EncodeError(f"{error}; the field is {info.type.name}", self.name, info.name, value) from None
+
+        return encode
+
+    def _templates(self) -> tuple[Template, Template]:
+        if self.partition is None or self.row is None:
+            raise ModelError(f"{self.name} is abstract and has no keys of its own; use one of its concrete classes")
+        return self.partition, self.row
+
+    def derived(self) -> "tuple[tuple[str, Any], ...]":
+        """What is derived from its entities: indexes, lists, counts and sums, and what they hold of others; by name."""
+        if self._derived is None:
+            self._derived = tuple({**self.indexes, **self.lists, **self.tallies, **self.embeds}.items())
+        return self._derived
+
+    def check_relations(self) -> None:
+        """
+        Refuse counts, sums and embedded copies that do not fit the other models, as far as those are declared by now.
+
+        Raises:
+            ModelError: One does not.
+        """
+        for each in (*self.tallies.values(), *self.embeds.values()):
+            each.check()
+
+    # Keys
+
+    def make_keys(self, values: Mapping[str, Any]) -> tuple[str, str]:
+        """
+        (PartitionKey, RowKey) of these field values.
+
+        Raises:
+            TemplateError: A value is missing or does not fit.
+        """
+        partition, row = self._templates()
+        return partition.format(values), row.format(values)
+
+    def key(self, values: Mapping[str, Any]) -> Key[Any]:
+        """
+        The key of the entity with these key fields.
+
+        Raises:
+            TemplateError: A field is missing, unknown, or does not fit.
+        """
+        for name in values:
+            if name not in self.key_fields:
+                raise self._not_in_key(name)
+        missing = [name for name in self.key_fields if name not in values]
+        if missing:
+            raise self._key_error(f"needs {', '.join(map(repr, missing))}; give each as {missing[0]}=...")
+        partition, row = self.make_keys(values)
+        return Key(self.model, self.table_name(), partition, row)
+
+    def _not_in_key(self, name: str) -> TemplateError:
+        what = "is no key field" if name in self.fields else "is no field"
+        return self._key_error(
+            f"does not take {name!r}, which {what} of the model; its key fields are {', '.join(self.key_fields)}"
+        )
+
+    def _key_error(self, problem: str) -> TemplateError:
+        partition, row = self._templates()
+        return TemplateError(problem, self.name, "key", f"{partition.text}, {row.text}")
+
+    def parse_keys(self, partition_key: str, row_key: str) -> dict[str, Any]:
+        """
+        The fields that the stored keys hold in full.
+
+        Raises:
+            ValueError: The keys are not of the templates.
+        """
+        partition, row = self._templates()
+        return partition.parse(partition_key) | row.parse(row_key)
+
+    def table_name(self) -> str:
+        """Name of the table; ModelError for an abstract base without one."""
+        if self.table is None:
+            raise ModelError(f"{self.name} has no table; give the class one: class {self.name}(Entity, table=...)")
+        return self.table
+
+    # Rows
+
+    def encode(self, own: dict[str, Any], partition_key: str, row_key: str) -> tuple[Row, int]:
+        """
+        The row of an entity's dictionary, and the weight of what varies in size (see `codegen`).
+
+        Raises:
+            EncodeError: A value does not fit its field.
+        """
+        try:
+            return self._encode(own, partition_key, row_key)
+        except KeyError as error:
+            # Ask the descriptor: its NotLoaded error names the field.
+            raise EncodeError(
+                "was not loaded, so the entity cannot be written in full; read it in full first",
+                self.name,
+                str(error.args[0]),
+                None,
+            ) from None
+
+    def decode_part(self, row: Row, names: frozenset[str]) -> Any:
+        """
+        The entity of a row of this kind and version that has the properties of some stored fields alone.
+
+        Raises:
+            DecodeError: The row does not fit the model; names the field.
+        """
+        decode = self._partial_decoders.get(names)
+        if decode is None:
+            coded = self._coded([info for info in self.stored if info.name in names])
+            decode = make_decoder(self.model, coded, self._keys_read(), partial=True)
+            self._partial_decoders[names] = decode
+        try:
+            return decode(row)
+        except MISFITS as error:
+            raise self._diagnose(row, error, names) from None
+
+    def encode_some(self, own: Mapping[str, Any], infos: Iterable[FieldInfo]) -> Row:
+        """
+        The members of some stored fields alone; a field that is None has none.
+
+        Raises:
+            EncodeError: A value does not fit its field.
+        """
+        members: Row = {}
+        for info in infos:
+            value = own[info.name]
+            if value is None and info.optional:
+                continue
+            stored = self._slow_encoder(info)(value)
+            members[info.property] = stored
+            edm = info.type.edm
+            if edm in ANNOTATED or (edm is Edm.DOUBLE and type(stored) is str):
+                members[info.property + ANNOTATION] = edm.value
+        return members
+
+    def satisfies(self, where: Callable[[Any], object] | None, values: Mapping[str, Any], label: str) -> bool:
+        """
+        Whether the entity with these fields is one for which something is declared.
+
+        Args:
+            where: The condition of the declaration; it does not see what others keep, which changes without it.
+            values: The fields, in full.
+            label: What was declared, for messages.
+        """
+        if where is None:
+            return True
+        entity: Any = object.__new__(self.model)
+        entity.__dict__.update(values)
+        for info in self.kept:
+            entity.__dict__.pop(info.name, None)
+        try:
+            return bool(where(entity))
+        except Exception as error:
+            error.add_note(f"while where= of {label} was asked about {entity!r}")
+            raise
+
+    def refuse_kept(self, names: Iterable[str], label: str, what: str) -> None:
+        """
+        Refuse to derive something from fields that other entities keep.
+
+        Raises:
+            ModelError: One of them is such a field.
+        """
+        for info in self.kept:
+            if info.name in names:
+                raise ModelError(
+                    f"{label}: {what} {info.name!r}, which other entities keep: it changes without this one being "
+                    "written; leave it out"
+                )
+
+    def decode(self, row: Row) -> Any:
+        """
+        The entity of a row of this very kind and version.
+
+        Raises:
+            DecodeError: The row does not fit the model; names the field.
+        """
+        try:
+            return self.decode_current(row)
+        except MISFITS as error:
+            raise self._diagnose(row, error) from None
+
+    def _diagnose(self, row: Row, error: Exception, names: frozenset[str] | None = None) -> DecodeError:
+        keys = (str(row.get("PartitionKey")), str(row.get("RowKey")))
+        try:
+            self.parse_keys(*keys)
+        except ValueError as fault:
+            return DecodeError(f"does not fit: {fault}", self.name, keys)
+        for info in self.stored:
+            if names is not None and info.name not in names:
+                continue
+            value = row.get(info.property)
+            if value is None:
+                if not info.optional and info.default is None:
+                    return DecodeError(
+                        f"has no property {info.property!r}; give the field a default, or declare it `| None`",
+                        self.name,
+                        keys,
+                        info.name,
+                    )
+                continue
+            try:
+                info.type.decode(value, row.get(info.property + ANNOTATION))
+            except MISFITS as fault:
+                return DecodeError(f"{fault}", self.name, keys, info.name)
+        return DecodeError(f"cannot be read: {error!r}", self.name, keys)
+
+    def unknown(self, row: Row) -> Row:
+        """The members of a row that are no fields of the model: properties with their annotations."""
+        return {name: value for name, value in row.items() if name not in self.known}
+
+
+def concrete(schema: Schema) -> list[Schema]:
+    """The schemas of the concrete classes of a model: itself, or of an abstract base all that derive from it."""
+    if not schema.abstract:
+        return [schema]
+    # A class that was declared again, in a notebook or by a reload, replaces the one before.
+    found = {(s.model.__module__, s.model.__qualname__): s for s in descendants(schema.model)}
+    return list(found.values())
+
+
+def descendants(model: type[Any]) -> Iterator[Schema]:
+    """The schemas of the concrete classes that derive from a model."""
+    for child in model.__subclasses__():
+        own = child.__dict__.get("__schema__")
+        if isinstance(own, Schema):
+            if not own.abstract:
+                yield own
+            yield from descendants(child)

@@ -1,0 +1,114 @@
+"""
+Upgrades: how a row of an old version becomes an entity of the current one.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DecodeError, ModelError
+from ..protocol.edm import ANNOTATION
+from ..stores import Row
+from .property_bag import PropertyBag
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
+from .schema import Schema, Upgrade
+
+if TYPE_CHECKING:
+    from .entity import Entity
+
+__all__ = ["parse_version", "stored_version", "upgrade", "upgrade_row"]
+
+
+def parse_version(schema: Schema, row: Row, stored: object) -> int:
+    """Return the version that a row says it has. Raises DecodeError if that is not a number from 1."""
+    text = str(stored)
+    if _is_version(text) and int(text) >= 1:
+        return int(text)
+    raise DecodeError(
+        f"has the version {stored!r}, which is no number from 1", schema.name, (row["PartitionKey"], row["RowKey"])
+    )
+
+
+def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
+    """The entity of an old row: each upgrade in turn, then decoded. It remembers the keys and ETag it was read with."""
+    keys = (row["PartitionKey"], row["RowKey"])
+    bag = PropertyBag.of_row(table, row)
+    for number in range(version, schema.version):
+        step = _upgrade_step(schema, number)
+        if step is None:
+            raise DecodeError(
+                f"has version {version} and the model {schema.version}, but nothing upgrades version {number}; write "
+                f"@upgrade({schema.name}, from_version={number})",
+                schema.name,
+                keys,
+            )
+        try:
+            bag = step(bag)
+        except Exception as error:
+            error.add_note(f"while {schema.name} {keys} of table {table} was upgraded from version {number}")
+            raise
+        if not isinstance(bag, PropertyBag):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"the upgrade of {schema.name} from version {number} must return the bag, got {bag!r}")
+    upgraded = dict(bag.row)
+    for name in (ENTITY_TYPE, ENTITY_VERSION):
+        upgraded.pop(name + ANNOTATION, None)
+    for member in ("PartitionKey", "RowKey", "odata.etag", "Timestamp", WRITE_TAIL, MARKS):
+        if member in row:
+            upgraded[member] = row[member]
+    upgraded |= schema.kind_properties
+    entity = schema.decode(upgraded)
+    entity.__dict__["_upgraded"] = True
+    return entity
+
+
+def _upgrade_step(schema: Schema, version: int) -> Upgrade | None:
+    for base in schema.model.__mro__:
+        own = base.__dict__.get("__schema__")
+        if isinstance(own, Schema) and version in own.upgrades:
+            return own.upgrades[version]
+    return None
+
+
+def upgrade(model: "type[Entity]", from_version: int) -> Callable[[Upgrade], Upgrade]:
+    """
+    Register how an entity of an old version becomes one of the next: `@upgrade(Employee, from_version=1)`.
+
+    The function gets the stored properties as a bag and returns it, changed. It runs when an old entity is read; the
+    result is persisted when the entity is next written. Functions of several versions run one after the other.
+
+    Args:
+        model: The class, or an abstract base for all of its classes.
+        from_version: The version that the function takes; it gives the next.
+
+    Raises:
+        ModelError: The version is not below the model's, or has its upgrade already.
+    """
+    schema = getattr(model, "__schema__", None)
+    if not isinstance(schema, Schema):
+        raise ModelError(f"@upgrade({model!r}, from_version={from_version!r}): {model!r} is no model")
+
+    def register(function: Upgrade) -> Upgrade:
+        if type(from_version) is not int or from_version < 1:
+            raise ModelError(
+                f"@upgrade({schema.name}): from_version={from_version!r} is refused: versions count from 1"
+            )
+        if not schema.abstract and from_version >= schema.version:
+            raise ModelError(
+                f"@upgrade({schema.name}, from_version={from_version}): the model's version is {schema.version}; raise "
+                f"it to at least {from_version + 1}"
+            )
+        if from_version in schema.upgrades:
+            raise ModelError(f"@upgrade({schema.name}, from_version={from_version}) exists already")
+        schema.upgrades[from_version] = function
+        return function
+
+    return register
+
+
+def stored_version(row: Row) -> int:
+    """The version that a row says it has; 1 if it says none, 0 if that is no number."""
+    text = str(row.get(ENTITY_VERSION) or str(row.get(ENTITY_TYPE, "")).partition(":")[2] or 1)
+    return int(text) if _is_version(text) else 0
+
+
+def _is_version(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10

@@ -1,0 +1,3 @@
+"""
+Queries: from `select` to entities.
+"""

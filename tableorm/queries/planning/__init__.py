@@ -1,0 +1,3 @@
+"""
+Planning: which requests answer a query.
+"""

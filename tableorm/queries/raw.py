@@ -1,0 +1,61 @@
+"""
+Raw queries: the rows of a table as bags, by conditions in the service's own filter language.
+"""
+
+from typing import Self
+
+import attrs
+
+from ..errors import ModelError
+from ..expressions import AllOf, AnyOf, Expression, NoneOf, PropertyComparison
+from ..models.property_bag import PropertyBag
+from ..protocol.edm import Value
+from ..protocol.filter_text import FilterSyntaxError, format_filter
+from ..protocol.filters import And, Compare, Filter, Not
+from .query import Query
+
+__all__ = ["RawSelect"]
+
+
+class RawSelect(Query[PropertyBag]):
+    """
+    A query for rows of any kind, as property bags. Made by `db.select_raw(table)`.
+
+    Immutable: each method returns another; nothing is sent before it is iterated or awaited.
+    """
+
+    def where(self, text: str, *values: Value) -> Self:
+        """
+        Narrow the query by a filter as the service knows it: `where("PartitionKey eq {} and Age ge {}", "Sales", 30)`.
+
+        Conditions on PartitionKey and RowKey give the requests, as those on key fields of a model do.
+
+        Args:
+            text: OData; each `{}` stands for a value, without quotes.
+            values: For the placeholders, in order: str, bool, int, float, UUID, bytes, or an aware datetime. They
+                become constants of the filter, never text of it.
+
+        Raises:
+            ModelError: The text is no filter, or the values do not fit it; says where.
+        """
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(
+                f"select_raw({self._kinds.table!r}).where({text!r}) is refused: give a filter as text, such as "
+                "where('Age ge {}', 30), or use db.select(Model)"
+            )
+        try:
+            found = format_filter(text, *values)
+        except FilterSyntaxError as error:
+            raise ModelError(f"select_raw({self._kinds.table!r}).where(): {error}") from error
+        return attrs.evolve(self, where=(*self._where, _expression(found)))
+
+    def _head(self) -> str:
+        return f"select_raw({self._kinds.table!r})"
+
+
+def _expression(node: Filter) -> Expression:
+    if isinstance(node, Compare):
+        return PropertyComparison(node.property, node.op, node.constant)
+    if isinstance(node, Not):
+        return NoneOf(_expression(node.term))
+    return (AllOf if isinstance(node, And) else AnyOf)(tuple(_expression(term) for term in node.terms))

@@ -1,0 +1,75 @@
+"""
+Unions: independent queries, run at the same time.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Generic, Self, TypeVar
+
+import attrs
+
+from ..errors import ModelError
+from .query import Query
+from .run import CONCURRENCY, Run, Source, parts
+
+__all__ = ["Union"]
+
+E = TypeVar("E")
+
+
+@attrs.frozen(eq=False, repr=False)
+class Union(Generic[E]):
+    """
+    The results of several queries: of one after the other, as given, while the next ones are fetched. An entity that
+    several of them find comes several times. Made by `db.union(...)`; immutable.
+    """
+
+    _queries: tuple[Query[E], ...]
+    _ordered: bool = True
+    _concurrency: int = CONCURRENCY
+
+    def unordered(self) -> Self:
+        """
+        Give results as they come, instead of query by query.
+
+        Those of a query with a limit are the first in key order all the same, its requests one after the other, unless
+        it is unordered itself.
+        """
+        return attrs.evolve(self, ordered=False)
+
+    def concurrency(self, count: int) -> Self:
+        """
+        Send at most `count` requests at the same time, and of each query no more than it allows; 16 is the default.
+
+        Raises:
+            ModelError: It is no number from 1.
+        """
+        if type(count) is not int or count < 1:
+            raise ModelError(f"concurrency: {count!r} is refused; give a number from 1")
+        return attrs.evolve(self, concurrency=count)
+
+    async def all(self) -> list[E]:
+        """Every entity. Raises as `Select.all`."""
+        return [entity async for entity in self]
+
+    def __aiter__(self) -> AsyncIterator[E]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncGenerator[E, None]:
+        runs: list[Run] = []
+        for query in self._queries:
+            run = await query.start()
+            run.most = query.ahead(run)
+            # A limit wants the first, which are known only when what is before them came.
+            run.one_by_one = run.ordered and run.left is not None and not self._ordered
+            runs.append(run)
+        sources: list[Source] = [(run, request, None) for run in runs for request in run.plan.requests]
+        found = parts(sources, self._concurrency, ordered=self._ordered)
+        try:
+            async for part in found:
+                for entity in part:
+                    yield entity
+        finally:
+            await found.aclose()
+
+    def __repr__(self) -> str:
+        return f"<union({', '.join(map(repr, self._queries))}){'.unordered()' * (not self._ordered)}>"

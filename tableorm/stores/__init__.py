@@ -1,0 +1,60 @@
+"""
+The contract of backends, and what every backend shares.
+"""
+
+from .backend import Backend
+from .blobs import BlobInfo, BlobPage, BlobStore, BlobStream
+from .capabilities import Capabilities
+from .checks import (
+    CONDITIONAL,
+    MERGES,
+    access_of,
+    check_if_match,
+    check_transaction,
+    check_transaction_size,
+    clean_row,
+    encode_row,
+    with_index,
+)
+from .guarded import AccessControl, GuardedStore, Policies, Signer, Supplier, Tokens, TokenSource, narrowed, rights_of
+from .queues import Message, MessageId, QueueStore
+from .tables import Bounds, Operation, Row, RowPage, RowQuery, TableStore, Verb
+from .traffic import Traffic
+
+__all__ = [
+    "CONDITIONAL",
+    "MERGES",
+    "AccessControl",
+    "Backend",
+    "BlobInfo",
+    "BlobPage",
+    "BlobStore",
+    "BlobStream",
+    "Bounds",
+    "Capabilities",
+    "GuardedStore",
+    "Message",
+    "MessageId",
+    "Operation",
+    "Policies",
+    "QueueStore",
+    "Row",
+    "RowPage",
+    "RowQuery",
+    "Signer",
+    "Supplier",
+    "TableStore",
+    "TokenSource",
+    "Tokens",
+    "Traffic",
+    "Verb",
+    "access_of",
+    "check_if_match",
+    "check_transaction",
+    "check_transaction_size",
+    "clean_row",
+    "encode_row",
+    "narrowed",
+    "rights_of",
+    "with_index",
+]

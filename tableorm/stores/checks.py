@@ -1,0 +1,154 @@
+"""
+What every store checks of an operation before it acts, and the JSON that it makes of its row.
+
+A service would refuse the same, after the upload and with less to say. Here all backends raise the same Fault.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..protocol.codes import Code, Fault
+from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, check_text, etag_from_ticks, timestamp_of_etag
+from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, check_key, check_row
+from ..protocol.sas import Access
+from .tables import Operation, Row, Verb
+
+__all__ = [
+    "CONDITIONAL",
+    "MERGES",
+    "access_of",
+    "check_if_match",
+    "check_transaction",
+    "check_transaction_size",
+    "clean_row",
+    "encode_row",
+    "with_index",
+]
+
+CONDITIONAL = frozenset({Verb.MERGE, Verb.REPLACE, Verb.DELETE})
+MERGES = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
+
+_ACCESS = {
+    Verb.INSERT: Access.INSERT,
+    Verb.MERGE: Access.UPDATE,
+    Verb.REPLACE: Access.UPDATE,
+    Verb.INSERT_OR_MERGE: Access.UPSERT,
+    Verb.INSERT_OR_REPLACE: Access.UPSERT,
+    Verb.DELETE: Access.DELETE,
+}
+_encode = msgspec.json.Encoder().encode
+_IGNORED = tuple(sorted((SYSTEM_MEMBERS | {name + ANNOTATION for name in SYSTEM_MEMBERS}) - {"PartitionKey", "RowKey"}))
+
+
+def access_of(verb: Verb) -> Access:
+    """What an operation needs the right for. Source: REST, "Create a service SAS", "Permissions for a table"."""
+    return _ACCESS[verb]
+
+
+def check_if_match(verb: Verb, tag: str | None) -> str | None:
+    """
+    The ETag that an operation sends, trimmed.
+
+    Raises:
+        Fault: It is missing, makes no sense for the verb, or is no ETag.
+    """
+    if verb in CONDITIONAL:
+        if tag is None:
+            raise Fault(Code.INVALID_INPUT, f"A {verb} needs If-Match: the row's ETag, or '*' for any.")
+        tag = tag.strip()
+        if tag != "*" and timestamp_of_etag(tag) is None:
+            raise Fault(
+                Code.INVALID_INPUT, f"If-Match {tag[:80]!r} is neither '*' nor an ETag such as {etag_from_ticks(0)}."
+            )
+    elif tag is not None:
+        raise Fault(Code.INVALID_INPUT, f"An {verb} takes no If-Match (got {tag[:80]!r}); use a merge or replace.")
+    return tag
+
+
+def clean_row(row: Row, partition_key: str, row_key: str) -> Row:
+    """The row without what is not stored: nulls, and members that belong to the service. Itself if it has none."""
+    if None not in row.values() and row.keys().isdisjoint(_IGNORED):
+        return row
+    clean: Row = {"PartitionKey": partition_key, "RowKey": row_key}
+    for name, value in row.items():
+        if value is not None and name not in _IGNORED and name not in clean:
+            clean[name] = value
+    for name, value in row.items():
+        if value is None:  # a null has no type
+            clean.pop(name + ANNOTATION, None)
+    return clean
+
+
+def encode_row(clean: Row) -> bytes:
+    """
+    A row as JSON.
+
+    Raises:
+        Fault: A value is none of the service's; it is named.
+    """
+    try:
+        return _encode(clean)
+    except (TypeError, ValueError, OverflowError) as error:
+        check_row(clean)
+        for name, value in clean.items():
+            fault = check_text(value) if isinstance(value, str) else None
+            if fault:
+                raise Fault(Code.INVALID_INPUT, f"{name}: the text {fault}.", property=name) from None
+        raise Fault(Code.INVALID_INPUT, f"The row is not valid JSON: {error}.") from None
+
+
+def check_transaction(operations: Sequence[Operation]) -> None:
+    """
+    Check what holds of a transaction as a whole: count, one partition, each row once.
+
+    Raises:
+        Fault: `index` names the first operation at fault.
+    """
+    count = len(operations)
+    if not 1 <= count <= MAX_TRANSACTION_OPERATIONS:
+        raise Fault(
+            Code.INVALID_INPUT, f"A transaction has 1 to {MAX_TRANSACTION_OPERATIONS} operations; this one has {count}."
+        )
+    first: Any = ""
+    seen: set[str] = set()
+    for index, operation in enumerate(operations):
+        row = operation.row
+        partition_key: Any = row.get("PartitionKey")
+        try:
+            if index == 0 or partition_key != first:
+                check_key("PartitionKey", partition_key)
+            row_key = check_key("RowKey", row.get("RowKey"))
+        except Fault as fault:
+            raise with_index(fault, index) from None
+        if index == 0:
+            first = partition_key
+        elif partition_key != first:
+            raise Fault(
+                Code.BATCH_PARTITIONS,
+                "All commands in a batch must operate on same entity group: "
+                f"PartitionKey {partition_key[:80]!r} differs from {first[:80]!r} of the first.",
+                index,
+            )
+        if row_key in seen:
+            raise Fault(
+                Code.DUPLICATE_ROW, f"The batch request contains RowKey {row_key[:80]!r} twice; each row once.", index
+            )
+        seen.add(row_key)
+
+
+def check_transaction_size(size: int) -> None:
+    """
+    Refuse a transaction whose rows together have more than `MAX_TRANSACTION_BYTES` as JSON.
+    """
+    if size > MAX_TRANSACTION_BYTES:
+        raise Fault(
+            Code.REQUEST_BODY_TOO_LARGE,
+            f"The request body is too large: {size} bytes or more, {MAX_TRANSACTION_BYTES} are allowed.",
+        )
+
+
+def with_index(fault: Fault, index: int) -> Fault:
+    """The same fault, of operation `index` of a transaction."""
+    return Fault(fault.code, fault.message, index, fault.property, fault.doubt, fault.retry_after)

@@ -1,0 +1,12 @@
+"""
+Types of fields that Python has no type for.
+"""
+
+from typing import Annotated
+
+from .protocol.edm import Edm
+
+__all__ = ["Int32"]
+
+Int32 = Annotated[int, Edm.INT32]
+"""An int stored as Edm.Int32: `age: Mapped[Int32]`."""

@@ -1,0 +1,3 @@
+"""
+Bulk writes: many operations over any partitions, as entity group transactions.
+"""

@@ -1,0 +1,3 @@
+"""
+The stages of a write, each one function in one module.
+"""

@@ -1,0 +1,151 @@
+"""
+Part of stage 8: several changes of one row become the one operation that a transaction may have on it.
+
+The result is what the changes would do one after the other to the row as it was before the transaction; so are their
+conditions. What no single operation can do is refused.
+"""
+
+from typing import NoReturn
+
+from msgspec import structs
+
+from ...errors import EntityExists, EntityNotFound, NotSupported, PreconditionFailed, TableOrmError, TransactionFailed
+from ...models.reserved import WRITE_TAIL
+from ...protocol.codes import Code
+from ...stores import Operation, Row, Verb
+from ..plan import Change, Mode, PlannedWrite, in_transaction
+from ..write_tokens import lengthened, tail_of
+from .encode import overlaid
+
+__all__ = ["fold", "gone", "tightened"]
+
+_WHOLE = frozenset({Verb.INSERT, Verb.REPLACE, Verb.INSERT_OR_REPLACE})
+_UPSERTS = frozenset({Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE})
+
+
+def fold(one: PlannedWrite, two: PlannedWrite) -> PlannedWrite:
+    """
+    Two writes of one row as one.
+
+    Args:
+        one: What the transaction holds.
+        two: What comes after it.
+
+    Raises:
+        TransactionFailed: No single operation does both, or the second must fail.
+    """
+    first, second = one.operation, two.operation
+    if first.verb is Verb.DELETE:
+        if second.verb is not Verb.INSERT and second.verb not in _UPSERTS:
+            raise gone(two.change, two.index)
+        return _folded(one, two, Verb.REPLACE, second.row, first.if_match, second.row)
+    if second.verb is Verb.INSERT:
+        _refuse(two, EntityExists, "the transaction has written the row", Code.ENTITY_EXISTS)
+    condition = _condition(one, two)
+    if second.verb is Verb.DELETE:
+        if first.verb is Verb.INSERT or condition is None:
+            _refuse(two, NotSupported, "the transaction puts the row there; leave out both", None)
+        return _folded(one, two, Verb.DELETE, second.row, condition, None)
+    if first.verb in _WHOLE or second.verb in _WHOLE:
+        row = second.row if second.verb in _WHOLE else overlaid(first.row, second.row)
+        insert = first.verb is Verb.INSERT
+        verb = Verb.INSERT if insert else Verb.REPLACE if condition is not None else Verb.INSERT_OR_REPLACE
+        return _folded(one, two, verb, row, condition, row)
+    row = overlaid(first.row, second.row)
+    verb = Verb.MERGE if condition is not None else Verb.INSERT_OR_MERGE
+    after = overlaid(one.after or {}, second.row)
+    everything = two.change.mode in (Mode.MERGE, Mode.UPSERT_MERGE) and two.change.only is None
+    stale = two.stale or (one.stale and not everything)
+    return _folded(one, two, verb, row, condition, after, partial=one.partial, stale=stale)
+
+
+def gone(change: Change, index: int) -> TransactionFailed:
+    """
+    The error of a change of a row that the transaction deletes.
+
+    Args:
+        change: The change.
+        index: Its position among the user's.
+    """
+    error = EntityNotFound(f"{change}: the transaction has deleted the row", Code.RESOURCE_NOT_FOUND)
+    failed = in_transaction(change, index, error, "; nothing was sent")
+    failed.__cause__ = error
+    return failed
+
+
+def tightened(write: PlannedWrite, stored: Row | None) -> PlannedWrite:
+    """
+    An unconditional write as one of just the row that was read: who has seen that row relies on it.
+
+    Args:
+        write: What the transaction holds: no delete.
+        stored: The row; None if there is none.
+
+    Raises:
+        EntityNotFound: The write needs a row.
+    """
+    operation = write.operation
+    if operation.verb is Verb.INSERT or operation.if_match not in (None, "*"):
+        return write
+    if stored is None:
+        if operation.if_match == "*":
+            raise EntityNotFound(f"{write.change}: there is no such row", Code.RESOURCE_NOT_FOUND)
+        insert = Operation(Verb.INSERT, operation.row)
+        return structs.replace(write, operation=insert, after=operation.row, partial=False)
+    verb = {Verb.INSERT_OR_MERGE: Verb.MERGE, Verb.INSERT_OR_REPLACE: Verb.REPLACE}.get(operation.verb, operation.verb)
+    row, after, read = operation.row, write.after or {}, tail_of(stored)
+    if write.token is not None:
+        tail = lengthened(read, write.token)
+        row, after = {**row, WRITE_TAIL: tail}, {**after, WRITE_TAIL: tail}
+    return structs.replace(
+        write,
+        operation=Operation(verb, row, stored["odata.etag"]),
+        after=after,
+        weight=None,
+        base=read[0] if read else None,
+    )
+
+
+def _folded(
+    one: PlannedWrite,
+    two: PlannedWrite,
+    verb: Verb,
+    row: Row,
+    if_match: str | None,
+    after: Row | None,
+    *,
+    partial: bool = False,
+    stale: bool = False,
+) -> PlannedWrite:
+    change = two.change
+    if one.change.drop_extra and one.after is not None and after is not None:
+        change = structs.replace(change, drop_extra=True)
+    if change.repeat and not one.change.repeat:
+        change = structs.replace(change, repeat=False)  # holds for whatever becomes of it
+    return PlannedWrite(
+        Operation(verb, row, if_match),
+        change,
+        one.index,
+        after,
+        None,
+        partial,
+        two.token or one.token,
+        one.base,
+        one.origin,
+        stale=stale,
+    )
+
+
+def _condition(one: PlannedWrite, two: PlannedWrite) -> str | None:
+    """Both conditions on the row as it was before the transaction."""
+    first, second = one.operation.if_match, two.operation.if_match
+    if second is None or second == "*":
+        return first
+    if one.operation.verb is Verb.INSERT or first not in (None, "*", second):
+        _refuse(two, PreconditionFailed, "the transaction writes the row under another ETag", None)
+    return second
+
+
+def _refuse(write: PlannedWrite, kind: type[TableOrmError], problem: str, code: Code | None) -> NoReturn:
+    error = kind(f"{write.change}: {problem}", code)
+    raise in_transaction(write.change, write.index, error, "; nothing was sent") from error

@@ -1,0 +1,169 @@
+"""
+Stage 2, complete: what later stages need of the stored row, and nobody has read yet.
+
+A model with indexes needs it wherever the entity was not read in full: the row tells where its copies are. So does what
+was read from a copy, which has no ETag of its own. A plain model needs it seldom: to remove a property from a row that
+was loaded in part, to replace one of which the unknown properties are not known, and to write an upgraded entity over
+another version of the row than was read. Then the row is read, and the write is conditional on the ETag it was read
+with.
+"""
+
+from typing import NoReturn
+
+from msgspec import structs
+
+from ...errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
+from ...models.kinds import Kinds, describe_kind
+from ...models.reserved import COPY_OF, ENTITY_TYPE
+from ...models.upgrades import stored_version
+from ...protocol.codes import Code
+from ...protocol.edm import ANNOTATION
+from ...stores import Row
+from ..plan import Change, Mode
+from .encode import changes, content, removed_properties, unsaved
+
+__all__ = ["complete", "needs_row"]
+
+_UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
+_MAY_NEED_ROW = frozenset({Mode.SAVE, Mode.REPLACE, Mode.MERGE, Mode.UPSERT_MERGE})
+
+
+def needs_row(change: Change) -> bool:
+    """Whether the stored row must be read before this can be written."""
+    schema = change.schema
+    if change.mode not in _MAY_NEED_ROW and not change.copied and (schema is None or not schema.guarded):
+        return False  # most of them
+    if change.stored is not None or change.prior is not None or change.mode in (Mode.INSERT, Mode.GUARD):
+        return False
+    needed = change.copied is not None or _needs(change)
+    # What writes nothing reads nothing.
+    return needed and (change.mode is not Mode.SAVE or change.upgraded or bool(unsaved(change)))
+
+
+def _needs(change: Change) -> bool:
+    if change.schema is not None and change.schema.guarded:
+        # Where its copies are is told by the row alone.
+        return change.partial or change.before is None or change.foreign or change.mode in _UPSERTS
+    if change.mode is Mode.SAVE:
+        return change.partial and bool(removed_properties(change))
+    if change.mode is Mode.REPLACE and not change.drop_extra:
+        # A bag is all that its row shall be, whoever has added to that.
+        return change.partial or ((change.before is None or change.foreign) and change.schema is not None)
+    return change.mode is not Mode.REPLACE and change.upgraded and change.foreign
+
+
+def complete(change: Change, row: Row | None) -> Change:
+    """
+    The change with the stored row, under its ETag.
+
+    Args:
+        change: What needs the row.
+        row: The row as it is stored; None for an upsert that finds none, which then inserts.
+
+    Raises:
+        EntityNotFound: There is no row.
+        EntityExists: An upsert meets a copy of another entity, or an index list.
+        PreconditionFailed: It is no longer the row that the entity was read as.
+        WrongKind: The entity was upgraded from an older version, and the row is of another kind now; or it is a
+            copy or a list.
+    """
+    if row is None:
+        if change.mode not in _UPSERTS:
+            raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
+        return structs.replace(change, mode=Mode.INSERT, before=None, foreign=False)
+    etag: str = row["odata.etag"]
+    if change.schema is not None and (COPY_OF in row or "#" in str(row.get(ENTITY_TYPE, ""))):
+        _refuse_derived(change, row)
+    if change.schema is not None and (change.upgraded or _is_older(change, row)):
+        entity = Kinds.of([change.schema.model]).load(row.copy())
+        if entity is not None:
+            row = {**entity.__dict__["_row"], "odata.etag": etag}
+            change = structs.replace(change, values={**change.values, "_upgraded": True})
+        elif change.upgraded:
+            raise WrongKind(
+                f"{change}: the row is of another kind now: it has {describe_kind(row)}",
+                (change.partition_key, change.row_key),
+                row.get("EntityType"),
+            )
+    if change.if_match not in (None, "*", etag):
+        raise PreconditionFailed(
+            f"{change}: the row has changed since it was read; read it again and repeat the change",
+            Code.CONDITION_NOT_SATISFIED,
+            change.subject,
+        )
+    if change.copied is not None:
+        _refuse_other(change, row, change.copied)
+        if not change.partial:
+            _show_unseen(change, row)
+            return structs.replace(change, before=row, prior=row, if_match=etag, copied=None)
+    elif change.mode is Mode.UPSERT_REPLACE:
+        return structs.replace(change, mode=Mode.REPLACE, prior=row, if_match=etag, foreign=False)
+    elif change.mode is Mode.DELETE:
+        return structs.replace(change, prior=row, if_match=etag)
+    return structs.replace(change, stored=row, if_match=etag, copied=None)
+
+
+def _is_older(change: Change, row: Row) -> bool:
+    """Whether some fields are to be written into a row of an older version, which would upgrade over them."""
+    schema = change.schema
+    if schema is None:
+        return False
+    # What others keep in an entity says whether it can be deleted, by the names that it has now.
+    looks = change.mode in (Mode.MERGE, Mode.UPSERT_MERGE, Mode.REPLACE) or (change.mode is Mode.DELETE and schema.kept)
+    return bool(looks) and 0 < stored_version(row) < schema.version
+
+
+def _refuse_derived(change: Change, row: Row) -> NoReturn:
+    """A copy changes with its primary, a list with the entities that are in it, and neither with anything else."""
+    keys = change.partition_key, change.row_key
+    if COPY_OF in row:
+        what, whom = f"is a copy of the entity {row[COPY_OF]!r} of its partition", "that entity"
+    else:
+        what, whom = "is of an index list", "the entities that are in it"
+    problem = f"{change}: that row {what} ({describe_kind(row)})"
+    if change.mode in _UPSERTS:
+        remedy = "begin the row_key of one of the two with literal text of its own"
+        raise EntityExists(f"{problem}; {remedy}", Code.ENTITY_EXISTS, change.subject)
+    raise WrongKind(f"{problem}; write or delete {whom}", keys, row.get("EntityType"))
+
+
+def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
+    """What was read from a copy is written only over the row that it is a copy of."""
+    before, schema = change.before or {}, change.schema
+    assert schema is not None
+    mine, now = content(before), content(row)
+    unseen = _unseen(change, row)
+    for members in (mine, now):
+        for name in (*schema.kind_properties, *unseen):
+            members.pop(name, None)
+    if change.partial:
+        mine, now = (
+            {name: value for name, value in members.items() if name.partition("@")[0] in properties}
+            for members in (mine, now)
+        )
+    if changes(mine, now) or changes(now, mine):
+        raise PreconditionFailed(
+            f"{change}: the row has changed since a copy of it was read; read it again and repeat the change",
+            Code.CONDITION_NOT_SATISFIED,
+            change.subject,
+        )
+
+
+def _unseen(change: Change, row: Row) -> Row:
+    """
+    What a copy cannot hold of its row: properties that have the name of a field of the key, which the model does not
+    store. Of those the copy has its own.
+    """
+    schema = change.schema
+    assert schema is not None
+    names = [info.property for info in schema.fields.values() if not info.stored and info.property in row]
+    return {member: row[member] for name in names for member in (name, name + ANNOTATION) if member in row}
+
+
+def _show_unseen(change: Change, row: Row) -> None:
+    """Let the unknown properties of an entity that was read from a copy be all of its row, or a write removes some."""
+    # In a transaction the change has copies of what its subject has.
+    for bag in (change.values.get("_extra"), change.subject.__dict__.get("_extra")):
+        if bag is not None:
+            seen = frozenset(bag)
+            bag.row.update((m, v) for m, v in _unseen(change, row).items() if m.removesuffix(ANNOTATION) not in seen)

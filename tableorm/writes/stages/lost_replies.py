@@ -1,0 +1,333 @@
+"""
+Part of stage 10: what becomes of a write that failed for a reason which passes, or whose reply was lost.
+
+A write that surely had no effect is sent again. After a lost reply the same request is sent again too, if it has a
+condition: it cannot succeed twice. If it then fails, somebody has to find out whether the first one had succeeded, and
+only a write token in the row proves that. Equal content proves nothing: two counters both go from 4 to 5, two workers
+insert the same lease. That it had not succeeded yet does not prove that it never will, because it may be under way
+still: that needs a row which has lost the ETag that it was sent with.
+
+A write without condition is not sent again blindly, because it could overwrite what came after it: the row is read
+first, and what is left to do is done under the ETag that was read. An insert has a condition that can come true again,
+when somebody deletes the row; with writes beside it that have none, it is not sent again at all.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import attrs
+from msgspec import structs
+
+from ...connection.connection import Connection
+from ...connection.retry import Patience
+from ...errors import OutcomeUnknown, TableOrmError
+from ...models.kinds import Kinds
+from ...models.property_bag import PropertyBag
+from ...protocol.codes import THROTTLING, Code, Fault
+from ...stores import Operation, Row, TableStore, Verb
+from ..plan import PlannedWrite, WritePlan
+from ..write_tokens import tail_of
+from .encode import changes, content
+
+__all__ = ["InDoubt", "Landed", "send", "settle"]
+
+_READ_AT_ONCE = 16
+_NAMED = 5  # operations of a transaction that an error names
+_WHOLE = frozenset({Verb.INSERT, Verb.REPLACE, Verb.INSERT_OR_REPLACE})
+
+
+@attrs.frozen
+class Landed:
+    """
+    A write that was applied.
+
+    Args:
+        etag: The row's new ETag; None after a delete.
+        superseded: Whether the row has changed since, so that the ETag is not of what was written.
+    """
+
+    etag: str | None
+    superseded: bool = False
+
+
+class InDoubt(Exception):
+    """
+    Nothing proves what became of a plan.
+
+    Args:
+        plan: What was sent.
+        fault: How that ended.
+        rows: What was found of each write; None if the rows could not be read.
+    """
+
+    def __init__(self, plan: WritePlan, fault: Fault, rows: Sequence[Row | None] | None) -> None:
+        super().__init__(fault.message)
+        self.plan, self.fault, self.rows = plan, fault, rows
+
+    def error(self) -> OutcomeUnknown:
+        """What is raised for all of the plan; `found` is the row that the fault names, or the first."""
+        writes, fault = [write for write in self.plan.writes if write.effect is None], self.fault
+        at = fault.index if fault.index is not None and fault.index < len(writes) else 0
+        if len(writes) == 1:
+            return self.error_of(0)
+        named = [writes[at].origin, *(write.origin for write in writes if write is not writes[at])]
+        more = f", and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        return self._error(at, f"transaction of {', '.join(map(str, named[:_NAMED]))}{more}")
+
+    def error_of(self, at: int) -> OutcomeUnknown:
+        """What is said of one of its writes."""
+        return self._error(at, str(self.plan.writes[at].origin))
+
+    def as_wanted(self, at: int) -> Landed | None:
+        """
+        What became of one of its writes, if that has no condition and its row is as it wants it, whoever made it so:
+        then it is done, whatever became of the others. A delete asks if there was a row, and an insert who made it.
+        """
+        write = self.plan.writes[at]
+        if self.rows is None or _inserts(write) or _deletes(write) or _sent_etag(write):
+            return None
+        return _state(write, self.rows[at]) if _equals(write, self.rows[at]) else None
+
+    def _error(self, at: int, what: str) -> OutcomeUnknown:
+        write = self.plan.writes[at]
+        found = None if self.rows is None else _shown(write, self.plan.table, self.rows[at])
+        seen = (
+            "the row could not be read"
+            if self.rows is None
+            else "there is no such row"
+            if found is None
+            else "see .found"
+        )
+        # A delete leaves no row to carry its token.
+        tokens = any(
+            each.token or (each.change.schema is not None and each.change.schema.write_token)
+            for each in self.plan.writes
+        )
+        remedy = "" if tokens else "; a model with write_token=True could tell"
+        return OutcomeUnknown(
+            f"{what}: a reply was lost, and nothing proves whether it was written ({seen}){remedy}",
+            self.fault.code,
+            write.origin.verb,
+            write.token,
+            found,
+        )
+
+
+async def send(store: TableStore, plan: WritePlan, *, transaction: bool) -> list[str | None]:
+    """
+    Send a plan once; the new ETags.
+
+    Raises:
+        Fault: It failed, or its reply was lost.
+    """
+    writes = plan.writes
+    if len(writes) == 1 and not transaction:
+        return [await store.write(plan.table, writes[0].operation)]
+    return await store.transact(plan.table, [write.operation for write in writes])
+
+
+async def settle(
+    db: Connection,
+    plan: WritePlan,
+    fault: Fault,
+    *,
+    begun: float,
+    transaction: bool,
+    repeat: bool,
+    missing_ok: bool,
+    throttled: Callable[[], None] | None,
+) -> list[Landed]:
+    """
+    Bring a plan to an end that met a transient fault.
+
+    Args:
+        db: Where it was sent to.
+        plan: What was sent.
+        fault: How that ended.
+        begun: When it was sent first, by the loop's clock.
+        transaction: Whether it was sent as a transaction.
+        repeat: Whether it may be sent again after doubt.
+        missing_ok: Whether a row that is gone counts as deleted.
+        throttled: Called at each refusal by a store that is asked for too much.
+
+    Returns:
+        For each write, what became of its row.
+
+    Raises:
+        Fault: It was surely not applied.
+        InDoubt: It may have been applied, or may yet be.
+    """
+    store, patience = db.usable(), Patience(db.retry, begun)
+    inserts = [_inserts(write) for write in plan.writes]
+    blind = not all(inserts) and not any(_sent_etag(write) for write in plan.writes)
+    now, doubt = plan, False
+    while True:
+        db.count_fault(fault)
+        if throttled is not None and fault.code in THROTTLING:
+            throttled()
+        doubt = doubt or fault.doubt
+        if not doubt:
+            if not fault.transient or store.capabilities.retries or not await patience.another(fault):
+                raise fault
+        elif fault.transient and (not repeat or not await patience.another(fault)):
+            # The last look is a single try, whatever our patience.
+            rows = await _read_all(db, db.backend.tables, plan)
+            if rows is not None and _proved(plan, rows):
+                return _landed(plan, rows)
+            raise InDoubt(plan, fault, rows) from fault
+        elif blind or not fault.transient:
+            rows = await _read_all(db, store, plan)
+            dead = rows is not None and _can_never_land(plan, rows)
+            if dead and len(inserts) > 1:
+                # Now that nothing of ours can arrive any more: what another row says was true before it could.
+                rows = await _read_all(db, store, plan)
+            if rows is None:
+                raise InDoubt(plan, fault, None) from fault
+            if _proved(plan, rows):
+                return _landed(plan, rows)
+            if blind:
+                if any(inserts):
+                    raise InDoubt(plan, fault, rows) from fault
+                if _as_wanted(plan, rows, missing_ok=missing_ok):
+                    return _landed(plan, rows)
+                now = _conditional(plan, rows, fault)
+            else:
+                if dead and _not_yet(plan, rows):
+                    raise fault
+                if missing_ok and all(map(_deletes, plan.writes)) and not any(rows):
+                    return _landed(plan, rows)
+                # Whoever deleted the row that we may have inserted has had it: it is inserted again.
+                if not (rows == [None] and _inserts(plan.writes[0])):
+                    raise InDoubt(plan, fault, rows) from fault
+            if not fault.transient and not await patience.another(fault):
+                raise InDoubt(plan, fault, rows) from fault
+        db.count_repetition()
+        try:
+            return [Landed(etag) for etag in await send(store, now, transaction=transaction)]
+        except Fault as next_fault:
+            fault = next_fault
+
+
+def _sent_etag(write: PlannedWrite) -> bool:
+    """Whether it has a condition that cannot hold twice: ETags never return."""
+    return write.operation.if_match not in (None, "*")
+
+
+def _inserts(write: PlannedWrite) -> bool:
+    return write.operation.verb is Verb.INSERT
+
+
+def _deletes(write: PlannedWrite) -> bool:
+    return write.operation.verb is Verb.DELETE
+
+
+async def _read_all(db: Connection, store: TableStore, plan: WritePlan) -> list[Row | None] | None:
+    """The rows of a plan, None for each that is absent; None if they cannot be read."""
+    turn = asyncio.Semaphore(_READ_AT_ONCE)
+    db.stats.requests += len(plan.writes)
+
+    async def read(write: PlannedWrite) -> Row | None:
+        keys = write.operation.row
+        async with turn:
+            try:
+                return await store.get(plan.table, keys["PartitionKey"], keys["RowKey"])
+            except Fault as fault:
+                if fault.code == Code.RESOURCE_NOT_FOUND:
+                    return None
+                raise
+
+    failed = False
+    tasks: list[asyncio.Task[Row | None]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(read(write)) for write in plan.writes]
+    except* Fault:
+        failed = True
+    return None if failed else [task.result() for task in tasks]
+
+
+def _proved(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
+    """Whether a row carries our token: all of the plan was applied, since all or nothing was."""
+    return any(write.token in tail_of(row) for write, row in zip(plan.writes, rows, strict=True))
+
+
+def _can_never_land(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
+    """Whether a row has lost the ETag that it was sent with, so that no request of ours can be applied any more."""
+    return any(
+        _sent_etag(write) and (row is None or row["odata.etag"] != write.operation.if_match)
+        for write, row in zip(plan.writes, rows, strict=True)
+    )
+
+
+def _not_yet(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
+    """Whether a row still carries the token that it had before us, and not ours: nothing was applied till now."""
+    return any(write.base in tail_of(row) for write, row in zip(plan.writes, rows, strict=True))
+
+
+def _as_wanted(plan: WritePlan, rows: Sequence[Row | None], *, missing_ok: bool) -> bool:
+    """
+    Whether the rows are as unconditional writes want them. That is true of the state, whoever made it, and whoever
+    writes without a condition asks for no more; but a delete asks whether there was a row.
+    """
+    if not missing_ok and all(map(_deletes, plan.writes)):
+        return False
+    return all(_equals(write, row) for write, row in zip(plan.writes, rows, strict=True))
+
+
+def _equals(write: PlannedWrite, row: Row | None) -> bool:
+    """Whether a row is as a write would leave it, as far as the write says."""
+    if _deletes(write) or row is None:
+        return _deletes(write) and row is None
+    return _has(row, write.operation.row, whole=write.operation.verb in _WHOLE)
+
+
+def _has(row: Row, members: Row, *, whole: bool) -> bool:
+    """Whether a row has these members, values of the same type; with `whole` no others, but for its ETag and tail."""
+    members = {name: value for name, value in content(members).items() if value is not None}
+    return not changes(row, members) and not (whole and changes(members, content(row)))
+
+
+def _landed(plan: WritePlan, rows: Sequence[Row | None]) -> list[Landed]:
+    return [_state(write, row) for write, row in zip(plan.writes, rows, strict=True)]
+
+
+def _state(write: PlannedWrite, row: Row | None) -> Landed:
+    if _deletes(write):
+        return Landed(None)
+    if row is None:
+        return Landed(None, superseded=True)
+    # A foreign client may have merged without touching the tail; to take over its ETag would let our next save
+    # overwrite what we never saw.
+    newest = write.token is None or tail_of(row)[:1] == (write.token,)
+    same = _has(row, write.after or {}, whole=not write.partial)
+    return Landed(row["odata.etag"], superseded=not (newest and same))
+
+
+def _conditional(plan: WritePlan, rows: Sequence[Row | None], fault: Fault) -> WritePlan:
+    """Writes without conditions as writes under the ETags that were read, and inserts where nothing was."""
+    writes: list[PlannedWrite] = []
+    for write, row in zip(plan.writes, rows, strict=True):
+        operation = write.operation
+        if row is not None:
+            verb = {Verb.INSERT_OR_MERGE: Verb.MERGE, Verb.INSERT_OR_REPLACE: Verb.REPLACE}.get(operation.verb)
+            operation = Operation(verb or operation.verb, operation.row, row["odata.etag"])
+        elif operation.if_match is None:
+            operation = Operation(Verb.INSERT, operation.row)
+        else:
+            raise InDoubt(plan, fault, rows) from fault  # it has to exist: it did, or never did
+        writes.append(structs.replace(write, operation=operation))
+    return structs.replace(plan, writes=tuple(writes))
+
+
+def _shown(write: PlannedWrite, table: str, row: Row | None) -> object:
+    if row is None:
+        return None
+    schema = write.change.schema
+    if schema is not None:
+        try:
+            entity = Kinds.of([schema.model]).load(row)
+        except TableOrmError:
+            entity = None
+        if entity is not None:
+            return entity
+    return PropertyBag.of_row(table, row)

@@ -1,0 +1,174 @@
+"""
+Part of stage 1, change: fields that a write fills, validators, and what a write refuses.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import attrs
+
+from ...errors import EncodeError, ModelError, NotLoaded, PreconditionFailed, TemplateError
+from ...expressions import Field
+from ...models.entity import Entity, stored_row
+from ...models.key import Key
+from ...models.property_bag import PropertyBag
+from ...models.schema import MISFITS, Schema
+from ...protocol.edm import ANNOTATION
+from ...stores import Row
+from ..plan import PlannedWrite
+from ..subject import Subject, key_of, schema_of_subject
+
+__all__ = [
+    "fill_fields",
+    "loaded_in_part",
+    "merged_names",
+    "missing_etag",
+    "refuse_new_key",
+    "refuse_partial",
+    "validate",
+]
+
+
+def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False) -> PreconditionFailed:
+    """Return the error of a write that needs an ETag where there is none."""
+    if stale or (isinstance(subject, Entity) and subject.__dict__.get("_superseded", False)):
+        return PreconditionFailed(
+            f"{verb} of {subject!r}: it was written, and what it does not know of its row may have been changed by "
+            "somebody else; refresh() it first",
+            None,
+            subject,
+        )
+    if verb == "delete":
+        return PreconditionFailed(
+            f"delete of {subject!r}: it has no ETag, since it was not read or is deleted; read it first, or give "
+            "if_match='*' to delete whatever is there",
+            None,
+            subject,
+        )
+    force = "" if verb in ("save", "modify", "move") else ", or give if_match='*' to write over whatever is there"
+    return PreconditionFailed(
+        f"{verb} of {subject!r}: it was neither read nor written, so it has no ETag; insert() it, or read it "
+        f"first{force}",
+        None,
+        subject,
+    )
+
+
+def refuse_partial(verb: str, subject: Entity, schema: Schema) -> None:
+    """Refuse to write all fields of an entity of which some were not loaded. Raises NotLoaded."""
+    missing = [name for name in schema.fields if name not in subject.__dict__]
+    if missing and stored_row(subject) is None:
+        raise NotLoaded(
+            f"{verb} of {subject!r}: it was loaded in part, without {', '.join(missing)}, and then deleted; set them "
+            "first"
+        )
+    if missing:
+        raise loaded_in_part(verb, subject, ", ".join(missing))
+
+
+def loaded_in_part(verb: str, subject: Subject, missing: str) -> NotLoaded:
+    """Return the error of a write that would lose what was not loaded."""
+    return NotLoaded(
+        f"{verb} of {key_of(subject)}: it was loaded in part, without {missing}, which would be lost; refresh() it "
+        "first, or save() what changed, or merge(only=[...])"
+    )
+
+
+def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str]:
+    """Return the names of the fields or properties to merge. Raises ModelError or NotLoaded."""
+    if isinstance(subject, PropertyBag):
+        return [str(each) for each in only]
+    schema = schema_of_subject(subject)
+    names: list[str] = []
+    for each in only:
+        name = each.name if isinstance(each, Field) else each
+        info = schema.fields.get(name)
+        if info is None or not info.stored:
+            problem = "is held by the key" if info else "is no field"
+            raise ModelError(f"merge(only=[...]) of {schema.name}: {each} {problem}; give some of {_some(schema)}")
+        if name not in subject.__dict__:
+            raise NotLoaded(f"merge(only=[...]) of {schema.name}: {name} was not loaded, so it has no value")
+        names.append(name)
+    return names
+
+
+def _some(schema: Schema) -> str:
+    return ", ".join(f"{schema.name}.{info.name}" for info in schema.stored[:3]) or "none: it stores none"
+
+
+def fill_fields(
+    schema: Schema, own: dict[str, Any], pending: PlannedWrite | None, *, inserted: bool
+) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any]]:
+    """
+    The fields to write, in a copy, so that a failed write changes no entity; those of them that were made, by this
+    write or earlier in its transaction; and those that this write makes.
+    """
+    if not schema.filled:
+        return own, None, {}
+    earlier = {} if pending is None or pending.after is None else pending.change.made or {}
+    standing = {name: value for name, value in earlier.items() if own.get(name) is None}
+    made: dict[str, Any] = {}
+    for info in schema.filled:
+        if info.on_write is not None:
+            made[info.name] = info.on_write()
+        elif inserted and info.on_insert is not None and own.get(info.name) is None:
+            made[info.name] = info.on_insert()
+    return {**own, **standing, **made}, {**standing, **made}, made
+
+
+def validate(subject: Entity, schema: Schema, values: dict[str, Any]) -> None:
+    """Run the validators of the fields that have a value."""
+    # Fields can have been changed in place.
+    probe = subject
+    if values is not subject.__dict__:
+        probe = object.__new__(type(subject))
+        probe.__dict__.update(values)
+    if all(name in values for name in schema.fields):
+        attrs.validate(cast(Any, probe))
+        return
+    for attribute in attrs.fields(cast(Any, type(subject))):
+        if attribute.validator is not None and attribute.name in values:
+            with suppress(NotLoaded):  # a validator that looks at what was not loaded cannot tell
+                attribute.validator(probe, attribute, values[attribute.name])
+
+
+def refuse_new_key(verb: str, own: dict[str, Any], schema: Schema, row: Row, *, partial: bool) -> None:
+    """Refuse a changed key field. Raises EncodeError, which names `db.move` where that helps."""
+    if partial and not all(name in own for name in schema.key_fields):
+        return  # what was not loaded was not changed
+    current = schema.make_keys(own)
+    if current == (row["PartitionKey"], row["RowKey"]):
+        return
+    # The stored keys need not be what the template writes today: what counts is whether the fields changed.
+    before = _key_fields(schema, row) if partial else schema.decode(row).__dict__
+    with suppress(TemplateError):  # a key field that was not loaded
+        if schema.make_keys(before) == current:
+            return
+    changed = [name for name in schema.key_fields if before.get(name) != own.get(name)]
+    name = changed[0] if changed else schema.key_fields[0]
+    remedy = "insert a copy with evolve() and delete the old one"
+    if current[0] == row["PartitionKey"]:
+        given = ", ".join(f"{each}={own[each]!r}" for each in changed or [name] if each in own)
+        remedy = f"`await db.move(entity, {given})`"
+    raise EncodeError(
+        f"is a new value of a key field (read as {before.get(name)!r}), and {'an' if verb == 'upsert' else 'a'} {verb} "
+        f"cannot move a row; to move it, {remedy}",
+        schema.name,
+        name,
+        own.get(name),
+    )
+
+
+def _key_fields(schema: Schema, row: Row) -> dict[str, Any]:
+    """The key fields of a row that was read in part, as far as it tells them."""
+    found: dict[str, Any] = {}
+    with suppress(ValueError):
+        found |= schema.parse_keys(row["PartitionKey"], row["RowKey"])
+    for name in schema.key_fields:
+        info = schema.fields[name]
+        value = row.get(info.property) if info.stored else None
+        if value is not None:
+            with suppress(*MISFITS):
+                found[name] = info.type.decode(value, row.get(info.property + ANNOTATION))
+    return found
