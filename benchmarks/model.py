@@ -29,7 +29,7 @@ class Flight(FlightFields, table="Flights", partition_key="{origin}", row_key="{
 
 class Airport(Entity, table="Flights", partition_key="{code}", row_key="airport"):
     code: Mapped[str]
-    flights: Mapped[int] = field(default=0, kept=True)
+    flights: Mapped[int] = field(default=0, maintained=True)
 
 
 class DerivingFlight(FlightFields, table="Flights", kind="Flight", partition_key="{origin}", row_key="{number:07d}"):

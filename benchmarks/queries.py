@@ -17,7 +17,7 @@ from benchmarks.measure import compare, fill, report
 from benchmarks.model import Flight
 from tableorm import Database, Expression, Select, connect
 from tableorm.expressions import AnyOf
-from tableorm.models.kinds import Kinds
+from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import Compare, Or, constant
 from tableorm.protocol.filters import Op as FilterOp
 from tableorm.queries.planning.planner import plan_query
@@ -100,7 +100,7 @@ async def bench_alternatives(folder: Path) -> None:
 
 def planning_seconds(where: Callable[[], list[Expression]], rounds: int = 7, count: int = 300) -> float:
     """The best of some rounds, per plan; making the conditions is left out."""
-    kinds = Kinds.of([Flight])
+    kinds = KindSet.of([Flight])
     terms = where()
     best = float("inf")
     for _ in range(rounds):

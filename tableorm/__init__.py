@@ -20,10 +20,10 @@ from .connection.retry import RetryPolicy
 from .connection.stats import Stats
 from .database.connect import connect
 from .database.database import Database
+from .derived.aggregate.aggregate import AggregateOf, Count, Sum
 from .derived.embed.embed import Embedded
 from .derived.index.index import Index, IndexOf
 from .derived.index_list.index_list import IndexList, ListOf
-from .derived.tally.tally import Count, Sum, TallyOf
 from .errors import (
     AccessDenied,
     Conflict,
@@ -75,6 +75,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Access",
     "AccessDenied",
+    "AggregateOf",
     "AuditReport",
     "BuildReport",
     "Bulk",
@@ -132,7 +133,6 @@ __all__ = [
     "TableNotFound",
     "TableOrmError",
     "TablePolicies",
-    "TallyOf",
     "TemplateError",
     "Throttled",
     "Timestamp",

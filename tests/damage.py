@@ -1,5 +1,5 @@
 """
-Kinds of damage that an audit has to find, each with what it says of it.
+KindSet of damage that an audit has to find, each with what it says of it.
 """
 
 from collections.abc import Awaitable, Callable

@@ -170,7 +170,7 @@ def access_of(db: Connection) -> AccessControl:
     Raises:
         NotSupported: Nothing.
     """
-    db.usable()
+    db.require_open()
     access: AccessControl | None = getattr(db.backend, "access", None)
     if access is None:
         raise NotSupported(

@@ -10,17 +10,17 @@ from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from ..audit.report import AuditReport, BuildReport
 from ..database.database import Database
+from ..derived.aggregate.aggregate import AggregateOf
 from ..derived.index.index import IndexOf, IndexSchema
 from ..derived.index_list.index_list import ListOf, ListSchema
-from ..derived.tally.tally import TallyOf
 from ..errors import AccessDenied, ModelError, NotSupported
 from ..expressions import Comparison, Expression, PropertyComparison, conjuncts
 from ..keys.bounds import Condition
-from ..keys.ranges import EVERYTHING, Rectangle
+from ..keys.ranges import EVERYTHING, KeyRegion
 from ..keys.template import Template
 from ..models.entity import Entity, schema_of, stored_row
 from ..models.key import Key
-from ..models.kinds import Kinds
+from ..models.kinds import KindSet
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema, concrete
 from ..protocol.filters import Compare, Op
@@ -63,7 +63,7 @@ class Scope(Database):
                 raise ModelError(f"scope({name}=None) is refused: a key field has a value; give that of {name!r}")
         self._parent, self._fields, self._models = parent, dict(fields), tuple(models)
         self._kinds, self._grants, self.stats = parent._kinds, parent._grants, parent.stats
-        self._rectangles: dict[str, Rectangle] = {}
+        self._rectangles: dict[str, KeyRegion] = {}
         for model in self._models:
             for schema in concrete(schema_of(model)) or [schema_of(model)]:
                 self._add_rectangle(schema)
@@ -95,9 +95,9 @@ class Scope(Database):
         """The queues, not scoped."""
         return self._parent.queues
 
-    def usable(self) -> TableStore:
+    def require_open(self) -> TableStore:
         """As the database."""
-        return self._parent.usable()
+        return self._parent.require_open()
 
     def scope(self, *models: type[Entity], **fields: Any) -> "Scope":
         """
@@ -176,7 +176,7 @@ class Scope(Database):
 
     # Reading
 
-    def narrowing(self, kinds: Kinds, where: Sequence[Expression]) -> tuple[Expression, ...]:
+    def narrowing(self, kinds: KindSet, where: Sequence[Expression]) -> tuple[Expression, ...]:
         """
         As `Connection.narrowing`: the fields of the scope, or the keys that hold them.
 
@@ -194,14 +194,14 @@ class Scope(Database):
         base = None if kinds.bags else _common_base([schema.model for schema in kinds.schemas], self._fields)
         if base is not None:
             return tuple(getattr(base, name) == value for name, value in self._fields.items())
-        found = {rectangle for schema in kinds.schemas if (rectangle := self._rectangle(schema)) is not None}
+        found = {region for schema in kinds.schemas if (region := self._rectangle(schema)) is not None}
         if kinds.bags:
             found.add(self._rectangle_of(kinds.table))
         if len(found) != 1 or not all(self._rectangle(schema) for schema in kinds.schemas):
             names = ", ".join(schema.name for schema in kinds.schemas)
             raise ModelError(f"the keys of {names} hold {', '.join(self._fields)} in different ways; query them apart")
-        (rectangle,) = found
-        conditions = [*rectangle.partition.conditions("PartitionKey"), *rectangle.row.conditions("RowKey")]
+        (region,) = found
+        conditions = [*region.partition.conditions("PartitionKey"), *region.row.conditions("RowKey")]
         return tuple(PropertyComparison(c.property, c.op, c.constant) for c in conditions if isinstance(c, Compare))
 
     def union(self, *queries: Query[R]) -> Union[R]:
@@ -283,7 +283,7 @@ class Scope(Database):
 
     async def build_index(
         self,
-        index: IndexOf[Any] | ListOf[Any] | TallyOf[Any],
+        index: IndexOf[Any] | ListOf[Any] | AggregateOf[Any],
         *,
         parallel: int = 8,
         cursor: str | None = None,
@@ -410,23 +410,23 @@ class Scope(Database):
 
     def _add_rectangle(self, schema: Schema) -> None:
         self._require(schema)
-        rectangle, table = self._rectangle(schema), schema.table_name().lower()
-        if rectangle is None or self._rectangles.setdefault(table, rectangle) != rectangle:
+        region, table = self._rectangle(schema), schema.table_name().lower()
+        if region is None or self._rectangles.setdefault(table, region) != region:
             raise ModelError(
                 f"scope({schema.name}, {self._text}): no range of keys in table {schema.table_name()} is just the rows "
                 "of the scope, so they cannot be read without their models; leave the model out"
             )
 
-    def _rectangle(self, schema: Schema) -> Rectangle | None:
+    def _rectangle(self, schema: Schema) -> KeyRegion | None:
         """The range of keys that holds the rows of a model in this scope, and of no other; None if there is none."""
         partition, row = _bounds(schema, self._fields)
         if partition is None or row is None or not partition[1] | row[1] >= self._fields.keys():
             return None
         # What RowKeys begin with tells kinds apart, not scopes.
         narrow = not partition[1] >= self._fields.keys()
-        return Rectangle(partition[0], row[0] if narrow else EVERYTHING)
+        return KeyRegion(partition[0], row[0] if narrow else EVERYTHING)
 
-    def _rectangle_of(self, table: str) -> Rectangle:
+    def _rectangle_of(self, table: str) -> KeyRegion:
         found = self._rectangles.get(table.lower())
         if found is None:
             raise ModelError(

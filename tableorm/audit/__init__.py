@@ -1,7 +1,7 @@
 """
 Audit: whether what is derived from entities is as they say, and making it so; also for entities that were there before.
 
-    stretches   which keys, and how far it got: what a cursor holds
+    ranges   which keys, and how far it got: what a cursor holds
     scanning    pages of rows in segments: whole partitions, of bounded size where they are small
     checks      what an entity ought to have, and what a derived row says: the copies of indexes
     listed      the same of index lists

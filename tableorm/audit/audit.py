@@ -13,15 +13,15 @@ from ..connection.connection import TURN
 from ..connection.tasks import work_together
 from ..database.reading import Reader
 from ..errors import ModelError
-from ..keys.ranges import Rectangle
+from ..keys.ranges import KeyRegion
 from ..models.entity import Entity, schema_of
-from ..models.kinds import Kinds
+from ..models.kinds import KindSet
 from ..models.schema import Schema, concrete
 from ..protocol.filters import Filter
 from ..stores import Bounds, Row
-from .judge import Judge
-from .ranges import Stretch, purpose_of, read_cursor, stretches_of
-from .report import AuditReport, Tally
+from .judge import Verifier
+from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor
+from .report import AuditCounts, AuditReport
 from .rows import with_related
 from .scan import boundary, family_filter, pages
 from .sums import Judging, Sums
@@ -44,7 +44,7 @@ async def audit(
     """
     See `Database.audit`.
     """
-    db.usable()
+    db.require_open()
     check_call("audit", parallel, on_progress)
     if not models:
         raise ModelError("audit() is refused: give the models whose entities are to be checked")
@@ -54,46 +54,46 @@ async def audit(
         name: [s for s in schemas if s.table_name() == name] for name in sorted({s.table_name() for s in schemas})
     }
     if cursor is None:
-        stretches = [each for name, some in tables.items() for each in stretches_of(name, some, parallel)]
-        tally = Tally()
+        ranges = [each for name, some in tables.items() for each in audit_ranges_of(name, some, parallel)]
+        counts = AuditCounts()
     else:
-        stretches, state = read_cursor(purpose, cursor, "audit")
-        tally = Tally.of_state(state)
+        ranges, state = read_cursor(purpose, cursor, "audit")
+        counts = AuditCounts.of_state(state)
     judges = {
-        name: Judge(db, Kinds.of([schema.model for schema in some], name), repair=repair)
+        name: Verifier(db, KindSet.of([schema.model for schema in some], name), repair=repair)
         for name, some in tables.items()
     }
-    begun = time.monotonic() - tally.seconds
+    begun = time.monotonic() - counts.seconds
 
     def report() -> AuditReport:
-        tally.seconds = time.monotonic() - begun
-        return report_of(tally, purpose, stretches)
+        counts.seconds = time.monotonic() - begun
+        return report_of(counts, purpose, ranges)
 
     def told() -> None:
         if on_progress is not None:
             on_progress(report())
 
-    async def work(stretch: Stretch) -> AsyncGenerator[tuple[Stretch, Tally], None]:
-        async for each in audited(db, judges[stretch.table], stretch, parallel):
+    async def work(audit_range: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
+        async for each in audited(db, judges[audit_range.table], audit_range, parallel):
             yield each
 
-    await go_through(stretches, work, tally, parallel, told)
+    await go_through(ranges, work, counts, parallel, told)
     return report()
 
 
-def report_of(tally: Tally, purpose: bytes, stretches: Sequence[Stretch]) -> AuditReport:
+def report_of(counts: AuditCounts, purpose: bytes, ranges: Sequence[AuditRange]) -> AuditReport:
     """The report of what was counted."""
     return AuditReport(
-        tally.entities,
-        tally.copies,
-        dict(sorted(tally.counts.items())),
-        tuple(sorted(tally.findings, key=lambda finding: finding.place)),
-        tally.repaired,
-        tally.undecided,
-        tally.requests,
-        tally.seconds,
+        counts.entities,
+        counts.copies,
+        dict(sorted(counts.counts.items())),
+        tuple(sorted(counts.findings, key=lambda finding: finding.place)),
+        counts.repaired,
+        counts.undecided,
+        counts.requests,
+        counts.seconds,
         purpose=purpose,
-        stretches=tuple(stretches),
+        ranges=tuple(ranges),
     )
 
 
@@ -123,55 +123,57 @@ def _concrete(model: type[Entity]) -> list[Schema]:
 
 
 async def go_through(
-    stretches: list[Stretch],
-    work: Callable[[Stretch], AsyncGenerator[tuple[Stretch, Tally], None]],
-    tally: Tally,
+    ranges: list[AuditRange],
+    work: Callable[[AuditRange], AsyncGenerator[tuple[AuditRange, AuditCounts], None]],
+    counts: AuditCounts,
     parallel: int,
     told: Callable[[], None],
     *,
     building: bool = False,
 ) -> None:
     """
-    Work on all stretches that are not done.
+    Work on all ranges that are not done.
 
     Args:
-        stretches: Get how far they are.
-        work: Gives, again and again, how far a stretch is, and what was found since.
-        tally: Gets what is found.
-        parallel: How many stretches are worked on at the same time.
+        ranges: Get how far they are.
+        work: Gives, again and again, how far a audit_range is, and what was found since.
+        counts: Gets what is found.
+        parallel: How many ranges are worked on at the same time.
         told: Called after each.
-        building: Which of the stretches: those where copies are built, or where they are checked.
+        building: Which of the ranges: those where copies are built, or where they are checked.
     """
-    todo = iter([n for n, stretch in enumerate(stretches) if not stretch.done and stretch.building is building])
+    todo = iter(
+        [n for n, audit_range in enumerate(ranges) if not audit_range.done and audit_range.building is building]
+    )
 
     async def worker() -> None:
         for number in todo:
-            async with aclosing(work(stretches[number])) as parts:
-                async for stretch, part in parts:
+            async with aclosing(work(ranges[number])) as parts:
+                async for audit_range, part in parts:
                     # Both at once: who goes on from here counts nothing twice.
-                    stretches[number] = stretch
-                    tally.add(part)
+                    ranges[number] = audit_range
+                    counts.add(part)
                     told()
 
     await work_together(worker, parallel)
 
 
 async def audited(
-    db: Reader, judge: Judge, stretch: Stretch, parallel: int
-) -> AsyncGenerator[tuple[Stretch, Tally], None]:
+    db: Reader, judge: Verifier, audit_range: AuditRange, parallel: int
+) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
     """
-    Audit a stretch, segment by segment.
+    Audit a audit_range, segment by segment.
 
     Args:
         db: Where.
         judge: Judges suspects.
-        stretch: What is left of it.
+        audit_range: What is left of it.
         parallel: Suspects that are judged at the same time.
     """
     where = family_filter(judge.kinds)
     ordered = db.store.capabilities.ordered
-    sums, part, count, last = Sums(judge), Tally(), 0, None
-    async with aclosing(pages(db, stretch.table, where, stretch.left, part, "audit")) as found:
+    sums, part, count, last = Sums(judge), AuditCounts(), 0, None
+    async with aclosing(pages(db, audit_range.table, where, audit_range.left, part, "audit")) as found:
         async for rows in found:
             start = 0
             if rows and ordered and count + len(rows) >= SEGMENT:
@@ -179,54 +181,54 @@ async def audited(
                 if cut is not None:
                     await _sum_up(db, sums, rows[:cut], part)
                     last = rows[cut - 1]["PartitionKey"] if cut else last
-                    stretch = await _closed(db, judge, sums, stretch, part, last, where, parallel)
-                    yield stretch, part.take()
+                    audit_range = await _closed(db, judge, sums, audit_range, part, last, where, parallel)
+                    yield audit_range, part.take()
                     sums, count, start = Sums(judge), 0, cut
             await _sum_up(db, sums, rows[start:], part)
             count += len(rows) - start
             last = rows[-1]["PartitionKey"] if rows else last
-    stretch = await _closed(db, judge, sums, stretch, part, None, where, parallel)
-    yield attrs.evolve(stretch, done=True), part
+    audit_range = await _closed(db, judge, sums, audit_range, part, None, where, parallel)
+    yield attrs.evolve(audit_range, done=True), part
 
 
-async def _sum_up(db: Reader, sums: Sums, rows: Sequence[Row], part: Tally) -> None:
+async def _sum_up(db: Reader, sums: Sums, rows: Sequence[Row], part: AuditCounts) -> None:
     for start in range(0, len(rows), TURN):
         some = rows[start : start + TURN]
         sums.add(some, part)
-        await db.take_turn(len(some))
+        await db.yield_to_loop(len(some))
 
 
 async def _closed(
     db: Reader,
-    judge: Judge,
+    judge: Verifier,
     sums: Sums,
-    stretch: Stretch,
-    part: Tally,
+    audit_range: AuditRange,
+    part: AuditCounts,
     last: str | None,
     where: Filter | None,
     parallel: int,
-) -> Stretch:
-    """Judge the suspects of a segment, up to a partition or the end; the stretch without it."""
+) -> AuditRange:
+    """Verifier the suspects of a segment, up to a partition or the end; the audit_range without it."""
     if sums.close():
-        rectangles = stretch.left
+        regions = audit_range.left
         if last is not None:
-            rectangles = [cut for each in rectangles if (cut := each.meet(Rectangle(Bounds(None, last)))) is not None]
+            regions = [cut for each in regions if (cut := each.meet(KeyRegion(Bounds(None, last)))) is not None]
         passes = [sums.suspects]
         if judge.has_lists:
             passes.insert(0, sums.shapes)
-        if judge.has_lists or judge.tallies:
+        if judge.has_lists or judge.aggregates:
             passes.append(sums.rest)
         for each in passes:
-            async with aclosing(pages(db, stretch.table, where, rectangles, part, "audit")) as found:
+            async with aclosing(pages(db, audit_range.table, where, regions, part, "audit")) as found:
                 async for rows in found:
                     for start in range(0, len(rows), TURN):
                         some = rows[start : start + TURN]
                         await _judged(each(some), part, parallel)
-                        await db.take_turn(len(some))
-    return stretch if last is None else attrs.evolve(stretch, partition=last, row=None)
+                        await db.yield_to_loop(len(some))
+    return audit_range if last is None else attrs.evolve(audit_range, partition=last, row=None)
 
 
-async def _judged(suspects: Sequence[Judging], part: Tally, parallel: int) -> None:
+async def _judged(suspects: Sequence[Judging], part: AuditCounts, parallel: int) -> None:
     if not suspects:
         return
     todo = iter(suspects)

@@ -16,22 +16,22 @@ import attrs
 
 from ..connection.connection import TURN
 from ..database.reading import Reader
+from ..derived.aggregate.aggregate import AggregateOf
 from ..derived.index.index import IndexOf
 from ..derived.index_list.index_list import ListOf
-from ..derived.tally.tally import TallyOf
 from ..errors import Conflict, DecodeError, EntityNotFound, LimitExceeded, ModelError, OutcomeUnknown, WrongKind
 from ..models.entity import Entity
-from ..models.kinds import Kinds
+from ..models.kinds import KindSet
 from ..models.schema import concrete
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row
 from ..writes.commit import commit
 from ..writes.write_tokens import new_token
 from .audit import audited, check_call, go_through, report_of
-from .check import Seen
-from .judge import Judge, rebuilt
-from .ranges import Stretch, purpose_of, read_cursor, stretches_of
-from .report import BuildReport, Tally
+from .check import EntitySnapshot
+from .judge import Verifier, rebuilt
+from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor
+from .report import AuditCounts, BuildReport
 from .rows import with_related
 from .scan import pages
 
@@ -45,7 +45,7 @@ _REFUSED = (Conflict, EntityNotFound, OutcomeUnknown, LimitExceeded, DecodeError
 
 async def build_index(
     db: Reader,
-    index: IndexOf[Entity] | ListOf[Entity] | TallyOf[Entity],
+    index: IndexOf[Entity] | ListOf[Entity] | AggregateOf[Entity],
     *,
     parallel: int,
     cursor: str | None,
@@ -54,9 +54,9 @@ async def build_index(
     """
     See `Database.build_index`.
     """
-    db.usable()
+    db.require_open()
     check_call("build_index", parallel, on_progress)
-    if not isinstance(index, (IndexOf, ListOf, TallyOf)):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(index, (IndexOf, ListOf, AggregateOf)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ModelError(
             f"build_index({index!r}) is refused: give an index of a class, as in Employee.by_email, or a list, a "
             "count, or a sum"
@@ -64,22 +64,22 @@ async def build_index(
     name, schemas = index.name, concrete(index.model.__schema__)
     if not schemas:
         raise ModelError(f"{index.model.__name__} is abstract and has no concrete classes yet; import or declare them")
-    if isinstance(index, TallyOf):
+    if isinstance(index, AggregateOf):
         schemas = with_related(schemas)  # those in which it counts
-    kinds = Kinds.of([schema.model for schema in schemas])
+    kinds = KindSet.of([schema.model for schema in schemas])
     purpose = purpose_of(f"build {name}", schemas)
-    judge = Judge(db, kinds, repair=True, only=name)
-    built, checked = Tally(), Tally()
+    judge = Verifier(db, kinds, repair=True, only=name)
+    built, checked = AuditCounts(), AuditCounts()
     if cursor is None:
-        stretches = stretches_of(kinds.table, schemas, parallel, building=True)
-        stretches += stretches_of(kinds.table, schemas, parallel)
+        ranges = audit_ranges_of(kinds.table, schemas, parallel, building=True)
+        ranges += audit_ranges_of(kinds.table, schemas, parallel)
     else:
-        stretches, state = read_cursor(purpose, cursor, f"build_index({index})")
-        checked = Tally.of_state(state.pop("audit"))
-        built = Tally.of_state(state)
+        ranges, state = read_cursor(purpose, cursor, f"build_index({index})")
+        checked = AuditCounts.of_state(state.pop("audit"))
+        built = AuditCounts.of_state(state)
     begun = time.monotonic() - built.seconds
     begun_audit = time.monotonic() - checked.seconds
-    auditing = all(stretch.done for stretch in stretches if stretch.building)
+    auditing = all(audit_range.done for audit_range in ranges if audit_range.building)
 
     def report() -> BuildReport:
         built.seconds = time.monotonic() - begun
@@ -93,7 +93,7 @@ async def build_index(
             built.seconds,
             report_of(checked, b"", ()) if auditing else None,
             purpose=purpose,
-            stretches=tuple(stretches),
+            ranges=tuple(ranges),
         )
 
     def told() -> None:
@@ -103,25 +103,27 @@ async def build_index(
     if not auditing:
         turn = asyncio.Semaphore(parallel)
 
-        def build(stretch: Stretch) -> AsyncGenerator[tuple[Stretch, Tally], None]:
-            return _built(db, judge, stretch, name, turn)
+        def build(audit_range: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
+            return _built(db, judge, audit_range, name, turn)
 
-        await go_through(stretches, build, built, parallel, told, building=True)
+        await go_through(ranges, build, built, parallel, told, building=True)
         auditing, begun_audit = True, time.monotonic()
 
-    def check(stretch: Stretch) -> AsyncGenerator[tuple[Stretch, Tally], None]:
-        return audited(db, judge, stretch, parallel)
+    def check(audit_range: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
+        return audited(db, judge, audit_range, parallel)
 
-    await go_through(stretches, check, checked, parallel, told)
+    await go_through(ranges, check, checked, parallel, told)
     return report()
 
 
 async def _built(
-    db: Reader, judge: Judge, stretch: Stretch, name: str, turn: asyncio.Semaphore
-) -> AsyncGenerator[tuple[Stretch, Tally], None]:
-    """Build a stretch, page by page."""
-    part, ordered = Tally(), db.store.capabilities.ordered
-    async with aclosing(pages(db, stretch.table, judge.kinds.filter, stretch.left, part, "build_index")) as found:
+    db: Reader, judge: Verifier, audit_range: AuditRange, name: str, turn: asyncio.Semaphore
+) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
+    """Build a audit_range, page by page."""
+    part, ordered = AuditCounts(), db.store.capabilities.ordered
+    async with aclosing(
+        pages(db, audit_range.table, judge.kinds.filter, audit_range.left, part, "build_index")
+    ) as found:
         async for rows in found:
             if not rows:
                 continue
@@ -130,23 +132,23 @@ async def _built(
                 some = rows[start : start + TURN]
                 found_beside = ((row, _rows_beside(judge.seen(row), name, part)) for row in some)
                 wanting += [(row, beside) for row, beside in found_beside if beside]
-                await db.take_turn(len(some))
+                await db.yield_to_loop(len(some))
             together = [list(group) for _, group in groupby(wanting, key=lambda each: each[0]["PartitionKey"])]
             # Those of a partition after each other: they may write the same list, or the same count.
             await asyncio.gather(*(_write(db, judge, [*_chunks(group)], name, part, turn) for group in together))
             if ordered:
                 last = rows[-1]
-                stretch = attrs.evolve(stretch, partition=last["PartitionKey"], row=last["RowKey"])
-            yield stretch, part.take()
-    yield attrs.evolve(stretch, done=True), part.take()
+                audit_range = attrs.evolve(audit_range, partition=last["PartitionKey"], row=last["RowKey"])
+            yield audit_range, part.take()
+    yield attrs.evolve(audit_range, done=True), part.take()
 
 
-def _rows_beside(seen: Seen | None, name: str, part: Tally) -> list[str]:
+def _rows_beside(seen: EntitySnapshot | None, name: str, part: AuditCounts) -> list[str]:
     """
     RowKeys of what has to be written beside an entity that notes another copy in the index than it ought to have, or
     another list, or amount; none if all is as it ought to be, or is for the audit.
     """
-    if seen is None or name not in {**seen.schema.indexes, **seen.schema.lists, **seen.schema.tallies}:
+    if seen is None or name not in {**seen.schema.indexes, **seen.schema.lists, **seen.schema.aggregates}:
         return []
     part.entities += 1
     if seen.problem is not None or not seen.legible or seen.age == "newer":
@@ -185,7 +187,7 @@ def _chunks(wanting: Sequence[_Wanting]) -> Iterator[Sequence[Row]]:
 
 
 async def _write(
-    db: Reader, judge: Judge, chunks: Sequence[Sequence[Row]], name: str, part: Tally, turn: asyncio.Semaphore
+    db: Reader, judge: Verifier, chunks: Sequence[Sequence[Row]], name: str, part: AuditCounts, turn: asyncio.Semaphore
 ) -> None:
     """What some entities of a partition lack, each chunk in one transaction; in halves if that is refused."""
     todo = [*reversed(chunks)]

@@ -10,14 +10,14 @@ from typing import Any, Literal, cast
 import attrs
 
 from ..errors import DecodeError
-from ..models.kinds import Kinds
-from ..models.manifest import marks_of
+from ..models.kinds import KindSet
+from ..models.manifest import manifest_of
 from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
 from ..stores import Row
 from .report import Damage
 
-__all__ = ["WRONG", "Check", "Problem", "Seen", "kind_of", "look", "members_of"]
+__all__ = ["WRONG", "Check", "EntitySnapshot", "Problem", "kind_of", "look", "members_of"]
 
 
 WRONG = 1
@@ -25,7 +25,7 @@ WRONG = 1
 
 
 @attrs.frozen(eq=False)
-class Seen:
+class EntitySnapshot:
     """
     An entity as an audit sees it.
 
@@ -83,7 +83,7 @@ class Problem:
     refused: str | None = None
 
 
-def look(kinds: Kinds, schema: Schema, version: int, row: Row) -> Seen:
+def look(kinds: KindSet, schema: Schema, version: int, row: Row) -> EntitySnapshot:
     """
     An entity, with what it ought to have.
 
@@ -94,16 +94,16 @@ def look(kinds: Kinds, schema: Schema, version: int, row: Row) -> Seen:
         row: Its row.
     """
     try:
-        marks, legible = marks_of(row), True
+        marks, legible = manifest_of(row), True
     except DecodeError:
         marks, legible = {}, False
     if version > schema.version:
         noted = {name: (mark, None) for name, mark in marks.items() if isinstance(mark, str)}
-        return Seen(schema, row, "newer", noted, marks, legible, None, marks)
+        return EntitySnapshot(schema, row, "newer", noted, marks, legible, None, marks)
     current = version == schema.version
     wants: dict[str, tuple[str, Row | None]] = {}
     try:
-        marks |= {name: each.current(marks[name]) for name, each in schema.tallies.items() if name in marks}
+        marks |= {name: each.current(marks[name]) for name, each in schema.aggregates.items() if name in marks}
         values: Mapping[str, Any] = (schema.decode(row) if current else kinds.load(row.copy())).__dict__
         for name, index in schema.indexes.items():
             address = index.address(values)
@@ -111,14 +111,14 @@ def look(kinds: Kinds, schema: Schema, version: int, row: Row) -> Seen:
                 wants[name] = address, index.copy_of(values, row, address) if current else None
         due = _due(schema, values, row)
     except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
-        return Seen(schema, row, "current", {}, marks, legible, f"{type(error).__name__}: {error}", marks)
-    return Seen(schema, row, "current" if current else "older", wants, marks, legible, None, due)
+        return EntitySnapshot(schema, row, "current", {}, marks, legible, f"{type(error).__name__}: {error}", marks)
+    return EntitySnapshot(schema, row, "current" if current else "older", wants, marks, legible, None, due)
 
 
 def _due(schema: Schema, values: Mapping[str, Any], row: Row) -> dict[str, Any]:
     partition_key, row_key = row["PartitionKey"], row["RowKey"]
     due: dict[str, Any] = {name: each.mark(values) for name, each in schema.lists.items()}
-    due |= {name: each.mark(values, partition_key) for name, each in schema.tallies.items()}
+    due |= {name: each.mark(values, partition_key) for name, each in schema.aggregates.items()}
     due |= {name: each.mark(values, partition_key, row_key) for name, each in schema.embeds.items()}
     return {name: mark for name, mark in due.items() if mark is not None}
 
@@ -152,7 +152,7 @@ class Check:
         del row
         return True
 
-    def claims(self, seen: Seen) -> Iterable[tuple[str, int]]:
+    def claims(self, seen: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """
         Addresses of what an entity has or ought to have, each with a number. All that entities claim at an address is
         what rows there take away, if and only if that is right, and so is what they note.
@@ -165,7 +165,7 @@ class Check:
         del row
         return ()
 
-    def adds(self, seen: Seen) -> Iterable[tuple[str, str, int]]:
+    def adds(self, seen: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
         """
         What an entity adds to a sum that another one keeps, or takes away for what it keeps itself: the RowKey of the
         keeper, an address, and a number. If such a sum is wrong the keeper is suspect, not all that add to it.
@@ -173,12 +173,12 @@ class Check:
         del seen
         return ()
 
-    def addresses(self, seen: Seen, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
         """RowKeys of the rows to look at if an entity is suspect; asked again when they are found, until it is all."""
         del seen, found
         return set()
 
-    def compare(self, seen: Seen, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+    def compare(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """What is wrong with an entity, and the rows at its addresses, which did not change meanwhile."""
         del seen, found
         return ()

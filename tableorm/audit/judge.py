@@ -26,7 +26,7 @@ from ..errors import (
     WrongKind,
 )
 from ..models.key import Key
-from ..models.kinds import Kinds
+from ..models.kinds import KindSet
 from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF
 from ..stores import Row
@@ -35,11 +35,11 @@ from ..writes.plan import PlannedWrite
 from ..writes.races import ATTEMPTS
 from ..writes.stages.change import delete_change, rebuild_change
 from ..writes.stages.encode import encode
-from .check import Problem, Seen, kind_of
-from .report import Damage, Finding, Tally
-from .rows import Looker
+from .check import EntitySnapshot, Problem, kind_of
+from .report import AuditCounts, Damage, Finding
+from .rows import AuditContext
 
-__all__ = ["Judge", "rebuilt"]
+__all__ = ["Verifier", "rebuilt"]
 
 _LOST = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
 """What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again."""
@@ -52,7 +52,7 @@ _PATIENCE = 3
 
 
 def rebuilt(
-    kinds: Kinds, row: Row, only: Sequence[str], token: str | None = None, *, counts: bool = False
+    kinds: KindSet, row: Row, only: Sequence[str], token: str | None = None, *, counts: bool = False
 ) -> PlannedWrite:
     """
     The write that makes what is derived from a row right.
@@ -73,7 +73,7 @@ def rebuilt(
     return write
 
 
-class Judge(Looker):
+class Verifier(AuditContext):
     """
     Judges, and repairs if it shall.
 
@@ -84,33 +84,33 @@ class Judge(Looker):
         only: Name of the one index or the like that is checked; None for all.
     """
 
-    async def entity(self, partition_key: str, row_key: str, tally: Tally) -> None:
+    async def entity(self, partition_key: str, row_key: str, counts: AuditCounts) -> None:
         """
-        Judge an entity, and what is derived from it.
+        Verifier an entity, and what is derived from it.
 
         Args:
             partition_key: Its PartitionKey.
             row_key: Its RowKey.
-            tally: Gets the findings.
+            counts: Gets the findings.
         """
         helped: set[str] = set()
         refused: dict[str | None, str] = {}
         singly = False
         for attempt in range(ATTEMPTS):
             await self.pause(attempt)
-            row = await self.read(partition_key, row_key, tally)
+            row = await self.read(partition_key, row_key, counts)
             seen = None if row is None else self.seen(row)
             if row is None or seen is None:
                 return  # what was derived from it is judged by itself
-            found = await self._around(seen, tally)
+            found = await self._around(seen, counts)
             problems = [problem for check in self.checks(seen) for problem in check.compare(seen, found)]
             if not problems:
                 return
-            problems = [await self._with_rival(seen, problem, tally) for problem in problems]
+            problems = [await self._with_rival(seen, problem, counts) for problem in problems]
             first = {problem.first for problem in problems if problem.first is not None}
             if self.repair and first - helped:
                 for each in sorted(first - helped):
-                    await self.entity(partition_key, each, tally)
+                    await self.entity(partition_key, each, counts)
                 helped |= first
                 continue
             problems = [attrs.evolve(each, rebuilt=each.rebuilt and each.first is None) for each in problems]
@@ -125,9 +125,9 @@ class Judge(Looker):
             if self.repair and any(problem.rebuilt for problem in problems):
                 one = next(each.name for each in problems if each.rebuilt)
                 part = [each for each in problems if each.name == one] if singly else problems
-                error = await self._rebuild(seen, part, left, tally)
+                error = await self._rebuild(seen, part, left, counts)
                 if error is None:
-                    self._record(seen, part, tally, repaired=True)
+                    self._record(seen, part, counts, repaired=True)
                     if not singly:
                         return
                 elif isinstance(error, _REFUSED) and attempt >= _PATIENCE:
@@ -135,40 +135,40 @@ class Judge(Looker):
                         refused[one] = f"{type(error).__name__}: {error}"
                     singly = True  # what can be repaired is, whatever else is wrong
                 continue
-            again = await self.read(partition_key, row_key, tally)
+            again = await self.read(partition_key, row_key, counts)
             if again is not None and again["odata.etag"] == row["odata.etag"]:
-                self._record(seen, problems, tally, repaired=False)
+                self._record(seen, problems, counts, repaired=False)
                 return
-        tally.undecided += 1
+        counts.undecided += 1
 
-    async def _around(self, seen: Seen, tally: Tally) -> dict[str, Row | None]:
+    async def _around(self, seen: EntitySnapshot, counts: AuditCounts) -> dict[str, Row | None]:
         """The rows to look at with an entity."""
         partition_key, found = seen.row["PartitionKey"], dict[str, Row | None]()
         while True:
             wanted = set[str]().union(*(check.addresses(seen, found) for check in self.checks(seen))) - found.keys()
             if not wanted:
                 return found
-            found |= zip(wanted, await self.read_all(partition_key, wanted, tally), strict=True)
+            found |= zip(wanted, await self.read_all(partition_key, wanted, counts), strict=True)
 
-    async def derived(self, partition_key: str, address: str, tally: Tally) -> None:
+    async def derived(self, partition_key: str, address: str, counts: AuditCounts) -> None:
         """
-        Judge a copy by itself: whether there is an entity that it is of.
+        Verifier a copy by itself: whether there is an entity that it is of.
 
         Args:
             partition_key: Its PartitionKey.
             address: Its RowKey.
-            tally: Gets the finding.
+            counts: Gets the finding.
         """
         for attempt in range(ATTEMPTS):
             await self.pause(attempt)
-            row = await self.read(partition_key, address, tally)
-            if row is None or self.owner_of(row) is None or not await self._is_orphan(row, tally):
+            row = await self.read(partition_key, address, counts)
+            if row is None or self.owner_of(row) is None or not await self._is_orphan(row, counts):
                 return
             if self.repair:
-                if not await self._delete(row, tally):
+                if not await self._delete(row, counts):
                     continue
             else:
-                again = await self.read(partition_key, address, tally)
+                again = await self.read(partition_key, address, counts)
                 if again is None or again["odata.etag"] != row["odata.etag"]:
                     continue
             kind, _, name = kind_of(row).partition("#")
@@ -176,15 +176,15 @@ class Judge(Looker):
             text = f"the copy at {address!r} is of no entity: {primary!r} is gone, or neither notes it nor should"
             schema = self.by_kind[kind]
             finding = Finding(Damage.ORPHAN, schema.name, name, partition_key, str(primary or ""), address, text)
-            tally.record(attrs.evolve(finding, repaired=self.repair))
+            counts.record(attrs.evolve(finding, repaired=self.repair))
             return
-        tally.undecided += 1
+        counts.undecided += 1
 
-    async def _is_orphan(self, row: Row, tally: Tally) -> bool:
+    async def _is_orphan(self, row: Row, counts: AuditCounts) -> bool:
         """Whether the entity of a copy neither notes it nor should; an entity that does is judged by itself."""
         kind, _, name = kind_of(row).partition("#")
         of = row.get(COPY_OF)
-        primary = await self.read(row["PartitionKey"], of, tally) if isinstance(of, str) else None
+        primary = await self.read(row["PartitionKey"], of, counts) if isinstance(of, str) else None
         seen = None if primary is None else self.seen(primary)
         if seen is None or str(seen.schema.kind) != kind:
             return True
@@ -195,31 +195,31 @@ class Judge(Looker):
         wanted = seen.wants.get(name)
         return wanted is None or wanted[0] != row["RowKey"]
 
-    async def _with_rival(self, seen: Seen, problem: Problem, tally: Tally) -> Problem:
+    async def _with_rival(self, seen: EntitySnapshot, problem: Problem, counts: AuditCounts) -> Problem:
         """A value that a copy without entity holds is not taken: that copy goes, and the entity gets its own."""
-        if problem.rival is None or not await self._is_orphan(problem.rival, tally):
+        if problem.rival is None or not await self._is_orphan(problem.rival, counts):
             return problem
         if self.repair:
-            await self.derived(seen.row["PartitionKey"], str(problem.address), tally)
+            await self.derived(seen.row["PartitionKey"], str(problem.address), counts)
         return attrs.evolve(problem, damage=Damage.MISSING, rebuilt=True, rival=None)
 
     # Repairing
 
     async def _rebuild(
-        self, seen: Seen, problems: Iterable[Problem], left: set[str | None], tally: Tally
+        self, seen: EntitySnapshot, problems: Iterable[Problem], left: set[str | None], counts: AuditCounts
     ) -> TableOrmError | None:
         """Repair under the ETag that it was judged under; what was said against it."""
         names = {problem.name for problem in problems if problem.rebuilt and problem.name is not None}
         if not seen.legible:  # nothing is known to be right
             names |= {*seen.wants, *seen.due} - left
         try:
-            tally.requests += 1
+            counts.requests += 1
             await commit(self.db, (rebuilt(self.kinds, seen.row, sorted(names)),))
         except (*_LOST, *_REFUSED) as error:
             return error
         return None
 
-    async def _delete(self, row: Row, tally: Tally) -> bool:
+    async def _delete(self, row: Row, counts: AuditCounts) -> bool:
         """
         Whether a copy was deleted, under the ETag it had before its entity was read. Whoever makes it the copy of an
         entity writes it, so that it has another.
@@ -228,13 +228,15 @@ class Judge(Looker):
         write = encode(delete_change(key, row["odata.etag"]), 0)
         assert write is not None
         try:
-            tally.requests += 1
+            counts.requests += 1
             await commit(self.db, (write,))
         except _LOST:
             return False
         return True
 
-    def _record(self, seen: Seen, problems: Iterable[Problem], tally: Tally, *, repaired: bool) -> None:
+    def _record(
+        self, seen: EntitySnapshot, problems: Iterable[Problem], counts: AuditCounts, *, repaired: bool
+    ) -> None:
         row, schema = seen.row, seen.schema
         for problem in problems:
             finding = Finding(
@@ -248,4 +250,4 @@ class Judge(Looker):
                 repaired=repaired and problem.rebuilt,
                 refused=problem.refused,
             )
-            tally.record(finding)
+            counts.record(finding)

@@ -12,20 +12,20 @@ import attrs
 import msgspec
 
 from ..errors import CursorError, shown
-from ..keys.ranges import EVERYTHING, Rectangle, Span, divide
+from ..keys.ranges import EVERYTHING, KeyInterval, KeyRegion, divide
 from ..models.schema import Schema
 from ..stores import Bounds
 
-__all__ = ["Stretch", "purpose_of", "read_cursor", "stretches_of", "write_cursor"]
+__all__ = ["AuditRange", "audit_ranges_of", "purpose_of", "read_cursor", "write_cursor"]
 
 _VERSION = 1
 _HASH_BYTES = 12
-# So that a worker which is done finds another stretch: keys are seldom spread evenly.
+# So that a worker which is done finds another audit_range: keys are seldom spread evenly.
 _STRETCHES_PER_WORKER = 4
 
 
 @attrs.frozen
-class Stretch:
+class AuditRange:
     """
     Whole partitions of a table.
 
@@ -46,30 +46,32 @@ class Stretch:
     done: bool = False
 
     @property
-    def left(self) -> list[Rectangle]:
+    def left(self) -> list[KeyRegion]:
         """What is left of it, in key order."""
-        whole = Rectangle(self.partitions)
+        whole = KeyRegion(self.partitions)
         if self.partition is None:
             return [whole]
         if self.row is not None:
-            return Span((self.partition, self.row), low_open=True).clip(whole)
-        rest = whole.meet(Rectangle(Bounds(self.partition, None, lower_open=True)))
+            return KeyInterval((self.partition, self.row), low_open=True).clip(whole)
+        rest = whole.meet(KeyRegion(Bounds(self.partition, None, lower_open=True)))
         return [] if rest is None else [rest]
 
 
-def stretches_of(table: str, schemas: Sequence[Schema], parallel: int, *, building: bool = False) -> list[Stretch]:
+def audit_ranges_of(
+    table: str, schemas: Sequence[Schema], parallel: int, *, building: bool = False
+) -> list[AuditRange]:
     """
-    All partitions of a table, in stretches for so many workers.
+    All partitions of a table, in ranges for so many workers.
 
     Args:
         table: Its name.
         schemas: The models that it has entities of; their templates say what partitions there can be.
         parallel: How many workers there are.
-        building: As of `Stretch`.
+        building: As of `AuditRange`.
     """
     parts = parallel * _STRETCHES_PER_WORKER if parallel > 1 else 1
     bounds = divide(EVERYTHING, [schema.partition for schema in schemas], parts)
-    return [Stretch(table, each, building=building) for each in bounds]
+    return [AuditRange(table, each, building=building) for each in bounds]
 
 
 def purpose_of(what: str, schemas: Sequence[Schema]) -> bytes:
@@ -81,21 +83,21 @@ def purpose_of(what: str, schemas: Sequence[Schema]) -> bytes:
 
 
 def _declared(schema: Schema) -> list[str]:
-    return sorted({**schema.indexes, **schema.lists, **schema.tallies, **schema.embeds})
+    return sorted({**schema.indexes, **schema.lists, **schema.aggregates, **schema.embeds})
 
 
-def write_cursor(purpose: bytes, stretches: Sequence[Stretch], state: Mapping[str, Any]) -> str | None:
+def write_cursor(purpose: bytes, ranges: Sequence[AuditRange], state: Mapping[str, Any]) -> str | None:
     """
-    The cursor of how far the stretches are, with what was found till now; None if all are done.
+    The cursor of how far the ranges are, with what was found till now; None if all are done.
     """
-    if all(stretch.done for stretch in stretches):
+    if all(audit_range.done for audit_range in ranges):
         return None
-    body = msgspec.json.encode([stretches, state])
+    body = msgspec.json.encode([ranges, state])
     raw = bytes([_VERSION]) + purpose + compress(body, 1)
     return urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).rstrip(b"=").decode("ascii")
 
 
-def read_cursor(purpose: bytes, cursor: str, what: str) -> tuple[list[Stretch], dict[str, Any]]:
+def read_cursor(purpose: bytes, cursor: str, what: str) -> tuple[list[AuditRange], dict[str, Any]]:
     """
     What a cursor holds.
 
@@ -122,6 +124,6 @@ def read_cursor(purpose: bytes, cursor: str, what: str) -> tuple[list[Stretch], 
             "without a cursor"
         )
     try:
-        return msgspec.json.decode(decompress(raw[1 + _HASH_BYTES :]), type=tuple[list[Stretch], dict[str, Any]])
+        return msgspec.json.decode(decompress(raw[1 + _HASH_BYTES :]), type=tuple[list[AuditRange], dict[str, Any]])
     except (error, msgspec.DecodeError):
         raise CursorError(f"{what}: {shown(cursor, 40)} is damaged; begin anew without a cursor") from None

@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 import msgspec
 
-from .ranges import Stretch, write_cursor
+from .ranges import AuditRange, write_cursor
 
-__all__ = ["FINDINGS_KEPT", "AuditReport", "BuildReport", "Damage", "Finding", "Tally"]
+__all__ = ["FINDINGS_KEPT", "AuditCounts", "AuditReport", "BuildReport", "Damage", "Finding"]
 
 FINDINGS_KEPT = 1_000
 """Findings that a report holds; it counts all."""
@@ -105,7 +105,7 @@ class Finding:
 
 
 @attrs.define
-class Tally:
+class AuditCounts:
     """
     What was found so far, while it is being counted. The names are those of the report.
     """
@@ -128,22 +128,22 @@ class Tally:
         if len(self.findings) < FINDINGS_KEPT:
             self.findings.append(finding)
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "AuditCounts") -> None:
         """Count what another has counted."""
         for name in ("entities", "copies", "built", "repaired", "undecided", "requests"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.counts = dict(Counter(self.counts) + Counter(other.counts))
         self.findings += other.findings[: FINDINGS_KEPT - len(self.findings)]
 
-    def take(self) -> "Tally":
+    def take(self) -> "AuditCounts":
         """What was counted since this was called last."""
-        taken, fresh = attrs.evolve(self), Tally()
-        for field in attrs.fields(Tally):
+        taken, fresh = attrs.evolve(self), AuditCounts()
+        for field in attrs.fields(AuditCounts):
             setattr(self, field.name, getattr(fresh, field.name))
         return taken
 
     @classmethod
-    def of_state(cls, state: Mapping[str, Any]) -> "Tally":
+    def of_state(cls, state: Mapping[str, Any]) -> "AuditCounts":
         """From a cursor."""
         return msgspec.convert(state, cls)
 
@@ -173,7 +173,7 @@ class AuditReport:
     requests: int = 0
     seconds: float = 0.0
     _purpose: bytes = attrs.field(default=b"", alias="purpose", repr=False)
-    _stretches: tuple[Stretch, ...] = attrs.field(default=(), alias="stretches", repr=False)
+    _stretches: tuple[AuditRange, ...] = attrs.field(default=(), alias="ranges", repr=False)
 
     @property
     def found(self) -> int:
@@ -231,7 +231,7 @@ class BuildReport:
     seconds: float = 0.0
     audit: AuditReport | None = None
     _purpose: bytes = attrs.field(default=b"", alias="purpose", repr=False)
-    _stretches: tuple[Stretch, ...] = attrs.field(default=(), alias="stretches", repr=False)
+    _stretches: tuple[AuditRange, ...] = attrs.field(default=(), alias="ranges", repr=False)
 
     @property
     def complete(self) -> bool:
@@ -241,7 +241,7 @@ class BuildReport:
     @property
     def cursor(self) -> str | None:
         """Where to go on: `db.build_index(..., cursor=...)`, in any process. None at the end."""
-        audit = attrs.asdict(Tally()) if self.audit is None else _state_of(self.audit)
+        audit = attrs.asdict(AuditCounts()) if self.audit is None else _state_of(self.audit)
         return write_cursor(self._purpose, self._stretches, {**_state_of(self), "audit": audit})
 
     @property
@@ -261,12 +261,12 @@ class BuildReport:
 
 
 def _state_of(report: AuditReport | BuildReport) -> dict[str, Any]:
-    """The counts, for a cursor: what `Tally.of_state` takes."""
-    known = {field.name for field in attrs.fields(Tally)}
+    """The counts, for a cursor: what `AuditCounts.of_state` takes."""
+    known = {field.name for field in attrs.fields(AuditCounts)}
     state = {name: getattr(report, name) for name in known if hasattr(report, name)}
     if isinstance(report, AuditReport):
         state |= {"counts": dict(report.counts), "findings": [each.to_dict() for each in report.findings]}
-    return attrs.asdict(Tally()) | state
+    return attrs.asdict(AuditCounts()) | state
 
 
 def _dictionary(report: AuditReport | BuildReport) -> dict[str, Any]:

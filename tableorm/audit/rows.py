@@ -7,22 +7,22 @@ from collections.abc import Iterable, Sequence
 
 from ..connection.translate import translate
 from ..database.reading import Reader
+from ..derived.aggregate.aggregate import AggregateSchema
+from ..derived.aggregate.audit import AggregateCheck, Keeps, aggregate_fields
 from ..derived.embed.audit import Holds, Lends
 from ..derived.index.audit import Copies
 from ..derived.index_list.audit import Lists
-from ..derived.tally.audit import Keeps, Tallies, tallied_fields
-from ..derived.tally.tally import TallySchema
 from ..errors import DecodeError
-from ..models.kinds import Kinds
+from ..models.kinds import KindSet
 from ..models.schema import Schema, concrete
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import check_key
 from ..stores import Operation, Row
 from ..writes.races import pause_of
-from .check import Check, Seen, kind_of, look
-from .report import Tally
+from .check import Check, EntitySnapshot, kind_of, look
+from .report import AuditCounts
 
-__all__ = ["Looker", "with_related"]
+__all__ = ["AuditContext", "with_related"]
 
 _LOST = frozenset({Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED})
 
@@ -37,7 +37,7 @@ def with_related(schemas: Sequence[Schema]) -> list[Schema]:
     """
     found = list(schemas)
     for schema in found:  # grows meanwhile
-        targets = [each.target[0] for each in schema.tallies.values()]
+        targets = [each.target[0] for each in schema.aggregates.values()]
         targets += [each.source[0] for each in schema.embeds.values()]
         for other in (each for target in targets for each in concrete(target)):
             if other.kind is not None and all((s.table, s.kind) != (other.table, other.kind) for s in found):
@@ -45,7 +45,7 @@ def with_related(schemas: Sequence[Schema]) -> list[Schema]:
     return found
 
 
-class Looker:
+class AuditContext:
     """
     Knows rows, and reads and writes them.
 
@@ -56,11 +56,11 @@ class Looker:
         only: Name of the one declaration that is checked; None for all.
     """
 
-    def __init__(self, db: Reader, kinds: Kinds, *, repair: bool, only: str | None = None) -> None:
+    def __init__(self, db: Reader, kinds: KindSet, *, repair: bool, only: str | None = None) -> None:
         self.db, self.kinds, self.repair = db, kinds, repair
         self.by_kind = {str(schema.kind): schema for schema in kinds.schemas}
-        self.tallies: list[TallySchema] = [
-            each for schema in kinds.schemas for name, each in schema.tallies.items() if only in (None, name)
+        self.aggregates: list[AggregateSchema] = [
+            each for schema in kinds.schemas for name, each in schema.aggregates.items() if only in (None, name)
         ]
         self._checks = {id(schema): self._checks_of(schema, only) for schema in kinds.schemas}
         self._owners: dict[str, Check | None] = {}
@@ -71,9 +71,9 @@ class Looker:
             found.append(Copies(schema, only))
         if schema.lists and (only is None or only in schema.lists):
             found.append(Lists(schema, only))
-        if schema.tallies and (only is None or only in schema.tallies):
-            found.append(Tallies(schema, only))
-        fields = tallied_fields(schema, self.tallies)
+        if schema.aggregates and (only is None or only in schema.aggregates):
+            found.append(AggregateCheck(schema, only))
+        fields = aggregate_fields(schema, self.aggregates)
         if fields:
             found.append(Keeps(fields))
         if only is not None:
@@ -104,7 +104,7 @@ class Looker:
         owner = self._owners[kind]
         return owner if owner is None or owner.takes(row) else None
 
-    def seen(self, row: Row) -> Seen | None:
+    def seen(self, row: Row) -> EntitySnapshot | None:
         """The entity of a row; None if it is of another kind, or a derived row."""
         if "#" in kind_of(row):
             return None
@@ -112,10 +112,10 @@ class Looker:
             resolved = self.kinds.resolve(row)
         except DecodeError as error:
             schema = self.by_kind.get(kind_of(row), self.kinds.schemas[0])
-            return Seen(schema, row, "current", {}, {}, legible=True, problem=error.problem)
+            return EntitySnapshot(schema, row, "current", {}, {}, legible=True, problem=error.problem)
         return None if resolved is None else look(self.kinds, *resolved, row)
 
-    def checks(self, seen: Seen) -> Sequence[Check]:
+    def checks(self, seen: EntitySnapshot) -> Sequence[Check]:
         """What is checked of an entity."""
         return self._checks[id(seen.schema)]
 
@@ -126,35 +126,35 @@ class Looker:
 
     # Reading and writing
 
-    async def read(self, partition_key: str, row_key: str, tally: Tally) -> Row | None:
+    async def read(self, partition_key: str, row_key: str, counts: AuditCounts) -> Row | None:
         """A row; None if there is none. What damaged rows name need not be a key."""
         try:
             check_key("RowKey", row_key)
         except Fault:
             return None
-        tally.requests += 1
+        counts.requests += 1
         return await self.db.read_row(self.kinds.table, partition_key, row_key)
 
-    async def read_all(self, partition_key: str, row_keys: Iterable[str], tally: Tally) -> list[Row | None]:
+    async def read_all(self, partition_key: str, row_keys: Iterable[str], counts: AuditCounts) -> list[Row | None]:
         """Several rows."""
-        return list(await asyncio.gather(*(self.read(partition_key, each, tally) for each in row_keys)))
+        return list(await asyncio.gather(*(self.read(partition_key, each, counts) for each in row_keys)))
 
     async def pause(self, attempt: int) -> None:
         """Before something is looked at again."""
         if attempt:
             await asyncio.sleep(pause_of(self.db, attempt))
 
-    async def send(self, operations: Sequence[Operation], tally: Tally) -> bool:
+    async def send(self, operations: Sequence[Operation], counts: AuditCounts) -> bool:
         """
         Whether a transaction was applied; if not, somebody else has written, or nobody knows: look again.
 
         Raises:
             TableOrmError: The store refused it for another reason.
         """
-        tally.requests += 1
+        counts.requests += 1
         self.db.stats.requests += 1
         try:
-            await self.db.usable().transact(self.kinds.table, list(operations))
+            await self.db.require_open().transact(self.kinds.table, list(operations))
         except Fault as fault:
             if fault.code in _LOST or fault.transient:
                 return False

@@ -7,31 +7,31 @@ from collections.abc import AsyncGenerator, Sequence
 
 from ..connection.translate import translate
 from ..database.reading import Reader
-from ..keys.ranges import Rectangle
-from ..models.kinds import Kinds
+from ..keys.ranges import KeyRegion
+from ..models.kinds import KindSet
 from ..models.reserved import ENTITY_TYPE
 from ..protocol.codes import Fault
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage, RowQuery
-from .report import Tally
+from .report import AuditCounts
 
 __all__ = ["boundary", "family_filter", "pages"]
 
 
 async def pages(
-    db: Reader, table: str, where: Filter | None, rectangles: Sequence[Rectangle], tally: Tally, what: str
+    db: Reader, table: str, where: Filter | None, regions: Sequence[KeyRegion], counts: AuditCounts, what: str
 ) -> AsyncGenerator[list[Row], None]:
     """
-    The rows of some stretches of keys.
+    The rows of some ranges of keys.
 
     Args:
         db: Where.
         table: Name of the table.
         where: What they satisfy.
-        rectangles: The stretches.
-        tally: Counts the requests.
+        regions: The ranges.
+        counts: Counts the requests.
         what: Is done, for messages.
 
     Raises:
@@ -39,17 +39,17 @@ async def pages(
     """
 
     async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
-        tally.requests += 1
+        counts.requests += 1
         db.stats.requests += 1
         try:
-            page = await db.usable().query(table, query, MAX_PAGE, continuation)
+            page = await db.require_open().query(table, query, MAX_PAGE, continuation)
         except Fault as fault:
             raise translate(fault, what, table) from fault
         db.stats.rows += len(page.rows)
         return page
 
-    for rectangle in rectangles:
-        query = RowQuery(rectangle.partition, rectangle.row, where)
+    for region in regions:
+        query = RowQuery(region.partition, region.row, where)
         task: asyncio.Task[RowPage] | None = asyncio.create_task(fetch(query, None))
         try:
             while task is not None:
@@ -79,7 +79,7 @@ def boundary(rows: Sequence[Row], before: str | None) -> int | None:
     return 0 if before is not None and before != last else None
 
 
-def family_filter(kinds: Kinds) -> Filter | None:
+def family_filter(kinds: KindSet) -> Filter | None:
     """
     What the rows of entities and of all that is derived from them satisfy, as far as properties tell: `Employee`,
     `Employee#by_email`, both with versions behind a colon, and few others.

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
+from ..derived.aggregate.repair import judge_keepers
 from ..derived.index_list.audit import Lists
 from ..derived.index_list.repair import judge_keys, judge_shape
-from ..derived.tally.repair import judge_keepers
 from ..stores import Row
-from .judge import Judge
-from .report import Tally
+from .judge import Verifier
+from .report import AuditCounts
 
 __all__ = ["Judging", "Sums"]
 
@@ -25,7 +25,7 @@ _MASK = (1 << 8 * _WIDTH) - 1
 _ZEROS = bytes(_SUMS * _WIDTH)
 
 
-Judging = Callable[[Tally], Awaitable[None]]
+Judging = Callable[[AuditCounts], Awaitable[None]]
 
 
 class Sums:
@@ -38,21 +38,21 @@ class Sums:
         judge: Knows what is claimed.
     """
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Verifier) -> None:
         self._judge = judge
         # Of a list with as many numbers each worker would need ten times the memory.
         self._sums = array("Q", _ZEROS)
         self._suspects: set[int] = set()
         self._judged: set[tuple[str, str]] = set()
 
-    def add(self, rows: Sequence[Row], tally: Tally) -> None:
+    def add(self, rows: Sequence[Row], counts: AuditCounts) -> None:
         """Sum up some rows."""
         judge, sums = self._judge, self._sums
         for row in rows:
             partition_key = row["PartitionKey"]
             owner = judge.owner_of(row)
             if owner is not None:
-                tally.copies += 1
+                counts.copies += 1
                 for address, number in owner.claimed(row):
                     at = hash((partition_key, address)) % _SUMS
                     sums[at] = (sums[at] - number) & _MASK
@@ -60,7 +60,7 @@ class Sums:
             seen = judge.seen(row)
             if seen is None:
                 continue
-            tally.entities += 1
+            counts.entities += 1
             for check in judge.checks(seen):
                 for address, number in check.claims(seen):
                     at = hash((partition_key, address)) % _SUMS
@@ -110,7 +110,7 @@ class Sums:
             is_bad = partial(self._is_bad, partition_key)
             found.append(partial(judge_keys, judge, partition_key, row["RowKey"], is_bad))
         keepers: defaultdict[str, set[str]] = defaultdict(set)
-        for row in rows if judge.tallies else ():
+        for row in rows if judge.aggregates else ():
             seen = None if judge.owner_of(row) is not None else judge.seen(row)
             partition_key = row["PartitionKey"]
             for check in () if seen is None else judge.checks(seen):

@@ -41,7 +41,7 @@ class Audit:
         parser.add_argument("--repair", action="store_true", help="repair what is found")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         parser.add_argument(
-            "--parallel", metavar="N", type=parse_count, default=8, help="stretches of keys read at a time"
+            "--parallel", metavar="N", type=parse_count, default=8, help="ranges of keys read at a time"
         )
         parser.add_argument("--state", metavar="FILE", type=Path, help="where to keep how far it got, to go on from")
 

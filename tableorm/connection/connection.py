@@ -11,12 +11,12 @@ from typing import Self, TypeVar
 from ..errors import NotSupported, TableNotFound
 from ..expressions import Expression
 from ..models.entity import Entity, schema_of
-from ..models.kinds import Kinds
+from ..models.kinds import KindSet
 from ..models.schema import concrete
 from ..protocol.codes import THROTTLING, Code, Fault
 from ..protocol.limits import check_table_name
 from ..stores import Backend, BlobStore, GuardedStore, QueueStore, TableStore, Traffic
-from .retry import PatientStore, RetryPolicy
+from .retry import RetryingStore, RetryPolicy
 from .stats import Stats
 from .translate import translate
 
@@ -80,7 +80,7 @@ class Connection:
     def _patient(self, store: TableStore) -> TableStore:
         if store.capabilities.retries:
             return store
-        return PatientStore(store, self.retry, self.count_fault, self.count_repetition)
+        return RetryingStore(store, self.retry, self.count_fault, self.count_repetition)
 
     def count_fault(self, fault: Fault) -> None:
         """Count a request that was refused for its rate, unless the backend itself counts these."""
@@ -140,7 +140,7 @@ class Connection:
         _ = self.store
         return _given(self._blobs.blobs, "blobs")
 
-    def usable(self) -> TableStore:
+    def require_open(self) -> TableStore:
         """
         The tables, for use now.
 
@@ -151,7 +151,7 @@ class Connection:
             raise NotSupported("the database was opened in another event loop; open one in each loop that uses it")
         return self.store
 
-    async def take_turn(self, entities: int) -> None:
+    async def yield_to_loop(self, entities: int) -> None:
         """
         Let other tasks run now and then: an embedded store answers without waiting, so that a task that reads in a loop
         would otherwise keep the event loop to itself.
@@ -161,7 +161,7 @@ class Connection:
             self._since_turn = 0
             await asyncio.sleep(0)
 
-    def narrowing(self, kinds: Kinds, where: Sequence[Expression]) -> tuple[Expression, ...]:  # noqa: ARG002 - a scope's
+    def narrowing(self, kinds: KindSet, where: Sequence[Expression]) -> tuple[Expression, ...]:  # noqa: ARG002 - a scope's
         """
         What every query for these kinds must satisfy besides its own conditions: here nothing, in a scope its fields.
 
@@ -184,7 +184,7 @@ class Connection:
             Unavailable: It does not answer.
             AccessDenied: It answers, and the credentials are not good.
         """
-        self.usable()
+        self.require_open()
         store = self.backend.tables
         if not isinstance(store, GuardedStore):
             await self.tables()
@@ -205,7 +205,7 @@ class Connection:
             AccessDenied: Not permitted.
             ModelError: A count, a sum or an embedded copy does not fit the model that it is about.
         """
-        store = self.usable()
+        store = self.require_open()
         schemas = [s for m in models for s in (concrete(schema_of(m)) or [schema_of(m)])]
         for schema in schemas:
             schema.check_relations()
@@ -221,7 +221,7 @@ class Connection:
     async def tables(self) -> list[str]:
         """Names of all tables, in order."""
         self.stats.requests += 1
-        store = self.usable()
+        store = self.require_open()
         try:
             return await store.list_tables()
         except Fault as fault:
@@ -238,7 +238,7 @@ class Connection:
         Raises:
             TableNotFound: There is none.
         """
-        store = self.usable()
+        store = self.require_open()
         self.stats.requests += 1
         try:
             check_table_name(name)

@@ -15,7 +15,7 @@ import attrs
 from ..protocol.codes import Code, Fault
 from ..stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore
 
-__all__ = ["Patience", "PatientStore", "RetryPolicy"]
+__all__ = ["RetryBudget", "RetryPolicy", "RetryingStore"]
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class RetryPolicy:
         return random.random() * min(self.cap, self.base * 2.0 ** min(failures, 60))
 
 
-class Patience:
+class RetryBudget:
     """
     The attempts at one call: how many are left, and until when.
 
@@ -70,7 +70,7 @@ class Patience:
         return True
 
 
-class PatientStore:
+class RetryingStore:
     """
     A `TableStore` that repeats reads, and changes of tables, after transient faults; writes of rows pass through.
 
@@ -124,7 +124,7 @@ class PatientStore:
         return await self._store.transact(table, operations)
 
     async def _read(self, call: Callable[[], Awaitable[T]]) -> T:
-        patience = Patience(self._policy)
+        patience = RetryBudget(self._policy)
         while True:
             try:
                 return await call()
@@ -135,7 +135,7 @@ class PatientStore:
             self._repeated()
 
     async def _change(self, call: Callable[[], Awaitable[None]], done: Code) -> None:
-        patience, doubt = Patience(self._policy), False
+        patience, doubt = RetryBudget(self._policy), False
         while True:
             try:
                 return await call()

@@ -19,7 +19,7 @@ async def read_row(db: Connection, table: str, partition_key: str, row_key: str)
     """
     db.stats.requests += 1
     try:
-        row = await db.usable().get(table, partition_key, row_key)
+        row = await db.require_open().get(table, partition_key, row_key)
     except Fault as fault:
         if fault.code == Code.RESOURCE_NOT_FOUND:
             return None

@@ -213,7 +213,7 @@ class Database(Upkeep):
             EncodeError: The new key is the old one, or a value does not fit its field.
         """
         delete, insert = move_changes(entity, fields)
-        self.usable()
+        self.require_open()
         if needs_row(delete):
             delete = complete(delete, await self.read_row(delete.table, delete.partition_key, delete.row_key))
         token = new_token()
@@ -340,7 +340,7 @@ class Database(Upkeep):
         self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = ATTEMPTS, repeat: bool = True
     ) -> T:
         """
-        Run a function in a transaction, and all of it again, in a new one, if a row has changed meanwhile.
+        QueryExecution a function in a transaction, and all of it again, in a new one, if a row has changed meanwhile.
 
         Args:
             fn: `async def fn(tx)`: reads by `tx.get` and `tx.modify`, and writes. It may be called several times.
@@ -423,7 +423,7 @@ class Database(Upkeep):
         return changes_of(verb, target, arguments)
 
     async def _write(self, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
-        self.usable()
+        self.require_open()
         if needs_row(change):
             await self._write_completed(change, missing_ok=missing_ok)
             return

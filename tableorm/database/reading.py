@@ -17,7 +17,7 @@ from ..derived.index_list.index_list import ListOf
 from ..errors import EntityNotFound, ModelError, WrongKind
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
-from ..models.kinds import Kinds, describe_kind
+from ..models.kinds import KindSet, describe_kind
 from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF
 from ..models.schema import Schema
@@ -52,11 +52,11 @@ class Reader(Connection):
     """
 
     @cached_property
-    def _kinds(self) -> dict[type[Any] | IndexOf[Any], Kinds]:
+    def _kinds(self) -> dict[type[Any] | IndexOf[Any], KindSet]:
         return {}
 
     @cached_property
-    def _together(self) -> dict[tuple[object, ...], Kinds]:
+    def _together(self) -> dict[tuple[object, ...], KindSet]:
         return {}
 
     @overload
@@ -155,7 +155,7 @@ class Reader(Connection):
         return await self._point(target, fields, whole=False) is not None
 
     async def _point(self, target: Any, fields: dict[str, Any], *, whole: bool = True) -> Any:
-        store = self.usable()
+        store = self.require_open()
         model: Any
         if isinstance(target, Key):
             if fields:
@@ -182,7 +182,7 @@ class Reader(Connection):
             raise translate(fault, f"get of {model.__name__} ({partition_key!r}, {row_key!r})", table) from fault
         self.stats.rows += 1
         self._since_turn += 1
-        if self._since_turn >= TURN:  # as take_turn, without a call
+        if self._since_turn >= TURN:  # as yield_to_loop, without a call
             self._since_turn = 0
             await asyncio.sleep(0)
         if model is PropertyBag:
@@ -229,7 +229,7 @@ class Reader(Connection):
 
     async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool = True) -> Any:
         """The entity that has a copy under this key of an index."""
-        store = self.usable()
+        store = self.require_open()
         kinds = self._kinds_of(index)
         if len(kinds.schemas) != 1:
             raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
@@ -248,7 +248,7 @@ class Reader(Connection):
                 raise translate(fault, f"get of {index} ({partition_key!r}, {row_key!r})", table) from fault
             self.stats.rows += 1
             self._since_turn += 1
-            if self._since_turn >= TURN:  # as take_turn, without a call
+            if self._since_turn >= TURN:  # as yield_to_loop, without a call
                 self._since_turn = 0
                 await asyncio.sleep(0)
             found = kinds.load(copy)
@@ -279,7 +279,7 @@ class Reader(Connection):
             raise ModelError(f"{schema.name} is abstract: get one of its concrete classes, or give a Key")
         schema.key(fields)  # raises, and says which field is missing or unknown
 
-    def _kinds_of(self, model: Any) -> Kinds:
+    def _kinds_of(self, model: Any) -> KindSet:
         kinds = self._kinds.get(model)
         if kinds is None:
             kinds = self._shared([model])
@@ -288,9 +288,9 @@ class Reader(Connection):
                 self._kinds[model] = kinds
         return kinds
 
-    def _shared(self, models: Sequence[Any], table: str | None = None) -> Kinds:
+    def _shared(self, models: Sequence[Any], table: str | None = None) -> KindSet:
         """The kinds of these classes: the same object each time, which knows the queries that were planned before."""
-        kinds = Kinds.of(models, table)
+        kinds = KindSet.of(models, table)
         if len(self._together) >= _MOST_KINDS:
             self._together.clear()
         return self._together.setdefault((kinds.schemas, kinds.table, kinds.bags), kinds)

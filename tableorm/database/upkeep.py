@@ -8,9 +8,9 @@ from typing import Any
 from ..audit.audit import audit
 from ..audit.build import build_index
 from ..audit.report import AuditReport, BuildReport
+from ..derived.aggregate.aggregate import AggregateOf
 from ..derived.index.index import IndexOf
 from ..derived.index_list.index_list import ListOf
-from ..derived.tally.tally import TallyOf
 from ..models.entity import Entity
 from .granting import Granting
 
@@ -41,7 +41,7 @@ class Upkeep(Granting):
         Args:
             models: The models; an abstract base stands for all of its classes. Those in which their entities are
                 counted, or of which they hold copies, are checked too.
-            parallel: How many stretches of keys are read at the same time.
+            parallel: How many ranges of keys are read at the same time.
             cursor: Where an earlier audit of these models got to: `AuditReport.cursor`.
             repair: Whether to repair what is found. What needs a decision is left: see `Damage`.
             on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
@@ -58,7 +58,7 @@ class Upkeep(Granting):
 
     async def build_index(
         self,
-        index: IndexOf[Any] | ListOf[Any] | TallyOf[Any],
+        index: IndexOf[Any] | ListOf[Any] | AggregateOf[Any],
         *,
         parallel: int = 8,
         cursor: str | None = None,
@@ -69,11 +69,11 @@ class Upkeep(Granting):
         Likewise for an index list, a count or a sum: they come into the list, or are counted.
 
         All programs that write such entities must declare it by then, an `Index` with `building=True`: what one that
-        has not writes meanwhile may lack its copy. Run it again when the last such program has ended.
+        has not writes meanwhile may lack its copy. QueryExecution it again when the last such program has ended.
 
         Args:
             index: The index, list, count or sum: `Employee.by_email`.
-            parallel: How many stretches of keys are worked on at the same time.
+            parallel: How many ranges of keys are worked on at the same time.
             cursor: Where an earlier call got to: `BuildReport.cursor`.
             on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
 

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import structs
 
 from ..errors import DecodeError, LimitExceeded, NotSupported, ReferenceNotFound, WrongKind
-from ..models.kinds import Kinds
-from ..models.manifest import marks_of
-from ..models.reserved import ENTITY_TYPE, MARKS, WRITE_TAIL
+from ..models.kinds import KindSet
+from ..models.manifest import manifest_of
+from ..models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
 from ..models.schema import concrete
 from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION, Edm
@@ -24,7 +24,7 @@ from ..writes.effect import Effect, touch_operation
 from ..writes.plan import PlannedWrite
 from ..writes.stages.change import insert_change, rebuild_change
 from ..writes.stages.encode import encode
-from ..writes.write_tokens import lengthened, tail_of
+from ..writes.write_tokens import tokens_of, with_token
 
 if TYPE_CHECKING:
     from ..models.entity import Entity
@@ -64,7 +64,7 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         """Whether it changes nothing, as what is taken back and added again."""
         return not (any(self.deltas.values()) or self.members or self.marks)
 
-    def then(self, other: Effect) -> Effect:
+    def merge_with(self, other: Effect) -> Effect:
         """Both, one after the other."""
         assert isinstance(other, Patch)
         deltas = dict(self.deltas)
@@ -94,17 +94,17 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         if not changed and not gone:
             # What is noted already may be about to be taken back by whoever noted it.
             return touch_operation(stored, token) if any(self.marks.values()) else None
-        tail = lengthened(tail_of(stored), token)
+        tail = with_token(tokens_of(stored), token)
         if gone:
             whole = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
-            return Operation(Verb.REPLACE, {**whole, WRITE_TAIL: tail}, stored["odata.etag"])
+            return Operation(Verb.REPLACE, {**whole, WRITE_TOKENS: tail}, stored["odata.etag"])
         # A value is never sent without its type.
         for name in [name for name in changed if name + ANNOTATION in row]:
             changed[name + ANNOTATION] = row[name + ANNOTATION]
         keys = {"PartitionKey": stored["PartitionKey"], "RowKey": self.address}
-        return Operation(Verb.MERGE, {**keys, **changed, WRITE_TAIL: tail}, stored["odata.etag"])
+        return Operation(Verb.MERGE, {**keys, **changed, WRITE_TOKENS: tail}, stored["odata.etag"])
 
-    def onto(self, write: "PlannedWrite") -> "PlannedWrite":
+    def apply_to(self, write: "PlannedWrite") -> "PlannedWrite":
         """The write with what changes; a delete stays one, if nothing refers to its row then."""
         if write.after is None:
             return write
@@ -132,7 +132,7 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             return None
         if target.discriminator == "property" and row.get(ENTITY_TYPE) == target.kind_properties.get(ENTITY_TYPE, ""):
             return target, target.version
-        found = Kinds.of([target.model]).resolve(row)
+        found = KindSet.of([target.model]).resolve(row)
         if found is None:
             kinds = ", ".join(repr(each.kind) for each in concrete(target))
             raise WrongKind(
@@ -174,9 +174,9 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             else:
                 row[name] = value
         if self.marks:
-            marks = {**marks_of(row), **self.marks}
+            marks = {**manifest_of(row), **self.marks}
             marks = {name: mark for name, mark in marks.items() if mark is not None}
-            row[MARKS] = msgspec.json.encode(marks, order="sorted").decode()
+            row[MANIFEST] = msgspec.json.encode(marks, order="sorted").decode()
         return row
 
     def _begin(self, name: str, schema: "Schema", version: int) -> tuple[int, bool]:
@@ -239,6 +239,6 @@ def written_beside(patch: Patch, stored: Row | None, token: str) -> PlannedWrite
         found = patch.model_of(stored)
         if found is None or found[1] >= found[0].version:
             return None
-        entity: Any = Kinds.of([found[0].model]).load(stored.copy())
+        entity: Any = KindSet.of([found[0].model]).load(stored.copy())
         write = encode(rebuild_change(entity, ()), 0, token)
     return None if write is None else structs.replace(write, index=patch.origin.index)

@@ -84,7 +84,7 @@ class Reference:
                 continue
             if found[1] not in schema.fields:
                 raise ModelError(f"{label}: {name}={text!r} is refused: {schema.name} has no field {found[1]!r}")
-            schema.refuse_kept([found[1]], label, f"{name}={text!r} has")
+            schema.refuse_maintained([found[1]], label, f"{name}={text!r} has")
             self._sources[name] = found[1]
         self.fields = frozenset(self._sources.values())
 

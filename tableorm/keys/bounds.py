@@ -18,11 +18,22 @@ from ..protocol.limits import FORBIDDEN_IN_KEYS
 from ..stores import Bounds
 from .formats import ESCAPE, Format, Order, escape
 
-__all__ = ["EMPTY", "Condition", "Form", "KeyBounds", "Part", "Said", "Text", "outside", "successor", "writer"]
+__all__ = [
+    "EMPTY",
+    "Condition",
+    "ConstraintShape",
+    "KeyBounds",
+    "KeyConstraint",
+    "Part",
+    "Text",
+    "outside",
+    "successor",
+    "writer",
+]
 
 _PLAIN = "".join(char for char in map(chr, range(0x20, 0x7F)) if char != ESCAPE and not FORBIDDEN_IN_KEYS.match(char))
 
-Said = tuple[tuple[str, Op | None], ...]
+ConstraintShape = tuple[tuple[str, Op | None], ...]
 """Fields and operators of conditions, in order; None is `startswith`."""
 
 
@@ -111,7 +122,7 @@ Text = Callable[[Sequence[Any], Sequence[int]], str | None]
 """From the values of a query, and where those of a form are, to text; None if no key can satisfy the conditions."""
 
 
-class Form:
+class KeyConstraint:
     """
     What conditions on these fields with these operators say of the keys of a template.
 
@@ -138,7 +149,7 @@ class Form:
         "text",
     )
 
-    def __init__(self, parts: Sequence[Part], said: Said, error: Callable[[str], TemplateError]) -> None:
+    def __init__(self, parts: Sequence[Part], said: ConstraintShape, error: Callable[[str], TemplateError]) -> None:
         self._error = error
         steps: list[_Step] = []
         self._tail = ""
@@ -170,7 +181,7 @@ class Form:
         if not steps and not self._limits:
             self.fixed = self.bounds((), ())[0]
 
-    def _limit(self, parts: Sequence[Part], position: int, said: Said) -> set[int]:
+    def _limit(self, parts: Sequence[Part], position: int, said: ConstraintShape) -> set[int]:
         """Prepare the first part that is not given; the conditions on it that bounds satisfy."""
         part = self._next = parts[position]
         form, self._last = part.format, _after(parts, position)

@@ -1,5 +1,5 @@
 """
-Ranges of keys: intervals of one key, rectangles of both, and what lies before or after a position in key order.
+Ranges of keys: intervals of one key, regions of both, and what lies before or after a position in key order.
 
 Keys sort by PartitionKey, then RowKey, each by UTF-16 code unit.
 """
@@ -13,7 +13,18 @@ from ..stores import Bounds
 from .bounds import successor
 from .template import Template
 
-__all__ = ["EVERYTHING", "Position", "Rectangle", "Span", "divide", "high_of", "hull", "low_of", "meet", "overlaps"]
+__all__ = [
+    "EVERYTHING",
+    "KeyInterval",
+    "KeyRegion",
+    "Position",
+    "divide",
+    "high_of",
+    "hull",
+    "low_of",
+    "meet",
+    "overlaps",
+]
 
 EVERYTHING = Bounds()
 
@@ -69,7 +80,7 @@ def hull(intervals: Sequence[Bounds]) -> Bounds:
 
 
 @attrs.frozen
-class Rectangle:
+class KeyRegion:
     """
     Keys whose PartitionKey and RowKey are each in an interval: what one request can ask for.
     """
@@ -77,10 +88,10 @@ class Rectangle:
     partition: Bounds = EVERYTHING
     row: Bounds = EVERYTHING
 
-    def meet(self, other: "Rectangle") -> "Rectangle | None":
+    def meet(self, other: "KeyRegion") -> "KeyRegion | None":
         """The intersection; None if it is empty."""
         partition, row = meet(self.partition, other.partition), meet(self.row, other.row)
-        return None if partition is None or row is None else Rectangle(partition, row)
+        return None if partition is None or row is None else KeyRegion(partition, row)
 
     def holds(self, position: Position) -> bool:
         """Whether a key is inside."""
@@ -88,22 +99,22 @@ class Rectangle:
 
 
 @attrs.frozen
-class Span:
+class KeyInterval:
     """
-    A stretch of the key order: from `low` on, itself included unless `low_open`, to before `high`; None is open.
+    A audit_range of the key order: from `low` on, itself included unless `low_open`, to before `high`; None is open.
     """
 
     low: Position | None = None
     high: Position | None = None
     low_open: bool = False
 
-    def clip(self, rectangle: Rectangle) -> list[Rectangle]:
+    def clip(self, region: KeyRegion) -> list[KeyRegion]:
         """
-        What of a rectangle is inside, as rectangles in key order.
+        What of a region is inside, as regions in key order.
 
         Within many partitions those are up to three: the end of one, whole ones, the beginning of another.
         """
-        found = [rectangle]
+        found = [region]
         if self.low is not None:
             found = [part for each in found for part in _from(each, self.low, self.low_open)]
         if self.high is not None:
@@ -111,20 +122,20 @@ class Span:
         return found
 
 
-def _from(rectangle: Rectangle, key: Position, low_open: bool) -> list[Rectangle]:  # noqa: FBT001 - as in Bounds
+def _from(region: KeyRegion, key: Position, low_open: bool) -> list[KeyRegion]:  # noqa: FBT001 - as in Bounds
     if not key[1] and not low_open:
-        return _cut(rectangle, Bounds(key[0]), EVERYTHING)
-    here = _cut(rectangle, Bounds.only(key[0]), Bounds(key[1], None, lower_open=low_open))
-    return here + _cut(rectangle, Bounds(key[0], None, lower_open=True), EVERYTHING)
+        return _cut(region, Bounds(key[0]), EVERYTHING)
+    here = _cut(region, Bounds.only(key[0]), Bounds(key[1], None, lower_open=low_open))
+    return here + _cut(region, Bounds(key[0], None, lower_open=True), EVERYTHING)
 
 
-def _before(rectangle: Rectangle, key: Position) -> list[Rectangle]:
-    whole = _cut(rectangle, Bounds(None, key[0], upper_open=True), EVERYTHING)
-    return whole + (_cut(rectangle, Bounds.only(key[0]), Bounds(None, key[1], upper_open=True)) if key[1] else [])
+def _before(region: KeyRegion, key: Position) -> list[KeyRegion]:
+    whole = _cut(region, Bounds(None, key[0], upper_open=True), EVERYTHING)
+    return whole + (_cut(region, Bounds.only(key[0]), Bounds(None, key[1], upper_open=True)) if key[1] else [])
 
 
-def _cut(rectangle: Rectangle, partition: Bounds, row: Bounds) -> list[Rectangle]:
-    part = rectangle.meet(Rectangle(partition, row))
+def _cut(region: KeyRegion, partition: Bounds, row: Bounds) -> list[KeyRegion]:
+    part = region.meet(KeyRegion(partition, row))
     return [] if part is None else [part]
 
 

@@ -14,7 +14,7 @@ import attrs
 
 from ..errors import TemplateError
 from ..protocol.limits import MAX_KEY_UNITS, key_fault
-from .bounds import Condition, Form, KeyBounds, Part, Said, writer
+from .bounds import Condition, ConstraintShape, KeyBounds, KeyConstraint, Part, writer
 from .formats import Format, escape, unescape
 
 __all__ = ["Template"]
@@ -43,7 +43,7 @@ class Template:
     _regex: re.Pattern[str] = attrs.field(init=False)
     _lead: re.Pattern[str] = attrs.field(init=False)
     _names: frozenset[str] = attrs.field(init=False)
-    _forms: dict[Said, Form] = attrs.field(init=False)
+    _forms: dict[ConstraintShape, KeyConstraint] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "_writers", tuple((p.literal, p.field, writer(p)) for p in self.parts))
@@ -156,7 +156,7 @@ class Template:
                 return part.format
         return None
 
-    def form(self, said: Said) -> Form:
+    def form(self, said: ConstraintShape) -> KeyConstraint:
         """What conditions on these fields with these operators say of the keys, for any values."""
         if self._names.isdisjoint(field for field, _ in said):
             said = ()  # one form, and with it one object for the bounds of all keys
@@ -164,7 +164,7 @@ class Template:
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
                 self._forms.clear()
-            form = self._forms[said] = Form(self.parts, said, self._error)
+            form = self._forms[said] = KeyConstraint(self.parts, said, self._error)
         return form
 
     def bounds(self, conditions: Iterable[Condition]) -> KeyBounds:

@@ -227,7 +227,7 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
             stored=field not in full or bool(given and given.stored),
             on_insert=given.on_insert if given else None,
             on_write=given.on_write if given else None,
-            kept=bool(given and given.kept),
+            maintained=bool(given and given.maintained),
         )
     _check_properties(model.__name__, infos)
     return infos

@@ -6,10 +6,10 @@ import enum
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from ..derived.aggregate.aggregate import AggregateSchema, Count, Sum
 from ..derived.embed.embed import Embedded, EmbedSchema
 from ..derived.index.index import Index, IndexSchema
 from ..derived.index_list.index_list import IndexList, ListSchema
-from ..derived.tally.tally import Count, Sum, TallySchema
 from ..errors import ModelError, NotSupported
 from ..expressions import Field
 from ..keys.overlap import refuse_meeting
@@ -59,7 +59,7 @@ def declare(
     abstract: bool,
     naming: Naming | None,
     write_token: bool | None,
-    guarded: bool | None,
+    tracked: bool | None,
     frames: int,
 ) -> Schema:
     """
@@ -76,7 +76,7 @@ def declare(
         abstract: Class keyword.
         naming: Class keyword.
         write_token: Class keyword, None if not given; inherited.
-        guarded: Class keyword, None if not given; inherited.
+        tracked: Class keyword, None if not given; inherited.
         frames: How many frames up the class statement stands, to resolve names local to a function.
 
     Raises:
@@ -144,16 +144,16 @@ def declare(
         row=templates["row_key"],
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
-        guarded=bool(parents and parents[0].guarded) if guarded is None else bool(guarded),
+        tracked=bool(parents and parents[0].tracked) if tracked is None else bool(tracked),
     )
     for info in schema.filled:
         if info.name in schema.key_fields:
             raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
-    for info in schema.kept:
+    for info in schema.maintained:
         if info.name in schema.key_fields or info in schema.filled or info.default is None:
             raise ModelError(
-                f"{name}.{info.name} = field(kept=True) is refused: other entities keep it, so it cannot be part of "
-                "the key, nor be filled on write, and needs a default: field(default=0, kept=True)"
+                f"{name}.{info.name} = field(maintained=True) is refused: other entities keep it, so it cannot be part "
+                "of the key, nor be filled on write, and needs a default: field(default=0, maintained=True)"
             )
     derived = _declared_derived(model, fields)
     if not abstract:
@@ -201,7 +201,7 @@ def _add_derived(schema: Schema, declared: Mapping[str, Any], annotations: dict[
         if isinstance(each, Embedded):
             schema.embeds[name] = EmbedSchema(name, each, schema)
         elif isinstance(each, (Count, Sum)):
-            schema.tallies[name] = TallySchema(name, each, schema)
+            schema.aggregates[name] = AggregateSchema(name, each, schema)
         else:
             row = parse_template(each.row_key, label, "row_key", annotations, schema.kind)
             if isinstance(each, IndexList):
@@ -218,9 +218,9 @@ def _add_derived(schema: Schema, declared: Mapping[str, Any], annotations: dict[
     if twice is not None:
         raise ModelError(f"{schema.name}.{twice} would hold copies by two Embedded(...); give each fields of its own")
     if declared:
-        schema.guarded = schema.write_token = True
+        schema.tracked = schema.write_token = True
     count = len(schema.stored) + len(schema.kind_properties) + 2
-    if schema.guarded and count > MAX_CUSTOM_PROPERTIES:
+    if schema.tracked and count > MAX_CUSTOM_PROPERTIES:
         raise ModelError(
             f"{schema.name} has {len(schema.stored)} stored fields, and with the note of what is derived from them "
             f"{count} properties; a row holds {MAX_CUSTOM_PROPERTIES}"

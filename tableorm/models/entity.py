@@ -80,8 +80,8 @@ class Entity:
     - naming: How field names become property names: `"as_written"`, `"pascal"`, or a function.
     - write_token: Rows carry the tokens of their last three writes, in a property `_w` of about 40 characters. Then a
       write whose reply was lost can find out what became of it; see "Concurrency" in the documentation.
-    - guarded: Entities of other models hold copies of some fields, by `Embedded`: no row is written without knowing
-      what it notes of them. A model with indexes or counts is guarded without saying so.
+    - tracked: Entities of other models hold copies of some fields, by `Embedded`: no row is written without knowing
+      what it notes of them. A model with indexes or counts is tracked without saying so.
 
     Subclasses inherit all but `kind`, `version` and `abstract`.
 
@@ -108,7 +108,7 @@ class Entity:
         abstract: bool = False,
         naming: Naming | None = None,
         write_token: bool | None = None,
-        guarded: bool | None = None,
+        tracked: bool | None = None,
     ) -> None:
         super().__init_subclass__()
         cls.__schema__ = declare(
@@ -122,7 +122,7 @@ class Entity:
             abstract=abstract,
             naming=naming,
             write_token=write_token,
-            guarded=guarded,
+            tracked=tracked,
             frames=2,
         )
         cls.kind = cls.__schema__.kind

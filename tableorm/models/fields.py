@@ -59,7 +59,7 @@ class FieldDeclaration:
         stored: Store the field as a property although a key holds it in full.
         on_insert: Makes its value at an insert; None if nothing does.
         on_write: Makes its value at every write.
-        kept: Other entities keep it.
+        maintained: Other entities keep it.
         arguments: The rest, for `attrs.field`.
     """
 
@@ -67,7 +67,7 @@ class FieldDeclaration:
     stored: bool
     on_insert: Callable[[], Any] | None
     on_write: Callable[[], Any] | None
-    kept: bool
+    maintained: bool
     arguments: dict[str, Any]
 
 
@@ -81,7 +81,7 @@ def field(
     converter: Callable[[Any], T] | None = None,
     on_insert: Callable[[], T] | None = None,
     on_write: Callable[[], T] | None = None,
-    kept: bool = False,
+    maintained: bool = False,
 ) -> Mapped[T]: ...
 @overload
 def field(
@@ -93,7 +93,7 @@ def field(
     converter: Callable[[Any], T] | None = None,
     on_insert: Callable[[], T] | None = None,
     on_write: Callable[[], T] | None = None,
-    kept: bool = False,
+    maintained: bool = False,
 ) -> Mapped[T]: ...
 @overload
 def field(
@@ -113,7 +113,7 @@ def field(
     init: bool = True,
     on_insert: Callable[[], Any] | None = None,
     on_write: Callable[[], Any] | None = None,
-    kept: bool = False,
+    maintained: bool = False,
     **arguments: Any,
 ) -> Any:
     """
@@ -132,7 +132,7 @@ def field(
             field is None: makes the value, as of `created_at`.
         on_write: Likewise whenever the entity is written, whatever the value was, as of `updated_at`. The entity gets
             what these made when the write has succeeded.
-        kept: Other entities keep it, by a `Count`, `Sum` or `Embedded`: what this entity writes leaves it as it is.
+        maintained: Other entities keep it, by a `Count`, `Sum` or `Embedded`: its own writes leave it as it is.
         arguments: The above, as `attrs.field` takes them.
 
     Returns:
@@ -141,4 +141,4 @@ def field(
     if not init:
         raise TypeError("field(init=False) is not supported: an entity is made of all its fields")
     arguments = {key: value for key, value in arguments.items() if key in ("default", "factory") or value is not None}
-    return FieldDeclaration(name, stored, on_insert, on_write, kept, arguments)
+    return FieldDeclaration(name, stored, on_insert, on_write, maintained, arguments)

@@ -73,7 +73,7 @@ def _rows_of(schema: Schema) -> dict[str, Template]:
 
 
 def _refuse_common_copies(schema: Schema, other: Schema) -> None:
-    """Kinds of a family share the values of a unique index; all else that is derived from them needs its own keys."""
+    """KindSet of a family share the values of a unique index; all else that is derived from them needs its own keys."""
     assert schema.partition is not None
     assert other.partition is not None
     assert schema.row is not None

@@ -23,17 +23,17 @@ from .schema import MISFITS, Schema, concrete
 from .upgrades import parse_version, upgrade_row
 
 if TYPE_CHECKING:
-    from ..queries.planning.planner import Recipe
+    from ..queries.planning.planner import PreparedPlan
     from .entity import Entity
 
-__all__ = ["Kinds", "describe_kind"]
+__all__ = ["KindSet", "describe_kind"]
 
 # How much of the planner's recipes is kept, about a kilobyte each: one for each alternative and each of its terms.
 _RECIPES = 4_000
 
 
 @attrs.frozen(eq=False)
-class Kinds:
+class KindSet:
     """
     The kinds that a query or a point read asks for.
 
@@ -55,12 +55,12 @@ class Kinds:
     _current: dict[str, Schema] = attrs.field(init=False)
     _decoders: "dict[str, Callable[[Row], Entity]]" = attrs.field(init=False)
     _by_kind: dict[str, Schema] = attrs.field(init=False)
-    _parts: "dict[tuple[Schema | None, ...], Kinds]" = attrs.field(init=False)
+    _parts: "dict[tuple[Schema | None, ...], KindSet]" = attrs.field(init=False)
     filter: Filter | None = attrs.field(init=False)
     rows: Bounds = attrs.field(init=False)
     own_fields: dict[int, str] = attrs.field(init=False)
     point_shape: dict[int, str] = attrs.field(init=False)
-    recipes: "Kept[Recipe]" = attrs.field(init=False, factory=lambda: Kept(_RECIPES))
+    recipes: "Kept[PreparedPlan]" = attrs.field(init=False, factory=lambda: Kept(_RECIPES))
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "filter", self._filter())
@@ -78,7 +78,7 @@ class Kinds:
         object.__setattr__(self, "_by_kind", {str(s.kind): s for s in by_property})
 
     @classmethod
-    def of(cls, models: "Sequence[type[Any] | IndexOf[Any]]", table: str | None = None) -> "Kinds":
+    def of(cls, models: "Sequence[type[Any] | IndexOf[Any]]", table: str | None = None) -> "KindSet":
         """
         The kinds of these classes; an abstract base stands for all of its kinds. Of an index they are those of its
         copies.
@@ -120,28 +120,28 @@ class Kinds:
         """Whether rows are copies that only tell where their primaries are."""
         return any(schema.follows for schema in self.schemas)
 
-    def copies_in(self, index: IndexSchema) -> "Kinds":
+    def copies_in(self, index: IndexSchema) -> "KindSet":
         """The copies in an index of these kinds."""
         key = (index,)
         part = self._parts.get(key)
         if part is None:
-            part = self._parts[key] = Kinds(key, self.table, bags=False)
+            part = self._parts[key] = KindSet(key, self.table, bags=False)
         return part
 
     @property
-    def primaries(self) -> "Kinds | None":
+    def primaries(self) -> "KindSet | None":
         """Of copies the kinds that they are copies of; None if they are no copies."""
         copied = tuple(schema.primary for schema in self.schemas if isinstance(schema, IndexSchema))
-        return Kinds(copied, self.table, bags=False) if copied else None
+        return KindSet(copied, self.table, bags=False) if copied else None
 
-    def only(self, schemas: "Sequence[Schema | None]") -> "Kinds":
+    def only(self, schemas: "Sequence[Schema | None]") -> "KindSet":
         """Some of the kinds; None among them stands for rows of any other."""
         wanted = tuple(schemas)
         if len(wanted) == len(self.schemas) + self.bags:
             return self
         part = self._parts.get(wanted)
         if part is None:
-            part = Kinds(tuple(schema for schema in wanted if schema is not None), self.table, None in wanted)
+            part = KindSet(tuple(schema for schema in wanted if schema is not None), self.table, None in wanted)
             self._parts[wanted] = part
         return part
 

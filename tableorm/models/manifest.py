@@ -8,26 +8,26 @@ import msgspec
 
 from ..errors import DecodeError
 from ..stores import Row
-from .reserved import MARKS
+from .reserved import MANIFEST
 
-__all__ = ["marks_of"]
+__all__ = ["manifest_of"]
 
 
-def marks_of(row: Row | None) -> dict[str, Any]:
+def manifest_of(row: Row | None) -> dict[str, Any]:
     """
     What a row notes of the rows that are derived from it.
 
     Raises:
         DecodeError: The note is damaged.
     """
-    text = None if row is None else row.get(MARKS)
+    text = None if row is None else row.get(MANIFEST)
     if text is None or row is None:
         return {}
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, TypeError):
         raise DecodeError(
-            f"has {text!r} as {MARKS}, which is no note of its copies; repair it with `tableorm audit --repair`",
+            f"has {text!r} as {MANIFEST}, which is no note of its copies; repair it with `tableorm audit --repair`",
             str(row.get("EntityType")),
             (str(row.get("PartitionKey")), str(row.get("RowKey"))),
         ) from None

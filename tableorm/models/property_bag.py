@@ -22,7 +22,7 @@ from ..protocol.edm import (
 from ..protocol.limits import check_key, check_property_name, check_table_name
 from ..stores import Row
 from .key import Key
-from .reserved import WRITE_TAIL
+from .reserved import WRITE_TOKENS
 
 __all__ = ["PropertyBag"]
 
@@ -147,7 +147,7 @@ class PropertyBag(MutableMapping[str, Any]):
             row: The row as it is stored now; None if it was deleted.
             partial: Whether the stored row may have more properties.
         """
-        for name in ("odata.etag", "Timestamp", WRITE_TAIL):  # tokens are the write's own, never the user's
+        for name in ("odata.etag", "Timestamp", WRITE_TOKENS):  # tokens are the write's own, never the user's
             self._row.pop(name, None)
             if row is not None and name in row:
                 self._row[name] = row[name]

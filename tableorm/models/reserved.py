@@ -8,9 +8,9 @@ __all__ = [
     "COPY_OF",
     "ENTITY_TYPE",
     "ENTITY_VERSION",
-    "MARKS",
+    "MANIFEST",
     "RESERVED_FIELDS",
-    "WRITE_TAIL",
+    "WRITE_TOKENS",
     "is_reserved_property",
 ]
 
@@ -20,10 +20,10 @@ ENTITY_TYPE = "EntityType"
 ENTITY_VERSION = "EntityVersion"
 """Property that holds the version from 2 on, where the kind is told by a key or a function."""
 
-WRITE_TAIL = "_w"
+WRITE_TOKENS = "_w"
 """Property that holds the tokens of the last writes, newest first; see `tableorm.writes.tail`."""
 
-MARKS = "_ix"
+MANIFEST = "_ix"
 """Property of an entity that notes what was derived from it: JSON text, by name of the index where its copy is."""
 
 COPY_OF = "_of"

@@ -16,13 +16,13 @@ from .codegen import ANNOTATED, CodedField, make_decoder, make_encoder
 from .key import Key
 from .property_bag import PropertyBag
 from .property_types import PropertyType
-from .reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 
 if TYPE_CHECKING:
+    from ..derived.aggregate.aggregate import AggregateSchema
     from ..derived.embed.embed import EmbedSchema
     from ..derived.index.index import IndexSchema
     from ..derived.index_list.index_list import ListSchema
-    from ..derived.tally.tally import TallySchema
     from .entity import Entity
 
 __all__ = ["MISFITS", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
@@ -48,7 +48,7 @@ class FieldInfo:
         stored: Whether it is a property of the row; False if a key holds it in full.
         on_insert: Makes the value when an entity is inserted that has none; None if nothing does.
         on_write: Makes the value whenever the entity is written; None if nothing does.
-        kept: Whether other entities keep it, and this one's own writes leave it alone.
+        maintained: Whether other entities keep it, and this one's own writes leave it alone.
     """
 
     name: str
@@ -59,7 +59,7 @@ class FieldInfo:
     stored: bool
     on_insert: Callable[[], Any] | None = None
     on_write: Callable[[], Any] | None = None
-    kept: bool = False
+    maintained: bool = False
 
 
 class Schema:
@@ -86,10 +86,10 @@ class Schema:
         filled: Fields that get a value when the entity is written.
         indexes: Its indexes, by name.
         lists: Its index lists, by name.
-        tallies: The counts and sums that its entities are in, by name.
+        aggregates: The counts and sums that its entities are in, by name.
         embeds: What its entities hold of others, by name.
-        kept: Its fields that other entities keep.
-        guarded: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
+        maintained: Its fields that other entities keep.
+        tracked: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
         follows: Whether a row only tells where the row is that the entity is read from.
         partial: Whether rows hold but some of the fields.
     """
@@ -111,7 +111,7 @@ class Schema:
         row: Template | None,
         fields: Mapping[str, FieldInfo],
         write_token: bool = False,
-        guarded: bool = False,
+        tracked: bool = False,
     ) -> None:
         self.model, self.name = model, model.__name__
         self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
@@ -123,12 +123,12 @@ class Schema:
         self.upgrades: dict[int, Upgrade] = {}
         self.indexes: dict[str, IndexSchema] = {}
         self.lists: dict[str, ListSchema] = {}
-        self.tallies: dict[str, TallySchema] = {}
+        self.aggregates: dict[str, AggregateSchema] = {}
         self.embeds: dict[str, EmbedSchema] = {}
         self._derived: tuple[tuple[str, Any], ...] | None = None
-        self.kept = tuple(info for info in self.fields.values() if info.kept)
-        self.guarded = guarded or bool(self.kept)
-        self.write_token = self.write_token or self.guarded
+        self.maintained = tuple(info for info in self.fields.values() if info.maintained)
+        self.tracked = tracked or bool(self.maintained)
+        self.write_token = self.write_token or self.tracked
         templates = [template for template in (partition, row) if template is not None]
         self.key_fields = tuple(dict.fromkeys(name for template in templates for name in template.fields))
         self.key_holders = {
@@ -146,7 +146,11 @@ class Schema:
         kind_names = () if kind is None else (ENTITY_TYPE,) if discriminator == "property" else (ENTITY_VERSION,)
         self.known = frozenset(
             {*SYSTEM_MEMBERS}
-            | {member for p in (*self.by_property, *kind_names, WRITE_TAIL, MARKS) for member in (p, p + ANNOTATION)}
+            | {
+                member
+                for p in (*self.by_property, *kind_names, WRITE_TOKENS, MANIFEST)
+                for member in (p, p + ANNOTATION)
+            }
         )
         if len(self.stored) + len(self.kind_properties) + write_token > MAX_CUSTOM_PROPERTIES:
             raise ModelError(
@@ -201,7 +205,7 @@ class Schema:
     def derived(self) -> "tuple[tuple[str, Any], ...]":
         """What is derived from its entities: indexes, lists, counts and sums, and what they hold of others; by name."""
         if self._derived is None:
-            self._derived = tuple({**self.indexes, **self.lists, **self.tallies, **self.embeds}.items())
+            self._derived = tuple({**self.indexes, **self.lists, **self.aggregates, **self.embeds}.items())
         return self._derived
 
     def check_relations(self) -> None:
@@ -211,7 +215,7 @@ class Schema:
         Raises:
             ModelError: One does not.
         """
-        for each in (*self.tallies.values(), *self.embeds.values()):
+        for each in (*self.aggregates.values(), *self.embeds.values()):
             each.check()
 
     # Keys
@@ -337,7 +341,7 @@ class Schema:
             return True
         entity: Any = object.__new__(self.model)
         entity.__dict__.update(values)
-        for info in self.kept:
+        for info in self.maintained:
             entity.__dict__.pop(info.name, None)
         try:
             return bool(where(entity))
@@ -345,14 +349,14 @@ class Schema:
             error.add_note(f"while where= of {label} was asked about {entity!r}")
             raise
 
-    def refuse_kept(self, names: Iterable[str], label: str, what: str) -> None:
+    def refuse_maintained(self, names: Iterable[str], label: str, what: str) -> None:
         """
         Refuse to derive something from fields that other entities keep.
 
         Raises:
             ModelError: One of them is such a field.
         """
-        for info in self.kept:
+        for info in self.maintained:
             if info.name in names:
                 raise ModelError(
                     f"{label}: {what} {info.name!r}, which other entities keep: it changes without this one being "

@@ -9,7 +9,7 @@ from ..errors import DecodeError, ModelError
 from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .property_bag import PropertyBag
-from .reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from .schema import Schema, Upgrade
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
     upgraded = dict(bag.row)
     for name in (ENTITY_TYPE, ENTITY_VERSION):
         upgraded.pop(name + ANNOTATION, None)
-    for member in ("PartitionKey", "RowKey", "odata.etag", "Timestamp", WRITE_TAIL, MARKS):
+    for member in ("PartitionKey", "RowKey", "odata.etag", "Timestamp", WRITE_TOKENS, MANIFEST):
         if member in row:
             upgraded[member] = row[member]
     upgraded |= schema.kind_properties

@@ -15,12 +15,12 @@ import attrs
 import msgspec
 
 from ..errors import CursorError
-from ..keys.ranges import Position, Span
+from ..keys.ranges import KeyInterval, Position
 from ..protocol.filters import to_odata
 from .planning.normalize import leaves
 from .planning.plan import Point, QueryPlan, Range
-from .planning.planner import clipped, rectangle_of
-from .run import Run, Source
+from .planning.planner import clipped, region_of
+from .run import QueryExecution, Source
 
 __all__ = ["MAX_CURSOR", "Place", "digest_of", "read_cursor", "remaining", "write_cursor"]
 
@@ -104,7 +104,7 @@ def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Place:
     return Place(after, skip, continuation, left)
 
 
-def remaining(run: Run, place: Place) -> list[Source]:
+def remaining(run: QueryExecution, place: Place) -> list[Source]:
     """The requests of a query that are left from a place on."""
     requests = list(run.plan.requests)
     if place.after is not None:
@@ -118,7 +118,7 @@ def remaining(run: Run, place: Place) -> list[Source]:
 
 
 def _rest(request: Point | Range, after: Position) -> list[Point | Range]:
-    return clipped(request, Span(low=after, low_open=True))
+    return clipped(request, KeyInterval(low=after, low_open=True))
 
 
 def _first_after(plan: QueryPlan, key: Position) -> int:
@@ -128,7 +128,7 @@ def _first_after(plan: QueryPlan, key: Position) -> int:
 
 def _holds(plan: QueryPlan, key: Position) -> bool:
     first = _first_after(plan, key)
-    return any(rectangle_of(request).holds(key) for request in plan.requests[max(first - 1, 0) : first + 1])
+    return any(region_of(request).holds(key) for request in plan.requests[max(first - 1, 0) : first + 1])
 
 
 def digest_of(plan: QueryPlan, limit: int | None) -> bytes:

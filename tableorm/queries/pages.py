@@ -13,7 +13,7 @@ from ..models.property_bag import PropertyBag
 from ..stores import Row
 from .cursors import Place, remaining, write_cursor
 from .planning.plan import Range
-from .run import Pace, Run, batches
+from .run import Pace, QueryExecution, batches
 
 if TYPE_CHECKING:
     from .query import Query
@@ -40,7 +40,7 @@ class Page(Generic[E_co]):
     cursor: str | None
 
 
-async def fill(run: Run, place: Place, concurrency: int) -> tuple[list[Any], Place | None]:
+async def fill(run: QueryExecution, place: Place, concurrency: int) -> tuple[list[Any], Place | None]:
     """Entities for a page, `run.left` at most, and the place behind them; None if nothing follows."""
     wanted = run.left or 0
     found: list[Any] = []
@@ -103,7 +103,7 @@ class EntityStream(Generic[E_co]):
         self._query, self._start = query, cursor
         self._found: AsyncGenerator[E_co, None] | None = None
         self._closed = False
-        self._run: Run | None = None
+        self._run: QueryExecution | None = None
         self._place = Place()
         self._limit: int | None = None
         self._last: Position | None = None
@@ -140,7 +140,7 @@ class EntityStream(Generic[E_co]):
         left = None if self._place.left is None else self._place.left - self._given
         return write_cursor(run.plan, Place(self._last, left=left), self._limit)
 
-    def begin(self, run: Run, place: Place, limit: int | None) -> None:
+    def begin(self, run: QueryExecution, place: Place, limit: int | None) -> None:
         """Called when the query is planned."""
         self._run, self._place, self._limit = run, place, limit
 

@@ -10,8 +10,8 @@ import attrs
 from ..derived.index.index import IndexSchema
 from ..errors import ModelError
 from ..expressions import Field
-from ..models.kinds import Kinds
-from ..models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
+from ..models.kinds import KindSet
+from ..models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ..models.schema import Schema
 from ..protocol.edm import ANNOTATION
 from ..stores import Row
@@ -30,7 +30,7 @@ class Projection:
         select: Names of the properties to ask for; None for all, where only the whole row tells its kind.
     """
 
-    kinds: Kinds
+    kinds: KindSet
     names: dict[Schema, frozenset[str]]
     select: tuple[str, ...] | None
     _members: dict[Schema, tuple[str, ...]] = attrs.field(init=False)
@@ -39,7 +39,7 @@ class Projection:
         object.__setattr__(self, "_members", {})
 
     @classmethod
-    def of(cls, kinds: Kinds, fields: Sequence[Field[Any]]) -> "Projection":
+    def of(cls, kinds: KindSet, fields: Sequence[Field[Any]]) -> "Projection":
         """
         The projection on these fields; on none it tells only which rows there are.
 
@@ -88,7 +88,7 @@ class Projection:
         return schema.decode_part(part, self.names[schema])
 
 
-def _select(kinds: Kinds, names: dict[Schema, frozenset[str]]) -> tuple[str, ...] | None:
+def _select(kinds: KindSet, names: dict[Schema, frozenset[str]]) -> tuple[str, ...] | None:
     if any(callable(schema.discriminator) for schema in kinds.schemas):
         return None
     found = ["PartitionKey", "RowKey"]
@@ -97,12 +97,14 @@ def _select(kinds: Kinds, names: dict[Schema, frozenset[str]]) -> tuple[str, ...
     if kinds.bags or any(s.kind is not None and s.discriminator != "property" and s.version > 1 for s in kinds.schemas):
         found.append(ENTITY_VERSION)
     if any(schema.write_token for schema in kinds.schemas):
-        found.append(WRITE_TAIL)  # the next write goes on from it
+        found.append(WRITE_TOKENS)  # the next write goes on from it
     if any(isinstance(schema, IndexSchema) for schema in kinds.schemas):
         found.append(COPY_OF)
-    if any(schema.guarded for schema in kinds.schemas):
-        found.append(MARKS)  # and deletes the copies
-        found += (info.property for schema in kinds.schemas for info in schema.kept)  # and what they are needed for
+    if any(schema.tracked for schema in kinds.schemas):
+        found.append(MANIFEST)  # and deletes the copies
+        found += (
+            info.property for schema in kinds.schemas for info in schema.maintained
+        )  # and what they are needed for
     found += [schema.fields[name].property for schema, own in names.items() for name in schema.fields if name in own]
     return tuple(dict.fromkeys(found))
 
@@ -111,8 +113,8 @@ def _members(schema: Schema, names: frozenset[str]) -> tuple[str, ...]:
     properties = [
         ENTITY_TYPE,
         ENTITY_VERSION,
-        WRITE_TAIL,
-        MARKS,
+        WRITE_TOKENS,
+        MANIFEST,
         COPY_OF,
         *(schema.fields[name].property for name in names),
     ]

@@ -17,9 +17,9 @@ from ..connection.connection import TURN
 from ..derived.index.index import IndexOf
 from ..errors import CursorError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
 from ..expressions import AllOf, AnyOf, Expression, Field, Membership
-from ..keys.ranges import Span
+from ..keys.ranges import KeyInterval
 from ..models.key import Key
-from ..models.kinds import Kinds
+from ..models.kinds import KindSet
 from ..models.property_bag import PropertyBag
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row
@@ -34,7 +34,7 @@ from .planning.partition import shares
 from .planning.plan import Point, QueryPlan
 from .planning.planner import plan_query
 from .projection import Projection
-from .run import CONCURRENCY, Run, Source, batches, parts
+from .run import CONCURRENCY, QueryExecution, Source, batches, parts
 
 if TYPE_CHECKING:
     from ..connection.connection import Connection
@@ -57,13 +57,13 @@ class Query(Generic[E_co]):
     """
 
     _db: "Connection | None"
-    _kinds: Kinds
+    _kinds: KindSet
     _models: "tuple[type[Any] | IndexOf[Any], ...]"
     _where: tuple[Expression, ...] = ()
     _limit: int | None = None
     _scan: bool = False
     _parallel: int = 1
-    _span: Span | None = None
+    _span: KeyInterval | None = None
     _only: tuple[Field[Any], ...] | None = None
     _ordered: bool = True
     _concurrency: int = CONCURRENCY
@@ -115,7 +115,7 @@ class Query(Generic[E_co]):
 
     def split(self, parts: int) -> list[Self]:
         """
-        Queries of disjoint stretches of keys that together are this one: for tasks, or pickled, for machines.
+        Queries of disjoint ranges of keys that together are this one: for tasks, or pickled, for machines.
 
         Each is of about as many possible keys, not of as many rows; text is taken to begin with ASCII letters and
         digits. Bind a pickled one before use: `pickle.loads(data).bind(db)`.
@@ -219,7 +219,7 @@ class Query(Generic[E_co]):
                 for start in range(0, len(batch.rows), TURN):
                     part = run.passing(batch.request, batch.rows[start : start + TURN])
                     total += len(part) if kinds.bags else sum(kinds.resolve(row) is not None for row in part)
-                    await run.db.take_turn(len(part))
+                    await run.db.yield_to_loop(len(part))
                 if self._limit is not None and total >= self._limit:
                     return self._limit
         return total
@@ -314,7 +314,7 @@ class Query(Generic[E_co]):
                     model = PropertyBag if resolved is None else resolved[0].model
                     key: Key[Any] = Key(model, kinds.table, row["PartitionKey"], row["RowKey"])
                     # What others keep in an entity of an older version may be called otherwise: it is read in full.
-                    older = resolved is not None and resolved[1] < resolved[0].version and bool(resolved[0].kept)
+                    older = resolved is not None and resolved[1] < resolved[0].version and bool(resolved[0].maintained)
                     if if_match is None and not older:
                         await bulk.delete_found(key, row)
                     else:
@@ -341,7 +341,7 @@ class Query(Generic[E_co]):
 
     # Inside
 
-    async def start(self) -> Run:
+    async def start(self) -> QueryExecution:
         """
         The query, planned, to be run by whoever asks.
 
@@ -386,7 +386,7 @@ class Query(Generic[E_co]):
             await found.aclose()
 
     @cached_property
-    def _path(self) -> Kinds:
+    def _path(self) -> KindSet:
         """The kinds that are read: those that are asked for, or copies of them in an index that serves better."""
         if math.prod(map(_alternatives, self._where)) > _MANY:
             return self._kinds  # which takes its time to plan, elsewhere
@@ -423,20 +423,20 @@ class Query(Generic[E_co]):
             self._plans[names] = plan  # the query is immutable: page after page it is planned once
         return plan
 
-    async def _start(self, select: Iterable[str] | None, load: Callable[[list[Row]], list[Any]]) -> Run:
+    async def _start(self, select: Iterable[str] | None, load: Callable[[list[Row]], list[Any]]) -> QueryExecution:
         db = self._db
         if db is None:
             raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
-        db.usable()
+        db.require_open()
         if math.prod(map(_alternatives, self._where)) > _MANY:
             plan = await asyncio.to_thread(self._plan, select)
         else:
             plan = self._plan(select)
         primaries = self._path.primaries
         confirm = None if primaries is None else confirming(primaries, self._conditions)
-        return Run(db, plan, load, self._limit, self._names(), ordered=self._ordered, confirm=confirm)
+        return QueryExecution(db, plan, load, self._limit, self._names(), ordered=self._ordered, confirm=confirm)
 
-    async def _resume(self, cursor: str | None) -> tuple[Run, Place]:
+    async def _resume(self, cursor: str | None) -> tuple[QueryExecution, Place]:
         self.check_ordered()
         run = await self.start()
         if len(run.plan.requests) > _MANY:
@@ -445,12 +445,12 @@ class Query(Generic[E_co]):
         run.left = place.left
         return run, place
 
-    def _batches(self, run: Run, *, in_order: bool) -> AsyncGenerator[Any, None]:
+    def _batches(self, run: QueryExecution, *, in_order: bool) -> AsyncGenerator[Any, None]:
         sources: list[Source] = [(run, request, None) for request in run.plan.requests]
         # Of a limit one request after the other, to ask for little, and for the first.
         return batches(sources, min(self.ahead(run), len(sources)), ordered=self._ordered and in_order)
 
-    def ahead(self, run: Run) -> int:
+    def ahead(self, run: QueryExecution) -> int:
         """How many requests of a run are sent at the same time."""
         points = all(isinstance(request, Point) for request in run.plan.requests)
         if run.left is None or (points and run.left):
@@ -482,7 +482,7 @@ class Query(Generic[E_co]):
 
 
 def _restored(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[Any]:
-    kinds = Kinds.of(state["_models"], table)
+    kinds = KindSet.of(state["_models"], table)
     return cls(None, kinds, **{name.removeprefix("_"): value for name, value in state.items()})
 
 

@@ -26,7 +26,7 @@ from ..stores import Row, RowPage
 from .planning.index_following import is_current
 from .planning.plan import Access, Point, QueryPlan, Range
 
-__all__ = ["CONCURRENCY", "Batch", "Loader", "Pace", "Run", "Source", "batches", "parts"]
+__all__ = ["CONCURRENCY", "FetchedPage", "Loader", "Pace", "QueryExecution", "Source", "batches", "parts"]
 
 CONCURRENCY = 16
 """Requests of a query that run at the same time, unless it says otherwise."""
@@ -46,7 +46,7 @@ Loader = Callable[[Row], Any]
 
 
 @attrs.define(eq=False)
-class Run:
+class QueryExecution:
     """
     One query while it runs.
 
@@ -90,7 +90,7 @@ class Run:
             CursorError: It refused what a cursor said.
         """
         db, plan, table = self.db, self.plan, self.plan.kinds.table
-        store = db.usable()
+        store = db.require_open()
         db.stats.requests += 1
         try:
             if isinstance(request, Point):
@@ -99,7 +99,7 @@ class Run:
                 except Fault as fault:
                     if fault.code != Code.RESOURCE_NOT_FOUND:
                         raise
-                    await db.take_turn(1)  # an embedded store answers without waiting
+                    await db.yield_to_loop(1)  # an embedded store answers without waiting
                     return RowPage([], None)
                 db.stats.rows += 1
                 return RowPage([row], None)
@@ -171,7 +171,7 @@ class Run:
         if self.confirm is not None:
             kinds, key = kinds.primaries or kinds, row[COPY_OF]
         point = Point(row["PartitionKey"], key)
-        whole = Run(self.db, QueryPlan(kinds, Access.POINT, (point,)), self.load, None, self.name)
+        whole = QueryExecution(self.db, QueryPlan(kinds, Access.POINT, (point,)), self.load, None, self.name)
         rows = (await whole.fetch(point, None)).rows
         if self.confirm is not None:  # it may have changed since its copy was read
             rows = [each for each in rows if is_current(row, each) and self.confirm(each)]
@@ -181,7 +181,7 @@ class Run:
         return entity
 
 
-class Batch(msgspec.Struct, frozen=True, eq=False):
+class FetchedPage(msgspec.Struct, frozen=True, eq=False):
     """
     A page that came; a struct, since pages can be short, and there are many.
 
@@ -193,18 +193,18 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
         continuation: Where that request goes on; None if it is done.
     """
 
-    run: Run
+    run: QueryExecution
     request: Point | Range
     index: int
     rows: list[Row]
     continuation: str | None
 
 
-Source = tuple[Run, Point | Range, str | None]
+Source = tuple[QueryExecution, Point | Range, str | None]
 """A request of a query, and where it starts."""
 
 
-class _Stream:
+class _Prefetcher:
     """
     The pages of one request, which are fetched ahead of their use.
 
@@ -214,7 +214,7 @@ class _Stream:
         arrived: Called when there is a page, or an error, to take; None if somebody waits for `next`.
     """
 
-    def __init__(self, source: Source, index: int, arrived: "Callable[[_Stream], object] | None" = None) -> None:
+    def __init__(self, source: Source, index: int, arrived: "Callable[[_Prefetcher], object] | None" = None) -> None:
         self.run, self._request, self._continuation = source
         self.run.running += 1
         self._index, self._arrived = index, arrived
@@ -275,7 +275,7 @@ class _Stream:
         one = self.run.left is not None or (self._used and self._arrived is None)
         return not one and len(self._pages) < _PAGES_AHEAD and self._rows + size <= MAX_PAGE
 
-    async def next(self) -> Batch:
+    async def next(self) -> FetchedPage:
         """The next page, which there is unless it is done."""
         self._used = True
         if not self._pages:
@@ -287,7 +287,7 @@ class _Stream:
                 await self._news
         return self.take()
 
-    def take(self) -> Batch:
+    def take(self) -> FetchedPage:
         """The page that came. Raises what came instead."""
         if not self._pages and self._task is not None:
             self._task.result()
@@ -296,7 +296,7 @@ class _Stream:
         left = self.run.left
         if (left is None or left > len(page.rows)) and self._task is None and self._has_room(len(page.rows)):
             self.start()
-        return Batch(self.run, self._request, self._index, page.rows, page.continuation)
+        return FetchedPage(self.run, self._request, self._index, page.rows, page.continuation)
 
     def go_on(self) -> None:
         """Fetch the next page, if the one that was taken could have been enough for a limit, and was not."""
@@ -335,7 +335,7 @@ class _Waiting:
         return None
 
 
-def batches(sources: Iterable[Source], concurrency: int, *, ordered: bool) -> AsyncGenerator[Batch, None]:
+def batches(sources: Iterable[Source], concurrency: int, *, ordered: bool) -> AsyncGenerator[FetchedPage, None]:
     """
     The pages of some requests.
 
@@ -348,13 +348,13 @@ def batches(sources: Iterable[Source], concurrency: int, *, ordered: bool) -> As
     return _in_order(waiting, concurrency) if ordered else _as_they_come(waiting, concurrency)
 
 
-async def _in_order(waiting: _Waiting, concurrency: int) -> AsyncGenerator[Batch, None]:
-    running: deque[_Stream] = deque()
+async def _in_order(waiting: _Waiting, concurrency: int) -> AsyncGenerator[FetchedPage, None]:
+    running: deque[_Prefetcher] = deque()
     index = 0
     try:
         while True:
             while len(running) < concurrency and (source := waiting.next(ordered=True)) is not None:
-                stream = _Stream(source, index)
+                stream = _Prefetcher(source, index)
                 index += 1
                 running.append(stream)
                 if len(running) > 1:  # the first is awaited at once
@@ -368,14 +368,14 @@ async def _in_order(waiting: _Waiting, concurrency: int) -> AsyncGenerator[Batch
         await stop_tasks([stream.cancel() for stream in running])
 
 
-async def _as_they_come(waiting: _Waiting, concurrency: int) -> AsyncGenerator[Batch, None]:
-    running: set[_Stream] = set()
-    came: asyncio.Queue[_Stream] = asyncio.Queue()
+async def _as_they_come(waiting: _Waiting, concurrency: int) -> AsyncGenerator[FetchedPage, None]:
+    running: set[_Prefetcher] = set()
+    came: asyncio.Queue[_Prefetcher] = asyncio.Queue()
     index = 0
     try:
         while True:
             while len(running) < concurrency and (source := waiting.next(ordered=False)) is not None:
-                stream = _Stream(source, index, came.put_nowait)
+                stream = _Prefetcher(source, index, came.put_nowait)
                 index += 1
                 running.add(stream)
                 stream.start()
@@ -401,9 +401,9 @@ class Pace:
     def __init__(self) -> None:
         self.size = _FIRST_PART
 
-    async def load(self, run: Run, request: Point | Range, part: list[Row]) -> list[Any]:
+    async def load(self, run: QueryExecution, request: Point | Range, part: list[Row]) -> list[Any]:
         """The entities of `size` rows; the next part is smaller if they took long, or larger."""
-        await run.db.take_turn(len(part))
+        await run.db.yield_to_loop(len(part))
         begun = time.perf_counter()
         loaded = await run.entities(request, part)
         # Rows differ: of some a thousand, of others a few keep the event loop for as long.

@@ -9,7 +9,7 @@ import attrs
 
 from ..errors import ModelError
 from .query import Query
-from .run import CONCURRENCY, Run, Source, parts
+from .run import CONCURRENCY, QueryExecution, Source, parts
 
 __all__ = ["Union"]
 
@@ -55,7 +55,7 @@ class Union(Generic[E]):
         return self._iterate()
 
     async def _iterate(self) -> AsyncGenerator[E, None]:
-        runs: list[Run] = []
+        runs: list[QueryExecution] = []
         for query in self._queries:
             run = await query.start()
             run.most = query.ahead(run)

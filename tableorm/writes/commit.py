@@ -33,7 +33,9 @@ _READ_AT_ONCE = 16
 
 _DELETE, _MERGE = Verb.DELETE, Verb.MERGE  # an enum looks its members up
 
-_MENDED = frozenset({Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED})
+_REPLANNED = frozenset(
+    {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
+)
 
 Found = dict[str, Row | None]
 """Rows that were read, by RowKey."""
@@ -85,7 +87,11 @@ async def commit(
         try:
             await apply(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok, throttled=throttled)
         except Fault as fault:
-            if fault.code in _MENDED and fault.index is not None and len(writes) <= fault.index < len(derived.writes):
+            if (
+                fault.code in _REPLANNED
+                and fault.index is not None
+                and len(writes) <= fault.index < len(derived.writes)
+            ):
                 beside.clear()  # somebody else has made or upgraded it
                 derived = _derived_again(derived, writes, transaction=transaction)
             else:
@@ -192,7 +198,7 @@ def _filled(
         source = other
     ends = ("", ANNOTATION)
     members = {mine + end: source.get(theirs + end) for mine, theirs in fill.properties.items() for end in ends}
-    return Patch(fill.row_key, write, members=members).onto(write)
+    return Patch(fill.row_key, write, members=members).apply_to(write)
 
 
 async def _read(db: Connection, derived: Derived, waiting: list[Effect]) -> Found | None:
@@ -203,7 +209,7 @@ async def _read(db: Connection, derived: Derived, waiting: list[Effect]) -> Foun
         deeper: list[Effect] = []
         for effect in waiting:
             row = rows[effect.address]
-            settled = effect.settled(row)
+            settled = effect.route(row)
             if settled == [effect]:
                 found[effect.address] = row
                 if isinstance(effect, ListEffect) and await _divided(db, effect, row, derived):
@@ -224,10 +230,10 @@ async def _divided(db: Connection, effect: ListEffect, row: Row | None, derived:
     change = effect.origin.change
     db.stats.requests += 1
     try:
-        await db.usable().transact(change.table, list(operations))
+        await db.require_open().transact(change.table, list(operations))
     except Fault as fault:
         # Somebody else has changed or divided it, or has the reply been lost: what is stored tells.
-        if fault.code not in _MENDED and not fault.transient:
+        if fault.code not in _REPLANNED and not fault.transient:
             raise translate(fault, f"{change}: dividing the list {effect.address!r}", change.table) from fault
     return True
 
@@ -248,11 +254,11 @@ async def _mend(db: Connection, plan: WritePlan, derived: Derived, fault: Fault,
     at = fault.index
     write = plan.writes[at] if at is not None and at < len(plan.writes) else plan.writes[0]
     effect = write.effect
-    if effect is None or fault.code not in _MENDED:
+    if effect is None or fault.code not in _REPLANNED:
         refused(plan, fault, transaction=transaction)
     row = None if effect.reads else await read_row(db, plan.table, plan.partition_key, effect.address)
     try:
-        derived.effects[effect.address] = effect.mended(fault.code, row)
+        derived.effects[effect.address] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:
         if not transaction:
             raise error from fault

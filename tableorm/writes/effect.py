@@ -4,14 +4,14 @@ The interface of an effect: what a write does to another row of its partition.
 
 from typing import TYPE_CHECKING
 
-from ..models.reserved import WRITE_TAIL
+from ..models.reserved import WRITE_TOKENS
 from ..stores import Operation, Row, Verb
-from .write_tokens import lengthened, tail_of
+from .write_tokens import tokens_of, with_token
 
 if TYPE_CHECKING:
     from .plan import PlannedWrite
 
-__all__ = ["Effect", "touch_operation", "with_tail"]
+__all__ = ["Effect", "touch_operation", "with_tokens_of"]
 
 
 class Effect:
@@ -29,7 +29,7 @@ class Effect:
     origin: "PlannedWrite"
     reads = False
 
-    def then(self, other: "Effect") -> "Effect":
+    def merge_with(self, other: "Effect") -> "Effect":
         """
         This effect and another one of the same transaction on the same row as one, whichever came first.
 
@@ -38,7 +38,7 @@ class Effect:
         """
         raise NotImplementedError
 
-    def settled(self, stored: Row | None) -> "list[Effect]":
+    def route(self, stored: Row | None) -> "list[Effect]":
         """Itself, if it is of this row as it is stored; otherwise effects on the rows that it is really of."""
         del stored
         return [self]
@@ -57,7 +57,7 @@ class Effect:
         """
         raise NotImplementedError
 
-    def onto(self, write: "PlannedWrite") -> "PlannedWrite":
+    def apply_to(self, write: "PlannedWrite") -> "PlannedWrite":
         """
         The write of the same row, by the user in the same transaction, with the effect.
 
@@ -66,7 +66,7 @@ class Effect:
         """
         raise NotImplementedError
 
-    def mended(self, code: str, stored: Row | None) -> "Effect":
+    def after_conflict(self, code: str, stored: Row | None) -> "Effect":
         """
         The effect on the row as it really is, after the store has refused what was taken to be.
 
@@ -84,12 +84,12 @@ class Effect:
 def touch_operation(stored: Row, token: str) -> Operation:
     """A merge of nothing, which fails if the row has changed since it was read."""
     keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
-    return Operation(Verb.MERGE, {**keys, WRITE_TAIL: lengthened(tail_of(stored), token)}, stored["odata.etag"])
+    return Operation(Verb.MERGE, {**keys, WRITE_TOKENS: with_token(tokens_of(stored), token)}, stored["odata.etag"])
 
 
-def with_tail(row: Row, write: "PlannedWrite") -> Row:
+def with_tokens_of(row: Row, write: "PlannedWrite") -> Row:
     """A derived row, made for this, with the tokens of what it is derived from: whichever is found proves the rest."""
-    tail = write.operation.row.get(WRITE_TAIL) or (write.after or {}).get(WRITE_TAIL)
+    tail = write.operation.row.get(WRITE_TOKENS) or (write.after or {}).get(WRITE_TOKENS)
     if tail is not None:
-        row[WRITE_TAIL] = tail
+        row[WRITE_TOKENS] = tail
     return row

@@ -183,7 +183,7 @@ def _after_reading(changes: Sequence[Change]) -> WriteExplanation:
     deletes = first.mode is Mode.DELETE
     steps = [WriteStep("GET", path), WriteStep("DELETE" if deletes else "PUT", path, etag, b"" if deletes else None)]
     steps += (WriteStep("POST", f"/{each.table}", None, None) for each in changes[1:])
-    guarded = first.schema is not None and first.schema.guarded
+    guarded = first.schema is not None and first.schema.tracked
     return WriteExplanation(tuple(steps), transaction=guarded or len(changes) > 1)
 
 

@@ -142,6 +142,6 @@ def forget(subject: object) -> None:
 def forget_kept(entity: Entity) -> None:
     """Let an entity that is not stored have nothing of what others keep in it: it begins anew when it is inserted."""
     own = entity.__dict__
-    for info in entity.__schema__.kept:
+    for info in entity.__schema__.maintained:
         if info.name in own:
             own[info.name] = None if info.default is None else info.default()

@@ -31,7 +31,7 @@ from .stages.change import (
     save_change,
     upsert_change,
 )
-from .stages.coalesce import fold, gone, tightened
+from .stages.coalesce import coalesce, gone, with_read_etag
 from .stages.complete import complete, needs_row
 from .stages.encode import encode, overlaid
 from .subject import key_of
@@ -202,7 +202,7 @@ class Transaction:
         if write.partial or (guard and _is_blind(write)):
             stored = await self._db.read_row(key.table, key.partition_key, key.row_key)
             self._require_open()
-            write = pending.write = tightened(pending.write, stored)  # another task may have added to it
+            write = pending.write = with_read_etag(pending.write, stored)  # another task may have added to it
         after: Row = overlaid(stored or {}, write.operation.row) if write.partial else dict(write.after or {})
         if not _is_blind(write):
             after["odata.etag"] = write.operation.if_match
@@ -290,7 +290,7 @@ class Transaction:
             return write
         if write.operation.verb not in (Verb.INSERT, Verb.DELETE):
             _check_follows(change, write.index, pending)
-        return fold(pending.view(change.subject) or pending.write, write)
+        return coalesce(pending.view(change.subject) or pending.write, write)
 
     async def _send(self) -> None:
         """Send what was collected; again with rows read anew, if one of those was changed that are forced."""

@@ -10,10 +10,10 @@ import os
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 
-from ..models.reserved import WRITE_TAIL
+from ..models.reserved import WRITE_TOKENS
 from ..stores import Row
 
-__all__ = ["KEPT", "lengthened", "new_token", "tail_of"]
+__all__ = ["KEPT", "new_token", "tokens_of", "with_token"]
 
 KEPT = 3
 """Tokens on a row: after more foreign writes than this less one, a writer no longer finds its own."""
@@ -38,12 +38,12 @@ def new_token() -> str:
         return token
 
 
-def tail_of(row: Row | None) -> tuple[str, ...]:
+def tokens_of(row: Row | None) -> tuple[str, ...]:
     """The tokens on a row, newest first."""
-    text = None if row is None else row.get(WRITE_TAIL)
+    text = None if row is None else row.get(WRITE_TOKENS)
     return tuple(text.split(",")) if isinstance(text, str) and text else ()
 
 
-def lengthened(tail: Sequence[str], token: str) -> str:
+def with_token(tail: Sequence[str], token: str) -> str:
     """The property with a token in front."""
     return ",".join([token, *tail[: KEPT - 1]])

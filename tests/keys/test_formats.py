@@ -95,7 +95,7 @@ def test_full_formats_read_back(annotation: Any, spec: str, values: st.SearchStr
 
 @pytest.mark.parametrize(("annotation", "spec", "values"), FULL + PARTIAL)
 def test_text_is_as_the_format_says(annotation: Any, spec: str, values: st.SearchStrategy[Any]) -> None:
-    """Width, characters and order of the texts are those that the format states."""
+    """AdaptiveConcurrency, characters and order of the texts are those that the format states."""
     form = form_of(annotation, spec)
 
     @given(values, values)

@@ -230,11 +230,11 @@ def test_templates_are_checked_with_the_class() -> None:
     refused(kindless, "Odd.row_key", "no kind")
 
 
-# Kinds told by a key
+# KindSet told by a key
 
 
 def test_heads_that_can_meet() -> None:
-    """Kinds of a family that a key tells apart must begin differently; the message shows both templates."""
+    """KindSet of a family that a key tells apart must begin differently; the message shows both templates."""
 
     class Person(
         Entity, table="People", partition_key="p", row_key="{kind}_{n}", abstract=True, discriminator="row_key"

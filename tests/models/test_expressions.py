@@ -11,7 +11,7 @@ import pytest
 
 from tableorm import EncodeError, Entity, Expression, Mapped, ModelError, TableOrmError, field
 from tableorm.expressions import AllOf, AnyOf, Comparison, NoneOf, conjuncts
-from tableorm.models.kinds import Kinds
+from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import Op
 from tableorm.queries.planning.planner import plan_query
 
@@ -84,7 +84,7 @@ def test_thousands_of_terms() -> None:
     either = functools.reduce(lambda left, right: left | right, terms)
     every = functools.reduce(lambda left, right: left & right, terms)
 
-    plan = plan_query(Kinds.of([Employee]), [either, every], allow_scan=True)
+    plan = plan_query(KindSet.of([Employee]), [either, every], allow_scan=True)
 
     assert plan.requests
     assert len(list(conjuncts(every))) == 3_000

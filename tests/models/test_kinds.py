@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tableorm import DecodeError, Entity, Mapped, ModelError, PropertyBag, field, upgrade
-from tableorm.models.kinds import Kinds, describe_kind
+from tableorm.models.kinds import KindSet, describe_kind
 from tableorm.protocol.filters import matcher, to_odata
 from tableorm.stores import Row
 
@@ -80,7 +80,7 @@ def employee(kind: object, **properties: Any) -> Row:
 
 def load(models: list[type[Any]], row: Row) -> Any:
     """What a query gets for a row, in both ways of reading."""
-    kinds = Kinds.of(models)
+    kinds = KindSet.of(models)
     one, many = kinds.load(dict(row)), kinds.load_all([dict(row)])
     assert many == ([] if one is None else [one])
     return one
@@ -124,7 +124,7 @@ def test_several_kinds() -> None:
 )
 def test_the_filter_of_a_kind(stored: str, matches: bool) -> None:
     """The filter brings every version of the kind, and no other kind."""
-    where = Kinds.of([Employee]).filter
+    where = KindSet.of([Employee]).filter
     assert where is not None
 
     assert matcher(where)(employee(stored)) is matches
@@ -132,21 +132,21 @@ def test_the_filter_of_a_kind(stored: str, matches: bool) -> None:
 
 def test_filters_of_several_kinds() -> None:
     """Several kinds are alternatives; where a key or nothing tells the kind, or bags come too, there is no filter."""
-    both = Kinds.of([Employee, Department]).filter
+    both = KindSet.of([Employee, Department]).filter
     assert both is not None
 
     assert to_odata(both) == (
         "EntityType eq 'Employee' or EntityType ge 'Employee:' and EntityType lt 'Employee;' or "
         "EntityType eq 'Department' or EntityType ge 'Department:' and EntityType lt 'Department;'"
     )
-    assert Kinds.of([Employee, PropertyBag]).filter is None
-    assert Kinds.of([Foreign]).filter is None
-    assert Kinds.of([Person]).filter is None
+    assert KindSet.of([Employee, PropertyBag]).filter is None
+    assert KindSet.of([Foreign]).filter is None
+    assert KindSet.of([Person]).filter is None
 
 
 def test_an_abstract_base_is_all_of_its_kinds() -> None:
     """An abstract base stands for its concrete classes, told apart by the key's head."""
-    assert [schema.model for schema in Kinds.of([Person]).schemas] == [Customer, Staff, StaffTrainee]
+    assert [schema.model for schema in KindSet.of([Person]).schemas] == [Customer, Staff, StaffTrainee]
 
     found = [load([Person], {"PartitionKey": "p", "RowKey": key}) for key in ("C_001", "S_002", "Sx_003", "T_004", "Z")]
     assert [type(entity) for entity in found] == [Customer, Staff, StaffTrainee, type(None), type(None)]
@@ -186,7 +186,7 @@ def test_a_function_tells_kinds() -> None:
     assert load([Shape], round_row) == Round(n=1, radius=2.5)
     assert load([Shape], {"PartitionKey": "p", "RowKey": "002"}) == Square(n=2)
     assert load([Square], round_row) is None
-    assert Kinds.of([Shape]).filter is None
+    assert KindSet.of([Shape]).filter is None
 
 
 def test_without_kind() -> None:
@@ -207,7 +207,7 @@ def test_without_kind() -> None:
 def test_kinds_of_several_tables(models: list[type[Any]], words: list[str]) -> None:
     """One query reads one table; the message says where each model is."""
     with pytest.raises(ModelError) as caught:
-        Kinds.of(models)
+        KindSet.of(models)
     for word in words:
         assert word in str(caught.value)
 
@@ -220,9 +220,9 @@ def test_kinds_that_are_the_same() -> None:
     class Nothing(Entity, table="Directory", abstract=True): ...
 
     with pytest.raises(ModelError, match="Employee, Twin all have the kind 'Employee'"):
-        Kinds.of([Employee, Twin])
+        KindSet.of([Employee, Twin])
     with pytest.raises(ModelError, match="Nothing is abstract and has no concrete classes"):
-        Kinds.of([Nothing])
+        KindSet.of([Nothing])
 
 
 def test_what_a_row_says_of_its_kind() -> None:
@@ -259,7 +259,7 @@ def test_an_upgraded_entity_keeps_what_it_was_read_with() -> None:
     )
     before = dict(row)
 
-    found = Kinds.of([Employee]).load(row)
+    found = KindSet.of([Employee]).load(row)
 
     assert isinstance(found, Employee)
     assert found.etag == "W/x"
@@ -275,20 +275,20 @@ def test_a_newer_row() -> None:
 
     assert (found.age, dict(found.extra)) == (40, {"mood": "good"})
     with pytest.raises(DecodeError, match=r"Employee\.age"):
-        Kinds.of([Employee]).load(employee("Employee:9", age="forty"))
+        KindSet.of([Employee]).load(employee("Employee:9", age="forty"))
 
 
 @pytest.mark.parametrize("kind", ["Employee:", "Employee:x", "Employee:0", "Employee:-1", "Employee:1.5", "Employee:²"])
 def test_versions_that_are_no_numbers(kind: str) -> None:
     """A version that is no number from 1 is refused, naming the row."""
     with pytest.raises(DecodeError, match=r"Employee.*Sales.*version.*no number from 1"):
-        Kinds.of([Employee]).load(employee(kind))
+        KindSet.of([Employee]).load(employee(kind))
 
 
 def test_an_endless_version() -> None:
     """Nor is one of thousands of digits, which no integer is made of."""
     with pytest.raises(DecodeError, match="version"):
-        Kinds.of([Employee]).load(employee("Employee:" + "9" * 5_000))
+        KindSet.of([Employee]).load(employee("Employee:" + "9" * 5_000))
 
 
 def test_versions_where_a_key_tells_the_kind() -> None:
@@ -313,7 +313,7 @@ def test_a_missing_upgrade() -> None:
     upgrade(Old, from_version=1)(lambda bag: bag)
 
     with pytest.raises(DecodeError, match=r"Old.*version 1.*@upgrade\(Old, from_version=2\)"):
-        Kinds.of([Old]).load({"PartitionKey": "p", "RowKey": "r", "EntityType": "Old"})
+        KindSet.of([Old]).load({"PartitionKey": "p", "RowKey": "r", "EntityType": "Old"})
 
 
 def test_upgrades_of_an_abstract_base() -> None:
@@ -351,7 +351,7 @@ def test_upgrades_that_are_wrong() -> None:
     upgrade(Odd, from_version=1)(forget)
 
     with pytest.raises(ModelError, match=r"Odd from version 1 must return the bag, got None"):
-        Kinds.of([Odd]).load({"PartitionKey": "p", "RowKey": "r", "EntityType": "Odd"})
+        KindSet.of([Odd]).load({"PartitionKey": "p", "RowKey": "r", "EntityType": "Odd"})
 
 
 @pytest.mark.parametrize(
@@ -382,4 +382,4 @@ def test_an_upgraded_row_that_does_not_fit() -> None:
     upgrade(Odd, from_version=1)(lambda bag: bag)
 
     with pytest.raises(DecodeError, match=r"Odd\.age.*no property 'age'"):
-        Kinds.of([Odd]).load({"PartitionKey": "p", "RowKey": "r", "EntityType": "Odd"})
+        KindSet.of([Odd]).load({"PartitionKey": "p", "RowKey": "r", "EntityType": "Odd"})

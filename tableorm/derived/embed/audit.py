@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...audit.check import WRONG, Check, Problem, Seen, kind_of, members_of
+from ...audit.check import WRONG, Check, EntitySnapshot, Problem, kind_of, members_of
 from ...audit.report import Damage
 from ...errors import shown
 from ...models.schema import Schema
@@ -55,10 +55,10 @@ class Holds(Check):
         see: What a row is, as an audit sees it.
     """
 
-    def __init__(self, schema: Schema, see: Callable[[Row], Seen | None]) -> None:
+    def __init__(self, schema: Schema, see: Callable[[Row], EntitySnapshot | None]) -> None:
         self._embeds, self._see = schema.embeds, see
 
-    def claims(self, seen: Seen) -> Iterable[tuple[str, int]]:
+    def claims(self, seen: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """What the other one notes and has, if all is right; WRONG where it notes another."""
         if seen.age != "current" or seen.problem is not None:
             return
@@ -72,7 +72,7 @@ class Holds(Check):
                 _, back = _noted_to(embed.mark_there(row_key)) or ("", {})
                 yield _address(source, embed.note(row_key)), _number(row_key, back, row, back.values())
 
-    def addresses(self, seen: Seen, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
         """The entities that it refers to, and that it notes."""
         del found
         if seen.age != "current" or seen.problem is not None:
@@ -80,7 +80,7 @@ class Holds(Check):
         marks = [each.get(name) for name in self._embeds for each in (seen.due, seen.marks)]
         return {source for mark in marks if (source := _noted_from(mark)) is not None}
 
-    def compare(self, seen: Seen, found: Mapping[str, Row | None]) -> list[Problem]:
+    def compare(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
         """Each in turn."""
         if seen.age != "current" or seen.problem is not None:
             return []
@@ -89,7 +89,9 @@ class Holds(Check):
             problems += self._compare(seen, name, embed, found)
         return problems
 
-    def _compare(self, seen: Seen, name: str, embed: EmbedSchema, found: Mapping[str, Row | None]) -> list[Problem]:
+    def _compare(
+        self, seen: EntitySnapshot, name: str, embed: EmbedSchema, found: Mapping[str, Row | None]
+    ) -> list[Problem]:
         row, mark, due = seen.row, seen.marks.get(name), seen.due.get(name)
         problems: list[Problem] = []
         source, before = _noted_from(due), _noted_from(mark)
@@ -143,21 +145,21 @@ class Lends(Check):
         see: What a row is, as an audit sees it.
     """
 
-    def __init__(self, labels: Iterable[str], see: Callable[[Row], Seen | None]) -> None:
+    def __init__(self, labels: Iterable[str], see: Callable[[Row], EntitySnapshot | None]) -> None:
         self._labels, self._see = frozenset(labels), see
 
-    def claims(self, seen: Seen) -> Iterable[tuple[str, int]]:
+    def claims(self, seen: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """What the holder holds, taken away."""
         for note, holder, properties in self._notes(seen):
             number = _number(holder, properties, seen.row, properties)
             yield _address(seen.row["RowKey"], note), -number
 
-    def addresses(self, seen: Seen, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
         """The holders."""
         del found
         return {holder for _, holder, _ in self._notes(seen)}
 
-    def compare(self, seen: Seen, found: Mapping[str, Row | None]) -> list[Problem]:
+    def compare(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
         """Notes of holders that hold nothing; what else may be wrong is judged with the holder."""
         problems: list[Problem] = []
         for note, holder, _ in self._notes(seen):
@@ -172,7 +174,7 @@ class Lends(Check):
                 problems.append(Problem(Damage.NOTE, note, holder, text))
         return problems
 
-    def _notes(self, seen: Seen) -> Iterable[tuple[str, str, dict[str, str]]]:
+    def _notes(self, seen: EntitySnapshot) -> Iterable[tuple[str, str, dict[str, str]]]:
         for name, mark in seen.marks.items():
             if name.partition(":")[0] in self._labels:
                 holder, properties = _noted_to(mark) or ("", {})

@@ -40,9 +40,9 @@ class Embedded(Derivation):
     they, each in one entity group transaction. An employee that is somewhere embedded cannot be deleted.
 
     Args:
-        model: The other model, or a function that returns it. Its class says `guarded=True`, unless it has indexes.
-        fields: For each field of this model that holds a copy, declared `| None` and `field(kept=True)`, the field of
-            the other model that it is a copy of.
+        model: The other model, or a function that returns it. Its class says `tracked=True`, unless it has indexes.
+        fields: For each field of this model that holds a copy, declared `| None` and `field(maintained=True)`, the
+            field of the other model that it is a copy of.
         key: The key fields of the other entity: "{field}" of this model, or text. A field that is None embeds nothing.
     """
 
@@ -79,10 +79,10 @@ class EmbedSchema(Relation):
         _EMBEDS.add(self)
         for field in declared.fields:
             info = schema.fields.get(field)
-            if info is None or not info.kept or not info.optional:
+            if info is None or not info.maintained or not info.optional:
                 raise ModelError(
                     f"{self.label}: {field!r} cannot hold a copy; declare {field}: Mapped[... | None] = "
-                    "field(default=None, kept=True)"
+                    "field(default=None, maintained=True)"
                 )
 
     @property
@@ -104,17 +104,17 @@ class EmbedSchema(Relation):
         schema: Any = getattr(model, "__schema__", None)
         if not isinstance(schema, Schema):
             raise ModelError(f"{self.label}: {model!r} is no model; give one, as in Embedded(lambda: Employee, ...)")
-        if not schema.guarded:
+        if not schema.tracked:
             raise ModelError(
                 f"{self.label}: {schema.name} must know that others hold copies of it; declare class "
-                f"{schema.name}(Entity, ..., guarded=True)"
+                f"{schema.name}(Entity, ..., tracked=True)"
             )
         self._reference.check(schema)
-        schema.refuse_kept(self.declared.fields.values(), self.label, "it would copy")
+        schema.refuse_maintained(self.declared.fields.values(), self.label, "it would copy")
         properties: dict[str, str] = {}
         for mine, theirs in self.declared.fields.items():
             own, info = self.schema.fields[mine], schema.fields.get(theirs)
-            if info is None or not info.stored or info.kept or info.type.name != own.type.name:
+            if info is None or not info.stored or info.maintained or info.type.name != own.type.name:
                 raise ModelError(
                     f"{self.label}: {mine!r} cannot be a copy of {theirs!r}: that is no field of "
                     f"{schema.name} that it stores itself, of the same type"

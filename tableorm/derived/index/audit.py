@@ -4,7 +4,7 @@ The audit of an index: what copies an entity ought to have.
 
 from collections.abc import Mapping
 
-from ...audit.check import WRONG, Check, Problem, Seen, kind_of
+from ...audit.check import WRONG, Check, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...errors import shown
 from ...models.reserved import COPY_OF, ENTITY_TYPE
@@ -39,7 +39,7 @@ class Copies(Check):
         """Without an entity that it is of it is no copy: perhaps of a list that is not declared here."""
         return isinstance(row.get(COPY_OF), str)
 
-    def claims(self, seen: Seen) -> list[tuple[str, int]]:
+    def claims(self, seen: EntitySnapshot) -> list[tuple[str, int]]:
         """The copies it ought to have; WRONG where it notes another."""
         if seen.problem is not None or not seen.legible:
             return [(seen.row["RowKey"], WRONG)]
@@ -67,13 +67,13 @@ class Copies(Check):
         kind, _, version = str(row[ENTITY_TYPE]).partition(":")
         return ((row["RowKey"], hash((kind, version, row.get(COPY_OF)))),)
 
-    def addresses(self, seen: Seen, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
         """Where its copies ought to be, and where it notes some."""
         del found
         wanted = {address for name, (address, _) in seen.wants.items() if self._only in (None, name)}
         return wanted | {address for _, address in self._left_over(seen)}
 
-    def compare(self, seen: Seen, found: Mapping[str, Row | None]) -> list[Problem]:
+    def compare(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
         """Each index in turn, then what is noted besides."""
         problems: list[Problem] = []
         if not seen.legible:
@@ -99,7 +99,9 @@ class Copies(Check):
                 problems.append(Problem(Damage.NOTE, name, address, text))
         return problems
 
-    def _compare(self, seen: Seen, name: str, address: str, copy: Row | None, row: Row | None) -> list[Problem]:
+    def _compare(
+        self, seen: EntitySnapshot, name: str, address: str, copy: Row | None, row: Row | None
+    ) -> list[Problem]:
         mark = seen.marks.get(name)
         if mark is None and name in self._lenient:
             return []
@@ -124,10 +126,10 @@ class Copies(Check):
             return [Problem(Damage.NOTE, name, address, text)]
         return []
 
-    def _is_copy(self, row: Row, name: str, seen: Seen) -> bool:
+    def _is_copy(self, row: Row, name: str, seen: EntitySnapshot) -> bool:
         return kind_of(row) == self._prefix + name and row.get(COPY_OF) == seen.row["RowKey"]
 
-    def _left_over(self, seen: Seen) -> list[tuple[str, str]]:
+    def _left_over(self, seen: EntitySnapshot) -> list[tuple[str, str]]:
         """What it notes of copies that it ought not to have: names of indexes, and addresses."""
         if seen.age == "newer" or seen.problem is not None:
             return []

@@ -51,7 +51,7 @@ class CopyEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     found: str | None = None
     canonical: bool = False
 
-    def then(self, other: Effect) -> Effect:
+    def merge_with(self, other: Effect) -> Effect:
         """A value that one entity gives up can be taken by another: the copy then is replaced."""
         assert isinstance(other, CopyEffect)
         if self.row is not None and other.row is not None:
@@ -70,7 +70,7 @@ class CopyEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             return Operation(Verb.REPLACE, self.row, self.found)
         return Operation(_INSERT_OR_REPLACE if self.existed else _INSERT, self.row, None, self.canonical)
 
-    def onto(self, write: "PlannedWrite") -> "PlannedWrite":
+    def apply_to(self, write: "PlannedWrite") -> "PlannedWrite":
         """A copy is no entity; but somebody may delete it, as any row, together with its entity."""
         if write.after is None and self.row is None:
             return write
@@ -83,7 +83,7 @@ class CopyEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             index="" if self.index is None else self.index.name,
         )
 
-    def mended(self, code: str, stored: Row | None) -> Effect:
+    def after_conflict(self, code: str, stored: Row | None) -> Effect:
         """Without what is gone; a copy of our own that was left behind is replaced, as it was found."""
         if self.reads:
             return self  # it is read again, and corrected by that
@@ -122,7 +122,7 @@ class CopyEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         change, index = self.origin.origin, self.index
         assert index is not None
         kind = None if stored is None else str(stored.get(ENTITY_TYPE, "")).partition(":")[0]
-        # Kinds that derive from one class share its indexes, and the values of those that are unique.
+        # KindSet that derive from one class share its indexes, and the values of those that are unique.
         alike = kind is None or (COPY_OF in (stored or {}) and kind.endswith(f"#{index.index.name}"))
         if not alike:
             return EntityExists(

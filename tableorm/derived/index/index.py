@@ -16,7 +16,7 @@ from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.codegen import make_decoder, make_encoder
 from ...models.derivation import Derivation, DerivationOf
-from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
+from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema, concrete
 from ...protocol.edm import ANNOTATION, Edm
 from ...protocol.limits import MAX_CUSTOM_PROPERTIES
@@ -165,9 +165,9 @@ class IndexSchema(Schema):
         self._left_out_types = tuple(name + ANNOTATION for name in extra)
         if declared.include != "all":
             self._dropped += ("Timestamp",)  # they are not written whenever their primary is
-        if len(self.stored) + len(self.kind_properties) + len((COPY_OF, WRITE_TAIL)) > MAX_CUSTOM_PROPERTIES:
+        if len(self.stored) + len(self.kind_properties) + len((COPY_OF, WRITE_TOKENS)) > MAX_CUSTOM_PROPERTIES:
             raise ModelError(
-                f"{self.label}: copies would have {len(self.stored)} fields, and {COPY_OF} and {WRITE_TAIL}; a row "
+                f"{self.label}: copies would have {len(self.stored)} fields, and {COPY_OF} and {WRITE_TOKENS}; a row "
                 f"holds {MAX_CUSTOM_PROPERTIES} properties: give include= fewer"
             )
         copied = [info.property for info in self.stored if primary.fields[info.name].stored]
@@ -175,8 +175,8 @@ class IndexSchema(Schema):
         self._primary_kind: str | None = primary.kind_properties.get(ENTITY_TYPE)
         version = (self._primary_kind or "").partition(":")[2]
         self._current_kind = f"{self.kind}:{version}" if version else str(self.kind)
-        self.kept_properties = frozenset(info.property for info in primary.kept)
-        self._left_out = _NOT_COPIED | {m for p in self.kept_properties for m in (p, p + ANNOTATION)}
+        self.maintained_properties = frozenset(info.property for info in primary.maintained)
+        self._left_out = _NOT_COPIED | {m for p in self.maintained_properties for m in (p, p + ANNOTATION)}
         self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
 
     def _generate(self) -> None:
@@ -217,7 +217,7 @@ class IndexSchema(Schema):
         assert partition is not None
         in_keys = row.full_fields | partition.full_fields
         chosen = frozenset(row.fields) | frozenset(partition.fields)
-        kept = frozenset(info.name for info in primary.kept)
+        kept = frozenset(info.name for info in primary.maintained)
         if kept & chosen:
             raise ModelError(
                 f"{self.label}: row_key {row.text!r} holds {', '.join(kept & chosen)}, which other entities keep: "
@@ -337,7 +337,7 @@ class IndexSchema(Schema):
         return self._finish(super().decode_part(row, names), row, properties)
 
 
-_NOT_COPIED = frozenset({MARKS, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TAIL})
+_NOT_COPIED = frozenset({MANIFEST, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TOKENS})
 
 
 def contents_of(copy: Row) -> bytes:
@@ -347,7 +347,7 @@ def contents_of(copy: Row) -> bytes:
     )
 
 
-_MADE_BY_WRITES = frozenset({"odata.etag", "Timestamp", "Timestamp" + ANNOTATION, WRITE_TAIL})
+_MADE_BY_WRITES = frozenset({"odata.etag", "Timestamp", "Timestamp" + ANNOTATION, WRITE_TOKENS})
 
 
 def _as_it_is(row: Row) -> Any:

@@ -51,7 +51,7 @@ async def look_up(db: "Reader", index: ListOf[E], fields: dict[str, Any], concur
     async def work() -> None:
         for number, row_key in numbered:
             row = await db.read_row(table, partition_key, row_key)
-            await db.take_turn(1)
+            await db.yield_to_loop(1)
             # It may have left the list since that was read.
             if row is not None and is_listed(name, list_key, row):
                 found[number] = db.load_row(index.model, table, row)
@@ -69,7 +69,7 @@ async def _keys(db: "Reader", schema: ListSchema, partition_key: str, list_key: 
     while True:
         db.stats.requests += 1
         try:
-            page = await db.usable().query(schema.primary.table_name(), query, MAX_PAGE, continuation)
+            page = await db.require_open().query(schema.primary.table_name(), query, MAX_PAGE, continuation)
         except Fault as fault:
             raise translate(fault, f"lookup of {schema.name}", schema.primary.table_name()) from fault
         db.stats.rows += len(page.rows)

@@ -8,7 +8,7 @@ that one suspect. A row that was divided claims its two halves, so that none of 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...audit.check import WRONG, Check, Problem, Seen, kind_of
+from ...audit.check import WRONG, Check, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...errors import DecodeError, shown
 from ...models.reserved import ENTITY_TYPE
@@ -48,7 +48,7 @@ def readable(row: Row) -> set[str] | None:
         return None
 
 
-def is_noted(seen: Seen, name: str, list_key: str) -> bool:
+def is_noted(seen: EntitySnapshot, name: str, list_key: str) -> bool:
     """Whether an entity is in a list or should be: then what is wrong is judged with the entity."""
     return list_key in (list_noted(seen.marks.get(name)), list_noted(seen.due.get(name)))
 
@@ -76,7 +76,7 @@ class Lists(Check):
         """Whether it is the kind of such a list."""
         return kind in self._kinds
 
-    def claims(self, seen: Seen) -> Iterable[tuple[str, int]]:
+    def claims(self, seen: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Its key, in each list; WRONG where it notes another list, or none."""
         for name, each in self.lists.items():
             due = seen.due.get(name)
@@ -102,7 +102,7 @@ class Lists(Check):
         if bits:
             yield row["RowKey"][:-1], number
 
-    def addresses(self, seen: Seen, found: Mapping[str, Row | None]) -> set[str]:
+    def addresses(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
         """The rows from the first of each list down to the one where its key belongs; and of one that it notes."""
         wanted: set[str] = set()
         for name in self.lists:
@@ -110,7 +110,7 @@ class Lists(Check):
                 wanted |= _path(str(key), seen.row["RowKey"], found)
         return wanted
 
-    def compare(self, seen: Seen, found: Mapping[str, Row | None]) -> list[Problem]:
+    def compare(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
         """Each list in turn; a row that is damaged is judged by itself."""
         problems: list[Problem] = []
         for name, each in self.lists.items():
@@ -118,7 +118,9 @@ class Lists(Check):
             problems += [] if problem is None else [problem]
         return problems
 
-    def _compare(self, seen: Seen, name: str, index: ListSchema, found: Mapping[str, Row | None]) -> Problem | None:
+    def _compare(
+        self, seen: EntitySnapshot, name: str, index: ListSchema, found: Mapping[str, Row | None]
+    ) -> Problem | None:
         row_key, mark, due = seen.row["RowKey"], seen.marks.get(name), seen.due.get(name)
         key, before = list_noted(due), list_noted(mark)
         row = None if key is None else found.get(_last(key, row_key, found))

@@ -8,11 +8,11 @@ import msgspec
 from msgspec import structs
 
 from ...errors import EntityExists
-from ...models.reserved import ENTITY_TYPE, WRITE_TAIL
+from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
 from ...writes.effect import Effect, touch_operation
-from ...writes.write_tokens import lengthened, tail_of
+from ...writes.write_tokens import tokens_of, with_token
 from .rows import SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         """RowKey of the row."""
         return self.list_key + SEPARATOR + self.bits
 
-    def then(self, other: Effect) -> Effect:
+    def merge_with(self, other: Effect) -> Effect:
         """All that come, and those that leave and do not come."""
         assert isinstance(other, ListEffect)
         adds = self.adds | other.adds
         return structs.replace(other, adds=adds, removes=(self.removes | other.removes) - adds)
 
-    def settled(self, stored: Row | None) -> list[Effect]:
+    def route(self, stored: Row | None) -> list[Effect]:
         """Of a row that was divided, effects on the two others."""
         if not is_divided(stored):
             return [self]
@@ -76,15 +76,15 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         coming = sum(_packed(key) for key in self.adds if key not in keys)
         if bytes_of(stored) + coming <= self.divide_at or len(keys) < 2:
             return []
-        partition_key, tail = stored["PartitionKey"], lengthened(tail_of(stored), token)
+        partition_key, tail = stored["PartitionKey"], with_token(tokens_of(stored), token)
         empty = list_row(partition_key, self.address, self.kind, (), divided=True)
-        operations = [Operation(Verb.REPLACE, {**empty, WRITE_TAIL: tail}, stored["odata.etag"])]
+        operations = [Operation(Verb.REPLACE, {**empty, WRITE_TOKENS: tail}, stored["odata.etag"])]
         for bit in "01":
             bits = self.bits + bit
             row = list_row(
                 partition_key, self.address + bit, self.kind, (key for key in keys if bits_of(key, len(bits)) == bits)
             )
-            operations.append(Operation(Verb.INSERT, {**row, WRITE_TAIL: token}))
+            operations.append(Operation(Verb.INSERT, {**row, WRITE_TOKENS: token}))
         return operations
 
     def operation(self, stored: Row | None, token: str) -> Operation | None:
@@ -100,7 +100,7 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             keys.pop(key, None)
         keys.update(dict.fromkeys(self.adds))
         row = list_row(self.origin.operation.row["PartitionKey"], self.address, self.kind, keys)
-        row[WRITE_TAIL] = lengthened(tail_of(stored), token)
+        row[WRITE_TOKENS] = with_token(tokens_of(stored), token)
         if stored is None:
             return Operation(Verb.INSERT, row)
         if stored.get(ENTITY_TYPE) != self.kind:
@@ -115,7 +115,7 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             )
         return Operation(Verb.REPLACE, row, stored["odata.etag"])
 
-    def onto(self, write: "PlannedWrite") -> "PlannedWrite":
+    def apply_to(self, write: "PlannedWrite") -> "PlannedWrite":
         """A list is no entity; but somebody may delete its row, as any, together with entities that leave it."""
         if write.after is None and not self.adds:
             return write

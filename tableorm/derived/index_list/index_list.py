@@ -100,7 +100,7 @@ class ListSchema:
                 f"{self.name}: an index needs a kind, and discriminator='property' or 'row_key', which tell rows apart"
             )
         refuse_meeting(self.name, self.rows, f"{primary.name}.row_key", primary.row)
-        primary.refuse_kept(row.fields, self.name, f"row_key {row.text!r} has")
+        primary.refuse_maintained(row.fields, self.name, f"row_key {row.text!r} has")
 
     @property
     def rows(self) -> Template:

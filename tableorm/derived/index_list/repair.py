@@ -11,12 +11,12 @@ from contextlib import aclosing
 import attrs
 
 from ...audit.check import kind_of
-from ...audit.report import Damage, Finding, Tally
-from ...audit.rows import Looker
+from ...audit.report import AuditCounts, Damage, Finding
+from ...audit.rows import AuditContext
 from ...audit.scan import pages
 from ...connection.connection import TURN
-from ...keys.ranges import Rectangle
-from ...models.reserved import ENTITY_TYPE, WRITE_TAIL
+from ...keys.ranges import KeyRegion
+from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ...stores import Bounds, Operation, Row, Verb
 from ...writes.races import ATTEMPTS
 from .audit import Lists, address_of_key, is_noted, key_of, list_noted, readable
@@ -46,9 +46,9 @@ class _Fault:
     operations: tuple[Operation, ...]
 
 
-async def judge_shape(look: Looker, partition_key: str, address: str, tally: Tally) -> None:
+async def judge_shape(look: AuditContext, partition_key: str, address: str, tally: AuditCounts) -> None:
     """
-    Judge whether a row can be read, and whether it is where readers look.
+    Verifier whether a row can be read, and whether it is where readers look.
 
     Args:
         look: Knows the rows.
@@ -86,14 +86,22 @@ def _etag(row: Row | None) -> object:
 
 
 def _record(
-    index: ListSchema, row: Row, damage: Damage, key: str, address: str, text: str, tally: Tally, *, repaired: bool
+    index: ListSchema,
+    row: Row,
+    damage: Damage,
+    key: str,
+    address: str,
+    text: str,
+    tally: AuditCounts,
+    *,
+    repaired: bool,
 ) -> None:
     schema = index.primary
     finding = Finding(damage, schema.name, index.declared.name, row["PartitionKey"], key, address, text, repaired)
     tally.record(finding)
 
 
-async def _misplaced(look: Looker, row: Row, index: ListSchema, tally: Tally) -> _Fault | None:
+async def _misplaced(look: AuditContext, row: Row, index: ListSchema, tally: AuditCounts) -> _Fault | None:
     """A row before it that is gone, or no longer says that it was divided."""
     partition_key, address = row["PartitionKey"], row["RowKey"]
     _, bits = key_of(row)
@@ -113,12 +121,12 @@ async def _misplaced(look: Looker, row: Row, index: ListSchema, tally: Tally) ->
     return None
 
 
-async def _divided_again(look: Looker, row: Row, index: ListSchema, tally: Tally) -> _Fault:
+async def _divided_again(look: AuditContext, row: Row, index: ListSchema, tally: AuditCounts) -> _Fault:
     """A row that has lost that it was divided; its keys go to the two others."""
     partition_key, address = row["PartitionKey"], row["RowKey"]
     halves = await look.read_all(partition_key, [address + bit for bit in "01"], tally)
     _, bits = key_of(row)
-    operations = [Operation(Verb.REPLACE, _with_tail(_empty(row, index), row), row["odata.etag"])]
+    operations = [Operation(Verb.REPLACE, _with_tokens(_empty(row, index), row), row["odata.etag"])]
     for bit, half in zip("01", halves, strict=True):
         begin = bits + bit
         mine = {key for key in readable(row) or () if bits_of(key, len(begin)) == begin}
@@ -129,7 +137,7 @@ async def _divided_again(look: Looker, row: Row, index: ListSchema, tally: Tally
         if half is None:
             operations.append(Operation(Verb.INSERT, fresh))
         elif half.get(ENTITY_TYPE) == index.kind:
-            operations.append(Operation(Verb.REPLACE, _with_tail(fresh, half), half["odata.etag"]))
+            operations.append(Operation(Verb.REPLACE, _with_tokens(fresh, half), half["odata.etag"]))
     text = f"the row {address!r} of the list was divided, and does not say so"
     return _Fault(Damage.STALE, address, text, row, tuple(operations))
 
@@ -138,13 +146,13 @@ def _empty(row: Row, index: ListSchema) -> Row:
     return list_row(row["PartitionKey"], row["RowKey"], index.kind, (), divided=True)
 
 
-def _with_tail(fresh: Row, row: Row) -> Row:
+def _with_tokens(fresh: Row, row: Row) -> Row:
     """A row with the write tokens of another one, by which those who wrote it find that they did."""
-    tail = row.get(WRITE_TAIL)
-    return fresh if tail is None else {**fresh, WRITE_TAIL: tail}
+    tail = row.get(WRITE_TOKENS)
+    return fresh if tail is None else {**fresh, WRITE_TOKENS: tail}
 
 
-async def _damaged(look: Looker, row: Row, index: ListSchema, tally: Tally) -> _Fault | None:
+async def _damaged(look: AuditContext, row: Row, index: ListSchema, tally: AuditCounts) -> _Fault | None:
     """A row that cannot be read: its keys are those of the entities that are in the list."""
     if is_divided(row) or readable(row) is not None:
         return None
@@ -159,15 +167,15 @@ async def _damaged(look: Looker, row: Row, index: ListSchema, tally: Tally) -> _
     else:
         keys = await _entities_in(look, partition_key, index, list_key, bits, tally)
         fresh = list_row(partition_key, address, index.kind, keys)
-    operation = Operation(Verb.REPLACE, _with_tail(fresh, row), row["odata.etag"])
+    operation = Operation(Verb.REPLACE, _with_tokens(fresh, row), row["odata.etag"])
     return _Fault(Damage.STALE, address, text, row, (operation,))
 
 
 async def _entities_in(
-    look: Looker, partition_key: str, index: ListSchema, list_key: str, bits: str, tally: Tally
+    look: AuditContext, partition_key: str, index: ListSchema, list_key: str, bits: str, tally: AuditCounts
 ) -> set[str]:
     found: set[str] = set()
-    rectangles = [Rectangle(Bounds.only(partition_key))]
+    rectangles = [KeyRegion(Bounds.only(partition_key))]
     async with aclosing(pages(look.db, look.kinds.table, look.kinds.filter, rectangles, tally, "audit")) as all_rows:
         async for rows in all_rows:
             for start in range(0, len(rows), TURN):
@@ -179,15 +187,15 @@ async def _entities_in(
                         continue
                     if bits_of(row["RowKey"], len(bits)) == bits:
                         found.add(row["RowKey"])
-                await look.db.take_turn(TURN)
+                await look.db.yield_to_loop(TURN)
     return found
 
 
 async def judge_keys(
-    look: Looker, partition_key: str, address: str, is_bad: Callable[[str], bool], tally: Tally
+    look: AuditContext, partition_key: str, address: str, is_bad: Callable[[str], bool], tally: AuditCounts
 ) -> None:
     """
-    Judge what is too much in a row.
+    Verifier what is too much in a row.
 
     Args:
         look: Knows the rows.
@@ -215,7 +223,7 @@ async def judge_keys(
         if look.repair:
             left = () if is_divided(row) else (keys or set()) - wrong.keys()
             fresh = list_row(partition_key, address, index.kind, left, divided=is_divided(row))
-            operation = Operation(Verb.REPLACE, _with_tail(fresh, row), row["odata.etag"])
+            operation = Operation(Verb.REPLACE, _with_tokens(fresh, row), row["odata.etag"])
             if not await look.send([operation], tally):
                 continue
         elif _etag(await look.read(partition_key, address, tally)) != _etag(row):
@@ -226,7 +234,9 @@ async def judge_keys(
     tally.undecided += 1
 
 
-async def _too_much(look: Looker, row: Row, index: ListSchema, suspects: list[str], tally: Tally) -> Mapping[str, str]:
+async def _too_much(
+    look: AuditContext, row: Row, index: ListSchema, suspects: list[str], tally: AuditCounts
+) -> Mapping[str, str]:
     """Keys in a row that do not belong there, and why."""
     (list_key, bits), name = key_of(row), index.declared.name
     wrong: dict[str, str] = {}

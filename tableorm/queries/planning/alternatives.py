@@ -1,8 +1,8 @@
 """
-Pieces: the conditions of a query as rectangles of keys, one for each alternative, merged where they overlap.
+Pieces: the conditions of a query as regions of keys, one for each alternative, merged where they overlap.
 
 `or` and `in_` over key fields are taken apart, so that each alternative can be a point or a range of its own. What the
-patterns tell is prepared once for each shape of query; values decide where the rectangles are and which overlap.
+patterns tell is prepared once for each shape of query; values decide where the regions are and which overlap.
 """
 
 import math
@@ -17,11 +17,11 @@ import attrs
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, PropertyComparison
 from ...keys.ranges import high_of, hull, low_of, meet
 from ...models.entity import schema_of
-from ...models.kinds import Kinds
+from ...models.kinds import KindSet
 from ...protocol.filters import Filter, Op, Or
 from ...stores import Bounds
 from .client_filter import Local, local_of
-from .key_ranges import Found, Intervals, Rectangles
+from .key_ranges import Found, Intervals, KeyRegions
 from .normalize import has_field, leaves, properties_of
 from .parameters import Shape, Slot, filled, moved, slot_of
 from .server_filter import Sender, Values, sender
@@ -55,7 +55,7 @@ class _Either:
 
     __slots__ = ("_kinds", "_sides")
 
-    def __init__(self, kinds: Kinds, sides: list[tuple[Left, Values]]) -> None:
+    def __init__(self, kinds: KindSet, sides: list[tuple[Left, Values]]) -> None:
         self._kinds, self._sides = kinds, sides
 
     def send(self, values: Values) -> Filter | None:
@@ -78,7 +78,7 @@ class _Either:
 Remaining = tuple[Left | _Either, Values]
 """A condition that keys do not imply, and its values."""
 
-Piece = tuple[Bounds, Bounds, Kinds, Sequence[Remaining]]
+Piece = tuple[Bounds, Bounds, KindSet, Sequence[Remaining]]
 """PartitionKeys and RowKeys, the kinds that can be there, and the conditions that these keys do not imply."""
 
 _Choice = tuple[Expression, ...]
@@ -93,15 +93,15 @@ class _Branch:
     terms first, then those of the choice.
     """
 
-    __slots__ = ("_kinds", "_picks", "_rests", "_spread", "chosen", "own", "rectangles", "side", "terms")
+    __slots__ = ("_kinds", "_picks", "_rests", "_spread", "chosen", "own", "regions", "side", "terms")
 
     def __init__(
-        self, kinds: Kinds, common: Sequence[Expression], chosen: Sequence[Expression], base: Rectangles | None = None
+        self, kinds: KindSet, common: Sequence[Expression], chosen: Sequence[Expression], base: KeyRegions | None = None
     ) -> None:
         self._kinds, self.chosen = kinds, tuple(chosen)
         self.own = frozenset(range(len(common), len(common) + len(chosen)))
         self.terms = (*common, *chosen)
-        self.rectangles = Rectangles(kinds, self.terms, base)
+        self.regions = KeyRegions(kinds, self.terms, base)
         self._picks: list[tuple[int, ...]] = []
         self._spread: list[list[tuple[int, bool]]] = []
         self._rests: dict[frozenset[int], tuple[Left, ...]] = {}
@@ -138,12 +138,12 @@ class _Branch:
         return found
 
 
-def _left(kinds: Kinds, term: Expression, given: Sequence[Comparison]) -> Left:
+def _left(kinds: KindSet, term: Expression, given: Sequence[Comparison]) -> Left:
     needs = tuple(dict.fromkeys(properties_of(kinds, term)))
     return Left(sender(kinds, term, given), partial(filled, term), _evaluated(kinds, term), needs)
 
 
-def _evaluated(kinds: Kinds, term: Expression) -> Callable[[Values], Local]:
+def _evaluated(kinds: KindSet, term: Expression) -> Callable[[Values], Local]:
     if any(isinstance(leaf, (Comparison, Membership, PropertyComparison)) for leaf in leaves(term)):
         return lambda values: local_of(kinds, filled(term, values))
     known: list[Local] = []  # a condition without values is the same each time
@@ -157,7 +157,7 @@ def _evaluated(kinds: Kinds, term: Expression) -> Callable[[Values], Local]:
     return local
 
 
-def _equalities(kinds: Kinds, terms: Iterable[Expression]) -> list[Comparison]:
+def _equalities(kinds: KindSet, terms: Iterable[Expression]) -> list[Comparison]:
     """What is said of the fields of the one kind; of several kinds each has its own keys."""
     if len(kinds.schemas) != 1:
         return []
@@ -166,7 +166,7 @@ def _equalities(kinds: Kinds, terms: Iterable[Expression]) -> list[Comparison]:
 
 
 _Alternative = tuple[tuple[bytes, bool], tuple[bytes, bool], Found, _Branch, Values]
-"""Where its PartitionKeys and its RowKeys begin, a rectangle of a branch, and the values of that."""
+"""Where its PartitionKeys and its RowKeys begin, a region of a branch, and the values of that."""
 
 _LOWS = itemgetter(0, 1)
 
@@ -185,7 +185,7 @@ class Pieces:
         weight: About how much there is to keep.
     """
 
-    def __init__(self, kinds: Kinds, terms: Sequence[Expression], sizes: Mapping[int, int] | None = None) -> None:
+    def __init__(self, kinds: KindSet, terms: Sequence[Expression], sizes: Mapping[int, int] | None = None) -> None:
         self._kinds = kinds
         common: list[Expression] = []
         choices: list[list[_Choice]] = []
@@ -205,7 +205,7 @@ class Pieces:
         if choices:
             self._divide(choices, len(slots))
         # In one partition of one kind everything that a request can read is one interval.
-        self._whole = next((branch for branch in self._branches if branch.rectangles.like), None)
+        self._whole = next((branch for branch in self._branches if branch.regions.like), None)
         self._varies = any(slot.many for choice in choices for each in choice for slot in _slots(each))
         self.weight = (1 + len(self._branches)) * (1 + len(terms)) + count // 8
 
@@ -217,7 +217,7 @@ class Pieces:
             patterns, shape, slots = moved(chosen, first)
             branch = by_shape.get(shape)
             if branch is None:
-                branch = by_shape[shape] = _Branch(self._kinds, self._common, patterns, self._base.rectangles)
+                branch = by_shape[shape] = _Branch(self._kinds, self._common, patterns, self._base.regions)
             branch.add(chosen, slots)
         self._branches = list(by_shape.values())
 
@@ -226,10 +226,10 @@ class Pieces:
         return not self._varies or sum([branch.count(values) for branch in self._branches]) <= MOST_REQUESTS
 
     def find(self, values: Values) -> list[Piece]:
-        """The rectangles of keys that can satisfy all terms, in key order, none of which overlap."""
+        """The regions of keys that can satisfy all terms, in key order, none of which overlap."""
         common = [values[at] for at in self._at]
-        like = self._base.rectangles.intervals(common)
-        base = self._base.rectangles.of(like)
+        like = self._base.regions.intervals(common)
+        base = self._base.regions.of(like)
         if not base or (len(base) == 1 and not self._branches):
             return [_piece(found, self._base, common) for found in base]
         if self._whole is not None:
@@ -239,7 +239,7 @@ class Pieces:
         low_partition, low_row, scans = low_of(partition), low_of(row), not partition.point
         alternatives: list[_Alternative] = []
         for branch in self._branches or (self._base,):  # of several kinds, in a partition each, there is no other
-            find = branch.rectangles.find
+            find = branch.regions.find
             for each in branch.alternatives(common, values):
                 for found in find(each, like):
                     low = low_partition if found[0] is partition else low_of(found[0])
@@ -263,7 +263,7 @@ class Pieces:
         parts = [(whole, each) for each in whole.alternatives(common, values)]
         for branch in self._branches:
             if branch is not whole:
-                find = branch.rectangles.find
+                find = branch.regions.find
                 parts += [(branch, each) for each in branch.alternatives(common, values) if find(each, like)]
         if len(parts) == 1:
             return _piece(base, *parts[0])
@@ -316,7 +316,7 @@ def _slots(terms: Iterable[Expression]) -> Iterator[Slot]:
     return (slot_of(term) for term in terms if isinstance(term, Comparison))
 
 
-def _choices(kinds: Kinds, term: Expression, sizes: Mapping[int, int]) -> tuple[list[_Choice], int] | None:
+def _choices(kinds: KindSet, term: Expression, sizes: Mapping[int, int]) -> tuple[list[_Choice], int] | None:
     """
     The alternatives of a term, each of terms that all hold, and how many they are with the values of each `in_`; None
     if none of them says anything of keys, or there are too many.
@@ -348,7 +348,7 @@ def _choices(kinds: Kinds, term: Expression, sizes: Mapping[int, int]) -> tuple[
     return None
 
 
-def _says_of_keys(kinds: Kinds, term: Expression) -> bool:
+def _says_of_keys(kinds: KindSet, term: Expression) -> bool:
     if isinstance(term, (AllOf, AnyOf)):
         return any(_says_of_keys(kinds, each) for each in term.terms)
     if isinstance(term, PropertyComparison):
@@ -358,7 +358,7 @@ def _says_of_keys(kinds: Kinds, term: Expression) -> bool:
     return isinstance(term, Membership) and not term.negated and _is_of_key(kinds, term)
 
 
-def _is_of_key(kinds: Kinds, term: Comparison | Membership) -> bool:
+def _is_of_key(kinds: KindSet, term: Comparison | Membership) -> bool:
     if id(term.field) in kinds.own_fields:
         return id(term.field) in kinds.point_shape
     owners = [schema for schema in kinds.schemas if has_field(schema, term.field)] or [schema_of(term.field.model)]

@@ -11,7 +11,7 @@ import attrs
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
 from ...keys.bounds import outside
 from ...keys.template import Template
-from ...models.kinds import Kinds
+from ...models.kinds import KindSet
 from ...models.schema import FieldInfo, Schema
 from ...protocol.edm import ANNOTATION, utf16_key
 from ...protocol.filters import Compare, Op, Test, combination, compile_filter, negation
@@ -36,12 +36,12 @@ class Local:
     test: Test
 
 
-def local_of(kinds: Kinds, condition: Expression) -> Local:
+def local_of(kinds: KindSet, condition: Expression) -> Local:
     """A condition as it is evaluated here. Raises as `to_test`."""
     return Local(condition, to_test(kinds, condition))
 
 
-def to_test(kinds: Kinds, term: Expression) -> Test:
+def to_test(kinds: KindSet, term: Expression) -> Test:
     """
     A function that evaluates a term on a row, with the service's three-valued logic.
 
@@ -80,7 +80,7 @@ _TESTS: dict[Op, Callable[[Any, Any], bool]] = {
 }
 
 
-def _by_kind(kinds: Kinds, term: FieldTerm, test_of: Callable[[Schema], Test]) -> Test:
+def _by_kind(kinds: KindSet, term: FieldTerm, test_of: Callable[[Schema], Test]) -> Test:
     """The test of each kind of row, by the models that say where the field is."""
     tests = {
         kind: _first_known([test_of(owner) for owner in owners]) for kind, owners in owners_of(kinds, term).items()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ...derived.index.index import IndexSchema
 from ...errors import ScanRefused
 from ...expressions import Comparison, Expression, Membership, PropertyComparison, conjuncts
-from ...models.kinds import Kinds
+from ...models.kinds import KindSet
 from ...models.schema import Schema
 from ...protocol.filters import Op
 from .index_following import of_copies
@@ -26,7 +26,7 @@ _RANKS = {access: rank for rank, access in enumerate(Access)}
 _BEST = (Access.NOTHING, Access.POINT, Access.POINTS)
 
 
-def path_of(kinds: Kinds, where: Sequence[Expression]) -> Kinds:
+def path_of(kinds: KindSet, where: Sequence[Expression]) -> KindSet:
     """
     The kinds to read: those that a query asks for, or the copies in one of their indexes.
 
@@ -51,7 +51,7 @@ def path_of(kinds: Kinds, where: Sequence[Expression]) -> Kinds:
     return best
 
 
-def _rank(kinds: Kinds, where: Sequence[Expression]) -> int:
+def _rank(kinds: KindSet, where: Sequence[Expression]) -> int:
     try:
         plan = plan_query(kinds, where)
     except ScanRefused:
@@ -64,7 +64,7 @@ def _holds_all(schema: Schema, index: IndexSchema, terms: Sequence[Expression]) 
     declared = index.index
     if declared.building or declared.where is not None or any(_is_of_row(term) for term in terms):
         return False
-    if declared.include != "keys" and (declared.include != "all" or schema.kept):
+    if declared.include != "keys" and (declared.include != "all" or schema.maintained):
         return False
     given = {
         term.field.name

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ...derived.index.index import IndexSchema
 from ...errors import ModelError
 from ...expressions import AllOf, Comparison, Expression, Membership, Presence, conjuncts
-from ...models.kinds import Kinds
-from ...models.manifest import marks_of
+from ...models.kinds import KindSet
+from ...models.manifest import manifest_of
 from ...protocol.filters import Test
 from ...stores import Row
 from .client_filter import to_test
@@ -17,7 +17,7 @@ from .normalize import has_field, leaves
 __all__ = ["confirming", "is_current", "is_listed", "of_copies"]
 
 
-def of_copies(kinds: Kinds, where: Sequence[Expression]) -> tuple[Expression, ...]:
+def of_copies(kinds: KindSet, where: Sequence[Expression]) -> tuple[Expression, ...]:
     """
     The conditions that a query by an index can ask of copies; the others are asked of their primaries.
 
@@ -47,7 +47,7 @@ def of_copies(kinds: Kinds, where: Sequence[Expression]) -> tuple[Expression, ..
     return tuple(kept)
 
 
-def confirming(kinds: Kinds, where: Sequence[Expression]) -> Test:
+def confirming(kinds: KindSet, where: Sequence[Expression]) -> Test:
     """
     Whether a primary that was read after its copy satisfies the conditions: it may have changed in between.
 
@@ -67,12 +67,12 @@ def confirming(kinds: Kinds, where: Sequence[Expression]) -> Test:
 
 def is_current(copy: Row, primary: Row) -> bool:
     """Whether a primary still notes a copy as its own."""
-    return copy["RowKey"] in marks_of(primary).values()
+    return copy["RowKey"] in manifest_of(primary).values()
 
 
 def is_listed(name: str, list_key: str, primary: Row) -> bool:
     """Whether a primary notes that it is in a list of an index."""
-    match marks_of(primary).get(name):
+    match manifest_of(primary).get(name):
         case {"list": [key, _]}:
             return bool(key == list_key)
         case _:

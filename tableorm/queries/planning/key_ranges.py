@@ -1,5 +1,5 @@
 """
-Rectangles: which keys can satisfy conditions, by the key templates of the kinds that a query asks for.
+KeyRegions: which keys can satisfy conditions, by the key templates of the kinds that a query asks for.
 
 Which condition says something of which key is told by the patterns; the values only make the bounds.
 """
@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from ...expressions import Comparison, Expression, PropertyComparison
-from ...keys.bounds import Form
+from ...keys.bounds import KeyConstraint
 from ...keys.ranges import EVERYTHING, hull, meet
 from ...keys.template import Template
 from ...models.entity import schema_of
-from ...models.kinds import Kinds
+from ...models.kinds import KindSet
 from ...models.schema import Schema
 from ...protocol.edm import Edm
 from ...protocol.filters import Op
@@ -22,9 +22,9 @@ from .normalize import has_field
 from .parameters import slot_of
 from .server_filter import Values
 
-__all__ = ["Found", "Intervals", "Rectangles"]
+__all__ = ["Found", "Intervals", "KeyRegions"]
 
-Found = tuple[Bounds, Bounds, Kinds, frozenset[int]]
+Found = tuple[Bounds, Bounds, KindSet, frozenset[int]]
 """PartitionKeys, RowKeys, the kinds that can be there, and the terms that hold for every key inside."""
 
 _Interval = tuple[Bounds, frozenset[int]]
@@ -78,7 +78,7 @@ class _Said:
         fixed: The interval, if no value counts.
     """
 
-    form: Form
+    form: KeyConstraint
     at: tuple[int, ...]
     terms: tuple[int, ...]
     foreign: bool
@@ -140,9 +140,9 @@ Intervals = tuple[_Interval | None, _Interval | None]
 """What is said of PartitionKey and RowKey; None if no key can satisfy it."""
 
 
-class Rectangles:
+class KeyRegions:
     """
-    The keys that can satisfy terms: one rectangle for all kinds, or one for each partition of theirs.
+    The keys that can satisfy terms: one region for all kinds, or one for each partition of theirs.
 
     This is the one place that asks the key templates of models where rows are.
 
@@ -158,7 +158,7 @@ class Rectangles:
 
     __slots__ = ("_keys", "_kinds", "_same", "_schemas", "like")
 
-    def __init__(self, kinds: Kinds, terms: Sequence[Expression], like: "Rectangles | None" = None) -> None:
+    def __init__(self, kinds: KindSet, terms: Sequence[Expression], like: "KeyRegions | None" = None) -> None:
         self._kinds = kinds
         self._schemas: list[Schema | None] = list(kinds.schemas)
         if kinds.bags:
@@ -175,7 +175,7 @@ class Rectangles:
         return [(partition.interval(values), row.interval(values)) for partition, row in self._keys]
 
     def find(self, values: Values, like: Sequence[Intervals]) -> list[Found]:
-        """The rectangles for these values, if `like` is what the first of the terms say of keys."""
+        """The regions for these values, if `like` is what the first of the terms say of keys."""
         if len(like) > 1:
             pairs = zip(self._keys, self._same, like, strict=True)
             return self.of([self._beside(values, *each) for each in pairs])
@@ -194,7 +194,7 @@ class Rectangles:
         )
 
     def of(self, intervals: Sequence[Intervals]) -> list[Found]:
-        """The rectangles of what is said of the keys of each kind; none if no row can satisfy the terms."""
+        """The regions of what is said of the keys of each kind; none if no row can satisfy the terms."""
         if len(intervals) == 1:
             partition, row = intervals[0]
             if partition is None or row is None:
@@ -215,7 +215,7 @@ class Rectangles:
         return [_hull_of(group, self._kinds.only([schema for schema, _, _ in group])) for group in groups.values()]
 
 
-def _hull_of(found: Sequence[tuple[Schema | None, _Interval, _Interval]], kinds: Kinds) -> Found:
+def _hull_of(found: Sequence[tuple[Schema | None, _Interval, _Interval]], kinds: KindSet) -> Found:
     exact: frozenset[int] = _NONE
     hulls: list[Bounds] = []
     for intervals in ([partition for _, partition, _ in found], [row for _, _, row in found]):

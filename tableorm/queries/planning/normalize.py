@@ -16,7 +16,7 @@ from ...errors import EncodeError
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Field, Membership, NoneOf, Presence, PropertyComparison
 from ...keys.template import Template
 from ...models.entity import schema_of
-from ...models.kinds import Kinds
+from ...models.kinds import KindSet
 from ...models.schema import FieldInfo, Schema, concrete
 from ...protocol.edm import Edm
 from ...protocol.filters import Op
@@ -48,7 +48,7 @@ OPPOSITE = {Op.EQ: Op.NE, Op.NE: Op.EQ, Op.GT: Op.LE, Op.LE: Op.GT, Op.LT: Op.GE
 # The form
 
 
-def normal(kinds: Kinds, term: Expression, *, negated: bool = False) -> Expression:
+def normal(kinds: KindSet, term: Expression, *, negated: bool = False) -> Expression:
     """
     The same pattern with `~` before single comparisons only, where there is no opposite; `TRUE` or `FALSE` if that is
     known of every row.
@@ -103,7 +103,7 @@ def _has_opposite(term: Comparison) -> bool:
     return schema_of(term.field.model).fields[term.field.name].type.annotation not in (float, Decimal)
 
 
-def refuse_other_tables(kinds: Kinds, term: Expression) -> None:
+def refuse_other_tables(kinds: KindSet, term: Expression) -> None:
     """
     Refuse a condition on a model of another table: it says nothing of the rows of this one.
 
@@ -129,7 +129,7 @@ def leaves(term: Expression) -> Iterator[Expression]:
         yield term
 
 
-def properties_of(kinds: Kinds, term: Expression) -> Iterator[str]:
+def properties_of(kinds: KindSet, term: Expression) -> Iterator[str]:
     """The stored properties that an evaluation of the term needs, besides the keys."""
     for leaf in leaves(term):
         if isinstance(leaf, PropertyComparison):
@@ -155,7 +155,7 @@ def has_field(schema: Schema, field: Field[Any]) -> bool:
     return any(isinstance(base, Schema) and field.name in base.fields for base in bases)
 
 
-def owners_of(kinds: Kinds, term: FieldTerm) -> dict[Schema | None, list[Schema]]:
+def owners_of(kinds: KindSet, term: FieldTerm) -> dict[Schema | None, list[Schema]]:
     """
     For each kind of row (None: any other) the models whose declaration says where the field of a condition is.
 
@@ -181,7 +181,7 @@ def key_of_field(schema: Schema, field: str) -> tuple[Template, str] | None:
     return schema.key_holders.get(field)
 
 
-def one_property(kinds: Kinds, term: FieldTerm) -> FieldInfo | None:
+def one_property(kinds: KindSet, term: FieldTerm) -> FieldInfo | None:
     """The field as all kinds store it, or None if a key holds it or they differ."""
     field = term.field.name
     if id(term.field) in kinds.own_fields:

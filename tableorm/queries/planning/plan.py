@@ -8,7 +8,7 @@ from functools import cached_property
 import attrs
 import msgspec
 
-from ...models.kinds import Kinds
+from ...models.kinds import KindSet
 from ...stores import RowQuery
 from .client_filter import Local
 
@@ -48,7 +48,7 @@ class Point(msgspec.Struct, frozen=True, gc=False):
 @attrs.frozen(eq=False)
 class Range:
     """
-    A request for the rows of a stretch of keys that satisfy a filter, page by page.
+    A request for the rows of a audit_range of keys that satisfy a filter, page by page.
 
     Args:
         query: What the store is asked.
@@ -72,7 +72,7 @@ class QueryPlan(msgspec.Struct, frozen=True, eq=False, dict=True):
         select: The properties that are asked for; None for all.
     """
 
-    kinds: Kinds
+    kinds: KindSet
     access: Access
     requests: tuple[Point | Range, ...]
     select: tuple[str, ...] | None = None

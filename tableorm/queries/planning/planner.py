@@ -16,9 +16,9 @@ import attrs
 from ...errors import ScanRefused
 from ...expressions import Comparison, Expression, Membership, Presence, conjuncts
 from ...keys.bounds import Text
-from ...keys.ranges import Rectangle, Span, divide
+from ...keys.ranges import KeyInterval, KeyRegion, divide
 from ...models.entity import schema_of
-from ...models.kinds import Kinds
+from ...models.kinds import KindSet
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op
 from ...protocol.limits import MAX_KEY_UNITS
 from ...stores import Bounds, RowQuery
@@ -29,7 +29,7 @@ from .plan import PARTITION_SCAN, POINT, RANGE, RANKS, TABLE_SCAN, Access, Point
 from .points import PointPlanner, can_be_key
 from .scan_refusal import scan_message
 
-__all__ = ["MAX_FILTER_CHARACTERS", "Recipe", "clipped", "divided", "plan_query", "rectangle_of"]
+__all__ = ["MAX_FILTER_CHARACTERS", "PreparedPlan", "clipped", "divided", "plan_query", "region_of"]
 
 
 # Two units at most per character: keys of templates, which escape what keys forbid, are possible if they are short.
@@ -43,12 +43,12 @@ _ENCODED = re.compile(r"[^A-Za-z0-9_.~-]")
 
 
 def plan_query(
-    kinds: Kinds,
+    kinds: KindSet,
     where: Sequence[Expression],
     *,
     allow_scan: bool = False,
     select: Iterable[str] | None = None,
-    span: Span | None = None,
+    span: KeyInterval | None = None,
     parallel: int = 1,
 ) -> QueryPlan:
     """
@@ -59,7 +59,7 @@ def plan_query(
         where: Conditions that all must hold.
         allow_scan: Whether it may visit every partition.
         select: Properties that are wanted; those that conditions need are added. None for all.
-        span: Only keys of this stretch.
+        span: Only keys of this audit_range.
         parallel: Into how many requests at least ranges are divided, where keys allow it.
 
     Raises:
@@ -110,46 +110,46 @@ def _access_of(requests: Sequence[Point | Range]) -> Access:
     return Access.POINTS if worst is POINT else worst
 
 
-def rectangle_of(request: Point | Range) -> Rectangle:
+def region_of(request: Point | Range) -> KeyRegion:
     """The keys that a request asks for."""
     if isinstance(request, Point):
-        return Rectangle(Bounds.only(request.partition_key), Bounds.only(request.row_key))
-    return Rectangle(request.query.partition, request.query.row)
+        return KeyRegion(Bounds.only(request.partition_key), Bounds.only(request.row_key))
+    return KeyRegion(request.query.partition, request.query.row)
 
 
-def clipped(request: Point | Range, span: Span) -> list[Point | Range]:
-    """What of a request is inside of a stretch of keys."""
+def clipped(request: Point | Range, span: KeyInterval) -> list[Point | Range]:
+    """What of a request is inside of a audit_range of keys."""
     if isinstance(request, Point):
-        return [request] if span.clip(rectangle_of(request)) else []
-    return [_narrowed(request, rectangle) for rectangle in span.clip(rectangle_of(request))]
+        return [request] if span.clip(region_of(request)) else []
+    return [_narrowed(request, region) for region in span.clip(region_of(request))]
 
 
-def _narrowed(request: Range, rectangle: Rectangle) -> Range:
-    query = attrs.evolve(request.query, partition=rectangle.partition, row=rectangle.row)
+def _narrowed(request: Range, region: KeyRegion) -> Range:
+    query = attrs.evolve(request.query, partition=region.partition, row=region.row)
     return attrs.evolve(
         request,
         query=query,
-        access=Access.POINT if rectangle.partition.point and rectangle.row.point else request.access,
+        access=Access.POINT if region.partition.point and region.row.point else request.access,
     )
 
 
-def divided(kinds: Kinds, request: Point | Range, parts: int) -> list[Point | Range]:
+def divided(kinds: KindSet, request: Point | Range, parts: int) -> list[Point | Range]:
     """A request as several of disjoint ranges, in order: at most about `parts`."""
     if isinstance(request, Point) or parts < 2:
         return [request]
-    whole = rectangle_of(request)
+    whole = region_of(request)
     if whole.partition.point:
         rows = divide(whole.row, [schema.row for schema in kinds.schemas] or [None], parts)
-        return [_narrowed(request, Rectangle(whole.partition, each)) for each in rows]
+        return [_narrowed(request, KeyRegion(whole.partition, each)) for each in rows]
     partitions = divide(whole.partition, [schema.partition for schema in kinds.schemas] or [None], parts)
-    return [_narrowed(request, Rectangle(each, whole.row)) for each in partitions]
+    return [_narrowed(request, KeyRegion(each, whole.row)) for each in partitions]
 
 
 # Recipes: what the shape of a query tells
 
 
 @attrs.frozen(eq=False)
-class Recipe:
+class PreparedPlan:
     """
     What is known of the queries of a shape.
 
@@ -158,17 +158,17 @@ class Recipe:
         terms: The conditions as patterns in normal form, of which all must hold.
         points: How to find the points, if equalities and memberships give exactly the key fields of the one kind.
         point: The same if there is one: what writes PartitionKey and RowKey, and where their values are.
-        pieces: How to find the rectangles of keys; None if no row can satisfy the conditions.
+        pieces: How to find the regions of keys; None if no row can satisfy the conditions.
     """
 
-    kinds: Kinds
+    kinds: KindSet
     terms: tuple[Expression, ...]
     points: "PointPlanner | None"
     point: "tuple[Text, Text, tuple[int, ...]] | None"
     pieces: Pieces | None
 
     def pieces_for(self, values: Sequence[Any]) -> list[Piece]:
-        """The rectangles of keys for these values."""
+        """The regions of keys for these values."""
         if self.pieces is None:
             return []
         if self.pieces.fits(values):
@@ -179,7 +179,7 @@ class Recipe:
         return Pieces(self.kinds, self.terms, sizes).find(values)
 
 
-def _recipe(kinds: Kinds, where: Sequence[Expression], shape: Shape) -> Recipe:
+def _recipe(kinds: KindSet, where: Sequence[Expression], shape: Shape) -> PreparedPlan:
     """The recipe of a shape, which is kept if it is not too large."""
     for expression in where:
         refuse_other_tables(kinds, expression)
@@ -188,13 +188,13 @@ def _recipe(kinds: Kinds, where: Sequence[Expression], shape: Shape) -> Recipe:
     pieces = None if never else Pieces(kinds, terms)
     points = PointPlanner.of(kinds, terms)
     point = None if points is None or points.many else (points.partition.text, points.row.text, points.at)
-    recipe = Recipe(kinds, terms, points, point, pieces)
+    recipe = PreparedPlan(kinds, terms, points, point, pieces)
     if not any(_may_grow(kinds, leaf) for expression in where for leaf in leaves(expression)):
         kinds.recipes.keep(shape, recipe, 1 + len(terms) if pieces is None else pieces.weight)
     return recipe
 
 
-def _may_grow(kinds: Kinds, leaf: Expression) -> bool:
+def _may_grow(kinds: KindSet, leaf: Expression) -> bool:
     """Whether a condition is about whatever classes an abstract base has, and more can be declared at any time."""
     if not isinstance(leaf, (Comparison, Membership, Presence)):
         return False

@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 
 from ...expressions import Comparison, Expression, Membership
-from ...keys.bounds import Form
-from ...models.kinds import Kinds
+from ...keys.bounds import KeyConstraint
+from ...models.kinds import KindSet
 from ...protocol.edm import utf16_key
 from ...protocol.filters import Op
 from ...protocol.limits import key_fault
@@ -35,8 +35,8 @@ class PointPlanner:
         apart: Whether no field is in both keys.
     """
 
-    partition: Form
-    row: Form
+    partition: KeyConstraint
+    row: KeyConstraint
     at: tuple[int, ...]
     many: tuple[int, ...]
     many_partitions: tuple[int, ...]
@@ -44,7 +44,7 @@ class PointPlanner:
     apart: bool
 
     @classmethod
-    def of(cls, kinds: Kinds, terms: Sequence[Expression]) -> "PointPlanner | None":
+    def of(cls, kinds: KindSet, terms: Sequence[Expression]) -> "PointPlanner | None":
         """What terms say of points; None if they say anything else."""
         shape = kinds.point_shape
         if not shape or len(terms) != len(shape):
@@ -91,7 +91,7 @@ class PointPlanner:
         if partition is not None and row is not None and can_be_key(partition, row):
             yield partition, row
 
-    def _texts(self, form: Form, values: Sequence[Any], many: Sequence[int]) -> Sequence[str]:
+    def _texts(self, form: KeyConstraint, values: Sequence[Any], many: Sequence[int]) -> Sequence[str]:
         """The keys of each choice of values, in order, each once."""
         found = {
             text

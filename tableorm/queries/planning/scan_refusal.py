@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from ...expressions import Comparison, Expression, Membership
-from ...models.kinds import Kinds
+from ...models.kinds import KindSet
 from ...models.schema import Schema
 from ...protocol.filters import Op
 from .alternatives import MOST_REQUESTS
@@ -22,7 +22,7 @@ def _index_that_serves(schema: Schema, given: AbstractSet[str]) -> str:
     return ""
 
 
-def scan_message(kinds: Kinds, terms: Sequence[Expression]) -> str:
+def scan_message(kinds: KindSet, terms: Sequence[Expression]) -> str:
     """Return the message that refuses a scan, and names what would serve the query."""
     names = " and ".join(schema.name for schema in kinds.schemas) or "PropertyBag"
     given = {

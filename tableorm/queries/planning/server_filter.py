@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
 from ...keys.bounds import successor
-from ...models.kinds import Kinds
+from ...models.kinds import KindSet
 from ...models.schema import FieldInfo
 from ...protocol.edm import Edm
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, constant
@@ -28,7 +28,7 @@ Sender = Callable[[Values], Filter | None]
 """From values to a filter; None if the service cannot express the condition."""
 
 
-def sender(kinds: Kinds, term: Expression, given: Sequence[Comparison] = ()) -> Sender:
+def sender(kinds: KindSet, term: Expression, given: Sequence[Comparison] = ()) -> Sender:
     """
     The filters of a pattern in normal form. They raise `EncodeError` and `TemplateError` if a value does not fit.
 
@@ -70,7 +70,7 @@ def _always(node: Filter) -> Sender:
     return send
 
 
-def _combined(kinds: Kinds, term: AllOf | AnyOf, given: Sequence[Comparison]) -> Sender:
+def _combined(kinds: KindSet, term: AllOf | AnyOf, given: Sequence[Comparison]) -> Sender:
     senders = _joined(kinds, term, given) if isinstance(term, AllOf) else [sender(kinds, t, given) for t in term.terms]
     kind: type[And | Or] = And if isinstance(term, AllOf) else Or
 
@@ -81,7 +81,7 @@ def _combined(kinds: Kinds, term: AllOf | AnyOf, given: Sequence[Comparison]) ->
     return send
 
 
-def _joined(kinds: Kinds, term: AllOf, given: Sequence[Comparison]) -> list[Sender]:
+def _joined(kinds: KindSet, term: AllOf, given: Sequence[Comparison]) -> list[Sender]:
     """Of the terms; bounds of one key field, of which each says where keys begin and end, as one filter."""
     groups: dict[str, list[Comparison]] = {}
     for each in term.terms:
@@ -97,7 +97,7 @@ def _joined(kinds: Kinds, term: AllOf, given: Sequence[Comparison]) -> list[Send
     return found
 
 
-def _together(kinds: Kinds, group: Sequence[Comparison], given: Sequence[Comparison]) -> Sender:
+def _together(kinds: KindSet, group: Sequence[Comparison], given: Sequence[Comparison]) -> Sender:
     """Conditions on a field in a key as one filter if values allow, otherwise as one each."""
     whole, single = _key_sender(kinds, group, given), [sender(kinds, each, given) for each in group]
 
@@ -116,7 +116,7 @@ def _exists(name: str, literal: Constant) -> Filter:
     return Or((Compare(name, Op.EQ, literal), Compare(name, Op.NE, literal)))
 
 
-def _negated(kinds: Kinds, term: Expression) -> Sender:
+def _negated(kinds: KindSet, term: Expression) -> Sender:
     if isinstance(term, PropertyComparison):
         positive = sender(kinds, term)
     else:
@@ -138,7 +138,7 @@ def _negated(kinds: Kinds, term: Expression) -> Sender:
     return send
 
 
-def _membership(kinds: Kinds, term: Membership, given: Sequence[Comparison]) -> Sender:
+def _membership(kinds: KindSet, term: Membership, given: Sequence[Comparison]) -> Sender:
     info = one_property(kinds, term)
     at, negated = slot_of(term).at, term.negated
     one = Comparison(term.field, Op.NE if negated else Op.EQ, slot_of(term))
@@ -160,7 +160,7 @@ def _membership(kinds: Kinds, term: Membership, given: Sequence[Comparison]) -> 
     return send
 
 
-def _holder(kinds: Kinds, terms: Sequence[Comparison]) -> Any:
+def _holder(kinds: KindSet, terms: Sequence[Comparison]) -> Any:
     """The template that holds the field of these terms in full, and the member it makes, of the one kind; or None."""
     schema = kinds.schemas[0] if len(kinds.schemas) == 1 and not kinds.bags else None
     if schema is None or not all(has_field(schema, term.field) for term in terms):
@@ -168,7 +168,7 @@ def _holder(kinds: Kinds, terms: Sequence[Comparison]) -> Any:
     return key_of_field(schema, terms[0].field.name)
 
 
-def _key_sender(kinds: Kinds, terms: Sequence[Comparison], given: Sequence[Comparison]) -> Sender:
+def _key_sender(kinds: KindSet, terms: Sequence[Comparison], given: Sequence[Comparison]) -> Sender:
     """Conditions on a field in a key, of which all hold, as one on the key, where that says exactly the same."""
     name, op = terms[0].field.name, terms[0].op
     holder = _holder(kinds, terms)

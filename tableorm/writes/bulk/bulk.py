@@ -36,8 +36,8 @@ from ..stages.derive import derives
 from ..stages.encode import encode
 from ..stages.execute import apply, claim
 from ..stages.lost_replies import InDoubt
-from .chunk import most_rows, together, waiting
-from .pacing import Pace, Width
+from .chunk import commit_chunk, most_rows, waiting
+from .pacing import AdaptiveConcurrency, Pace
 from .report import FAILURES_KEPT, BulkFailure, BulkReport
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _SHARED = 8  # rows of counts and lists that all operations of a chunk have in c
 _TURN = 32  # operations taken before other tasks get a turn: what is under way needs several to end
 
 
-class _Lane:
+class _PartitionQueue:
     """The operations of one partition, in order, and beside them how many bytes each has at most."""
 
     __slots__ = ("address", "busy", "derives", "ready", "sizes", "writes")
@@ -104,12 +104,12 @@ class Bulk:
             raise _not_plain(on_progress)
         self._db, self._on_progress = db, on_progress
         self._pace = Pace(rate)
-        self._width = Width(concurrency)
-        self._lanes: dict[_Address, _Lane] = {}
+        self._width = AdaptiveConcurrency(concurrency)
+        self._lanes: dict[_Address, _PartitionQueue] = {}
         # By identity of an object that is not written yet: where it waits; and where else, if it was given repeatedly.
-        self._given: dict[int, _Lane] = {}
-        self._given_too: dict[int, list[_Lane]] = {}
-        self._ready: deque[_Lane] = deque()
+        self._given: dict[int, _PartitionQueue] = {}
+        self._given_too: dict[int, list[_PartitionQueue]] = {}
+        self._ready: deque[_PartitionQueue] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = self._bytes = self._taken = 0
         self._ahead = False  # whether a partition has got more than it needs to go on
@@ -219,7 +219,7 @@ class Bulk:
         address = change.table, change.partition_key
         lane = self._lanes.get(address)
         if lane is None:
-            lane = self._lanes[address] = _Lane(address)
+            lane = self._lanes[address] = _PartitionQueue(address)
         lane.writes.append(write)
         lane.sizes.append(size)
         lane.derives = lane.derives or late or derives(write)
@@ -238,7 +238,7 @@ class Bulk:
             elif count % chunk == 0 and count > _CHUNKS_AHEAD * chunk:
                 self._ahead = True
 
-    def _make_ready(self, lane: _Lane) -> None:
+    def _make_ready(self, lane: _PartitionQueue) -> None:
         """Put a lane among those that are sent next."""
         if not (lane.busy or lane.ready):
             lane.ready = True
@@ -299,13 +299,13 @@ class Bulk:
             self._room.set_result(None)
         self._room = None
 
-    def _next_chunk(self, lane: _Lane) -> tuple[list[PlannedWrite], int]:
+    def _next_chunk(self, lane: _PartitionQueue) -> tuple[list[PlannedWrite], int]:
         """Take from a lane what goes into one transaction, and how many bytes it has at most."""
         chunk: list[PlannedWrite] = []
         rows: set[str] = set()
         writes, sizes, size, most = lane.writes, lane.sizes, 0, self._pace.chunk
         room = MAX_TRANSACTION_OPERATIONS
-        if lane.derives and any(write.change.schema is not None and write.change.schema.tallies for write in writes):
+        if lane.derives and any(write.change.schema is not None and write.change.schema.aggregates for write in writes):
             room -= _SHARED
         while writes and len(chunk) < most:
             row_key = writes[0].change.row_key
@@ -321,7 +321,7 @@ class Bulk:
             size += sizes.popleft()
         return chunk, size
 
-    async def _send_lane(self, lane: _Lane) -> None:
+    async def _send_lane(self, lane: _PartitionQueue) -> None:
         chunk, size = self._next_chunk(lane)
         try:
             if chunk:  # otherwise it was dropped in the meantime
@@ -349,7 +349,7 @@ class Bulk:
                 told.close()
                 raise _not_plain(self._on_progress)
 
-    def _written_one(self, subject: int, lane: _Lane) -> None:
+    def _written_one(self, subject: int, lane: _PartitionQueue) -> None:
         """What was given repeatedly is written once more."""
         too = self._given_too[subject]
         if self._given[subject] is lane:
@@ -400,7 +400,7 @@ class Bulk:
             if not await self._pace.wait(len(writes)):
                 return
             self._requests += 1
-            outcome = await together(self._db, writes, throttled=self._width.narrow)
+            outcome = await commit_chunk(self._db, writes, throttled=self._width.narrow)
             self._written += outcome.written
             for write, error in outcome.failed:
                 self._fail(write, error)
@@ -416,7 +416,7 @@ class Bulk:
     async def __aenter__(self) -> Self:
         if self._state != "new":
             raise NotSupported("the bulk was used already; begin another with db.bulk()")
-        self._db.usable()
+        self._db.require_open()
         self._state = "open"
         return self
 

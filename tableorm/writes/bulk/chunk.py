@@ -20,13 +20,13 @@ from ..stages.change import as_given
 from ..stages.complete import complete, needs_row
 from ..stages.encode import encode
 
-__all__ = ["Together", "most_rows", "together", "waiting"]
+__all__ = ["ChunkOutcome", "commit_chunk", "most_rows", "waiting"]
 
 _READ_AT_ONCE = 16
 
 
 @attrs.frozen
-class Together:
+class ChunkOutcome:
     """
     What became of some writes.
 
@@ -64,7 +64,7 @@ def most_rows(change: Change) -> int:
     counts are mostly the same for many. What does not fit into a transaction after all is sent in parts.
     """
     schema, values = change.schema, change.values
-    if schema is None or not schema.guarded:
+    if schema is None or not schema.tracked:
         return 1
     if change.mode is Mode.DELETE:
         return 1 + len(schema.indexes) + bool(schema.lists)
@@ -72,9 +72,9 @@ def most_rows(change: Change) -> int:
     return 1 + copies + len(schema.embeds) + bool(schema.lists)
 
 
-async def together(
+async def commit_chunk(
     db: Connection, writes: list[PlannedWrite], *, throttled: Callable[[], None] | None = None
-) -> Together:
+) -> ChunkOutcome:
     """
     Send writes of one partition, each of another row, as one transaction; without those that must fail.
 
@@ -103,15 +103,15 @@ async def together(
             too_much = isinstance(cause, LimitExceeded) and len(given) > 1
             if (at is None and len(given) > 1) or too_much:
                 half = len(given) // 2
-                return Together(idle, failed, [given[half:], given[:half]])
+                return ChunkOutcome(idle, failed, [given[half:], given[:half]])
             write = given[at or 0]
             if _is_forced(write.change) and is_race(cause) and attempt + 1 < ATTEMPTS:
                 continue
             rest = [each for each in given if each is not write]
-            return Together(idle, [*failed, (write, cause)], [rest] if rest else ())
+            return ChunkOutcome(idle, [*failed, (write, cause)], [rest] if rest else ())
         except TableOrmError as error:
-            return Together(idle, [*failed, *((write, error) for write, _ in ready)])
-        return Together(idle + len(ready), failed)
+            return ChunkOutcome(idle, [*failed, *((write, error) for write, _ in ready)])
+        return ChunkOutcome(idle + len(ready), failed)
     raise AssertionError
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 
-__all__ = ["Pace", "Width"]
+__all__ = ["AdaptiveConcurrency", "Pace"]
 
 
 class Pace:
@@ -43,7 +43,7 @@ class Pace:
         self._over.set()
 
 
-class Width:
+class AdaptiveConcurrency:
     """
     How many transactions may be under way: half as many when the store is asked for too much, and then more, one by
     one, as long as it keeps up.

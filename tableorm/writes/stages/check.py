@@ -5,7 +5,7 @@ Writes: what passes from a verb to the store, stage by stage.
     complete  read the stored row, where it is needed
     encode    Change -> PlannedWrite: one operation on one row
     derive    copies under other keys: operations on other rows
-    place     one operation per row (`fold`), all of one table and partition
+    place     one operation per row (`coalesce`), all of one table and partition
     check     limits on final operations -> WritePlan, frozen
     execute   send, new ETags into the entities, errors reported where they came from; `doubt` if a reply was lost
 
@@ -21,7 +21,7 @@ import msgspec
 from ...connection.translate import translate
 from ...derived.index.effect import CopyEffect
 from ...errors import LimitExceeded, TableOrmError
-from ...models.reserved import MARKS
+from ...models.reserved import MANIFEST
 from ...protocol.codes import Code, Fault
 from ...protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, MAX_VALUE_BYTES, check_row
 from ..plan import PlannedWrite, WritePlan, in_transaction
@@ -107,7 +107,7 @@ def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> No
 
 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
-    if fault.property == MARKS:
+    if fault.property == MANIFEST:
         row_key = write.operation.row["RowKey"]
         return Fault(
             fault.code,

@@ -10,20 +10,20 @@ from typing import NoReturn
 from msgspec import structs
 
 from ...errors import EntityExists, EntityNotFound, NotSupported, PreconditionFailed, TableOrmError, TransactionFailed
-from ...models.reserved import WRITE_TAIL
+from ...models.reserved import WRITE_TOKENS
 from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
 from ..plan import Change, Mode, PlannedWrite, in_transaction
-from ..write_tokens import lengthened, tail_of
+from ..write_tokens import tokens_of, with_token
 from .encode import overlaid
 
-__all__ = ["fold", "gone", "tightened"]
+__all__ = ["coalesce", "gone", "with_read_etag"]
 
 _WHOLE = frozenset({Verb.INSERT, Verb.REPLACE, Verb.INSERT_OR_REPLACE})
 _UPSERTS = frozenset({Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE})
 
 
-def fold(one: PlannedWrite, two: PlannedWrite) -> PlannedWrite:
+def coalesce(one: PlannedWrite, two: PlannedWrite) -> PlannedWrite:
     """
     Two writes of one row as one.
 
@@ -73,7 +73,7 @@ def gone(change: Change, index: int) -> TransactionFailed:
     return failed
 
 
-def tightened(write: PlannedWrite, stored: Row | None) -> PlannedWrite:
+def with_read_etag(write: PlannedWrite, stored: Row | None) -> PlannedWrite:
     """
     An unconditional write as one of just the row that was read: who has seen that row relies on it.
 
@@ -93,10 +93,10 @@ def tightened(write: PlannedWrite, stored: Row | None) -> PlannedWrite:
         insert = Operation(Verb.INSERT, operation.row)
         return structs.replace(write, operation=insert, after=operation.row, partial=False)
     verb = {Verb.INSERT_OR_MERGE: Verb.MERGE, Verb.INSERT_OR_REPLACE: Verb.REPLACE}.get(operation.verb, operation.verb)
-    row, after, read = operation.row, write.after or {}, tail_of(stored)
+    row, after, read = operation.row, write.after or {}, tokens_of(stored)
     if write.token is not None:
-        tail = lengthened(read, write.token)
-        row, after = {**row, WRITE_TAIL: tail}, {**after, WRITE_TAIL: tail}
+        tail = with_token(read, write.token)
+        row, after = {**row, WRITE_TOKENS: tail}, {**after, WRITE_TOKENS: tail}
     return structs.replace(
         write,
         operation=Operation(verb, row, stored["odata.etag"]),

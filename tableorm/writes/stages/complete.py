@@ -13,7 +13,7 @@ from typing import NoReturn
 from msgspec import structs
 
 from ...errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
-from ...models.kinds import Kinds, describe_kind
+from ...models.kinds import KindSet, describe_kind
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.upgrades import stored_version
 from ...protocol.codes import Code
@@ -31,7 +31,7 @@ _MAY_NEED_ROW = frozenset({Mode.SAVE, Mode.REPLACE, Mode.MERGE, Mode.UPSERT_MERG
 def needs_row(change: Change) -> bool:
     """Whether the stored row must be read before this can be written."""
     schema = change.schema
-    if change.mode not in _MAY_NEED_ROW and not change.copied and (schema is None or not schema.guarded):
+    if change.mode not in _MAY_NEED_ROW and not change.copied and (schema is None or not schema.tracked):
         return False  # most of them
     if change.stored is not None or change.prior is not None or change.mode in (Mode.INSERT, Mode.GUARD):
         return False
@@ -41,7 +41,7 @@ def needs_row(change: Change) -> bool:
 
 
 def _needs(change: Change) -> bool:
-    if change.schema is not None and change.schema.guarded:
+    if change.schema is not None and change.schema.tracked:
         # Where its copies are is told by the row alone.
         return change.partial or change.before is None or change.foreign or change.mode in _UPSERTS
     if change.mode is Mode.SAVE:
@@ -75,7 +75,7 @@ def complete(change: Change, row: Row | None) -> Change:
     if change.schema is not None and (COPY_OF in row or "#" in str(row.get(ENTITY_TYPE, ""))):
         _refuse_derived(change, row)
     if change.schema is not None and (change.upgraded or _is_older(change, row)):
-        entity = Kinds.of([change.schema.model]).load(row.copy())
+        entity = KindSet.of([change.schema.model]).load(row.copy())
         if entity is not None:
             row = {**entity.__dict__["_row"], "odata.etag": etag}
             change = structs.replace(change, values={**change.values, "_upgraded": True})
@@ -109,7 +109,9 @@ def _is_older(change: Change, row: Row) -> bool:
     if schema is None:
         return False
     # What others keep in an entity says whether it can be deleted, by the names that it has now.
-    looks = change.mode in (Mode.MERGE, Mode.UPSERT_MERGE, Mode.REPLACE) or (change.mode is Mode.DELETE and schema.kept)
+    looks = change.mode in (Mode.MERGE, Mode.UPSERT_MERGE, Mode.REPLACE) or (
+        change.mode is Mode.DELETE and schema.maintained
+    )
     return bool(looks) and 0 < stored_version(row) < schema.version
 
 

@@ -19,20 +19,20 @@ from typing import Any, cast
 import msgspec
 from msgspec import structs
 
+from ...derived.aggregate.aggregate import AggregateSchema
 from ...derived.embed.embed import EmbedSchema, embed_of
 from ...derived.entity_patch import Patch, number_of
 from ...derived.index.effect import CopyEffect
 from ...derived.index.index import IndexSchema
 from ...derived.index_list.effect import ListEffect
 from ...derived.index_list.index_list import ListSchema
-from ...derived.tally.tally import TallySchema
 from ...errors import Conflict, DecodeError, NotSupported, TableOrmError
-from ...models.manifest import marks_of
-from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
+from ...models.manifest import manifest_of
+from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import Schema
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ...stores import Row, Verb
-from ..effect import Effect, with_tail
+from ..effect import Effect, with_tokens_of
 from ..plan import Mode, PlannedWrite, in_transaction
 from ..write_tokens import new_token
 from .encode import changes
@@ -42,7 +42,7 @@ __all__ = ["Derived", "Fill", "derive", "derives"]
 
 _WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE, Mode.REBUILD})
 
-_NEVER_COPIED = frozenset({MARKS, WRITE_TAIL, *SYSTEM_MEMBERS})
+_NEVER_COPIED = frozenset({MANIFEST, WRITE_TOKENS, *SYSTEM_MEMBERS})
 
 _KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
 
@@ -110,10 +110,10 @@ class _Source(msgspec.Struct, frozen=True, eq=False, gc=False):
 def derives(write: PlannedWrite) -> bool:
     """Whether a write may concern other rows."""
     schema = write.change.schema
-    if schema is not None and schema.guarded:
+    if schema is not None and schema.tracked:
         return True
     seen = write.origin.seen
-    return seen is not None and MARKS in seen
+    return seen is not None and MANIFEST in seen
 
 
 def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Derived:
@@ -140,7 +140,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
             one, found = _derived(write, result.fills) if derives(write) else (write, [])
             for effect in found:
                 earlier = result.effects.get(effect.address)
-                result.effects[effect.address] = effect if earlier is None else earlier.then(effect)
+                result.effects[effect.address] = effect if earlier is None else earlier.merge_with(effect)
         except TableOrmError as error:
             raise _of(write, error, transaction=transaction) from error
         result.writes.append(one)
@@ -148,7 +148,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
         beside = result.effects.get(write.operation.row["RowKey"])
         try:
             if beside is not None:
-                result.writes[number] = beside.onto(write)
+                result.writes[number] = beside.apply_to(write)
                 del result.effects[beside.address]
             if write.after is None:
                 _refuse_needed(write, beside if isinstance(beside, Patch) else None)
@@ -171,7 +171,7 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
             return _rebuilt(write, fills)
         if change.mode is Mode.GUARD and write.first is None:
             return write, []
-    noted = marks_of(seen)
+    noted = manifest_of(seen)
     old = noted.copy()
     if schema is None and old and (write.after is not None or change.verb == "move"):
         raise NotSupported(
@@ -223,13 +223,13 @@ def _rebuilt(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     assert schema is not None
     assert row is not None
     try:
-        noted: Mapping[str, Any] | None = marks_of(seen)
+        noted: Mapping[str, Any] | None = manifest_of(seen)
     except DecodeError:
         noted = None
     names = frozenset(change.only or ())
     new = {name: mark for name, mark in (noted or {}).items() if name not in names}
     source = _Source(write, row, _values(write, schema, row), set(), fills)
-    declared = {**schema.indexes, **schema.lists, **schema.tallies, **schema.embeds}
+    declared = {**schema.indexes, **schema.lists, **schema.aggregates, **schema.embeds}
     effects: list[Effect] = []
     for name in sorted(names):
         each, before = declared.get(name), (noted or {}).get(name)
@@ -248,14 +248,14 @@ def _again(name: str, each: Any, before: Any, source: _Source) -> tuple[Any, lis
         case IndexSchema():
             mark: Any = each.address(values)
             if mark is not None:
-                copy, again = with_tail(each.copy_of(values, source.row, mark), write), mark == before
+                copy, again = with_tokens_of(each.copy_of(values, source.row, mark), write), mark == before
                 effects.append(CopyEffect(each, mark, write, again, copy, values, reads=again))
         case ListSchema():
             mark = each.mark(values)
             effects += [] if mark is None else [_entered(each, mark, source)]
-        case TallySchema():
+        case AggregateSchema():
             if write.change.counts:
-                return _tallied(name, each, before, source)
+                return _aggregated(name, each, before, source)
             # Whether it was counted nobody knows; an audit sets the count afterwards, from all that note it.
             return each.mark(values, source.partition_key), []
         case _:
@@ -281,7 +281,11 @@ def _left(mark: Any, name: str, before: Any, write: PlannedWrite) -> list[Effect
 def _values(write: PlannedWrite, schema: Schema, row: Row) -> Mapping[str, Any]:
     """The fields of the entity as they will be stored."""
     change = write.change
-    if write.first is None and change.mode in _WHOLE and not (change.values.get("_partial", False) or schema.kept):
+    if (
+        write.first is None
+        and change.mode in _WHOLE
+        and not (change.values.get("_partial", False) or schema.maintained)
+    ):
         return change.values
     return cast("dict[str, Any]", schema.decode(dict(row)).__dict__)
 
@@ -291,19 +295,19 @@ def _noted(write: PlannedWrite, old: Mapping[str, Any] | None, new: Mapping[str,
     operation, after = write.operation, write.after
     merges = operation.verb is _MERGE or operation.verb is _INSERT_OR_MERGE
     assert after is not None
-    if not new and (not old if merges else MARKS not in after) and old is not None:
+    if not new and (not old if merges else MANIFEST not in after) and old is not None:
         return write
     # Both rows were made for this write, and nobody else has them.
     if not new and not merges:
-        after.pop(MARKS, None)
-        operation.row.pop(MARKS, None)
+        after.pop(MANIFEST, None)
+        operation.row.pop(MANIFEST, None)
         return write
     text = _to_json(new).decode()
-    after[MARKS] = text
+    after[MANIFEST] = text
     if not merges or new != old:
-        operation.row[MARKS] = text
+        operation.row[MANIFEST] = text
     else:
-        operation.row.pop(MARKS, None)
+        operation.row.pop(MANIFEST, None)
     return write if write.weight is None else structs.replace(write, weight=write.weight + len(text))
 
 
@@ -311,7 +315,7 @@ def _refuse_needed(write: PlannedWrite, effect: Patch | None) -> None:
     """Refuse to delete what others hold copies of, or count in."""
     change, first = write.change, write.origin
     seen = None if first.mode is Mode.INSERT else first.seen
-    marks = {**marks_of(seen), **({} if effect is None else effect.marks)}
+    marks = {**manifest_of(seen), **({} if effect is None else effect.marks)}
     for name, mark in marks.items():
         if _is_held(mark):
             raise Conflict(
@@ -322,7 +326,7 @@ def _refuse_needed(write: PlannedWrite, effect: Patch | None) -> None:
             )
     if change.schema is None or seen is None:
         return
-    for info in change.schema.kept:
+    for info in change.schema.maintained:
         if info.default is None or info.optional:
             continue
         added = 0 if effect is None else effect.deltas.get(info.property, 0)
@@ -346,7 +350,7 @@ def _copied(_name: str, index: IndexSchema, old: Any, source: _Source) -> tuple[
     if address is not None:
         again = address == old
         if not again or _concerns(index, source.changed):
-            copy = with_tail(index.copy_of(source.values, source.row, address), source.write)
+            copy = with_tokens_of(index.copy_of(source.values, source.row, address), source.write)
             canonical = source.write.operation.canonical
             effects.append(CopyEffect(index, address, source.write, again, copy, source.values, canonical=canonical))
     if old is not None and old != address:
@@ -357,7 +361,7 @@ def _copied(_name: str, index: IndexSchema, old: Any, source: _Source) -> tuple[
 def _concerns(index: IndexSchema, changed: set[str]) -> bool:
     """Whether some of the properties that change are in the copies of an index."""
     if index.index.include == "all":
-        return bool(changed - _NEVER_COPIED - index.kept_properties)
+        return bool(changed - _NEVER_COPIED - index.maintained_properties)
     return bool(changed & (index.properties | _KIND))
 
 
@@ -376,7 +380,7 @@ def _entered(index: ListSchema, mark: Mapping[str, Any], source: _Source) -> Eff
     return ListEffect(mark["list"][0], "", source.write, index.kind, index.declared.divide_at, adds=mine)
 
 
-def _tallied(name: str, tally: TallySchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
+def _aggregated(name: str, tally: AggregateSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
     mark, target = tally.mark(source.values, source.partition_key), tally.target[0]
     if mark == tally.current(old):
         return mark, []
@@ -430,7 +434,7 @@ def _is_of(declared: object, mark: object) -> bool:
     return isinstance(mark, str) if sort is None else isinstance(mark, dict) and sort in mark
 
 
-_SORTS: dict[type, str | None] = {IndexSchema: None, ListSchema: "list", TallySchema: "add", EmbedSchema: "from"}
+_SORTS: dict[type, str | None] = {IndexSchema: None, ListSchema: "list", AggregateSchema: "add", EmbedSchema: "from"}
 
 
 def _is_held(mark: Any) -> bool:
@@ -470,7 +474,7 @@ def _copies(properties: Mapping[str, str], source: _Source) -> Row:
 _EFFECTS: dict[type, Callable[[str, Any, Any, _Source], tuple[Any, list[Effect]]]] = {
     IndexSchema: _copied,
     ListSchema: _listed,
-    TallySchema: _tallied,
+    AggregateSchema: _aggregated,
     EmbedSchema: _held,
 }
 
@@ -484,7 +488,7 @@ def _undone(name: str, mark: Any, write: PlannedWrite) -> list[Effect]:
             mine = frozenset({write.operation.row["RowKey"]})
             return [ListEffect(key, "", write, kind, _DIVIDE_AT, removes=mine)]
         case {"add": [str(), {**noted_amounts}]} if all(type(each) is int for each in noted_amounts.values()):
-            tally = None if write.change.schema is None else write.change.schema.tallies.get(name)
+            tally = None if write.change.schema is None else write.change.schema.aggregates.get(name)
             noted = mark if tally is None else tally.current(mark)
             address, amounts = cast("tuple[str, dict[str, int]]", noted["add"])
             target = None if tally is None else tally.target[0]

@@ -8,13 +8,13 @@ from msgspec import structs
 
 from ...errors import EncodeError
 from ...models.property_bag import PropertyBag
-from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MARKS, WRITE_TAIL
+from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema
 from ...models.upgrades import stored_version
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ...stores import Operation, Row, Verb
 from ..plan import Change, Mode, PlannedWrite
-from ..write_tokens import lengthened, new_token, tail_of
+from ..write_tokens import new_token, tokens_of, with_token
 
 __all__ = ["changes", "content", "encode", "overlaid", "removed_properties", "same_value", "unsaved"]
 
@@ -24,7 +24,7 @@ _VERBS = {
     Mode.UPSERT_REPLACE: Verb.INSERT_OR_REPLACE,
 }
 _INSERT_OR_MERGE = Verb.INSERT_OR_MERGE
-_NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TAIL, MARKS})
+_NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TOKENS, MANIFEST})
 
 
 def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite | None:
@@ -103,7 +103,7 @@ def _keys(change: Change) -> Row:
 
 
 def _head(row: Row | None) -> str | None:
-    tail = tail_of(row)
+    tail = tokens_of(row)
     return tail[0] if tail else None
 
 
@@ -120,7 +120,7 @@ def _finish(
 ) -> PlannedWrite:
     """The planned write, with its token on the row if its rows carry tokens."""
     known = change.seen
-    read = tail_of(known)
+    read = tokens_of(known)
     base = read[0] if read else None
     carries = change.schema is not None and change.schema.write_token
     # Not for rows of which nothing is known: a plain table stays as other programs expect it.
@@ -136,10 +136,10 @@ def _finish(
         read = read[1:]  # what the transaction holds of the row already follows what it has seen, and no more
     elif blind:
         read = ()
-    tail = lengthened(read, token)
+    tail = with_token(read, token)
     # Both were made for this write; where they are one, the store gets another than the subject.
     after = row.copy() if after is None or after is row else after
-    row[WRITE_TAIL] = after[WRITE_TAIL] = tail
+    row[WRITE_TOKENS] = after[WRITE_TOKENS] = tail
     if weight is not None:
         weight += len(tail)
     # A model that does not carry them may have no room for one more property.
@@ -413,7 +413,7 @@ def overlaid(row: Row, members: Row) -> Row:
 
 
 def _is_property(name: str) -> bool:
-    return name not in SYSTEM_MEMBERS and ANNOTATION not in name and name not in (WRITE_TAIL, MARKS)
+    return name not in SYSTEM_MEMBERS and ANNOTATION not in name and name not in (WRITE_TOKENS, MANIFEST)
 
 
 def _extra(change: Change, schema: Schema) -> Row:

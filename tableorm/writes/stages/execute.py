@@ -15,7 +15,7 @@ from ...protocol.codes import Fault
 from ...protocol.edm import timestamp_of_etag
 from ..modify import forget
 from ..plan import PlannedWrite, WritePlan, in_transaction
-from .lost_replies import InDoubt, send, settle
+from .lost_replies import InDoubt, resolve, send
 
 __all__ = ["apply", "claim", "execute", "refused"]
 
@@ -77,7 +77,7 @@ async def apply(
         Fault: It was surely not applied.
         InDoubt: The reply was lost, and nothing proves what happened.
     """
-    store = db.usable()
+    store = db.require_open()
     writes = plan.writes
     db.stats.requests += 1
     db.stats.operations += len(writes)
@@ -87,7 +87,7 @@ async def apply(
     except Fault as fault:
         if not fault.transient:
             raise
-        landed = await settle(
+        landed = await resolve(
             db,
             plan,
             fault,
@@ -178,9 +178,9 @@ def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
         return
     if change.made:
         own.update(change.made)
-    if change.schema.kept and not write.partial and write.after is not None:
+    if change.schema.maintained and not write.partial and write.after is not None:
         current = change.schema.decode(write.after).__dict__
-        own.update((info.name, current[info.name]) for info in change.schema.kept)
+        own.update((info.name, current[info.name]) for info in change.schema.maintained)
     if change.drop_extra:
         own.pop("_extra", None)
     own["_row"] = row

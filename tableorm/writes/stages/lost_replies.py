@@ -19,17 +19,17 @@ import attrs
 from msgspec import structs
 
 from ...connection.connection import Connection
-from ...connection.retry import Patience
+from ...connection.retry import RetryBudget
 from ...errors import OutcomeUnknown, TableOrmError
-from ...models.kinds import Kinds
+from ...models.kinds import KindSet
 from ...models.property_bag import PropertyBag
 from ...protocol.codes import THROTTLING, Code, Fault
 from ...stores import Operation, Row, TableStore, Verb
 from ..plan import PlannedWrite, WritePlan
-from ..write_tokens import tail_of
+from ..write_tokens import tokens_of
 from .encode import changes, content
 
-__all__ = ["InDoubt", "Landed", "send", "settle"]
+__all__ = ["Applied", "InDoubt", "resolve", "send"]
 
 _READ_AT_ONCE = 16
 _NAMED = 5  # operations of a transaction that an error names
@@ -37,7 +37,7 @@ _WHOLE = frozenset({Verb.INSERT, Verb.REPLACE, Verb.INSERT_OR_REPLACE})
 
 
 @attrs.frozen
-class Landed:
+class Applied:
     """
     A write that was applied.
 
@@ -78,7 +78,7 @@ class InDoubt(Exception):
         """What is said of one of its writes."""
         return self._error(at, str(self.plan.writes[at].origin))
 
-    def as_wanted(self, at: int) -> Landed | None:
+    def as_wanted(self, at: int) -> Applied | None:
         """
         What became of one of its writes, if that has no condition and its row is as it wants it, whoever made it so:
         then it is done, whatever became of the others. A delete asks if there was a row, and an insert who made it.
@@ -126,7 +126,7 @@ async def send(store: TableStore, plan: WritePlan, *, transaction: bool) -> list
     return await store.transact(plan.table, [write.operation for write in writes])
 
 
-async def settle(
+async def resolve(
     db: Connection,
     plan: WritePlan,
     fault: Fault,
@@ -136,7 +136,7 @@ async def settle(
     repeat: bool,
     missing_ok: bool,
     throttled: Callable[[], None] | None,
-) -> list[Landed]:
+) -> list[Applied]:
     """
     Bring a plan to an end that met a transient fault.
 
@@ -157,7 +157,7 @@ async def settle(
         Fault: It was surely not applied.
         InDoubt: It may have been applied, or may yet be.
     """
-    store, patience = db.usable(), Patience(db.retry, begun)
+    store, patience = db.require_open(), RetryBudget(db.retry, begun)
     inserts = [_inserts(write) for write in plan.writes]
     blind = not all(inserts) and not any(_sent_etag(write) for write in plan.writes)
     now, doubt = plan, False
@@ -173,7 +173,7 @@ async def settle(
             # The last look is a single try, whatever our patience.
             rows = await _read_all(db, db.backend.tables, plan)
             if rows is not None and _proved(plan, rows):
-                return _landed(plan, rows)
+                return _applied_write(plan, rows)
             raise InDoubt(plan, fault, rows) from fault
         elif blind or not fault.transient:
             rows = await _read_all(db, store, plan)
@@ -184,18 +184,18 @@ async def settle(
             if rows is None:
                 raise InDoubt(plan, fault, None) from fault
             if _proved(plan, rows):
-                return _landed(plan, rows)
+                return _applied_write(plan, rows)
             if blind:
                 if any(inserts):
                     raise InDoubt(plan, fault, rows) from fault
                 if _as_wanted(plan, rows, missing_ok=missing_ok):
-                    return _landed(plan, rows)
+                    return _applied_write(plan, rows)
                 now = _conditional(plan, rows, fault)
             else:
                 if dead and _not_yet(plan, rows):
                     raise fault
                 if missing_ok and all(map(_deletes, plan.writes)) and not any(rows):
-                    return _landed(plan, rows)
+                    return _applied_write(plan, rows)
                 # Whoever deleted the row that we may have inserted has had it: it is inserted again.
                 if not (rows == [None] and _inserts(plan.writes[0])):
                     raise InDoubt(plan, fault, rows) from fault
@@ -203,7 +203,7 @@ async def settle(
                 raise InDoubt(plan, fault, rows) from fault
         db.count_repetition()
         try:
-            return [Landed(etag) for etag in await send(store, now, transaction=transaction)]
+            return [Applied(etag) for etag in await send(store, now, transaction=transaction)]
         except Fault as next_fault:
             fault = next_fault
 
@@ -248,7 +248,7 @@ async def _read_all(db: Connection, store: TableStore, plan: WritePlan) -> list[
 
 def _proved(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
     """Whether a row carries our token: all of the plan was applied, since all or nothing was."""
-    return any(write.token in tail_of(row) for write, row in zip(plan.writes, rows, strict=True))
+    return any(write.token in tokens_of(row) for write, row in zip(plan.writes, rows, strict=True))
 
 
 def _can_never_land(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
@@ -261,7 +261,7 @@ def _can_never_land(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
 
 def _not_yet(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
     """Whether a row still carries the token that it had before us, and not ours: nothing was applied till now."""
-    return any(write.base in tail_of(row) for write, row in zip(plan.writes, rows, strict=True))
+    return any(write.base in tokens_of(row) for write, row in zip(plan.writes, rows, strict=True))
 
 
 def _as_wanted(plan: WritePlan, rows: Sequence[Row | None], *, missing_ok: bool) -> bool:
@@ -287,20 +287,20 @@ def _has(row: Row, members: Row, *, whole: bool) -> bool:
     return not changes(row, members) and not (whole and changes(members, content(row)))
 
 
-def _landed(plan: WritePlan, rows: Sequence[Row | None]) -> list[Landed]:
+def _applied_write(plan: WritePlan, rows: Sequence[Row | None]) -> list[Applied]:
     return [_state(write, row) for write, row in zip(plan.writes, rows, strict=True)]
 
 
-def _state(write: PlannedWrite, row: Row | None) -> Landed:
+def _state(write: PlannedWrite, row: Row | None) -> Applied:
     if _deletes(write):
-        return Landed(None)
+        return Applied(None)
     if row is None:
-        return Landed(None, superseded=True)
+        return Applied(None, superseded=True)
     # A foreign client may have merged without touching the tail; to take over its ETag would let our next save
     # overwrite what we never saw.
-    newest = write.token is None or tail_of(row)[:1] == (write.token,)
+    newest = write.token is None or tokens_of(row)[:1] == (write.token,)
     same = _has(row, write.after or {}, whole=not write.partial)
-    return Landed(row["odata.etag"], superseded=not (newest and same))
+    return Applied(row["odata.etag"], superseded=not (newest and same))
 
 
 def _conditional(plan: WritePlan, rows: Sequence[Row | None], fault: Fault) -> WritePlan:
@@ -325,7 +325,7 @@ def _shown(write: PlannedWrite, table: str, row: Row | None) -> object:
     schema = write.change.schema
     if schema is not None:
         try:
-            entity = Kinds.of([schema.model]).load(row)
+            entity = KindSet.of([schema.model]).load(row)
         except TableOrmError:
             entity = None
         if entity is not None:

@@ -18,12 +18,12 @@ __all__ = ["keep_maintained"]
 
 def keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> PlannedWrite:
     """The write with the fields that others keep as they are stored."""
-    if not schema.kept:
+    if not schema.maintained:
         return write
     change = write.change
     read = change.stored is not None or (change.prior is not None and change.prior is not change.before)
     row, after = dict(write.operation.row), dict(write.after or {})
-    for info in schema.kept:
+    for info in schema.maintained:
         name = info.property
         stored = None if seen is None else seen.get(name)
         if seen is None:

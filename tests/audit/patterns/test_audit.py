@@ -1,0 +1,560 @@
+"""
+`db.audit` of lists, counts, sums and embedded copies: every damage is found and repaired, and nothing else is touched.
+"""
+
+import asyncio
+import json
+import random
+from base64 import b64decode, b64encode
+from typing import Any
+
+import pytest
+
+from tableorm import Damage, Database
+from tableorm.audit import audit as auditing
+from tableorm.derived.index_list.rows import bits_of, list_row
+from tableorm.stores import Operation, Row, RowQuery, Verb
+from tests.damage import Case, Cases, found_by
+from tests.derived.patterns.firm import Department, Employee, assert_consistent
+from tests.derived.patterns.test_random import Client
+
+E1, E2, E3 = "empid_000001", "empid_000002", "empid_000003"
+HEAD, LI = "department", "lastname_Li~"
+KIND = "Employee#by_last_name"
+MANAGER = f"Department.manager:{HEAD}"
+
+
+async def write(db: Database, verb: Verb, row_key: str, **members: Any) -> None:
+    """A write of a program that knows nothing of what is derived."""
+    row = {"PartitionKey": "Sales", "RowKey": row_key, **members}
+    if_match = "*" if verb in (Verb.MERGE, Verb.REPLACE, Verb.DELETE) else None
+    await db.store.write("Firm", Operation(verb, row, if_match))
+
+
+async def merge(db: Database, row_key: str, **members: Any) -> None:
+    await write(db, Verb.MERGE, row_key, **members)
+
+
+async def stored(db: Database, row_key: str) -> Row:
+    return await db.store.get("Firm", "Sales", row_key)
+
+
+async def note(db: Database, row_key: str, **marks: Any) -> None:
+    """Change some of what an entity notes; None removes it."""
+    known = json.loads((await stored(db, row_key)).get("_ix", "{}"))
+    changed = {name: mark for name, mark in {**known, **marks}.items() if mark is not None}
+    await merge(db, row_key, _ix=json.dumps(changed))
+
+
+async def put(db: Database, row_key: str, *keys: str, divided: bool = False) -> None:
+    """A row of a list, as a program writes it that gets it wrong."""
+    row = list_row("Sales", row_key, KIND, keys, divided=divided)
+    await db.store.write("Firm", Operation(Verb.INSERT_OR_REPLACE, row))
+
+
+async def keys_in(db: Database, row_key: str) -> set[str]:
+    row = await stored(db, row_key)
+    return set(b64decode(row.get("Keys00", "")).decode().splitlines())
+
+
+async def fill(db: Database, people: int = 5) -> None:
+    """Two departments; that of Sales is led by the first employee."""
+    for name in ("HR", "Sales"):
+        await db.insert(Department(name=name))
+        for number in range(1, people + 1):
+            last_name = "Wu" if number == 3 else None if number == 4 else "Li"
+            employee = Employee(department=name, id=number, last_name=last_name, salary=5 * number)
+            await db.insert(employee)
+    await db.modify(Department, lambda each: setattr(each, "manager_id", 1), name="Sales")
+
+
+async def snapshot(db: Database) -> dict[tuple[str, str], Row]:
+    """All rows, without what differs from write to write."""
+    page = await db.store.query("Firm", RowQuery())
+    assert page.continuation is None
+    made = {"odata.etag", "Timestamp", "_w"}
+    rows = {(row["PartitionKey"], row["RowKey"]): row for row in page.rows}
+    return {key: {name: value for name, value in row.items() if name not in made} for key, row in rows.items()}
+
+
+CASES = Cases()
+
+
+# Lists
+
+
+@CASES.case((Damage.MISSING, "by_last_name", E1, LI))
+async def key_is_missing(db: Database) -> None:
+    await put(db, LI, E2, "empid_000005")
+
+
+@CASES.case(
+    (Damage.MISSING, "by_last_name", E1, LI),
+    (Damage.MISSING, "by_last_name", E2, LI),
+    (Damage.MISSING, "by_last_name", "empid_000005", LI),
+)
+async def list_is_deleted(db: Database) -> None:
+    await write(db, Verb.DELETE, LI)
+
+
+@CASES.case((Damage.ORPHAN, "by_last_name", E3, LI))
+async def key_of_another_list(db: Database) -> None:
+    await put(db, LI, E1, E2, E3, "empid_000005")
+
+
+@CASES.case((Damage.ORPHAN, "by_last_name", "empid_000099", LI))
+async def key_of_nobody(db: Database) -> None:
+    await put(db, LI, E1, E2, "empid_000005", "empid_000099")
+
+
+@CASES.case((Damage.STALE, "by_last_name", "", LI))
+async def list_is_damaged(db: Database) -> None:
+    await merge(db, LI, Keys00="nonsense")
+
+
+async def replaced(db: Database, row: Row) -> None:
+    plain = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+    await db.store.write("Firm", Operation(Verb.REPLACE, plain, "*"))
+
+
+@CASES.case((Damage.MISSING, "by_last_name", E1, "lastname_Wu~"), same=False)
+async def entity_belongs_into_another_list(db: Database) -> None:
+    await merge(db, E1, last_name="Wu")
+
+
+@CASES.case((Damage.ORPHAN, "by_last_name", E1, LI), same=False)
+async def entity_belongs_into_no_list(db: Database) -> None:
+    await replaced(db, {name: value for name, value in (await stored(db, E1)).items() if name != "last_name"})
+
+
+@CASES.case((Damage.NOTE, "by_last_name", E1, LI))
+async def list_is_not_noted(db: Database) -> None:
+    await note(db, E1, by_last_name=None)
+
+
+@CASES.case((Damage.NOTE, "by_last_name", E1, LI))
+async def nonsense_is_noted(db: Database) -> None:
+    await note(db, E1, by_last_name={"list": 7})
+
+
+# Counts and sums
+
+
+@CASES.case((Damage.STALE, "employee_count", HEAD, HEAD))
+async def count_is_wrong(db: Database) -> None:
+    row = await stored(db, HEAD)
+    await merge(db, HEAD, **{**_typed(row, "EmployeeCount"), "EmployeeCount": _like(row["EmployeeCount"], 77)})
+
+
+@CASES.case((Damage.STALE, "salaries", HEAD, HEAD), (Damage.STALE, "juniors", HEAD, HEAD))
+async def several_are_wrong(db: Database) -> None:
+    row = await stored(db, HEAD)
+    for name in ("salaries", "juniors"):
+        await merge(db, HEAD, **{**_typed(row, name), name: _like(row[name], 3_000)})
+
+
+@CASES.case((Damage.NOTE, "counted", E2, HEAD), (Damage.NOTE, "paid", E2, HEAD))
+async def amounts_are_not_noted(db: Database) -> None:
+    await note(db, E2, counted=None, paid=None)
+
+
+@CASES.case(
+    (Damage.NOTE, "paid", E2, HEAD),
+    (Damage.NOTE, "young", E2, HEAD),
+    (Damage.STALE, "salaries", HEAD, HEAD),
+    (Damage.STALE, "juniors", HEAD, HEAD),
+    same=False,
+)
+async def salary_changed(db: Database) -> None:
+    row = await stored(db, E2)
+    await merge(db, E2, **{**_typed(row, "salary"), "salary": _like(row["salary"], 3)})
+
+
+@CASES.case(
+    (Damage.STALE, "employee_count", HEAD, HEAD),
+    (Damage.STALE, "salaries", HEAD, HEAD),
+    (Damage.ORPHAN, "by_last_name", E2, LI),
+    same=False,
+)
+async def entity_is_deleted(db: Database) -> None:
+    await write(db, Verb.DELETE, E2)
+
+
+@CASES.case(
+    (Damage.NOTE, "counted", "empid_000009", HEAD),
+    (Damage.NOTE, "young", "empid_000009", HEAD),
+    (Damage.MISSING, "by_last_name", "empid_000009", LI),
+    (Damage.STALE, "employee_count", HEAD, HEAD),
+    (Damage.STALE, "juniors", HEAD, HEAD),
+    same=False,
+)
+async def entity_is_inserted(db: Database) -> None:
+    await write(db, Verb.INSERT, "empid_000009", EntityType="Employee", name="Bo", last_name="Li")
+
+
+def _typed(row: Row, name: str) -> Row:
+    annotation = name + "@odata.type"
+    return {annotation: row[annotation]} if annotation in row else {}
+
+
+def _like(value: object, number: int) -> object:
+    return str(number) if isinstance(value, str) else number
+
+
+# Embedded copies
+
+
+@CASES.case((Damage.STALE, "manager", HEAD, E1))
+async def copy_is_changed(db: Database) -> None:
+    await merge(db, HEAD, manager_name="Somebody")
+
+
+@CASES.case((Damage.STALE, "manager", HEAD, E1), same=False)
+async def source_is_changed(db: Database) -> None:
+    await merge(db, E1, name="Bea")
+
+
+@CASES.case((Damage.NOTE, "manager", HEAD, E1))
+async def holder_is_not_noted(db: Database) -> None:
+    await note(db, E1, **{MANAGER: None})
+
+
+@CASES.case((Damage.NOTE, MANAGER, E2, HEAD))
+async def holder_is_noted_by_another(db: Database) -> None:
+    await note(db, E2, **{MANAGER: json.loads((await stored(db, E1))["_ix"])[MANAGER]})
+
+
+@CASES.case((Damage.NOTE, "manager", HEAD, E1))
+async def source_is_not_noted(db: Database) -> None:
+    await note(db, HEAD, manager=None)
+
+
+@CASES.case(
+    (Damage.STALE, "manager", HEAD, E2),
+    (Damage.NOTE, "manager", HEAD, E2),
+    same=False,
+)
+async def reference_is_changed(db: Database) -> None:
+    row = await stored(db, HEAD)
+    await merge(db, HEAD, **{**_typed(row, "manager_id"), "manager_id": _like(row["manager_id"], 2)})
+
+
+@CASES.case((Damage.STALE, "manager", HEAD, None), (Damage.NOTE, "manager", HEAD, None), same=False)
+async def reference_is_removed(db: Database) -> None:
+    row = await stored(db, HEAD)
+    await replaced(db, {name: value for name, value in row.items() if not name.startswith("manager_id")})
+
+
+@CASES.case(
+    (Damage.NOTE, None, E1, None),
+    (Damage.NOTE, "by_last_name", E1, LI),
+    (Damage.NOTE, "counted", E1, HEAD),
+    (Damage.NOTE, "young", E1, HEAD),
+    (Damage.NOTE, "paid", E1, HEAD),
+    (Damage.NOTE, "manager", HEAD, E1),
+)
+async def notes_are_illegible(db: Database) -> None:
+    await merge(db, E1, _ix="nonsense")
+
+
+@pytest.mark.parametrize("case", CASES, ids=[each.name for each in CASES])
+async def test_damage_is_found_and_repaired(db: Database, case: Case) -> None:
+    """What is found is just that damage; once it is repaired all is right, and nothing else has changed."""
+    await fill(db)
+    before = await snapshot(db)
+    await case.harm(db)
+    harmed = await snapshot(db)
+
+    report = await db.audit(Employee)
+    assert found_by(report) == case.found
+    assert await snapshot(db) == harmed
+    assert report.undecided == 0
+
+    repaired = await db.audit(Employee, repair=True)
+    assert repaired.clean and repaired.repaired == repaired.found
+    again = await db.audit(Department, Employee)
+    assert [str(each) for each in again.findings] == []
+    await assert_consistent(db)
+    await assert_consistent(db, "HR")
+    if case.same:
+        assert await snapshot(db) == before
+
+
+# Lists that were divided
+
+
+async def fill_many(db: Database, people: int = 400) -> None:
+    await db.insert(Department(name="Sales"))
+    async with db.bulk() as bulk:
+        for number in range(people):
+            await bulk.insert(Employee(department="Sales", id=number))
+    assert (await stored(db, LI))["Divided"] is True
+
+
+async def audited(db: Database) -> set[tuple[Damage, str | None, str, str | None]]:
+    """What an audit finds, after the repair of it is checked."""
+    report = await db.audit(Employee)
+    repaired = await db.audit(Employee, repair=True)
+    assert (report.undecided, repaired.undecided) == (0, 0)
+    assert repaired.clean
+    assert [str(each) for each in (await db.audit(Employee)).findings] == []
+    await assert_consistent(db)
+    return found_by(report)
+
+
+async def test_key_is_twice(db: Database) -> None:
+    """In a row that was divided, and where it belongs: it goes from the first."""
+    await fill_many(db)
+    before = await snapshot(db)
+    await put(db, LI, E1, divided=True)
+
+    assert await audited(db) == {(Damage.ORPHAN, "by_last_name", key, LI) for key in ("", E1)}
+    assert await snapshot(db) == before
+
+
+async def test_key_is_in_the_wrong_row(db: Database) -> None:
+    """By the bits of its hash it belongs into the other half."""
+    await fill_many(db, 200)
+    before = await snapshot(db)
+    mine, other = (f"{LI}{bit}" for bit in sorted("01", key=lambda bit: bit != bits_of(E1, 1)))
+    await put(db, mine, *(await keys_in(db, mine) - {E1}))
+    await put(db, other, *await keys_in(db, other), E1)
+
+    assert await audited(db) == {
+        (Damage.MISSING, "by_last_name", E1, mine),
+        (Damage.ORPHAN, "by_last_name", E1, other),
+    }
+    assert await snapshot(db) == before
+
+
+async def test_row_does_not_say_that_it_was_divided(db: Database) -> None:
+    """It does again, and what it got meanwhile is where it belongs."""
+    await fill_many(db, 200)
+    before = await snapshot(db)
+    mine = LI + bits_of(E1, 1)
+    await put(db, mine, *(await keys_in(db, mine) - {E1}))
+    await put(db, LI, E1)
+
+    found = await audited(db)
+    assert (Damage.STALE, "by_last_name", "", LI) in found
+    assert await snapshot(db) == before
+
+
+async def test_first_row_is_gone(db: Database) -> None:
+    """Writers would begin the list anew; it is put back, and its halves are untouched."""
+    await fill_many(db, 200)
+    before = await snapshot(db)
+    await write(db, Verb.DELETE, LI)
+
+    assert (Damage.MISSING, "by_last_name", "", LI) in await audited(db)
+    assert await snapshot(db) == before
+
+
+async def test_half_is_damaged(db: Database) -> None:
+    """Its keys are gathered from the entities."""
+    await fill_many(db, 200)
+    before = await snapshot(db)
+    await merge(db, f"{LI}0", Keys00=b64encode(b"\xff\xfe").decode())
+
+    assert await audited(db) == {(Damage.STALE, "by_last_name", "", f"{LI}0")}
+    assert await snapshot(db) == before
+
+
+async def test_one_wrong_key_makes_one_suspect(db: Database) -> None:
+    """Of a list of many, those that are right are not looked at one by one."""
+    await fill_many(db)
+    clean = await db.audit(Employee)
+    bits = LI + bits_of(E1, 2)
+    await put(db, bits, *(await keys_in(db, bits) - {E1}))
+
+    report = await db.audit(Employee)
+    assert report.counts == {"missing": 1}
+    assert report.requests - clean.requests < 25
+
+
+async def test_row_of_another_kind(db: Database) -> None:
+    """Where a list belongs: that is left."""
+    await db.insert(Department(name="Sales"))
+    await write(db, Verb.INSERT, "lastname_Ng~", Text="no list")
+    await db.insert(Employee(department="Sales", id=1, last_name="Li"))
+    await merge(db, E1, last_name="Ng")
+
+    report = await db.audit(Employee, repair=True)
+    assert [(each.damage, each.index, each.repaired) for each in report.findings] == [
+        (Damage.BLOCKED, "by_last_name", False)
+    ]
+    assert (await stored(db, "lastname_Ng~"))["Text"] == "no list"
+
+
+# What does not exist
+
+
+async def test_counted_where_nothing_is(db: Database) -> None:
+    """That is left to the user; when the entity is there again, the repair counts."""
+    await fill(db)
+    await write(db, Verb.DELETE, HEAD)
+
+    report = await db.audit(Employee, repair=True)
+    found = {(each.damage, each.index, each.address, each.repaired) for each in report.findings}
+    assert found >= {(Damage.DANGLING, "counted", HEAD, False)}
+    assert not report.clean and report.undecided == 0
+
+    await db.insert(Department(name="Sales"))
+    assert (await db.audit(Employee, repair=True)).clean
+    assert [str(each) for each in (await db.audit(Employee)).findings] == []
+    await assert_consistent(db)
+
+
+async def test_reference_to_nobody(db: Database) -> None:
+    """That is left to the user; nothing is written."""
+    await fill(db)
+    await db.modify(Department, lambda each: setattr(each, "manager_id", None), name="Sales")
+    row = await stored(db, HEAD)
+    kind = {"manager_id@odata.type": "Edm.Int64"} if isinstance(row["salaries"], str) else {}
+    await merge(db, HEAD, manager_id="77" if kind else 77, **kind)
+    before = await snapshot(db)
+
+    report = await db.audit(Department, repair=True)
+    assert [(each.damage, each.index, each.address) for each in report.findings] == [
+        (Damage.DANGLING, "manager", "empid_000077")
+    ]
+    assert await snapshot(db) == before
+
+
+async def test_lists_that_are_not_known_are_left(db: Database) -> None:
+    """Rows of a list that another program declares are no copies of nobody."""
+    await fill(db)
+    row = list_row("Sales", "shoe_9~", "Employee#by_shoe", [E1])
+    await db.store.write("Firm", Operation(Verb.INSERT, row))
+
+    assert (await db.audit(Employee, repair=True)).found == 0
+    assert await keys_in(db, "shoe_9~") == {E1}
+
+
+# While others write
+
+
+async def test_writers_are_no_damage(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever mappers write meanwhile, an audit finds nothing, and a repair changes nothing."""
+    monkeypatch.setattr(auditing, "SEGMENT", 7)
+    await fill(db, people=8)
+    done = asyncio.Event()
+
+    async def work(seed: int) -> None:
+        client = Client(db, seed)
+        while not done.is_set():
+            await client.step()
+            await asyncio.sleep(0.01)
+
+    async def audit() -> None:
+        try:
+            for number in range(8):
+                report = await db.audit(Department, Employee, repair=number % 2 == 1)
+                assert [str(each) for each in report.findings] == []
+        finally:
+            done.set()
+
+    await asyncio.gather(audit(), work(1), work(2))
+    await assert_consistent(db)
+
+
+async def test_repairs_while_others_write(db: Database) -> None:
+    """Damage is repaired among writers, and at rest all is right."""
+    await fill(db, people=8)
+    pick = random.Random(5)
+    done = asyncio.Event()
+
+    async def work(seed: int) -> None:
+        client = Client(db, seed)
+        while not done.is_set():
+            await client.step()
+            await asyncio.sleep(0.02)
+
+    async def harm() -> None:
+        row = await stored(db, HEAD)
+        await merge(db, HEAD, **{**_typed(row, "salaries"), "salaries": _like(row["salaries"], pick.randrange(999))})
+        await merge(db, HEAD, manager_name="Nobody")
+        await put(db, LI, "empid_000001", "empid_000088")
+
+    async def repair() -> None:
+        try:
+            for _ in range(4):
+                await harm()
+                await db.audit(Employee, repair=True)
+        finally:
+            done.set()
+
+    await asyncio.gather(repair(), work(1), work(2))
+    await db.audit(Employee, repair=True)
+    assert [str(each) for each in (await db.audit(Employee)).findings] == []
+    await assert_consistent(db)
+
+
+# At random
+
+
+async def harm(db: Database, pick: random.Random) -> None:
+    """Something that a program does which knows nothing of what is derived; departments stay."""
+    rows = [row for (partition_key, _), row in (await snapshot(db)).items() if partition_key == "Sales"]
+    row = pick.choice(rows)
+    row_key, is_list = row["RowKey"], "~" in row["RowKey"]
+    if row_key == HEAD:
+        change = pick.choice(
+            [
+                {**_typed(row, "salaries"), "salaries": _like(row["salaries"], pick.randrange(99))},
+                {"manager_name": "X"},
+                {"_ix": pick.choice(["{}", "nonsense"])},
+                {"manager_id": None},
+            ]
+        )
+        gone = [name for name, value in change.items() if value is None]
+        kept = {name: value for name, value in {**row, **change}.items() if name.partition("@")[0] not in gone}
+        await replaced(db, kept)
+    elif is_list:
+        known = [f"empid_{number:06d}" for number in range(12)]
+        match pick.randrange(4):
+            case 0:
+                await write(db, Verb.DELETE, row_key)
+            case 1:
+                await merge(db, row_key, Keys00=pick.choice(["nonsense", "AAA="]))
+            case 2:
+                await put(db, row_key, *pick.sample(known, 4), divided=pick.random() < 0.3)
+            case _:
+                await put(db, row_key + pick.choice("01"), *pick.sample(known, 3))
+    else:
+        match pick.randrange(4):
+            case 0 if MANAGER not in row.get("_ix", ""):
+                await write(db, Verb.DELETE, row_key)
+            case 1:
+                await merge(db, row_key, last_name=pick.choice(["Li", "Wu", "Ng"]), name=pick.choice("XY"))
+            case 2:
+                await merge(
+                    db, row_key, _ix=pick.choice(["{}", "nonsense", '{"paid":1,"by_last_name":{"list":["x","y"]}}'])
+                )
+            case _:
+                note_of = json.dumps({MANAGER: {"to": [HEAD, {"name": "manager_name"}]}})
+                await merge(db, row_key, _ix=note_of)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_others_do_can_be_repaired(db: Database, seed: int) -> None:
+    """One repair makes all right again, in segments as in one, and the entities stay as they were left."""
+    pick = random.Random(seed)
+    await fill(db, people=8)
+    for _ in range(pick.randrange(1, 6)):
+        await harm(db, pick)
+    people = await db.select(Employee).where(Employee.department == "Sales").all()
+    found = await db.audit(Department, Employee)
+
+    report = await db.audit(Department, Employee, repair=True)
+
+    assert (found.undecided, report.undecided) == (0, 0)
+    assert found.clean is (report.found == 0)
+    assert await db.select(Employee).where(Employee.department == "Sales").all() == people
+    left = {each.damage for each in report.findings if not each.repaired}
+    assert left <= {Damage.DANGLING}
+    again = await db.audit(Department, Employee)
+    assert {each.damage for each in again.findings} <= left
+    if not left:
+        assert [str(each) for each in again.findings] == []
+        await assert_consistent(db)

@@ -1,0 +1,177 @@
+"""
+`db.build_index` of lists, counts and sums: entities that were there before come into them, while others write.
+"""
+
+import asyncio
+
+import pytest
+
+from tableorm import Count, Damage, Database, Entity, IndexList, Mapped, ModelError, PropertyBag, field, upgrade
+from tableorm.stores import Operation, Verb
+from tests.derived.patterns.firm import Department, Employee, assert_consistent
+from tests.derived.patterns.test_random import Client
+
+
+class EmployeeOfOld(Entity, table="Firm", kind="Employee", partition_key="{department}", row_key="empid_{id:06d}"):
+    """As a program has it that derives nothing."""
+
+    department: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="Ann")
+    last_name: Mapped[str | None] = field(default="Li")
+    salary: Mapped[int | None] = field(default=None)
+
+
+async def fill(db: Database, people: int) -> None:
+    for name in ("HR", "Sales"):
+        await db.insert(Department(name=name))
+        async with db.bulk() as bulk:
+            for number in range(people):
+                last_name = ("Li", "Wu", None)[number % 3]
+                await bulk.insert(EmployeeOfOld(department=name, id=number, last_name=last_name, salary=number % 20))
+
+
+async def build(db: Database) -> list[int]:
+    """All of it; how many entities got something each time."""
+    built: list[int] = []
+    for each in (Employee.by_last_name, Employee.counted, Employee.young, Employee.paid):
+        report = await db.build_index(each)
+        assert (report.complete, report.index) == (True, str(each))
+        built.append(report.built)
+    return built
+
+
+async def test_all_come_in(db: Database) -> None:
+    """Into lists that are divided meanwhile, and into counts and sums; a second time there is nothing to do."""
+    await fill(db, 500)
+    assert await build(db) == [2 * 334, 1000, 500, 2 * 475]
+
+    await assert_consistent(db)
+    await assert_consistent(db, "HR")
+    assert await build(db) == [0, 0, 0, 0]
+    assert (await db.audit(Employee)).found == 0
+
+
+async def test_many_at_a_time(db: Database) -> None:
+    """Entities of a partition are written in transactions of many, with one write of the count for each of these."""
+    await fill(db, 300)
+    report = await db.build_index(Employee.counted, parallel=1)
+
+    assert report.built == 600
+    assert report.requests < 25
+
+
+async def test_while_others_write(db: Database) -> None:
+    """Those who have the declarations may write: nobody is counted twice, and nobody is forgotten."""
+    await db.insert(Department(name="Sales"))
+    async with db.bulk() as bulk:
+        for number in range(150):
+            await bulk.insert(EmployeeOfOld(department="Sales", id=number, salary=number % 20))
+    done = asyncio.Event()
+
+    async def work(seed: int) -> None:
+        client = Client(db, seed, people=150)
+        while not done.is_set():
+            await client.step()
+            await asyncio.sleep(0.01)
+
+    async def all_built() -> None:
+        try:
+            for each in (Employee.by_last_name, Employee.counted, Employee.young, Employee.paid):
+                await db.build_index(each)
+        finally:
+            done.set()
+
+    await asyncio.gather(all_built(), work(1), work(2))
+    await build(db)
+    await assert_consistent(db)
+    assert [str(each) for each in (await db.audit(Employee)).findings] == []
+
+
+async def test_goes_on_after_a_crash(db: Database) -> None:
+    """From any of its cursors it comes to the same end."""
+    await fill(db, 30)
+    cursors: list[str] = []
+    await db.build_index(Employee.counted, on_progress=lambda report: cursors.append(report.cursor or ""))
+    await db.modify(Employee, lambda each: setattr(each, "salary", 7), department="Sales", id=1)
+
+    for cursor in cursors[:-1]:
+        assert (await db.build_index(Employee.counted, cursor=cursor)).complete
+    assert (await db.get(Department, name="Sales")).employee_count == 30
+
+
+async def test_a_wrong_count_is_set_right(db: Database) -> None:
+    """What the field held before, from a program that counted otherwise, does not add to it."""
+    await fill(db, 10)
+    stored = await db.store.get("Firm", "Sales", "department")
+    number = "77" if isinstance(stored["EmployeeCount"], str) else 77
+    kind = {name: value for name, value in stored.items() if name == "EmployeeCount@odata.type"}
+    keys = {"PartitionKey": "Sales", "RowKey": "department"}
+    await db.store.write("Firm", Operation(Verb.MERGE, {**keys, **kind, "EmployeeCount": number}, "*"))
+
+    report = await db.build_index(Employee.counted)
+    assert report.complete
+    await build(db)
+    await assert_consistent(db)
+
+
+async def test_where_nothing_counts(db: Database) -> None:
+    """Entities whose department does not exist are told, and not noted as counted."""
+    async with db.bulk() as bulk:
+        for number in range(3):
+            await bulk.insert(EmployeeOfOld(department="Sales", id=number))
+    report = await db.build_index(Employee.counted)
+
+    assert not report.complete and report.audit is not None
+    assert Damage.DANGLING in {each.damage for each in report.audit.findings}
+    await db.insert(Department(name="Sales"))
+    assert (await db.build_index(Employee.counted)).complete
+    assert (await db.get(Department, name="Sales")).employee_count == 3
+
+
+class PersonOfOld(Entity, table="Firm", kind="Person", partition_key="{department}", row_key="person_{id:03d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str]
+
+
+async def test_other_versions_are_upgraded(db: Database) -> None:
+    """They come into the list by what they are upgraded to."""
+
+    class Person(Entity, table="Firm", version=2, partition_key="{department}", row_key="person_{id:03d}"):
+        department: Mapped[str]
+        id: Mapped[int]
+        first: Mapped[str]
+
+        by_first = IndexList(row_key="first_{first}")
+        counted = Count(lambda: Department.employee_count, name="{department}")
+
+    @upgrade(Person, from_version=1)
+    def _(bag: PropertyBag) -> PropertyBag:
+        bag["first"] = str(bag["name"]).partition(" ")[0]
+        return bag
+
+    await db.insert(Department(name="Sales"))
+    for number in range(3):
+        await db.insert(PersonOfOld(department="Sales", id=number, name=f"Ann {number}"))
+
+    assert (await db.build_index(Person.by_first)).complete
+    assert (await db.build_index(Person.counted)).complete
+    assert [each.id for each in await db.lookup(Person.by_first, department="Sales", first="Ann")] == [0, 1, 2]
+    assert (await db.get(Department, name="Sales")).employee_count == 3
+    assert (await db.audit(Person)).found == 0
+
+
+async def test_what_cannot_be_built(db: Database) -> None:
+    """Embedded copies are filled by the repair of an audit."""
+    with pytest.raises(ModelError, match="give an index of a class"):
+        await db.build_index(Department.manager)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_counts_belong_to_the_class() -> None:
+    """An entity that is counted has no number; the message says who has. So does that of embedded copies."""
+    with pytest.raises(AttributeError, match=r"it belongs to the class, Employee\.counted; the entity in which"):
+        _ = Employee(department="Sales", id=1).counted
+    with pytest.raises(AttributeError, match=r"it belongs to the class, Department\.manager; the copies"):
+        _ = Department(name="Sales").manager
+    assert repr(Employee.counted) == "Employee.counted"

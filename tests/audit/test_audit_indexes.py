@@ -1,0 +1,519 @@
+"""
+`db.audit`: every kind of damage is found and repaired, and nothing else is touched.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    AuditReport,
+    CursorError,
+    Damage,
+    Database,
+    Entity,
+    Index,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    TableNotFound,
+    connect,
+    field,
+    upgrade,
+)
+from tableorm.audit import audit as auditing
+from tableorm.stores import Verb
+from tests.audit.foreign import TABLE, Clerk, Employee, EmployeeOfOld, everyone, fill, merge, snapshot, write
+from tests.damage import Case, Cases, found_by
+
+E1, E2, E3 = "empid_000001", "empid_000002", "empid_000003"
+
+
+CASES = Cases()
+
+
+@CASES.case((Damage.MISSING, "by_email", E1, "email_e1@x"))
+async def copy_deleted(db: Database) -> None:
+    await write(db, Verb.DELETE, "Sales", "email_e1@x")
+
+
+@CASES.case((Damage.STALE, "by_email", E1, "email_e1@x"))
+async def copy_changed(db: Database) -> None:
+    await merge(db, "email_e1@x", name="changed")
+
+
+@CASES.case((Damage.STALE, "by_name", E1, "name_n1_000001"))
+async def property_added_to_copy(db: Database) -> None:
+    await merge(db, "name_n1_000001", colour="blue")
+
+
+@CASES.case((Damage.STALE, "by_age", E1, "age_030_000001"))
+async def number_changed_to_text(db: Database) -> None:
+    await merge(db, "age_030_000001", EntityType="Employee#by_age:7")
+
+
+@CASES.case(
+    (Damage.MISSING, "by_email", E1, "email_other@x"),
+    (Damage.ORPHAN, "by_email", E1, "email_e1@x"),
+    same=False,
+)
+async def entity_changed(db: Database) -> None:
+    await merge(db, E1, email="other@x")
+
+
+@CASES.case(
+    (Damage.STALE, "by_email", E1, "email_e1@x"),
+    (Damage.ORPHAN, "by_age", E1, "age_030_000001"),
+    same=False,
+)
+async def entity_no_longer_in_index(db: Database) -> None:
+    await merge(db, E1, active=False)
+
+
+@CASES.case(
+    (Damage.ORPHAN, "by_email", E1, "email_e1@x"),
+    (Damage.ORPHAN, "by_name", E1, "name_n1_000001"),
+    (Damage.ORPHAN, "by_age", E1, "age_030_000001"),
+    same=False,
+)
+async def entity_deleted(db: Database) -> None:
+    await write(db, Verb.DELETE, "Sales", E1)
+
+
+@CASES.case(
+    (Damage.MISSING, "by_email", "empid_000100", "email_new@x"),
+    (Damage.MISSING, "by_name", "empid_000100", "name_new_000100"),
+    (Damage.MISSING, "by_age", "empid_000100", "age_030_000100"),
+    same=False,
+)
+async def entity_inserted(db: Database) -> None:
+    await write(
+        db, Verb.INSERT, "Sales", "empid_000100", EntityType="Employee", name="new", email="new@x", age=30, active=True
+    )
+
+
+@CASES.case(
+    (Damage.NOTE, "by_email", E1, "email_e1@x"),
+    (Damage.NOTE, "by_name", E1, "name_n1_000001"),
+    (Damage.NOTE, "by_age", E1, "age_030_000001"),
+)
+async def note_lost(db: Database) -> None:
+    await merge(db, E1, _ix="{}")
+
+
+@CASES.case((Damage.NOTE, "by_email", "empid_000000", "email_e0@x"))
+async def note_of_what_is_not(db: Database) -> None:
+    row = await db.store.get(TABLE, "Sales", "empid_000000")
+    await merge(db, "empid_000000", _ix='{"by_email":"email_e0@x",' + row["_ix"][1:])
+
+
+@CASES.case((Damage.NOTE, "by_email", E1, "email_e1@x"))
+async def note_of_another_place(db: Database) -> None:
+    row = await db.store.get(TABLE, "Sales", E1)
+    await merge(db, E1, _ix=row["_ix"].replace("email_e1@x", "email_of_nobody"))
+
+
+@CASES.case(
+    (Damage.NOTE, None, E1, None),
+    (Damage.NOTE, "by_email", E1, "email_e1@x"),
+    (Damage.NOTE, "by_name", E1, "name_n1_000001"),
+    (Damage.NOTE, "by_age", E1, "age_030_000001"),
+)
+async def note_damaged(db: Database) -> None:
+    await merge(db, E1, _ix='{"by_email":')
+
+
+@CASES.case(
+    (Damage.UNDECLARED, "by_shoe", "empid_000100", "shoe_030_000100"),
+    (Damage.MISSING, "by_name", "empid_000100", "name_old_000100"),
+    (Damage.MISSING, "by_age", "empid_000100", "age_030_000100"),
+    same=False,
+)
+async def index_undeclared(db: Database) -> None:
+    await db.insert(EmployeeOfOld(department="Sales", id=100, name="old"))
+
+
+@CASES.case(
+    (Damage.ORPHAN, "by_shoe", "empid_000100", "shoe_030_000100"),
+    same=True,
+)
+async def index_undeclared_and_entity_deleted(db: Database) -> None:
+    await index_undeclared_entity(db)
+    await write(db, Verb.DELETE, "Sales", "empid_000100")
+
+
+async def index_undeclared_entity(db: Database) -> None:
+    await db.insert(EmployeeOfOld(department="Sales", id=100, name="old"))
+
+
+@CASES.case(
+    (Damage.MISSING, "by_email", E1, "email_e1@x"),
+    (Damage.ORPHAN, "by_email", "empid_000999", "email_e1@x"),
+)
+async def copy_of_nobody_in_its_place(db: Database) -> None:
+    await merge(db, "email_e1@x", _of="empid_000999")
+
+
+@CASES.case((Damage.ORPHAN, "by_email", "clerk_000001", "email_lost"))
+async def copy_of_another_kind(db: Database) -> None:
+    await write(db, Verb.INSERT, "Sales", "email_lost", EntityType="Employee#by_email", _of="clerk_000001")
+
+
+@pytest.mark.parametrize("damage", CASES, ids=lambda case: case.name)
+async def test_damage_is_found_and_repaired(db: Database, damage: Case) -> None:
+    """Each damage is reported, repaired if asked, then gone; no row of another kind is touched."""
+    await fill(db)
+    before = await snapshot(db)
+    await damage.harm(db)
+    harmed = await snapshot(db)
+
+    report = await db.audit(Employee)
+
+    assert found_by(report) == damage.found
+    assert (report.found, report.repaired, report.clean) == (len(damage.found), 0, False)
+    assert {finding.partition_key for finding in report.findings} == {"Sales"}
+    assert await snapshot(db) == harmed
+
+    repaired = await db.audit(Employee, repair=True)
+
+    assert found_by(repaired) == damage.found
+    assert repaired.clean and all(finding.repaired for finding in repaired.findings)
+    assert (await db.audit(Employee)).found == 0
+    after = await snapshot(db)
+    if damage.same:
+        assert after == before
+    kinds = {key: row.get("EntityType", "") for key, row in (before | after).items()}
+    others = [key for key, kind in kinds.items() if not kind.startswith("Employee")]
+    assert len(others) == 6
+    assert all(after[key] == before[key] for key in others)
+    for employee in await db.select(Employee).where(Employee.department == "Sales", Employee.active.in_([True])).all():
+        found = await db.select(Employee.by_age).where(Employee.department == "Sales", Employee.id == employee.id).all()
+        assert found == [employee]
+
+
+async def test_nothing_is_found_where_all_is_right(db: Database) -> None:
+    """Entities and copies that the mapper wrote are as the audit wants them; all are counted."""
+    await fill(db)
+
+    report = await db.audit(Employee, Clerk)
+
+    assert (report.entities, report.found, report.clean, report.cursor) == (12, 0, True, None)
+    assert report.copies == 2 * (3 + 5 + 4) + 2
+
+
+async def test_value_that_two_entities_have_is_left(db: Database) -> None:
+    """Which of two entities shall have a unique value nobody but the user can say."""
+    await fill(db)
+    await merge(db, E2, email="e1@x")
+    harmed = await snapshot(db)
+
+    report = await db.audit(Employee, repair=True)
+
+    assert report.counts == {"taken": 1, "orphan": 1}
+    taken = next(finding for finding in report.findings if finding.damage is Damage.TAKEN)
+    assert (taken.row_key, taken.address, taken.repaired) == (E2, "email_e1@x", False)
+    assert "that of 'empid_000001'" in taken.problem and "change one of the two" in str(taken)
+    assert not report.clean
+    assert (await snapshot(db))["Sales", "email_e1@x"] == harmed["Sales", "email_e1@x"]
+
+
+async def test_row_of_another_kind_is_left(db: Database) -> None:
+    """A row of another kind where a copy belongs is reported and stays, also if the entity notes it as its copy."""
+    await fill(db)
+    await write(db, Verb.INSERT_OR_REPLACE, "Sales", "email_e1@x", Text="mine", EntityType="Note")
+
+    report = await db.audit(Employee, repair=True)
+
+    assert report.counts == {"blocked": 1}
+    assert (await snapshot(db))["Sales", "email_e1@x"]["Text"] == "mine"
+
+
+async def test_derived_row_of_several_entities_is_left(db: Database) -> None:
+    """A row of a derived kind that says not whose copy it is, as one that is derived from many, is no copy."""
+    await fill(db)
+    await write(db, Verb.INSERT, "Sales", "list", EntityType="Employee#by_team", Members="a,b")
+    await write(db, Verb.INSERT_OR_REPLACE, "Sales", "email_e1@x", EntityType="Employee#by_email", Members="a")
+    harmed = await snapshot(db)
+
+    report = await db.audit(Employee, repair=True)
+
+    assert report.counts == {"blocked": 1}
+    assert await snapshot(db) == harmed
+
+
+async def test_other_indexes_of_a_blocked_entity_are_repaired(db: Database) -> None:
+    """What can be repaired of an entity is, whatever else is wrong with it."""
+    await fill(db)
+    await write(db, Verb.INSERT_OR_REPLACE, "Sales", "email_e1@x", Text="mine")
+    await write(db, Verb.DELETE, "Sales", "age_030_000001")
+
+    report = await db.audit(Employee, repair=True)
+
+    assert {finding.damage: finding.repaired for finding in report.findings} == {"blocked": False, "missing": True}
+    assert (await db.audit(Employee)).counts == {"blocked": 1}
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"age": "old"}, "age"),
+        ({"EntityType": "Employee:first"}, "version"),
+    ],
+)
+async def test_unreadable_entity_is_a_finding(db: Database, members: dict[str, Any], says: str) -> None:
+    """An entity that does not fit its model ends no audit; neither it nor its copies are touched."""
+    await fill(db)
+    await merge(db, E1, **members)
+    harmed = await snapshot(db)
+
+    report = await db.audit(Employee, repair=True)
+
+    assert report.counts == {"unreadable": 1}
+    assert says in report.findings[0].problem
+    assert await snapshot(db) == harmed
+
+
+async def test_copies_that_an_unreadable_entity_notes_stay(db: Database) -> None:
+    """Nobody knows what an entity that cannot be read ought to have."""
+    await fill(db)
+    await merge(db, E1, age="old")
+    await write(db, Verb.INSERT, "Sales", "email_more", EntityType="Employee#by_email", _of=E1)
+
+    report = await db.audit(Employee, repair=True)
+
+    assert report.counts == {"unreadable": 1}
+    assert await db.get_or_none(PropertyBag.key(TABLE, "Sales", "email_more")) is not None
+
+
+async def test_index_that_is_being_built_may_lack_copies(db: Database) -> None:
+    """Before an index is built entities have no copies in it; what they note of it is checked."""
+
+    class Worker(Entity, table="Workers", kind="Worker", partition_key="p", row_key="w_{id:03d}"):
+        id: Mapped[int]
+
+    class Building(Entity, table="Workers", kind="Worker", partition_key="p", row_key="w_{id:03d}"):
+        id: Mapped[int]
+        by_id = Index(row_key="id_{id}", building=True)
+
+    await db.create_tables(Worker)
+    await db.insert(Worker(id=1))
+    await db.insert(Building(id=2))
+    assert (await db.audit(Building)).found == 0
+
+    await db.delete(PropertyBag.key("Workers", "p", "id_2"), if_match="*")
+
+    assert [finding.row_key for finding in (await db.audit(Building)).findings] == ["w_002"]
+
+
+async def test_entities_of_an_older_version_are_right(db: Database) -> None:
+    """Until an entity is upgraded by a write its copies are of its old version; if upgrading moves them, they miss."""
+
+    class First(Entity, table="Things", kind="Thing", partition_key="p", row_key="t_{id:03d}"):
+        id: Mapped[int]
+        name: Mapped[str]
+        by_name = Index(row_key="name_{name}_{id:03d}")
+
+    class Second(Entity, table="Things", kind="Thing", partition_key="p", row_key="t_{id:03d}", version=2):
+        id: Mapped[int]
+        title: Mapped[str]
+        by_name = Index(row_key="name_{title}_{id:03d}")
+
+    class Third(Entity, table="Things", kind="Thing", partition_key="p", row_key="t_{id:03d}", version=2):
+        id: Mapped[int]
+        title: Mapped[str]
+        by_name = Index(row_key="name_{title}_{id:03d}")
+
+    @upgrade(Second, from_version=1)
+    def retitled(bag: PropertyBag) -> PropertyBag:
+        bag["title"] = bag.pop("name")
+        return bag
+
+    @upgrade(Third, from_version=1)
+    def shouted(bag: PropertyBag) -> PropertyBag:
+        bag["title"] = bag.pop("name").upper()
+        return bag
+
+    await db.create_tables(First)
+    await db.insert(First(id=1, name="lamp"))
+    assert (await db.audit(Second)).found == 0
+    assert (await db.audit(First)).found == 0
+
+    moved = await db.audit(Third, repair=True)
+
+    assert moved.counts == {"missing": 1, "orphan": 1} and moved.clean
+    assert [each.title for each in await db.select(Third.by_name).where(Third.title == "LAMP").allow_scan().all()]
+    assert (await db.audit(Third)).found == 0
+    # A program that knows the older version alone does not judge what a newer one wrote.
+    assert (await db.audit(First)).found == 0
+
+
+async def test_audit_while_others_write(db: Database) -> None:
+    """What other writers do at the same time is no damage."""
+    await fill(db)
+    done = asyncio.Event()
+
+    async def writer(number: int) -> None:
+        turn = 0
+        while not done.is_set():
+            turn += 1
+            id_ = 1000 * (number + 1) + turn % 7
+            mine = Employee(department="Sales", id=id_, name=f"n{turn}", email=f"w{number}_{turn % 3}@x")
+            stored = await db.get_or_none(Employee, department="Sales", id=id_)
+            if stored is not None and turn % 2:
+                await db.delete(stored)
+            elif stored is not None:
+                stored.email, stored.age, stored.active = f"w{number}_{turn}@x", turn % 90, bool(turn % 3)
+                await db.save(stored)
+            else:
+                mine.email = f"w{number}_{turn}@x"
+                await db.insert(mine)
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(4):
+            group.create_task(writer(number))
+        reports = [await db.audit(Employee, repair=turn > 4) for turn in range(10)]
+        done.set()
+
+    assert [report.found for report in reports] == [0] * 10
+    assert [report.undecided for report in reports] == [0] * 10
+    assert (await db.audit(Employee)).found == 0
+
+
+async def test_segments_are_whole_partitions(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage in one of many segments is found as in one; a partition larger than a segment is one of its own."""
+    monkeypatch.setattr(auditing, "SEGMENT", 10)
+    await db.create_tables(Employee)
+    for number in range(6):
+        for employee in everyone(f"D{number}", 30 if number == 3 else 4):
+            await db.insert(employee)
+    await write(db, Verb.DELETE, "D3", "email_e1@x")
+    await write(db, Verb.DELETE, "D5", "empid_000001")
+
+    report = await db.audit(Employee, repair=True)
+
+    assert report.counts == {"missing": 1, "orphan": 3}
+    assert (await db.audit(Employee, parallel=1)).found == 0
+
+
+class _Stopped(Exception):
+    pass
+
+
+async def test_audit_goes_on_from_its_cursor(db: Database) -> None:
+    """However often it is interrupted, everything is checked and counted once."""
+    await db.create_tables(Employee)
+    for number in range(5):
+        for employee in everyone(f"{number}D"):
+            await db.insert(employee)
+        await write(db, Verb.DELETE, f"{number}D", "email_e1@x")
+    whole = await db.audit(Employee)
+    cursor: str | None = None
+    turns = 0
+
+    def stop(report: AuditReport) -> None:
+        nonlocal cursor
+        cursor = report.cursor
+        raise _Stopped
+
+    while turns == 0 or cursor is not None:
+        turns += 1
+        try:
+            report = await db.audit(Employee, cursor=cursor, parallel=4, on_progress=stop)
+        except _Stopped:
+            continue
+    report = await db.audit(Employee, parallel=4)
+
+    assert turns > 3
+    assert (report.entities, report.copies, report.counts) == (whole.entities, whole.copies, whole.counts)
+    assert report.counts == {"missing": 5}
+
+
+async def test_cursor_is_of_its_models(db: Database) -> None:
+    """A cursor of other models, or a damaged one, is refused."""
+    await fill(db)
+    cursors: list[str | None] = []
+    await db.audit(Employee, on_progress=lambda report: cursors.append(report.cursor))
+    assert cursors[-1] is None
+    cursor = cursors[0]
+    assert cursor is not None
+
+    for models, given in [((Clerk,), cursor), ((Employee,), cursor[:-3] + "abc"), ((Employee,), "nonsense")]:
+        with pytest.raises(CursorError, match=r"begin anew|unchanged"):
+            await db.audit(*models, cursor=given)
+
+
+async def test_report_says_what_was_found(db: Database) -> None:
+    """The report is printable, and plain values for JSON."""
+    await fill(db)
+    await write(db, Verb.DELETE, "Sales", "email_e1@x")
+
+    report = await db.audit(Employee)
+
+    assert str(report).startswith("10 entities and 23 copies checked: 1 findings (1 missing), 0 repaired")
+    assert str(report.findings[0]) == (
+        "Employee.by_email ('Sales', 'empid_000001'): missing: there is no copy at 'email_e1@x'; repair writes it"
+    )
+    assert report.to_dict()["findings"] == [
+        {
+            "damage": "missing",
+            "model": "Employee",
+            "index": "by_email",
+            "partition_key": "Sales",
+            "row_key": "empid_000001",
+            "address": "email_e1@x",
+            "problem": "there is no copy at 'email_e1@x'",
+            "repaired": False,
+            "refused": None,
+        }
+    ]
+
+
+async def test_what_cannot_be_audited_is_refused() -> None:
+    """No model, a model without kind, a wrong number, an asynchronous callback, and a table that is not there."""
+
+    class Plain(Entity, table="Plain", kind=None, partition_key="p", row_key="{id}"):
+        id: Mapped[int]
+
+    async def later(report: AuditReport) -> None:
+        del report
+
+    async with connect("local::memory:") as db:
+        with pytest.raises(ModelError, match="give the models"):
+            await db.audit()
+        with pytest.raises(ModelError, match="kind=None"):
+            await db.audit(Plain)
+        with pytest.raises(ModelError, match="parallel=0"):
+            await db.audit(Employee, parallel=0)
+        with pytest.raises(ModelError, match="give a plain function"):
+            await db.audit(Employee, on_progress=later)
+        with pytest.raises(TableNotFound):
+            await db.audit(Employee)
+
+
+async def test_kinds_told_by_keys_are_audited(db: Database) -> None:
+    """Where RowKeys tell the kinds, entities of an abstract base are audited together, copies and all."""
+
+    class Person(
+        Entity, table="People", partition_key="{country}", row_key="{kind}_{id}", abstract=True, discriminator="row_key"
+    ):
+        country: Mapped[str]
+        id: Mapped[str]
+        name: Mapped[str] = field(default="x")
+
+    class Customer(Person, kind="CUSTOMER"):
+        by_name = Index(row_key="cname_{name}_{id}")
+
+    class Staff(Person, kind="STAFF"):
+        by_name = Index(row_key="sname_{name}_{id}")
+
+    await db.create_tables(Person)
+    await db.insert(Customer(country="SE", id="1"))
+    await db.insert(Staff(country="SE", id="1"))
+    await db.delete(PropertyBag.key("People", "SE", "sname_x_1"), if_match="*")
+
+    report = await db.audit(Person, repair=True)
+
+    assert [(f.model, f.index, f.repaired) for f in report.findings] == [("Staff", "by_name", True)]
+    assert (report.entities, (await db.audit(Person)).found) == (2, 0)

@@ -1,0 +1,340 @@
+"""
+`db.build_index`: entities that were there before the index get their copies, whatever happens meanwhile.
+"""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tableorm import (
+    BuildReport,
+    Conflict,
+    CursorError,
+    Damage,
+    Database,
+    Entity,
+    EntityNotFound,
+    Index,
+    Mapped,
+    ModelError,
+    NotSupported,
+    PropertyBag,
+    connect,
+    field,
+    upgrade,
+)
+from tableorm.stores import Operation, Verb
+from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
+
+
+class Before(Entity, table="Workers", kind="Worker", partition_key="{team}", row_key="w_{id:05d}"):
+    team: Mapped[str]
+    id: Mapped[int]
+    badge: Mapped[str | None] = field(default=None)
+
+
+class Worker(Entity, table="Workers", partition_key="{team}", row_key="w_{id:05d}"):
+    """With an index that is being built."""
+
+    team: Mapped[str]
+    id: Mapped[int]
+    badge: Mapped[str | None] = field(default=None)
+    by_badge = Index(row_key="badge_{badge}", unique=True, building=True)
+
+
+class Ready(Entity, table="Workers", kind="Worker", partition_key="{team}", row_key="w_{id:05d}"):
+    """When it is built."""
+
+    team: Mapped[str]
+    id: Mapped[int]
+    badge: Mapped[str | None] = field(default=None)
+    by_badge = Index(row_key="badge_{badge}", unique=True)
+
+
+async def workers(db: Database, teams: int = 3, count: int = 130) -> None:
+    await db.create_tables(Before)
+    async with db.bulk() as bulk:
+        for team in range(teams):
+            for number in range(count):
+                badge = f"b{number}" if number % 10 else None
+                await bulk.insert(Before(team=f"{team}T", id=number, badge=badge))
+    assert bulk.report.failures == 0
+
+
+async def test_entities_get_their_copies(db: Database) -> None:
+    """An index that is being built is not read; when it is built each entity is found by it."""
+    await workers(db)
+    with pytest.raises(NotSupported, match="build_index"):
+        db.select(Worker.by_badge)
+
+    report = await db.build_index(Worker.by_badge)
+
+    assert report.complete
+    assert (report.entities, report.built) == (390, 351)
+    assert report.audit is not None and report.audit.found == 0 and report.audit.copies == 351
+    found = await db.select(Ready.by_badge).where(Ready.team == "1T").all()
+    assert sorted(worker.id for worker in found) == [number for number in range(130) if number % 10]
+    assert (await db.get(Ready.by_badge, team="2T", badge="b7")).id == 7
+    assert (await db.audit(Ready)).found == 0
+
+
+async def test_what_is_built_is_as_written(db: Database) -> None:
+    """The rows are the same as those of a program that had the index from the beginning."""
+    await fill(db)
+    wanted = await snapshot(db)
+    for key, row in wanted.items():
+        if row.get("EntityType") == "Employee" or row.get("EntityType", "").startswith("Employee#"):
+            await write(db, Verb.DELETE, *key)
+    for employee in [*everyone("Sales"), *everyone("HR")]:
+        members = wanted[employee.department, employee.key.row_key]
+        await db.store.write(TABLE, _insert({name: value for name, value in members.items() if name != "_ix"}))
+
+    reports = [await db.build_index(index) for index in (Employee.by_email, Employee.by_name, Employee.by_age)]
+
+    assert [report.built for report in reports] == [6, 10, 8]
+    assert await snapshot(db) == wanted
+
+
+def _insert(row: dict[str, object]) -> Operation:
+    return Operation(Verb.INSERT, dict(row))
+
+
+async def test_second_call_writes_nothing(db: Database) -> None:
+    """Entities that have their copies are not touched."""
+    await workers(db, teams=1)
+    await db.build_index(Worker.by_badge)
+    before = await db.store.get("Workers", "0T", "w_00001")
+
+    report = await db.build_index(Ready.by_badge)
+
+    assert (report.built, report.complete) == (0, True)
+    assert await db.store.get("Workers", "0T", "w_00001") == before
+
+
+async def test_value_of_two_entities_is_a_finding(db: Database) -> None:
+    """A unique value that two entities have stops nothing: one of them gets a copy, the other one is reported."""
+    await workers(db, teams=1, count=20)
+    await db.insert(Before(team="0T", id=100, badge="b7"))
+
+    report = await db.build_index(Worker.by_badge)
+
+    assert not report.complete and report.audit is not None
+    assert [finding.damage for finding in report.audit.findings] == [Damage.TAKEN]
+    assert report.audit.copies >= 18
+    other = await db.get(Before, team="0T", id=100)
+    await db.delete(other)
+    assert (await db.build_index(Worker.by_badge)).complete
+
+
+async def test_row_in_the_way_is_a_finding(db: Database) -> None:
+    """A row of another kind is where a copy belongs: it stays."""
+    await workers(db, teams=1, count=20)
+    await db.insert(PropertyBag("Workers", "0T", "badge_b3", {"Text": "mine"}))
+
+    report = await db.build_index(Worker.by_badge)
+
+    assert report.audit is not None
+    assert [(each.damage, each.row_key) for each in report.audit.findings] == [(Damage.BLOCKED, "w_00003")]
+    assert (await db.get(PropertyBag.key("Workers", "0T", "badge_b3")))["Text"] == "mine"
+
+
+async def test_copies_that_were_left_are_taken_over(db: Database) -> None:
+    """Copies of an earlier time, wrong ones too, become right; those of nobody go."""
+    await workers(db, teams=1, count=20)
+    for number, of in [(1, "w_00001"), (2, "w_00099"), (77, "w_00005")]:
+        bag = PropertyBag("Workers", "0T", f"badge_b{number}", {"EntityType": "Worker#by_badge", "_of": of})
+        await db.insert(bag)
+
+    report = await db.build_index(Worker.by_badge)
+
+    assert report.complete
+    found = await db.select(Ready.by_badge).where(Ready.team == "0T").all()
+    assert sorted(str(worker.badge) for worker in found) == sorted(f"b{n}" for n in range(20) if n % 10)
+
+
+async def test_entities_of_an_older_version_are_upgraded(db: Database) -> None:
+    """A copy is of what an entity is upgraded to, so the entity is upgraded, as by its first write."""
+
+    class Newer(Entity, table="Workers", kind="Worker", partition_key="{team}", row_key="w_{id:05d}", version=2):
+        team: Mapped[str]
+        id: Mapped[int]
+        badge: Mapped[str | None] = field(default=None)
+        by_badge = Index(row_key="badge_{badge}", unique=True)
+
+    @upgrade(Newer, from_version=1)
+    def louder(bag: PropertyBag) -> PropertyBag:
+        if "badge" in bag:
+            bag["badge"] = bag["badge"].upper()
+        return bag
+
+    await workers(db, teams=1, count=20)
+
+    report = await db.build_index(Newer.by_badge)
+
+    assert report.complete
+    assert (await db.get(Newer.by_badge, team="0T", badge="B7")).id == 7
+    assert (await db.get(PropertyBag.key("Workers", "0T", "w_00007")))["EntityType"] == "Worker:2"
+    assert (await db.get(PropertyBag.key("Workers", "0T", "w_00010")))["EntityType"] == "Worker"
+
+
+async def test_build_while_others_write(db: Database) -> None:
+    """Programs that have the index write all the time; afterwards each entity has its copy, and none has another."""
+    await workers(db)
+    done = asyncio.Event()
+    written = 0
+
+    async def writer(number: int) -> None:
+        nonlocal written
+        turn = 0
+        while not done.is_set():
+            turn += 1
+            worker = await db.get_or_none(Worker, team="1T", id=(number + 4 * turn) % 130)
+            if worker is None:
+                await db.insert(Worker(team="1T", id=(number + 4 * turn) % 130, badge=f"n{number}_{turn}"))
+            elif turn % 5 == 0:
+                await db.delete(worker, if_match="*")
+            else:
+                worker.badge = f"n{number}_{turn}"
+                with contextlib.suppress(Conflict, EntityNotFound):  # another look at it, and again
+                    await db.save(worker)
+            written += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(4):
+            group.create_task(writer(number))
+        await asyncio.sleep(0)
+        report = await db.build_index(Worker.by_badge)
+        done.set()
+
+    assert written > 0 and report.complete
+    assert (await db.audit(Ready)).found == 0
+    entities = await db.select(Ready).where(Ready.team == "1T").all()
+    copies = await db.select(Ready.by_badge).where(Ready.team == "1T").all()
+    assert sorted(worker.id for worker in copies) == sorted(worker.id for worker in entities if worker.badge)
+
+
+class _Stopped(Exception):
+    pass
+
+
+async def test_build_goes_on_from_its_cursor(db: Database) -> None:
+    """However often it is interrupted, all entities are looked at, and counted once."""
+    await workers(db)
+    cursor: str | None = None
+    last: BuildReport | None = None
+    turns = 0
+
+    def stop(report: BuildReport) -> None:
+        nonlocal cursor, last
+        cursor, last = report.cursor, report
+        raise _Stopped
+
+    while turns == 0 or cursor is not None:
+        turns += 1
+        try:
+            await db.build_index(Worker.by_badge, cursor=cursor, parallel=2, on_progress=stop)
+        except _Stopped:
+            continue
+    assert turns > 8 and last is not None
+    assert last.complete and last.audit is not None
+    assert (last.entities, last.audit.entities, last.audit.copies) == (390, 390, 351)
+    assert last.built <= 351  # what was written just before an interruption is not written again, nor counted
+
+
+async def test_cursor_is_of_its_index(db: Database) -> None:
+    """A cursor of another index is refused."""
+    await fill(db)
+    cursors: list[str | None] = []
+    await db.build_index(Employee.by_email, on_progress=lambda report: cursors.append(report.cursor))
+
+    with pytest.raises(CursorError, match="other models or indexes"):
+        await db.build_index(Employee.by_name, cursor=cursors[0])
+
+
+async def test_other_copies_are_left_alone(db: Database) -> None:
+    """Building one index does not touch what is wrong with another, nor copies of indexes that are not declared."""
+    await fill(db)
+    await write(db, Verb.DELETE, "Sales", "name_n1_000001")
+    await db.insert(EmployeeOfOld(department="Sales", id=100, name="old", email="old@x"))
+
+    report = await db.build_index(Employee.by_email)
+
+    assert report.complete and report.built == 1
+    assert (await db.audit(Employee)).counts == {"missing": 3, "undeclared": 1}
+    assert (await db.get(Employee.by_email, department="Sales", email="old@x")).id == 100
+
+
+async def test_what_is_no_index_is_refused() -> None:
+    """Only an index can be built."""
+    async with connect("local::memory:") as db:
+        with pytest.raises(ModelError, match="give an index"):
+            await db.build_index(Employee)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def test_report_is_printable(db: Database) -> None:
+    """The report says how much was built, and what the audit found."""
+    await workers(db, teams=1, count=20)
+
+    report = await db.build_index(Worker.by_badge)
+
+    assert str(report).startswith("Worker.by_badge: 18 of 20 entities got a copy, ")
+    assert "then 20 entities and 18 copies checked: nothing found" in str(report)
+    assert report.to_dict()["complete"] is True
+    assert report.rate > 0
+
+
+def killed(what: str, path: Path, state: Path, parts: int) -> None:
+    """Run a child until it has done so many parts, then kill it."""
+    command = [sys.executable, "-m", "tests.audit.child", what, str(path), str(state)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as process:
+        assert process.stdout is not None
+        for _ in range(parts):
+            assert process.stdout.readline() == b"part\n"
+        process.kill()
+
+
+@pytest.mark.parametrize("parts", [1, 9, 25])
+async def test_killed_build_goes_on(tmp_path: Path, parts: int) -> None:
+    """A process that is killed while it builds leaves nothing half done, and another one goes on from its cursor."""
+    path, state = tmp_path / "hr.tables", tmp_path / "cursor"
+    async with connect(f"local:{path}") as db:
+        await db.create_tables(Employee)
+        for number in range(40):
+            for employee in everyone(f"{number:02d}", 10):
+                row = {"EntityType": "Employee", "name": employee.name, "active": employee.active}
+                row |= {} if employee.email is None else {"email": employee.email}
+                await write(db, Verb.INSERT, employee.department, employee.key.row_key, **row)
+    killed("build", path, state, parts)
+
+    async with connect(f"local:{path}") as db:
+        report = await db.build_index(Employee.by_email, parallel=4, cursor=state.read_text())
+
+        assert report.complete and report.entities == 400
+        assert len(await db.select(Employee.by_email).allow_scan().all()) == 40 * 7
+        assert (await db.build_index(Employee.by_email)).built == 0
+
+
+@pytest.mark.parametrize("parts", [1, 12])
+async def test_killed_repair_goes_on(tmp_path: Path, parts: int) -> None:
+    """A process that is killed while it repairs leaves nothing half done, and another one goes on from its cursor."""
+    path, state = tmp_path / "hr.tables", tmp_path / "cursor"
+    async with connect(f"local:{path}") as db:
+        await db.create_tables(Employee)
+        for number in range(40):
+            async with db.transaction() as tx:
+                for employee in everyone(f"{number:02d}", 10):
+                    tx.insert(employee)
+            await write(db, Verb.DELETE, f"{number:02d}", "email_e1@x")
+            await write(db, Verb.DELETE, f"{number:02d}", "empid_000002")
+    killed("repair", path, state, parts)
+
+    async with connect(f"local:{path}") as db:
+        report = await db.audit(Employee, repair=True, cursor=state.read_text())
+
+        assert report.clean and report.entities == 40 * 9
+        assert (await db.audit(Employee)).found == 0

@@ -1,0 +1,167 @@
+"""
+`tableorm audit`, as a process of its own.
+"""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tableorm import connect
+from tableorm.stores import Operation, Verb
+from tests.audit.foreign import Employee, everyone, fill, write
+from tests.derived.patterns.firm import Department
+from tests.derived.patterns.firm import Employee as Listed
+
+COMMAND = str(Path(sys.executable).with_name("tableorm"))
+MODEL = "tests.audit.foreign:Employee"
+ROOT = Path(__file__).parents[2]  # modules of the working directory are found
+
+
+def tableorm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COMMAND, *arguments], cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A database with one copy less than there should be."""
+    url = f"local:{tmp_path / 'hr.tables'}"
+
+    async def make() -> None:
+        async with connect(url) as db:
+            await fill(db)
+            await write(db, Verb.DELETE, "Sales", "email_e1@x")
+
+    asyncio.run(make())
+    return url
+
+
+def test_findings_are_printed(url: str) -> None:
+    """A line for each finding, then the sum; the status is 1, and 0 once all is repaired."""
+    found = tableorm("audit", url, MODEL)
+    assert found.returncode == 1
+    lines = found.stdout.splitlines()
+    assert lines[0].startswith("Employee.by_email ('Sales', 'empid_000001'): missing: ")
+    assert lines[1].startswith("10 entities and 23 copies checked: 1 findings (1 missing), 0 repaired")
+
+    repaired = tableorm("audit", url, MODEL, "tests.audit.foreign:Clerk", "--repair", "--parallel", "2")
+    assert repaired.returncode == 0 and repaired.stdout.splitlines()[0].endswith("; repaired")
+
+    again = tableorm("audit", url, MODEL)
+    assert again.returncode == 0 and "nothing found" in again.stdout
+
+
+def test_counts_and_lists_are_checked(tmp_path: Path) -> None:
+    """Of a model with lists and counts, together with the model that keeps these."""
+    url, model = f"local:{tmp_path / 'firm.tables'}", "tests.derived.patterns.firm:Employee"
+
+    async def make() -> None:
+        async with connect(url) as db:
+            await db.create_tables(Department)
+            await db.insert(Department(name="Sales"))
+            await db.insert(Listed(department="Sales", id=1))
+            await db.store.write(
+                "Firm", Operation(Verb.DELETE, {"PartitionKey": "Sales", "RowKey": "empid_000001"}, "*")
+            )
+
+    asyncio.run(make())
+    found = tableorm("audit", url, model, "--repair")
+
+    assert found.returncode == 0
+    assert [line.partition(": ")[0] for line in found.stdout.splitlines()[:-1]] == [
+        "Department.employee_count ('Sales', 'department')",
+        "Department.juniors ('Sales', 'department')",
+        "Employee.by_last_name ('Sales', 'empid_000001')",
+    ]
+    assert "nothing found" in tableorm("audit", url, model).stdout
+
+
+def test_report_as_json(url: str) -> None:
+    """With --json the report is one object, and nothing else is on stdout."""
+    done = tableorm("audit", url, MODEL, "--json")
+
+    report = json.loads(done.stdout)
+    assert (report["entities"], report["found"], report["clean"]) == (10, 1, False)
+    assert report["findings"][0]["address"] == "email_e1@x"
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("tests.audit.foreign", "give MODULE:MODEL"),
+        ("nowhere.models:Employee", "No module named 'nowhere'"),
+        ("tests.audit.foreign:everyone", "is no model"),
+        ("tests.audit.foreign:Nobody", "has no attribute 'Nobody'"),
+    ],
+)
+def test_wrong_usage(url: str, model: str, problem: str) -> None:
+    """What names no model is refused with status 2."""
+    done = tableorm("audit", url, model)
+
+    assert done.returncode == 2 and problem in done.stderr
+
+
+def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
+    """After SIGINT the state file has how far it got; with it the next run goes on, and removes it at the end."""
+    url, state = f"local:{tmp_path / 'hr.tables'}", tmp_path / "state"
+
+    async def make() -> None:
+        async with connect(url) as db:
+            await db.create_tables(Employee)
+            for letter in "0123456789abcdefghijklmnopqrst":
+                async with db.transaction() as tx:
+                    for employee in everyone(f"{letter}D", 25):
+                        tx.insert(employee)
+                await write(db, Verb.DELETE, f"{letter}D", "email_e1@x")
+
+    asyncio.run(make())
+    script = tmp_path / "slow.py"
+    # The command itself, told to stop by the terminal when it is half through.
+    script.write_text(
+        "import os, signal, sys\n"
+        "from tableorm.cli import audit as commands\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
+        "keep = commands._keep\n"
+        "done = 0\n"
+        "commands._SECONDS = 0\n"
+        "def kept(state, report):\n"
+        "    global done\n"
+        "    keep(state, report)\n"
+        "    done += 1\n"
+        "    if done == 20: os.kill(os.getpid(), signal.SIGINT)\n"
+        "commands._keep = kept\n"
+        "from tableorm.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    arguments = ["audit", url, MODEL, "--state", str(state), "--repair"]
+
+    interrupted = subprocess.run(
+        [sys.executable, str(script), *arguments], cwd=ROOT, capture_output=True, encoding="utf-8", check=False
+    )
+
+    assert interrupted.returncode in (130, -signal.SIGINT), interrupted.stderr
+    assert " findings" in interrupted.stderr
+    assert state.exists()
+
+    done = tableorm(*arguments, "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0
+    # What was repaired just before the interrupt, and not reported any more, is not found again.
+    assert report["entities"] == 750 and 0 < report["repaired"] == report["found"] <= 30
+    assert not state.exists()
+    assert "750 entities" in tableorm("audit", url, MODEL).stdout.splitlines()[0]
+
+
+def test_damaged_state_is_refused(url: str, tmp_path: Path) -> None:
+    """A state file that is damaged, or of other models, is said to be so and stays."""
+    state = tmp_path / "state"
+    state.write_text("nonsense\n")
+
+    done = tableorm("audit", url, MODEL, "--state", str(state))
+
+    assert done.returncode == 1 and "begin anew" in done.stderr
+    assert state.exists()

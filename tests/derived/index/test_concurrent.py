@@ -1,0 +1,131 @@
+"""
+Many writers at once on the same entities: at any moment everything that is derived from them is right.
+
+`office` says what is derived; what is wrong is found by an oracle of its own, in one look at all rows, and by audits:
+while others write, and at rest.
+"""
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tableorm import Database, connect
+from tests.azurite import Azurite
+from tests.derived.index.office import Person, check
+from tests.derived.index.worker import COUNTERS, Auditor, Reader, Writer, audited, prepare, raised, read_partition
+from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+
+WRITERS = 8
+
+
+async def race(
+    clients: list[Database], steps: int, path: Path | None = None
+) -> tuple[list[Writer], list[Reader], Auditor]:
+    """Writers and readers, each with one of the clients in turn, and an audit after the other."""
+    writers = [Writer(db, seed) for seed, db in zip(range(WRITERS), itertools.cycle(clients), strict=False)]
+    readers = [Reader(db, seed, path) for seed, db in enumerate(clients)]
+    auditor = Auditor(clients[-1])
+    async with asyncio.TaskGroup() as group:
+        writing = [group.create_task(writer.run(steps)) for writer in writers]
+        for reader in readers:
+            group.create_task(reader.run(writing))
+        group.create_task(auditor.run(writing))
+    return writers, readers, auditor
+
+
+async def settle(db: Database, writers: list[Writer]) -> None:
+    """At rest neither witness finds anything, and no acknowledged change was lost or made twice."""
+    assert check(await read_partition(db)) == []
+    assert await audited(db) == []
+    for number in COUNTERS:
+        least, most = raised(writers, number)
+        assert least <= (await db.get(Person, id=number)).points <= most
+
+
+async def test_writers_and_readers(tmp_path: Path) -> None:
+    """Eight writers of two clients on one file; neither two readers nor audits find anything wrong at any moment."""
+    path = tmp_path / "test.tables"
+    async with connect(f"local:{path}", retry=QUICK) as one, connect(f"local:{path}", retry=QUICK) as two:
+        await prepare(one)
+        writers, readers, auditor = await race([one, two], 120, path)
+        await settle(one, writers)
+
+    assert all(reader.looks > 5 for reader in readers)
+    assert auditor.audits > 5
+    assert auditor.looked > 20 * auditor.audits
+    assert all(writer.done.total() > 20 for writer in writers)
+    steps = {step for writer in writers for step in writer.done}
+    assert len(steps) == 13, steps  # each verb has succeeded
+
+
+async def test_writers_and_readers_on_azurite(azurite: Azurite) -> None:
+    """The same on another store; there a look is at one entity."""
+    url = azurite.connection_string
+    async with connect(url, retry=QUICK) as one, connect(url, retry=QUICK) as two:
+        await prepare(one)
+        try:
+            writers, _, auditor = await race([one, two], 10)
+            await settle(one, writers)
+            assert auditor.audits > 0
+        finally:
+            await one.drop_table("Office")
+
+
+def fates(seed: int) -> Iterator[Fate]:
+    """A network that fails at every fourth request or so."""
+    draw = random.Random(seed)
+    kinds = [Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.LATE, Fate.TWICE, Fate.BUSY]
+    while True:
+        yield draw.choice(kinds) if draw.random() < 0.25 else Fate.FINE
+
+
+async def deliver(networks: list[FaultyStore], writing: "list[asyncio.Task[None]]") -> None:
+    """What is under way arrives now and then."""
+    while not all(task.done() for task in writing):
+        await asyncio.sleep(0.002)
+        for network in networks:
+            await network.deliver()
+
+
+@pytest.fixture(params=["file", "azurite"])
+async def real(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    """A database without faults."""
+    if request.param == "file":
+        async with connect(f"local:{tmp_path}/test.tables") as db:
+            yield db
+        return
+    emulator: Azurite = request.getfixturevalue("azurite")
+    async with connect(emulator.connection_string) as db:
+        yield db
+        await db.drop_table("Office")
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_network_that_fails(real: Database, tmp_path: Path, seed: int) -> None:
+    """Requests and replies are lost, late, or arrive twice: nothing that is derived is ever wrong."""
+    await prepare(real)
+    small = "Azure" in type(real.backend).__name__
+    networks = [FaultyStore(real.backend.tables, fates(10 * seed + number)) for number in range(2)]
+    async with AsyncExitStack() as stack:
+        clients: list[Database] = []
+        for network in networks:
+            backend = FaultyBackend()
+            backend.tables = network
+            clients.append(await stack.enter_async_context(Database(backend, retry=QUICK)))
+        writers = [Writer(db, 100 * seed + number) for number, db in enumerate(clients * (WRITERS // 2))]
+        async with asyncio.TaskGroup() as group:
+            writing = [group.create_task(writer.run(10 if small else 40)) for writer in writers]
+            group.create_task(deliver(networks, writing))
+            group.create_task(Auditor(real).run(writing))
+            group.create_task(Auditor(clients[0], repair=False).run(writing))
+            if not small:
+                group.create_task(Reader(real, seed, tmp_path / "test.tables").run(writing))
+        for network in networks:
+            await network.deliver()
+        await settle(real, writers)
+    assert sum(writer.done.total() for writer in writers) > (10 if small else 100)

@@ -1,0 +1,402 @@
+"""
+Rows that other programs wrote: copies left behind, indexes that this program does not know, keys that are taken, and
+properties of which the model knows nothing.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tableorm import (
+    Conflict,
+    CursorError,
+    Database,
+    Entity,
+    EntityExists,
+    EntityNotFound,
+    EntityStream,
+    Index,
+    LimitExceeded,
+    Mapped,
+    ModelError,
+    NotSupported,
+    PreconditionFailed,
+    PropertyBag,
+    TransactionFailed,
+    UniqueViolation,
+    WrongKind,
+    field,
+)
+from tableorm.stores import Operation, Verb
+from tests.derived.index.oracle import audit, read_table, rows_of
+from tests.derived.index.staff import KINDS, AgedEmployee, Desk, Employee, EmployeeV1, Item, Memo, Task, employee
+
+
+class Plain(Entity, kind="Employee", version=2, table="Staff", partition_key="{department}", row_key="empid_{id:06d}"):
+    """An employee as a program knows it that has no indexes."""
+
+    department: Mapped[str]
+    id: Mapped[int]
+    last_name: Mapped[str] = field(default="Li")
+
+
+class More(AgedEmployee, kind="Employee", version=2):
+    """An employee as a newer program knows it."""
+
+    by_note = Index(row_key="note_{note}_{id}", include="keys")
+
+
+async def bag_of(db: Database, row_key: str) -> PropertyBag:
+    return await db.get(PropertyBag.key("Staff", "Sales", row_key))
+
+
+async def test_a_key_that_is_taken_is_not_overwritten(db: Database) -> None:
+    """Whatever verb wants it; the error names the index and the row."""
+    await db.create_tables(Employee)
+    await db.insert(PropertyBag("Staff", "Sales", "email_e1@x", {"mine": 1}))
+    await db.insert(employee(2))
+    before = rows_of(await read_table(db, "Staff"))
+    wanted = r"index Employee\.by_email needs the row 'email_e1@x'.*row of another kind"
+
+    with pytest.raises(EntityExists, match=wanted) as caught:
+        await db.insert(employee(1))
+    assert not isinstance(caught.value, UniqueViolation)
+    assert caught.value.index == "Employee.by_email"
+    with pytest.raises(EntityExists, match=wanted):
+        await db.upsert(employee(1))
+    two = await db.get(Employee, department="Sales", id=2)
+    two.email = "e1@x"
+    with pytest.raises(EntityExists, match=wanted):
+        await db.save(two)
+    with pytest.raises(EntityExists, match=wanted):
+        await db.replace(employee(2, email="e1@x"), if_match="*")
+    with pytest.raises(TransactionFailed, match=wanted):
+        async with db.transaction() as tx:
+            tx.upsert(employee(1))
+    assert rows_of(await read_table(db, "Staff")) == before
+
+
+async def test_an_entity_is_not_written_over_a_copy(db: Database) -> None:
+    """A model whose keys are those of copies of another one is refused the row."""
+
+    class Mail(Entity, table="Staff", partition_key="{department}", row_key="email_{address}"):
+        department: Mapped[str]
+        address: Mapped[str]
+        text: Mapped[str] = field(default="")
+        by_text = Index(row_key="text_{text}_{address}", include="keys")
+
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    before = rows_of(await read_table(db, "Staff"))
+    mail = Mail(department="Sales", address="e1@x")
+    with pytest.raises(EntityExists, match="is a copy of the entity 'empid_000001'"):
+        await db.upsert(mail)
+    with pytest.raises(WrongKind, match="is a copy of the entity 'empid_000001'"):
+        await db.replace(mail, if_match="*")
+    with pytest.raises(WrongKind, match="write or delete that entity"):
+        await db.delete(mail, if_match="*")
+    assert rows_of(await read_table(db, "Staff")) == before
+
+
+async def test_a_copy_that_was_left_behind_is_taken_over(db: Database) -> None:
+    """A program that knows no indexes has deleted the entity; it is inserted again."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    await db.delete(PropertyBag.key("Staff", "Sales", "empid_000001"), if_match="*")
+    assert ("Sales", "email_e1@x") in await read_table(db, "Staff")
+    assert await db.get_or_none(Employee.by_name, department="Sales", last_name="Li", id=1) is None
+    assert await db.select(Employee.by_name).where(Employee.department == "Sales").all() == []
+
+    await db.insert(employee(1, age=50))
+    assert audit(await read_table(db, "Staff"), KINDS) == [
+        "('Sales', 'age_030_000001') is a copy that no entity has"  # which only an audit finds
+    ]
+
+
+async def test_a_unique_value_that_was_left_behind_stays_taken(db: Database) -> None:
+    """Nobody can tell it from one that is in use without reading more; the error says whose it is."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    await db.delete(PropertyBag.key("Staff", "Sales", "empid_000001"), if_match="*")
+    with pytest.raises(UniqueViolation, match="the entity 'empid_000001' of this partition has email='e1@x'"):
+        await db.insert(employee(2, email="e1@x"))
+
+
+@pytest.mark.parametrize("row_key", ["email_e1@x", "name_Li_000001", "age_030_000001"])
+async def test_a_copy_that_is_missing_is_no_obstacle(db: Database, row_key: str) -> None:
+    """It was to be replaced or deleted, and is gone: the write does without."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    await db.delete(PropertyBag.key("Staff", "Sales", row_key), if_match="*")
+    one = await db.get(Employee, department="Sales", id=1)
+    one.email, one.last_name, one.age = "new@x", "Zed", 31
+    await db.save(one)
+    assert audit(await read_table(db, "Staff"), KINDS) == []
+    await db.delete(PropertyBag.key("Staff", "Sales", "email_new@x"), if_match="*")
+    await db.delete(one)
+    assert await read_table(db, "Staff") == {}
+
+
+async def test_copies_of_unknown_indexes_are_dropped(db: Database) -> None:
+    """An older program cannot keep them right: no copy is better than a stale one. Its next write brings them back."""
+    await db.create_tables(More)
+    await db.insert(More(department="Sales", id=1, email="e1@x", note="n"))
+    one = await db.get(Employee, department="Sales", id=1)
+    one.age = 31
+    await db.save(one)
+    table = await read_table(db, "Staff")
+    assert ("Sales", "note_n_1") not in table
+    assert audit(table, KINDS) == []
+
+    more = await db.get(More, department="Sales", id=1)
+    more.age = 32
+    await db.save(more)
+    assert (await db.get(More.by_note, department="Sales", note="n", id=1)).age == 32
+
+
+@pytest.mark.parametrize("verb", ["save", "merge", "replace", "delete"])
+async def test_a_program_without_indexes_leaves_no_stale_copies(db: Database, verb: str) -> None:
+    """What it has read says that there are copies: they go with its write."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    plain = await db.get(Plain, department="Sales", id=1)
+    plain.last_name = "Zed"
+    await getattr(db, verb)(plain)
+    rest = set(await read_table(db, "Staff"))
+    assert rest == (set() if verb == "delete" else {("Sales", "empid_000001")})
+    if verb != "delete":
+        one = await db.get(Employee, department="Sales", id=1)
+        one.age = 50
+        await db.save(one)
+        assert audit(await read_table(db, "Staff"), KINDS) == []
+
+
+async def test_a_bag_does_not_write_what_has_copies(db: Database) -> None:
+    """It cannot keep them right; to delete the entity it needs to know no more than what the row says."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    bag = await bag_of(db, "empid_000001")
+    before = rows_of(await read_table(db, "Staff"))
+    bag["age"] = 50
+    with pytest.raises(NotSupported, match=r"notes by_age, by_email, by_name.*write it through its model"):
+        await db.save(bag)
+    with pytest.raises(NotSupported, match="which a bag cannot keep right"):
+        await db.replace(bag)
+    assert rows_of(await read_table(db, "Staff")) == before
+
+    await db.delete(bag)
+    assert await read_table(db, "Staff") == {}
+
+
+async def test_unknown_properties_are_in_copies(db: Database) -> None:
+    """In those that hold all: who reads by them loses nothing when it writes."""
+    await db.create_tables(Employee)
+    one = employee(1)
+    one.extra["Phone"] = "555"
+    await db.insert(one)
+    copy = await db.get(Employee.by_email, department="Sales", email="e1@x")
+    assert dict(copy.extra) == {"Phone": "555"}
+    copy.extra["Phone"] = "556"
+    del copy.extra["Phone"]
+    copy.extra["Fax"] = "1"
+    await db.save(copy)
+
+    assert dict((await db.get(Employee, department="Sales", id=1)).extra) == {"Fax": "1"}
+    assert audit(await read_table(db, "Staff"), KINDS) == []
+
+
+@pytest.mark.parametrize("verb", ["save", "replace", "transaction"])
+async def test_a_field_of_the_key_that_others_store_too_is_kept(db: Database, verb: str) -> None:
+    """Copies have it as the model says, which can be of another type; an entity that is read from one keeps it."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    legacy = {"id": "one", "department": "9", "department@odata.type": "Edm.Int64"}
+    keys = {"PartitionKey": "Sales", "RowKey": "empid_000001"}
+    await db.store.write("Staff", Operation(Verb.MERGE, {**keys, **legacy}, "*"))
+    one = await db.get(Employee, department="Sales", id=1)
+    one.note = "n"
+    await db.save(one)
+    assert (await db.audit(Employee)).clean
+
+    copy = await db.get(Employee.by_email, department="Sales", email="e1@x")
+    copy.extra["Fax"] = "1"
+    for age in (40, 41):
+        copy.age = age
+        match verb:
+            case "transaction":
+                async with db.transaction() as tx:
+                    tx.save(copy)
+            case "save":
+                await db.save(copy)
+            case _:
+                await db.replace(copy)
+    assert copy == await db.get(Employee.by_email, department="Sales", email="e1@x")
+    bag = await bag_of(db, "empid_000001")
+    assert (bag["id"], bag["department"], bag["age"], bag["Fax"]) == ("one", 9, 41, "1")
+    assert (await db.audit(Employee)).clean
+
+
+async def test_the_type_of_what_others_store_is_not_that_of_a_copy(db: Database) -> None:
+    """A copy that holds a text field of the key has it as text, although another program has stored it as a number."""
+
+    class Room(Entity, table="Rooms", partition_key="{house}", row_key="room_{number}"):
+        house: Mapped[str]
+        number: Mapped[str]
+        name: Mapped[str]
+        by_name = Index(row_key="name_{name}", unique=True)
+
+    await db.create_tables(Room)
+    await db.insert(Room(house="a", number="7", name="hall"))
+    row = {"PartitionKey": "a", "RowKey": "room_7", "number": "7", "number@odata.type": "Edm.Int64"}
+    await db.store.write("Rooms", Operation(Verb.MERGE, row, "*"))
+    await db.modify(Room, lambda room: room.evolve(name="attic"), house="a", number="7")
+    assert await db.get(Room.by_name, house="a", name="attic") == Room(house="a", number="7", name="attic")
+
+
+async def test_what_has_changed_since_the_copy_was_read_is_not_overwritten(db: Database) -> None:
+    """Whoever changed it, and however little: the copy has no ETag, so its fields are compared."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    full = await db.get(Employee.by_email, department="Sales", email="e1@x")
+    part = await db.get(Employee.by_age, department="Sales", age=30, id=1)
+    await db.modify(Employee, lambda e: setattr(e, "note", "n"), department="Sales", id=1)
+    full.age = part.age = 31
+    with pytest.raises(PreconditionFailed, match="changed since a copy of it was read"):
+        await db.save(full)
+    with pytest.raises(PreconditionFailed):
+        await db.delete(full)
+    await db.save(part)  # of what it holds nothing has changed
+    again = await db.get(Employee.by_age, department="Sales", age=31, id=1)
+    await db.modify(Employee, lambda e: setattr(e, "last_name", "Zed"), department="Sales", id=1)
+    with pytest.raises(PreconditionFailed):
+        await db.delete(again)
+    assert audit(await read_table(db, "Staff"), KINDS) == []
+
+
+async def test_queries_do_not_see_copies(db: Database) -> None:
+    """Of a model, of several, of an abstract base whose keys tell kinds; raw rows are all there are."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    await db.insert(Desk(department="Sales", number=1))
+    await db.insert(Task(department="Sales", name="t", done=True))
+    await db.insert(Memo(department="Sales", name="m"))
+
+    assert len(await db.select(Employee, Desk).where(Employee.department == "Sales").all()) == 2
+    assert await db.select(Employee).where(Employee.department == "Sales").count() == 1
+    assert [type(each) for each in await db.select(Item).where(Item.department == "Sales").all()] == [Memo, Task]
+    assert len(await read_table(db, "Staff")) == 4 + 3 + 2
+    assert audit(await read_table(db, "Staff"), KINDS) == []
+
+
+async def test_cursors_belong_to_an_index(db: Database) -> None:
+    """A page of one is not gone on with by another."""
+    await db.create_tables(Employee)
+    for number in range(4):
+        await db.insert(employee(number))
+    query = db.select(Employee.by_email).where(Employee.department == "Sales")
+    page = await query.page(2)
+    assert [each.id for each in page.items] == [0, 1]
+    assert [each.id for each in (await query.page(2, page.cursor)).items] == [2, 3]
+    with pytest.raises(CursorError):
+        await db.select(Employee).where(Employee.department == "Sales").page(2, page.cursor)
+
+
+async def test_conditions_on_what_copies_lack(db: Database) -> None:
+    """Of keys alone the entity is read and asked; of some fields the query is refused, and says what to do."""
+    await db.create_tables(Employee)
+    for number in range(4):
+        await db.insert(employee(number, note="n" if number % 2 else None))
+    by_name = db.select(Employee.by_name).where(Employee.department == "Sales", Employee.note == "n")
+    assert [each.id for each in await by_name.all()] == [1, 3]
+    assert await by_name.count() == 2
+    assert [each.etag is not None for each in await by_name.limit(1).all()] == [True]
+    with pytest.raises(ModelError, match=r"copies of Employee\.by_age do not hold it; add the field to its include="):
+        await db.select(Employee.by_age).where(Employee.department == "Sales", Employee.note == "n").all()
+
+
+async def test_limits_count_copies(db: Database) -> None:
+    """Of a single write the error is that of the entity; of a transaction the operation is named."""
+    await db.create_tables(Employee)
+
+    class Big(Entity, table="Staff", partition_key="{department}", row_key="big_{id}"):
+        department: Mapped[str]
+        id: Mapped[int]
+        parts: Mapped[list[str]] = field(factory=list)
+        a: Mapped[str] = field(default="")
+        b: Mapped[str] = field(default="")
+        one = Index(row_key="one_{id}")
+        two = Index(row_key="two_{id}")
+        three = Index(row_key="three_{id}")
+        four = Index(row_key="four_{id}")
+
+    big = Big(department="Sales", id=1)
+    for number in range(14):
+        big.extra[f"x{number}"] = "é" * 32_000
+    with pytest.raises(LimitExceeded, match=r"insert of Big .*with its copies: .*4194304 are allowed"):
+        await db.insert(big)
+    with pytest.raises(TransactionFailed, match="operation 23: the transaction has 120 operations, 100 are allowed"):
+        async with db.transaction() as tx:
+            for number in range(30):
+                tx.insert(employee(number))
+    assert await read_table(db, "Staff") == {}
+
+
+async def test_a_copy_that_is_too_large_names_its_index(db: Database) -> None:
+    """It has one property more than the entity, for the field that is in the entity's key."""
+    await db.create_tables(Employee)
+    one = employee(1, age=30)
+    for number in range(252 - 7):
+        one.extra[f"P{number}"] = 1
+    with pytest.raises(LimitExceeded, match=r"253 properties.*copy in index Employee\.by_email; give that include="):
+        await db.insert(one)
+    one.email = None
+    await db.insert(one)
+
+
+async def test_a_conflict_names_the_entity(db: Database) -> None:
+    """A unique value that another entity has: which one, which index, and what was wanted."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    with pytest.raises(Conflict) as caught:
+        await db.insert(employee(2, email="e1@x"))
+    error = caught.value
+    assert isinstance(error, UniqueViolation)
+    assert (error.index, error.values) == ("Employee.by_email", {"email": "e1@x"})
+    assert "the entity 'empid_000001' of this partition has email='e1@x' already" in str(error)
+    with pytest.raises(EntityNotFound):
+        await db.get(Employee, department="Sales", id=2)
+
+
+async def test_a_forced_merge_into_an_older_row_upgrades_it(db: Database) -> None:
+    """Otherwise the upgrade would later run over what was merged, and the copies would say otherwise."""
+    await db.create_tables(Employee)
+    await db.insert(EmployeeV1(department="Sales", id=1, email="e1@x", years=40))
+    await db.merge(employee(1, age=50), only=[Employee.age], if_match="*")
+
+    assert (await db.get(Employee, department="Sales", id=1)).age == 50
+    assert (await db.get(Employee.by_age, department="Sales", age=50, id=1)).last_name == "Li"
+    assert audit(await read_table(db, "Staff"), KINDS) == []
+
+
+async def test_a_stream_goes_on_behind_the_copy(db: Database) -> None:
+    """In the middle of a page too, whatever the keys of the entities are."""
+    await db.create_tables(Employee)
+    for number in range(6):
+        await db.insert(employee(9 - number, last_name=f"N{number}"))
+    for index in (Employee.by_email, Employee.by_name, Employee.by_age):
+        query = db.select(index).where(Employee.department == "Sales")
+        everyone = [each.id for each in await query.all()]
+        async with query.stream() as stream:
+            first = [each.id async for each in _some(stream, 2)]
+            cursor = stream.cursor
+        async with query.stream(cursor) as stream:
+            rest = [each.id async for each in stream]
+        assert first + rest == everyone
+
+
+async def _some(stream: EntityStream[Employee], count: int) -> AsyncIterator[Employee]:
+    async for each in stream:
+        yield each
+        count -= 1
+        if not count:
+            return

@@ -1,0 +1,69 @@
+"""
+Processes that are killed at a write: before it is sent, while it is under way, and with others that go on.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.azurite import Azurite
+
+_ROOT = Path(__file__).parents[3]
+
+
+def killed(url: str, first: int = 0, step: int = 1) -> list[dict[str, Any]]:
+    """What was found after each."""
+    command = [sys.executable, str(Path(__file__).with_name("child_office.py")), url, str(first), str(step)]
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check(lines: list[dict[str, Any]]) -> None:
+    """Nothing was wrong, and the program was killed at each moment of each of its writes but those it has not."""
+    assert [line for line in lines if line["wrong"] != [[], []] or line["looked"] != 0] == []
+    *deaths, last = lines
+    assert {line["ended"] for line in deaths} == {signal.SIGKILL}
+    assert (last["ended"], last["asked"]) == (0, None)  # every write was reached
+    assert [line["moment"] for line in deaths] == ["before", "during", "after"] * (len(deaths) // 3)
+
+
+def asked(lines: list[dict[str, Any]]) -> set[str]:
+    """What the requests did at which it was killed."""
+    return {each for line in lines for each in line["asked"] or ()}
+
+
+EVERYTHING = {
+    *("insert Person", "merge person", "replace Person", "delete person"),
+    *("insert Person#by_mail", "insert-or-replace Person#by_mail", "delete mail"),
+    *("insert Person#by_points", "delete points"),
+    *("insert Person#by_city", "replace Person#by_city"),
+    *("merge team", "replace Team"),
+}
+"""The program has writes of every sort that there are for these models: a copy, a list, a count, and copies held."""
+
+DIVISION = ["replace Person#by_city", "insert Person#by_city", "insert Person#by_city"]
+
+
+def test_a_process_killed_at_any_write(tmp_path: Path) -> None:
+    """The file holds all of a write or nothing of it, and who writes on meets nothing that is in the way."""
+    # A process that is killed loses nothing that it has given to the kernel: a disk is not needed.
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        lines = killed(f"local:{folder}/test.tables")
+    check(lines)
+    assert asked(lines) == EVERYTHING
+    assert DIVISION in [line["asked"] for line in lines]
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_a_process_killed_at_any_write_to_azurite(azurite: Azurite, first: int) -> None:
+    """The same on another store."""
+    check(killed(azurite.connection_string, first, 3))

@@ -1,0 +1,250 @@
+"""
+Indexes in transactions: several changes of one entity, values that are exchanged or taken over, rows that are read when
+the block ends, moves, and chunks of a bulk.
+"""
+
+import pytest
+
+from tableorm import (
+    Database,
+    EntityNotFound,
+    NotSupported,
+    PreconditionFailed,
+    Transaction,
+    TransactionFailed,
+    UniqueViolation,
+)
+from tests.derived.index.oracle import audit, read_table, rows_of
+from tests.derived.index.staff import KINDS, Desk, Employee, EmployeeV1, employee
+
+
+async def prepare(db: Database, count: int = 3) -> list[Employee]:
+    await db.create_tables(Employee)
+    entities = [employee(number) for number in range(1, count + 1)]
+    for each in entities:
+        await db.insert(each)
+    return entities
+
+
+async def check(db: Database) -> None:
+    assert audit(await read_table(db, "Staff"), KINDS) == []
+
+
+async def test_several_changes_of_one_entity_are_one(db: Database) -> None:
+    """The copies are those of the last; addresses on the way leave nothing."""
+    await db.create_tables(Employee)
+    one = employee(1)
+    async with db.transaction() as tx:
+        tx.insert(one)
+        one.email, one.age = "second@x", 31
+        tx.save(one)
+        one.email, one.active = "third@x", False
+        tx.merge(one, only=[Employee.email, Employee.active])
+    await check(db)
+    assert set(await read_table(db, "Staff")) == {
+        ("Sales", key) for key in ("empid_000001", "email_third@x", "name_Li_000001")
+    }
+
+
+async def test_what_was_loaded_is_changed_twice(db: Database) -> None:
+    """Of the copies that were there before, none is left behind."""
+    one, *_ = await prepare(db)
+    async with db.transaction() as tx:
+        one.email = "second@x"
+        tx.save(one)
+        one.email, one.last_name = None, "Zed"
+        tx.save(one)
+    await check(db)
+    assert await db.get_or_none(Employee.by_email, department="Sales", email="e1@x") is None
+
+
+async def test_unique_values_are_exchanged(db: Database) -> None:
+    """Of two, and around three."""
+    one, two, three = await prepare(db)
+    async with db.transaction() as tx:
+        one.email, two.email = two.email, one.email
+        tx.save(one)
+        tx.save(two)
+    async with db.transaction() as tx:
+        one.email, two.email, three.email = two.email, three.email, one.email
+        for each in (three, one, two):
+            tx.save(each)
+    await check(db)
+    assert (await db.get(Employee.by_email, department="Sales", email="e3@x")).id == 2
+
+
+async def test_a_unique_value_is_taken_over_from_what_is_deleted(db: Database) -> None:
+    """Whichever of the two comes first in the block."""
+    one, two, _ = await prepare(db)
+    async with db.transaction() as tx:
+        tx.delete(one)
+        tx.insert(employee(7, email="e1@x"))
+    async with db.transaction() as tx:
+        tx.insert(employee(8, email="e2@x"))
+        tx.delete(two)
+    await check(db)
+    assert (await db.get(Employee.by_email, department="Sales", email="e2@x")).id == 8
+
+
+async def test_an_entity_takes_its_own_place(db: Database) -> None:
+    """Deleted and inserted in one block, with other values."""
+    one, *_ = await prepare(db)
+    async with db.transaction() as tx:
+        tx.delete(one)
+        tx.insert(employee(1, email="new@x", last_name="Zed", active=False))
+    await check(db)
+
+
+async def test_two_entities_of_a_transaction_want_one_value(db: Database) -> None:
+    """Nothing is sent; the second of them is named."""
+    await prepare(db)
+    before = rows_of(await read_table(db, "Staff"))
+    with pytest.raises(TransactionFailed, match="another entity of the transaction of this partition has") as caught:
+        async with db.transaction() as tx:
+            tx.insert(employee(7, email="same@x"))
+            tx.insert(employee(8, email="same@x"))
+    assert caught.value.index == 1
+    assert isinstance(caught.value.__cause__, UniqueViolation)
+    assert rows_of(await read_table(db, "Staff")) == before
+
+
+async def test_a_violation_names_the_operation(db: Database) -> None:
+    """Of the user's, however many rows were sent before; nothing was applied."""
+    await prepare(db)
+    before = rows_of(await read_table(db, "Staff"))
+    with pytest.raises(TransactionFailed) as caught:
+        async with db.transaction() as tx:
+            tx.insert(employee(7))
+            tx.insert(Desk(department="Sales", number=1))
+            tx.insert(employee(8, email="e1@x"))
+    assert (caught.value.index, caught.value.operation) == (2, "insert")
+    assert isinstance(caught.value.__cause__, UniqueViolation)
+    assert rows_of(await read_table(db, "Staff")) == before
+
+
+async def test_what_was_not_read_is_read_when_the_block_ends(db: Database) -> None:
+    """Forced writes, upserts, and what was read from copies: as they were given, over what is stored by then."""
+    one, *_ = await prepare(db)
+    two = await db.get(Employee.by_email, department="Sales", email="e2@x")
+    async with db.transaction() as tx:
+        tx.replace(employee(1, email="forced@x"), if_match="*")
+        two.age = 50
+        tx.save(two)
+        tx.upsert(employee(3, email=None), mode="replace")
+        tx.upsert(employee(4))
+        one.note = "meanwhile"
+        await db.save(one)  # by somebody else, as it were
+        two.age = 99  # after it was given
+    await check(db)
+    found = {each.id: each for each in await db.select(Employee).where(Employee.department == "Sales").all()}
+    assert (found[1].email, found[1].note, found[2].age, found[3].email) == ("forced@x", None, 50, None)
+    assert 4 in found
+
+
+async def test_what_is_read_late_is_written_once(db: Database) -> None:
+    """A second change of the row in the block would not know it: refused, with the way out."""
+    await prepare(db)
+    with pytest.raises(NotSupported, match=r"tx\.modify"):
+        async with db.transaction() as tx:
+            tx.upsert(employee(1))
+            tx.delete(Employee.key(department="Sales", id=1), if_match="*")
+    with pytest.raises(NotSupported, match="read it before"):
+        async with db.transaction() as tx:
+            tx.upsert(employee(1))
+            await tx.get(Employee, department="Sales", id=1)
+    await check(db)
+
+
+async def test_a_late_write_finds_nothing(db: Database) -> None:
+    """The operation is named, and nothing sent."""
+    await prepare(db)
+    before = rows_of(await read_table(db, "Staff"))
+    with pytest.raises(TransactionFailed) as caught:
+        async with db.transaction() as tx:
+            tx.insert(employee(7))
+            tx.delete(Employee.key(department="Sales", id=99), if_match="*")
+    assert (caught.value.index, type(caught.value.__cause__)) == (1, EntityNotFound)
+    assert rows_of(await read_table(db, "Staff")) == before
+
+
+async def test_a_guard_touches_the_entity_alone(db: Database) -> None:
+    """Its copies are as they were; who has changed it fails the transaction."""
+    await prepare(db)
+    before = await read_table(db, "Staff")
+    async with db.transaction() as tx:
+        await tx.get(Employee, department="Sales", id=1, guard=True)
+        tx.insert(Desk(department="Sales", number=1))
+    await check(db)
+    after = await read_table(db, "Staff")
+    touched = {key for key in before if before[key].etag != after[key].etag}
+    assert touched == {("Sales", "empid_000001")}
+    with pytest.raises(TransactionFailed) as caught:
+        async with db.transaction() as tx:
+            one = await tx.get(Employee, department="Sales", id=1, guard=True)
+            tx.insert(Desk(department="Sales", number=2))
+            await db.modify(Employee, lambda e: e.evolve(age=50), department="Sales", id=one.id)
+    assert isinstance(caught.value.__cause__, PreconditionFailed)
+    await check(db)
+
+
+async def test_run_transaction_begins_anew(db: Database) -> None:
+    """A lost race for an entity with copies is run again."""
+    await prepare(db)
+    runs = 0
+
+    async def older(tx: Transaction) -> None:
+        nonlocal runs
+        runs += 1
+        one = await tx.get(Employee, department="Sales", id=1)
+        if runs == 1:
+            await db.modify(Employee, lambda e: e.evolve(email="raced@x"), department="Sales", id=1)
+        one.age += 1
+        tx.save(one)
+
+    await db.run_transaction(older)
+    assert runs == 2
+    await check(db)
+    assert (await db.get(Employee.by_email, department="Sales", email="raced@x")).age == 31
+
+
+async def test_an_entity_moves_with_its_copies(db: Database) -> None:
+    """Its old rows go, the new ones say where it is."""
+    one, *_ = await prepare(db)
+    await db.move(one, id=77)
+    await check(db)
+    assert (await db.get(Employee.by_email, department="Sales", email="e1@x")).id == 77
+    assert ("Sales", "empid_000001") not in await read_table(db, "Staff")
+    one.age = 78
+    await db.save(one)
+    await check(db)
+
+
+async def test_an_entity_that_was_read_by_an_index_moves(db: Database) -> None:
+    """Likewise, and one of an older version."""
+    await prepare(db)
+    await db.insert(EmployeeV1(department="Sales", id=9, email="old@x"))
+    for address, number in (("e1@x", 71), ("old@x", 79)):
+        found = await db.get(Employee.by_email, department="Sales", email=address)
+        await db.refresh(found)
+        await db.move(found, id=number)
+    await check(db)
+    assert (await db.get(Employee.by_email, department="Sales", email="old@x")).id == 79
+
+
+async def test_a_bulk_keeps_copies(db: Database) -> None:
+    """Whatever is in a chunk, and what fails in it sinks nothing else."""
+    entities = await prepare(db)
+    for each in entities:
+        each.last_name = "Zed"
+    async with db.bulk() as bulk:
+        for number in range(10, 60):
+            await bulk.insert(employee(number, "HR" if number % 2 else "Sales"))
+        for each in entities:
+            await bulk.save(each)
+        await bulk.insert(employee(99, email="e2@x"))
+        await bulk.upsert(employee(10, email="ten@x"))
+        await bulk.delete(Employee.key(department="HR", id=11), if_match="*")
+    await check(db)
+    assert [type(failure.error) for failure in bulk.report.failed] == [UniqueViolation]
+    assert (bulk.report.written, bulk.report.failures) == (55, 1)
+    assert (await db.get(Employee.by_email, department="Sales", email="ten@x")).id == 10

@@ -1,0 +1,431 @@
+"""
+Every verb, on an entity that was read in every way, with every sort of change: afterwards the copies are what the
+primaries say, and no other row was touched.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    BulkReport,
+    Database,
+    EncodeError,
+    Entity,
+    NotLoaded,
+    NotSupported,
+    PreconditionFailed,
+    PropertyBag,
+    TableOrmError,
+    connect,
+    to_dict,
+)
+from tests.derived.index.oracle import audit, read_table, rows_of
+from tests.derived.index.staff import KINDS, Desk, Employee, EmployeeV1, employee
+
+FIELDS: dict[str, Any] = {
+    "department": "Sales",
+    "id": 1,
+    "email": "e1@x",
+    "last_name": "Li",
+    "age": 30,
+    "note": "x",
+    "active": True,
+}
+"""What is stored of the employee that is written."""
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "what one index copies": {"note": "y"},
+    "the key of one index": {"email": "new@x"},
+    "no key of one index": {"email": None},
+    "a condition": {"active": False},
+    "everything": {"email": "z@x", "last_name": "Zed/é", "age": 77, "note": "y"},
+}
+
+EVERYTHING = len(CHANGES["everything"])
+
+Source = Callable[[Database], Awaitable[Employee]]
+Verb = Callable[[Database, Employee, dict[str, Any]], Awaitable[object]]
+
+
+async def written(db: Database) -> Employee:
+    one = employee(1, note="x")
+    one.extra["Phone"] = "555"
+    await db.delete(Employee, department="Sales", id=1, if_match="*")
+    await db.insert(one)
+    return one
+
+
+async def loaded(db: Database) -> Employee:
+    return await db.get(Employee, department="Sales", id=1)
+
+
+async def made(db: Database) -> Employee:
+    del db
+    return employee(1, note="x")
+
+
+async def in_part(db: Database) -> Employee:
+    query = db.select(Employee).where(Employee.department == "Sales", Employee.id == 1)
+    return await query.only(Employee.last_name, Employee.active).one()
+
+
+async def by_email(db: Database) -> Employee:
+    return await db.get(Employee.by_email, department="Sales", email="e1@x")
+
+
+async def by_name(db: Database) -> Employee:
+    return await db.get(Employee.by_name, department="Sales", last_name="Li", id=1)
+
+
+async def by_age(db: Database) -> Employee:
+    return await db.get(Employee.by_age, department="Sales", age=30, id=1)
+
+
+async def found_by_email(db: Database) -> Employee:
+    return await db.select(Employee.by_email).where(Employee.department == "Sales", Employee.email == "e1@x").one()
+
+
+async def found_in_part(db: Database) -> Employee:
+    query = db.select(Employee.by_email).where(Employee.department == "Sales", Employee.email == "e1@x")
+    return await query.only(Employee.age).one()
+
+
+async def make_old(db: Database) -> None:
+    await db.delete(Employee, department="Sales", id=1, if_match="*")
+    old = EmployeeV1(department="Sales", id=1, email="e1@x", note="x")
+    old.extra["Phone"] = "555"
+    await db.insert(old)
+
+
+async def upgraded(db: Database) -> Employee:
+    await make_old(db)
+    return await loaded(db)
+
+
+async def upgraded_by_email(db: Database) -> Employee:
+    await make_old(db)
+    return await by_email(db)
+
+
+async def upgraded_by_age(db: Database) -> Employee:
+    await make_old(db)
+    return await by_age(db)
+
+
+SOURCES: dict[str, Source] = {
+    each.__name__: each
+    for each in (
+        written,
+        loaded,
+        made,
+        in_part,
+        by_email,
+        by_name,
+        by_age,
+        found_by_email,
+        found_in_part,
+        upgraded,
+        upgraded_by_email,
+        upgraded_by_age,
+    )
+}
+PARTIAL = {"in_part", "by_age", "found_in_part"}
+COPIED = {"by_email", "by_age", "found_by_email", "found_in_part"}
+
+
+def assign(one: Employee, change: dict[str, Any]) -> Employee:
+    for name, value in change.items():
+        setattr(one, name, value)
+    return one
+
+
+async def save(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.save(assign(one, change))
+
+
+async def merge(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.merge(assign(one, change))
+
+
+async def merge_some(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.merge(assign(one, change), only=list(change))
+
+
+async def force_merge(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.merge(assign(one, change), only=list(change), if_match="*")
+
+
+async def replace(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.replace(assign(one, change))
+
+
+async def force_replace(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.replace(assign(one, change), if_match="*")
+
+
+async def drop_extra(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.replace(assign(one, change), if_match="*", drop_extra=True)
+
+
+async def upsert_merge(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.upsert(assign(one, change))
+
+
+async def upsert_replace(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.upsert(assign(one, change), mode="replace")
+
+
+async def delete(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.delete(assign(one, change))
+
+
+async def force_delete(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.delete(assign(one, change), if_match="*")
+
+
+async def modify(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.modify(one, lambda e: assign(e, change))
+
+
+async def modify_key(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    await db.modify(one.key, lambda e: assign(e, change))
+
+
+async def tx_save(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    async with db.transaction() as tx:
+        tx.save(assign(one, change))
+
+
+async def tx_force_replace(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    async with db.transaction() as tx:
+        tx.replace(assign(one, change), if_match="*")
+
+
+async def tx_upsert(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    async with db.transaction() as tx:
+        tx.upsert(assign(one, change), mode="replace")
+
+
+async def tx_modify(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    async with db.transaction() as tx:
+        await tx.modify(one.key, lambda e: assign(e, change))
+
+
+async def tx_delete(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    async with db.transaction() as tx:
+        tx.delete(assign(one, change))
+
+
+async def tx_delete_insert(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    async with db.transaction() as tx:
+        tx.delete(one)
+        tx.insert(assign(one, change))
+
+
+async def bulk_save(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    async with db.bulk() as bulk:
+        await bulk.save(assign(one, change))
+    raise_first(bulk.report)
+
+
+async def bulk_upsert(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    async with db.bulk() as bulk:
+        await bulk.upsert(assign(one, change), mode="replace")
+    raise_first(bulk.report)
+
+
+async def bulk_delete(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    del change
+    async with db.bulk() as bulk:
+        await bulk.delete(one.key, if_match="*")
+    raise_first(bulk.report)
+
+
+async def query_delete(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    del one, change
+    report = await db.select(Employee).where(Employee.department == "Sales", Employee.id == 1).delete()
+    assert report.written == 1
+
+
+async def index_query_delete(db: Database, one: Employee, change: dict[str, Any]) -> None:
+    del one, change
+    report = await db.select(Employee.by_email).where(Employee.department == "Sales", Employee.email == "e1@x").delete()
+    assert report.written == 1
+
+
+def raise_first(report: BulkReport) -> None:
+    for failure in report.failed:
+        raise failure.error
+
+
+VERBS: dict[str, Verb] = {
+    each.__name__: each
+    for each in (
+        save,
+        merge,
+        merge_some,
+        force_merge,
+        replace,
+        force_replace,
+        drop_extra,
+        upsert_merge,
+        upsert_replace,
+        delete,
+        force_delete,
+        modify,
+        modify_key,
+        tx_save,
+        tx_force_replace,
+        tx_upsert,
+        tx_modify,
+        tx_delete,
+        tx_delete_insert,
+        bulk_save,
+        bulk_upsert,
+        bulk_delete,
+        query_delete,
+        index_query_delete,
+    )
+}
+WHOLE = {
+    "replace",
+    "force_replace",
+    "drop_extra",
+    "upsert_merge",
+    "upsert_replace",
+    "tx_force_replace",
+    "tx_upsert",
+    "tx_delete_insert",
+    "bulk_upsert",
+}
+NEED_ETAG = {
+    "bulk_save",
+    "save",
+    "merge",
+    "merge_some",
+    "replace",
+    "delete",
+    "modify",
+    "tx_save",
+    "tx_delete",
+    "tx_delete_insert",
+}
+MERGES = {"merge", "merge_some", "force_merge", "upsert_merge"}
+DELETES = {"delete", "force_delete", "tx_delete", "bulk_delete", "query_delete", "index_query_delete"}
+
+
+def refusal(verb: str, source: str, change: dict[str, Any]) -> type[TableOrmError] | None:
+    """What must be raised, if the verb cannot do it."""
+    if source == "made" and verb in NEED_ETAG:
+        return PreconditionFailed
+    if source in PARTIAL and verb in WHOLE and not (source == "in_part" and len(change) == EVERYTHING):
+        return NotLoaded
+    if (source in COPIED or source == "in_part") and verb == "tx_delete_insert":
+        return NotSupported  # where its copies are has to be read, and that is when the block ends
+    if None in change.values() and verb in MERGES and not (source == "made" and verb == "upsert_merge"):
+        return EncodeError
+    return None
+
+
+def expected(verb: str, source: str, change: dict[str, Any]) -> dict[str, Any]:
+    """The fields afterwards."""
+    if source == "made" and verb == "upsert_merge":
+        return FIELDS | {name: value for name, value in change.items() if value is not None}
+    return FIELDS | change
+
+
+async def prepare(db: Database) -> None:
+    """The employee of the test, and rows around it that are not to be touched."""
+    await db.create_tables(Employee)
+    await written_first(db)
+    for other in (employee(2, note="x"), employee(1, "HR", note="x"), employee(3, email=None)):
+        await db.insert(other)
+    await db.insert(Desk(department="Sales", number=1))
+    await db.insert(PropertyBag("Staff", "Sales", "email_", {"x": 1}))
+
+
+async def written_first(db: Database) -> None:
+    one = employee(1, note="x")
+    one.extra["Phone"] = "555"
+    await db.insert(one)
+
+
+async def check(db: Database, verb: str, source: str, change: dict[str, Any]) -> None:
+    """One cell of the matrix."""
+    one = await SOURCES[source](db)
+    before = await read_table(db, "Staff")
+    refused = refusal(verb, source, change)
+    if refused is not None:
+        with pytest.raises(refused):
+            await VERBS[verb](db, one, change)
+        assert rows_of(await read_table(db, "Staff")) == rows_of(before)
+        return
+
+    await VERBS[verb](db, one, change)
+
+    after = await read_table(db, "Staff")
+    assert audit(after, KINDS) == []
+    mine = {key for table in (before, after) for key in addresses(table)}
+    assert {key: row for key, row in rows_of(after).items() if key not in mine} == {
+        key: row for key, row in rows_of(before).items() if key not in mine
+    }
+    stored = await db.get_or_none(Employee, department="Sales", id=1)
+    if verb in DELETES:
+        assert stored is None
+        return
+    assert stored is not None
+    assert to_dict(stored) == expected(verb, source, change)
+    unread = source in ("made", "in_part") and verb in ("upsert_replace", "tx_upsert", "bulk_upsert")
+    assert dict(stored.extra) == ({} if unread or verb == "drop_extra" else {"Phone": "555"})
+
+
+def addresses(table: dict[tuple[str, str], PropertyBag]) -> set[tuple[str, str]]:
+    """The keys of the employee's own rows."""
+    primary = ("Sales", "empid_000001")
+    copies = {key for key, bag in table.items() if key[0] == "Sales" and bag.get("_of") == primary[1]}
+    return {primary} | copies
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        yield db
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("verb", VERBS)
+async def test_copies_follow(memory: Database, verb: str, source: str, change: str) -> None:
+    """Whatever is written, however it was read, whatever has changed."""
+    await prepare(memory)
+    await check(memory, verb, source, CHANGES[change])
+
+
+@pytest.mark.parametrize("source", ["loaded", "by_email", "by_age", "upgraded"])
+@pytest.mark.parametrize("verb", VERBS)
+async def test_copies_follow_on_every_store(db: Database, verb: str, source: str) -> None:
+    """The same where all changes."""
+    await prepare(db)
+    await check(db, verb, source, CHANGES["everything"])
+
+
+@pytest.mark.parametrize("verb", ["save", "upsert_merge", "delete", "tx_modify"])
+async def test_the_entity_can_be_written_again(memory: Database, verb: str) -> None:
+    """What a write leaves in the hands of the program is good for the next one."""
+    await prepare(memory)
+    one = await by_email(memory)
+    await VERBS[verb](memory, one, CHANGES["everything"])
+    again: Entity = one
+    if verb == "delete":
+        await memory.insert(one)
+    elif verb == "tx_modify":
+        again = await loaded(memory)
+    assert isinstance(again, Employee)
+    again.email, again.last_name = "third@x", "Third"
+    await memory.save(again)
+
+    assert audit(await read_table(memory, "Staff"), KINDS) == []
+    assert (await memory.get(Employee.by_email, department="Sales", email="third@x")).last_name == "Third"

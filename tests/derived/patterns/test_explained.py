@@ -1,0 +1,158 @@
+"""
+What `explain_write` says is what is sent, for each verb, of an entity that concerns many rows.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from tableorm import Database, ModelError, PropertyBag, WriteExplanation
+from tableorm.stores import Operation, Row, Verb
+from tests.derived.patterns.firm import Badge, Department, Employee
+
+METHODS = {Verb.INSERT: "POST", Verb.MERGE: "PATCH", Verb.REPLACE: "PUT", Verb.DELETE: "DELETE"}
+
+
+class Recorder:
+    """
+    Notes what a database asks of its tables.
+
+    Attributes:
+        read: Paths of the rows that were read.
+        sent: Requests that write, each with its operations: method, path, If-Match and body.
+    """
+
+    def __init__(self, db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: list[str] = []
+        self.sent: list[list[tuple[str, str, str | None, bytes]]] = []
+        store = db.store
+        get, write, transact = store.get, store.write, store.transact
+
+        async def getting(table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+            self.read.append(f"/{table}(PartitionKey='{partition_key}',RowKey='{row_key}')")
+            return await get(table, partition_key, row_key, select)
+
+        async def writing(table: str, operation: Operation) -> str | None:
+            self.sent.append([shown(table, operation)])
+            return await write(table, operation)
+
+        async def transacting(table: str, operations: Sequence[Operation]) -> list[str | None]:
+            self.sent.append([shown(table, each) for each in operations])
+            return await transact(table, operations)
+
+        for name, method in (("get", getting), ("write", writing), ("transact", transacting)):
+            monkeypatch.setattr(store, name, method)
+
+
+def shown(table: str, operation: Operation) -> tuple[str, str, str | None, bytes]:
+    row = dict(operation.row)
+    method = "PUT" if operation.verb is Verb.INSERT_OR_REPLACE else METHODS[operation.verb]
+    path = f"/{table}"
+    if operation.verb is not Verb.INSERT:
+        path += f"(PartitionKey='{row.pop('PartitionKey')}',RowKey='{row.pop('RowKey')}')"
+    body = b"" if operation.verb is Verb.DELETE else msgspec.json.encode(row)
+    return method, path, operation.if_match, body
+
+
+def assert_same(said: WriteExplanation, recorder: Recorder) -> None:
+    """Every request and operation is as it was said; what depends on what is read is compared as far as it is said."""
+    (sent,) = recorder.sent
+    assert [step.path for step in said.steps if step.method == "GET"] == recorder.read
+    assert said.transaction == (len(sent) > 1) and said.cost == len(recorder.read) + 1
+    steps = [step for step in said.steps if step.method != "GET"]
+    assert [(step.method, step.path) for step in steps] == [(method, path) for method, path, *_ in sent]
+    for step, (_, path, if_match, body) in zip(steps, sent, strict=True):
+        assert (step.if_match is None) == (if_match is None)
+        assert step.if_match in (if_match, "the ETag that was read") and (
+            path in recorder.read or step.body is not None
+        )
+        if step.body is not None:
+            assert step.body == re.sub(rb'"_w":"[\w-]{12}', b'"_w":"------------', body)
+
+
+@pytest.fixture
+async def ann(db: Database) -> Employee:
+    await db.insert(Department(name="Sales"))
+    await db.insert(Employee(department="Sales", id=1, name="Ann", salary=5))
+    await db.insert(Employee(department="Sales", id=2, name="Bob", last_name="Wu", salary=10))
+    await db.modify(Department, lambda each: setattr(each, "manager_id", 2), name="Sales")
+    return await db.get(Employee, department="Sales", id=1)
+
+
+@pytest.mark.parametrize("verb", ["insert", "save", "replace", "delete", "move"])
+async def test_lists_counts_and_sums(db: Database, ann: Employee, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    """The rows that are read before, and the one transaction with the entity, its list and its department."""
+    entity = ann.evolve(id=3) if verb == "insert" else ann
+    if verb in ("save", "replace"):
+        entity.last_name, entity.salary = "Wu", 7
+    given: dict[str, Any] = {"id": 3} if verb == "move" else {}
+    explain: Any = db.explain_write
+    said = explain(verb, entity, **given)
+    assert entity.id == (3 if verb == "insert" else 1)
+    recorder = Recorder(db, monkeypatch)
+    await getattr(db, verb)(entity, **given)
+
+    assert_same(said, recorder)
+
+
+@pytest.mark.parametrize("manager", [1, None])
+async def test_copies_of_another_entity(
+    db: Database, ann: Employee, monkeypatch: pytest.MonkeyPatch, manager: int | None
+) -> None:
+    """The body of a row that comes to hold them is not known; that of one that holds none any more is."""
+    sales = await db.get(Department, name="Sales")
+    sales.manager_id = manager
+    said = db.explain_write("save", sales)
+    bodies = {step.path: step.body for step in said.steps if "'department'" in step.path}
+    recorder = Recorder(db, monkeypatch)
+    await db.save(sales)
+
+    (sent,) = recorder.sent
+    assert [body is None for body in bodies.values()] == [manager is not None]
+    assert sorted(step.path for step in said.steps if step.method == "GET") == sorted(recorder.read)
+    assert sorted((s.method, s.path) for s in said.steps if s.method != "GET") == sorted(each[:2] for each in sent)
+
+
+async def test_a_move_with_copies(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy stays under its key and says where the entity is."""
+    badge = Badge(department="Sales", number=1, code="x")
+    await db.insert(badge)
+    said = db.explain_write("move", badge, number=2)
+    recorder = Recorder(db, monkeypatch)
+    await db.move(badge, number=2)
+
+    assert [step.method for step in said.steps] == ["DELETE", "POST", "PUT"] and said.cost == 1
+    assert_same(said, recorder)
+
+
+async def test_a_move_of_what_was_read_by_an_index(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row is read first: what the transaction holds beside the delete and the insert, that row tells."""
+    await db.insert(Badge(department="Sales", number=1, code="x"))
+    found = await db.get(Badge.by_code, department="Sales", code="x")
+    said = db.explain_write("move", found, number=2)
+    recorder = Recorder(db, monkeypatch)
+    await db.move(found, number=2)
+
+    path = "/Firm(PartitionKey='Sales',RowKey='badge_000001')"
+    assert recorder.read == [path] and said.transaction and said.cost == 2
+    assert [(step.method, step.path) for step in said.steps] == [("GET", path), ("DELETE", path), ("POST", "/Firm")]
+    assert [each[:2] for each in recorder.sent[0]][:2] == [("DELETE", path), ("POST", "/Firm")]
+
+
+async def test_verbs_take_their_own_arguments(db: Database, ann: Employee) -> None:
+    """What a verb would not take is refused by name, and a key by all but delete; a bag moves by its row_key."""
+    explain: Any = db.explain_write
+    for verb, given in (("save", "if_match"), ("merge", "mode"), ("upsert", "if_match"), ("delete", "only")):
+        with pytest.raises(ModelError, match=rf"explain_write\('{verb}', {given}=\.\.\.\) is refused: {verb} takes"):
+            explain(verb, ann, **{given: "*"})
+    for verb in ("insert", "save", "merge", "replace", "upsert", "move"):
+        with pytest.raises(ModelError, match="is a key"):
+            explain(verb, ann.key)
+    bag = PropertyBag("Firm", "Sales", "a", {"n": 1})
+    await db.insert(bag)
+    said = db.explain_write("move", bag, row_key="b")
+
+    assert [step.method for step in said.steps] == ["DELETE", "POST"] and bag.row_key == "a"

@@ -1,0 +1,177 @@
+"""
+What other entities do not allow is refused at once, by every verb: no repetition changes them.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    BulkReport,
+    Conflict,
+    Database,
+    DecodeError,
+    Key,
+    NotSupported,
+    ReferenceNotFound,
+    TransactionFailed,
+)
+from tableorm.stores import Operation, Verb
+from tests.derived.patterns.firm import Department, Employee, assert_consistent
+
+ADA = Employee.key(department="Sales", id=1)
+SALES = Department.key(name="Sales")
+LOST = Employee.key(department="Nowhere", id=1)
+
+Call = Callable[[Database], Awaitable[object]]
+
+
+def appoint(department: Department) -> None:
+    department.manager_id = 99
+
+
+async def in_transaction(db: Database, key: Key[Department]) -> None:
+    async with db.transaction() as tx:
+        await tx.modify(key, appoint)
+
+
+async def upsert_in_transaction(db: Database) -> None:
+    async with db.transaction() as tx:
+        tx.upsert(Employee(department="Nowhere", id=1))
+
+
+async def delete_in_transaction(db: Database) -> None:
+    async with db.transaction() as tx:
+        tx.delete(ADA, if_match="*")
+
+
+async def upsert_in_bulk(db: Database) -> None:
+    async with db.bulk() as bulk:
+        await bulk.upsert(Employee(department="Nowhere", id=1))
+    raise_first(bulk.report)
+
+
+async def delete_in_bulk(db: Database) -> None:
+    async with db.bulk() as bulk:
+        await bulk.delete(ADA, if_match="*")
+    raise_first(bulk.report)
+
+
+def raise_first(report: BulkReport) -> None:
+    for failure in report.failed:
+        raise failure.error
+
+
+TO_NOTHING: dict[str, tuple[Call, Key[Any]]] = {
+    "insert": (lambda db: db.insert(Employee(department="Nowhere", id=1)), Department.key(name="Nowhere")),
+    "upsert": (lambda db: db.upsert(Employee(department="Nowhere", id=1)), Department.key(name="Nowhere")),
+    "upsert in a transaction": (upsert_in_transaction, Department.key(name="Nowhere")),
+    "upsert in a bulk": (upsert_in_bulk, Department.key(name="Nowhere")),
+    "modify": (lambda db: db.modify(SALES, appoint), Employee.key(department="Sales", id=99)),
+    "modify in a transaction": (lambda db: in_transaction(db, SALES), Employee.key(department="Sales", id=99)),
+    "replace": (
+        lambda db: db.replace(Department(name="Sales", manager_id=99), if_match="*"),
+        Employee.key(department="Sales", id=99),
+    ),
+}
+OF_WHAT_IS_NEEDED: dict[str, Call] = {
+    "delete": lambda db: db.delete(ADA, if_match="*"),
+    "delete in a transaction": delete_in_transaction,
+    "delete in a bulk": delete_in_bulk,
+    "delete of the keeper": lambda db: db.delete(SALES, if_match="*"),
+}
+
+
+async def fill(db: Database) -> None:
+    await db.insert(Department(name="Sales"))
+    await db.insert(Employee(department="Sales", id=1, salary=5))
+    await db.modify(SALES, lambda department: department.evolve(manager_id=1))
+
+
+async def refusal(db: Database, call: Call) -> BaseException | None:
+    """What is raised, after no more than a few requests."""
+    before = db.stats.requests
+    with pytest.raises((Conflict, ReferenceNotFound, TransactionFailed)) as caught:
+        await call(db)
+    assert db.stats.requests - before <= 4
+    await assert_consistent(db)
+    return caught.value.__cause__ if isinstance(caught.value, TransactionFailed) else caught.value
+
+
+@pytest.mark.parametrize("verb", TO_NOTHING)
+async def test_a_reference_to_nothing(db: Database, verb: str) -> None:
+    """The error says what is missing; a lost race it is not."""
+    await fill(db)
+    call, missing = TO_NOTHING[verb]
+
+    error = await refusal(db, call)
+
+    assert isinstance(error, ReferenceNotFound)
+    assert error.key == (missing.partition_key, missing.row_key)
+    assert await db.get_or_none(LOST) is None
+
+
+@pytest.mark.parametrize("verb", OF_WHAT_IS_NEEDED)
+async def test_a_delete_of_what_others_need(db: Database, verb: str) -> None:
+    """The error says who needs it."""
+    await fill(db)
+
+    error = await refusal(db, OF_WHAT_IS_NEEDED[verb])
+
+    assert isinstance(error, Conflict)
+    assert "delete" in str(error) and ("holds copies" in str(error) or "other entities count in it" in str(error))
+    assert await db.exists(ADA) and await db.exists(SALES)
+
+
+async def damage(db: Database, row_key: str, **members: Any) -> None:
+    row = {"PartitionKey": "Sales", "RowKey": row_key, **members}
+    await db.store.write("Firm", Operation(Verb.MERGE, row, "*"))
+
+
+async def test_a_count_that_is_no_number(db: Database) -> None:
+    """Another program has written text there: the error names row and property, of each write of a bulk as well."""
+    await db.insert(Department(name="Sales"))
+    await damage(db, "department", EmployeeCount="many")
+    wanted = r"row \('Sales', 'department'\) has 'many' as EmployeeCount, which is no number"
+
+    with pytest.raises(DecodeError, match=wanted):
+        await db.insert(Employee(department="Sales", id=1))
+    async with db.bulk() as bulk:
+        for number in range(3):
+            await bulk.upsert(Employee(department="Sales", id=number))
+    assert bulk.report.written == 0
+    with pytest.raises(DecodeError, match=wanted):
+        raise_first(bulk.report)
+    with pytest.raises(DecodeError, match=wanted):
+        await db.delete(SALES, if_match="*")
+
+    await damage(db, "department", **{"EmployeeCount": "0", "EmployeeCount@odata.type": "Edm.Int64"})
+    await db.insert(Employee(department="Sales", id=1))
+    await assert_consistent(db)
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        '{"Department.manager:department":{"to":[]}}',
+        '{"Department.manager:department":{"to":["department",["name"]]}}',
+        '{"counted":{"add":["department"]}}',
+        '{"counted":{"add":["department",{"EmployeeCount":"x"}]}}',
+        '{"by_last_name":{"list":["lastname_Li"]}}',
+    ],
+)
+async def test_a_damaged_note_can_be_repaired(db: Database, note: str) -> None:
+    """No write is made upon what a note cannot mean, and the error says what corrects it."""
+    await fill(db)
+    await db.insert(Employee(department="Sales", id=2, last_name=None))
+    await damage(db, "empid_000002", _ix=note)
+
+    with pytest.raises(NotSupported, match=r"tableorm audit --repair"):
+        await db.upsert(Employee(department="Sales", id=2, last_name="Wu"))
+    with pytest.raises(NotSupported, match=r"row notes .* which this program does not know"):
+        await db.delete(Employee, department="Sales", id=2, if_match="*")
+
+    assert (await db.audit(Department, Employee, repair=True)).clean
+    await db.upsert(Employee(department="Sales", id=2, last_name="Wu"))
+    await assert_consistent(db)

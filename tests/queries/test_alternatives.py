@@ -1,0 +1,286 @@
+"""
+Planning several requests: `|` and `in_` over key fields as points and ranges, each key in one of them.
+"""
+
+import datetime as dt
+import itertools
+
+import pytest
+
+from tableorm import Entity, Expression, Mapped, PartitionKey, PropertyBag, RowKey, ScanRefused, field
+from tableorm.models.kinds import KindSet
+from tableorm.protocol.filters import to_odata
+from tableorm.queries.planning.plan import Access, Point, QueryPlan
+from tableorm.queries.planning.planner import plan_query
+
+
+class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[int | None] = field(default=None)
+
+
+class Department(Entity, table="Directory", partition_key="{name}", row_key="department"):
+    name: Mapped[str]
+
+
+class Paper(Entity, table="Papers", partition_key="{project}", abstract=True):
+    project: Mapped[str]
+    id: Mapped[str]
+    note: Mapped[int | None] = field(default=None)
+
+
+class Invoice(Paper, row_key="invoice_{id}"): ...
+
+
+class Line(Paper, row_key="line_{number:03d}"):
+    number: Mapped[int]
+
+
+class Draft(Paper, partition_key="draft-{project}", row_key="{id}"): ...
+
+
+class Event(Entity, table="Events", partition_key="{at:%Y%m%d}", row_key="{at:ticks_desc}", kind=None):
+    at: Mapped[dt.datetime]
+    text: Mapped[str] = field(default="")
+
+
+class Spread(Entity, table="Spreads", partition_key="{id:spread(16)}", row_key="{id}", kind=None):
+    id: Mapped[str]
+
+
+SALES = Employee.department == "Sales"
+KIND = "(EntityType eq 'Employee' or EntityType ge 'Employee:' and EntityType lt 'Employee;')"
+
+
+def plan(*where: Expression, model: type[Entity] = Employee, allow_scan: bool = False) -> QueryPlan:
+    return plan_query(KindSet.of([model]), where, allow_scan=allow_scan)
+
+
+def sent(found: QueryPlan) -> list[str]:
+    """The keys of points, and the filters of ranges without the line that tells the kind."""
+    texts: list[str] = []
+    for request in found.requests:
+        if isinstance(request, Point):
+            texts.append(f"{request.partition_key}/{request.row_key}")
+        else:
+            where = request.query.filter
+            texts.append("" if where is None else to_odata(where).replace(f" and {KIND}", "").replace(KIND, ""))
+    return texts
+
+
+def test_in_on_a_key_field_is_points() -> None:
+    """In key order, each key once."""
+    found = plan(SALES, Employee.id.in_([7, 3, 7, 5]))
+
+    assert found.access is Access.POINTS
+    assert sent(found) == ["Sales/empid_000003", "Sales/empid_000005", "Sales/empid_000007"]
+
+
+def test_several_in_make_every_combination() -> None:
+    """Partitions and rows."""
+    found = plan(Employee.department.in_(["b", "a"]), Employee.id.in_([2, 1]))
+
+    assert sent(found) == ["a/empid_000001", "a/empid_000002", "b/empid_000001", "b/empid_000002"]
+
+
+def test_one_value_is_a_point() -> None:
+    """Not several."""
+    assert plan(SALES, Employee.id.in_([7, 7])).access is Access.POINT
+
+
+def test_values_that_no_key_holds_are_left_out() -> None:
+    """They cannot be found."""
+    assert sent(plan(SALES, Employee.id.in_([-1, 7, 10**6]))) == ["Sales/empid_000007"]
+
+
+def test_points_sort_as_utf16() -> None:
+    """U+E000 stands behind the astral characters."""
+    found = plan(Employee.department.in_(["\ue000", "\U0001f600", "z"]), Employee.id == 1)
+
+    assert [key.partition("/")[0] for key in sent(found)] == ["z", "\U0001f600", "\ue000"]
+
+
+def test_or_on_a_key_field_is_points_and_ranges() -> None:
+    """Never a filter with `or`, which would read the whole partition."""
+    found = plan(SALES, (Employee.id == 7) | Employee.id.between(100, 199))
+
+    assert found.access is Access.RANGE
+    assert sent(found) == [
+        "Sales/empid_000007",
+        "PartitionKey eq 'Sales' and RowKey ge 'empid_000100' and RowKey le 'empid_000199'",
+    ]
+
+
+def test_partitions_of_in_are_requests_of_their_own() -> None:
+    """A scan of each, which needs no permission."""
+    found = plan(Employee.department.in_(["Sales", "HR"]))
+
+    assert found.access is Access.PARTITION_SCAN
+    assert sent(found) == [
+        f"PartitionKey eq '{name}' and RowKey ge 'empid_' and RowKey lt 'empid`'" for name in ("HR", "Sales")
+    ]
+
+
+def test_a_condition_for_all_goes_with_each() -> None:
+    """It is filtered in every one of them; one for an alternative only there."""
+    found = plan(Employee.department.in_(["HR", "Sales"]), Employee.id == 7, Employee.age > 30)
+    own = plan((SALES & (Employee.age > 30)) | ((Employee.department == "HR") & (Employee.id == 1)))
+
+    assert sent(found) == [
+        "PartitionKey eq 'HR' and RowKey eq 'empid_000007' and age gt 30",
+        "PartitionKey eq 'Sales' and RowKey eq 'empid_000007' and age gt 30",
+    ]
+    assert sent(own) == [
+        "HR/empid_000001",
+        "PartitionKey eq 'Sales' and RowKey ge 'empid_' and RowKey lt 'empid`' and age gt 30",
+    ]
+
+
+def test_ranges_that_overlap_are_one() -> None:
+    """With the alternatives as a filter on the RowKey, exactly; each row comes once."""
+    found = plan(SALES, Employee.id.between(100, 199) | Employee.id.between(150, 250))
+
+    (text,) = sent(found)
+    assert text == (
+        "PartitionKey eq 'Sales' and RowKey ge 'empid_000100' and RowKey le 'empid_000250' and "
+        "(RowKey ge 'empid_000100' and RowKey le 'empid_000199' or "
+        "RowKey ge 'empid_000150' and RowKey le 'empid_000250')"
+    )
+
+
+def test_a_range_swallows_what_is_in_it() -> None:
+    """A point or a range within another adds nothing, not even a filter."""
+    found = plan(SALES, (Employee.id == 150) | Employee.id.between(100, 199) | Employee.id.between(120, 130))
+
+    assert sent(found) == ["PartitionKey eq 'Sales' and RowKey ge 'empid_000100' and RowKey le 'empid_000199'"]
+
+
+def test_an_alternative_that_says_nothing_of_rows_reads_the_partition() -> None:
+    """The other one is part of its filter."""
+    found = plan(SALES, (Employee.id == 7) | (Employee.age > 30))
+
+    assert found.access is Access.PARTITION_SCAN
+    (text,) = sent(found)
+    assert text == (
+        "PartitionKey eq 'Sales' and RowKey ge 'empid_' and RowKey lt 'empid`' and "
+        "(age gt 30 or RowKey eq 'empid_000007')"
+    )
+
+
+def test_alternatives_with_a_contradiction_leave_it_out() -> None:
+    """What cannot be is not asked for."""
+    assert sent(plan(SALES, (Employee.id == 7) | (Employee.department == "HR"))) == ["Sales/empid_000007"]
+
+
+def test_alternatives_that_overlap_obey_what_holds_for_all() -> None:
+    """An alternative that contradicts it makes the request no wider than it allows."""
+    after = Employee.id > 5
+    found = plan(after, (Employee.id == 5) | SALES, allow_scan=True)
+
+    (text,) = sent(found)
+    assert text.startswith("RowKey gt 'empid_000005' and RowKey lt 'empid`' and ")
+
+
+def test_negations_become_alternatives() -> None:
+    """`~(a & b)` is either opposite."""
+    found = plan(SALES, ~((Employee.id > 5) & (Employee.id < 999_990)))
+
+    assert sent(found) == [
+        "PartitionKey eq 'Sales' and RowKey ge 'empid_' and RowKey le 'empid_000005'",
+        "PartitionKey eq 'Sales' and RowKey ge 'empid_999990' and RowKey lt 'empid`'",
+    ]
+
+
+def test_keys_as_stored_are_alternatives_too() -> None:
+    """PartitionKey and RowKey of any row."""
+    found = plan(PartitionKey == "Sales", RowKey.in_(["empid_000001", "empid_000009"]) | RowKey.startswith("empid_5"))
+
+    assert [text.replace("PartitionKey eq 'Sales' and ", "") for text in sent(found)] == [
+        "Sales/empid_000001",
+        "Sales/empid_000009",
+        "RowKey ge 'empid_5' and RowKey lt 'empid_6'",
+    ]
+
+
+def test_kinds_in_several_partitions_are_ranges_side_by_side() -> None:
+    """Each partition is asked for the kinds that it can have."""
+    found = plan(Paper.project == "p", model=Paper)
+
+    assert found.access is Access.PARTITION_SCAN
+    assert [text.partition(" and (EntityType")[0] for text in sent(found)] == [
+        "PartitionKey eq 'draft-p'",
+        "PartitionKey eq 'p' and RowKey ge 'invoice_' and RowKey lt 'line`'",
+    ]
+    assert "'Draft'" in sent(found)[0] and "'Invoice'" not in sent(found)[0]
+    assert "'Draft'" not in sent(found)[1] and "'Invoice'" in sent(found)[1] and "'Line'" in sent(found)[1]
+
+
+def test_days_are_partitions() -> None:
+    """Alternatives of moments in the partition and in the row at once; of descending ticks the bounds swap."""
+    first, second = dt.datetime(2024, 2, 28, 12, tzinfo=dt.UTC), dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+    found = plan(Event.at.in_([second, first]), model=Event)
+
+    assert [text.partition("/")[0] for text in sent(found)] == ["20240228", "20240229"]
+    assert found.access is Access.POINTS
+
+
+def test_buckets_of_a_hash_are_found() -> None:
+    """Each value knows its partition; a range does not."""
+    found = plan(Spread.id.in_(["a", "b", "c"]), model=Spread)
+
+    assert found.access is Access.POINTS and len(found.requests) == 3
+    with pytest.raises(ScanRefused, match="no equality on id"):
+        plan(Spread.id > "a", model=Spread)
+
+
+def test_a_scan_takes_everything_with_it() -> None:
+    """What else is wanted of the partitions that it visits is no request of its own."""
+    found = plan((Employee.department > "S") | ((Employee.department == "Sales") & (Employee.id == 7)), allow_scan=True)
+
+    assert found.access is Access.TABLE_SCAN and len(found.requests) == 1
+
+
+def test_too_many_alternatives_are_no_requests() -> None:
+    """20,000 requests are enough; what multiplies beyond that is evaluated here."""
+    names = [f"d{n}" for n in range(200)]
+    numbers = list(range(200))
+    found = plan(Employee.department.in_(names), Employee.id.in_(numbers))
+
+    assert found.access is Access.PARTITION_SCAN and len(found.requests) == 200
+
+
+def test_a_key_is_in_one_request_alone() -> None:
+    """Every key of one request is before every key of the next."""
+    terms = [Employee.id.between(n, n + n % 7) for n in range(0, 300, 5)]
+    either: Expression = terms[0]
+    for term in terms[1:]:
+        either |= term
+    found = plan(Employee.department.in_(["b", "a"]), either)
+    edges = [
+        (r.partition_key, r.row_key, r.row_key)
+        if isinstance(r, Point)
+        else (r.query.partition.lower, r.query.row.lower, r.query.row.upper)
+        for r in found.requests
+    ]
+
+    for (partition, _, end), (after, start, _) in itertools.pairwise(edges):
+        assert partition is not None and after is not None and end is not None and start is not None
+        assert partition < after or (partition == after and end < start)
+
+
+def test_a_field_of_another_kind_is_absent() -> None:
+    """It is none for the rows of those that do not have it, whether a key holds it or not."""
+    found = plan(Paper.project == "p", Line.number.is_none(), model=Paper)
+
+    assert [str(local.condition) for request in found.requests for local in getattr(request, "local", ())] == [
+        "Line.number.is_none()",
+        "Line.number.is_none()",
+    ]
+
+
+def test_bags_are_bounded_by_what_is_said_alone() -> None:
+    """The literal head of a model says nothing of rows of other kinds."""
+    found = plan_query(KindSet.of([Employee, PropertyBag]), [SALES])
+
+    assert sent(found) == ["PartitionKey eq 'Sales'"]

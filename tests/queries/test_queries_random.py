@@ -1,0 +1,213 @@
+"""
+Queries against filtering everything in Python: for models of many shapes, any data and any conditions.
+"""
+
+import asyncio
+import contextlib
+import pickle
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tableorm import Database, Entity, EntityNotFound, MultipleEntitiesFound, Select, connect
+from tableorm.models.entity import schema_of
+from tableorm.queries.cursors import MAX_CURSOR
+from tests.database.between import Awkward, Shuffled
+from tests.queries.random_worlds import random_worlds
+from tests.queries.worlds import WORLDS, World, conditions, results
+
+
+class Case:
+    """A world, its entities, a query of them, and what it must give."""
+
+    def __init__(self, world: World, entities: list[Any], query: Select[Any], wanted: list[Any]) -> None:
+        self.world, self.entities, self.query, self.wanted = world, entities, query, wanted
+
+    def __repr__(self) -> str:
+        return f"{self.query} of {self.entities}, wanted {self.wanted}"
+
+
+def keys(entities: list[Any]) -> list[Any]:
+    return [entity.key for entity in entities]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    world = draw(st.sampled_from(WORLDS) | random_worlds())
+    entities = draw(st.lists(world.entities, max_size=20, unique_by=lambda entity: entity.key))
+    terms = draw(conditions(world))
+    unbound: Any = Database(Awkward(0))
+    query = unbound.select(*world.models).where(*(expression for expression, _ in terms)).allow_scan()
+    return Case(world, entities, query, results(entities, terms))
+
+
+def run(case: Case, db: Database, check: Callable[[Database, Select[Any], list[Any]], Awaitable[None]]) -> None:
+    """Run a check on a database that has the entities of a case."""
+
+    async def body() -> None:
+        async with db:
+            await db.create_tables(*case.world.models)
+            for entity in case.entities:
+                await db.insert(entity)
+            await check(db, case.query.bind(db), case.wanted)
+
+    asyncio.run(body())
+
+
+async def paged(db: Database, query: Select[Any], size: int) -> list[Any]:
+    """All results, page by page, each by a query that comes from another process."""
+    found: list[Any] = []
+    cursor: str | None = None
+    again = pickle.dumps(query)
+    for _ in range(1000):
+        page = await pickle.loads(again).bind(db).page(size, cursor)
+        assert len(page.items) <= size
+        found += page.items
+        cursor = page.cursor
+        if cursor is None:
+            return found
+        assert len(cursor) <= MAX_CURSOR
+    raise AssertionError(f"{query} has no last page")
+
+
+@settings(max_examples=300)
+@given(cases())
+def test_a_query_gives_what_filtering_in_python_gives(case: Case) -> None:
+    """In key order; the explanation bounds the requests that it takes."""
+
+    async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
+        explained, before = query.explain(), db.stats.requests
+        assert keys(await query.all()) == keys(wanted)
+        sent = db.stats.requests - before
+        assert explained.min_transactions <= sent
+        assert explained.max_transactions is None or sent <= explained.max_transactions
+
+    run(case, connect("local::memory:"), check)
+
+
+@settings(max_examples=100)
+@given(cases(), st.integers(1, 7), st.integers(0, 2**32), st.none() | st.integers(0, 12))
+def test_pages_and_cursors_lose_and_repeat_nothing(case: Case, size: int, seed: int, limit: int | None) -> None:
+    """Of every size, with and without a limit, where the store gives short and empty pages."""
+
+    async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
+        query, wanted = (query, wanted) if limit is None else (query.limit(limit), wanted[:limit])
+        assert keys(await query.all()) == keys(wanted)
+        assert keys(await paged(db, query, size)) == keys(wanted)
+        assert keys(await paged(db, query.allow_scan(parallel=3), size)) == keys(wanted)
+
+    run(case, Database(Awkward(seed)), check)
+
+
+@settings(max_examples=100)
+@given(cases(), st.integers(0, 8), st.integers(0, 2**32), st.none() | st.integers(0, 12))
+def test_a_stream_goes_on_from_any_cursor(case: Case, stop: int, seed: int, limit: int | None) -> None:
+    """After any entity, in another process; what is left of a limit is in the cursor."""
+
+    async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
+        query, wanted = (query, wanted) if limit is None else (query.limit(limit), wanted[:limit])
+        found: list[Any] = []
+        async with query.stream() as stream:
+            if stop:
+                async for entity in stream:
+                    found.append(entity)
+                    if len(found) == stop:
+                        break
+        cursor = stream.cursor
+        again: Select[Any] = pickle.loads(pickle.dumps(query)).bind(db)
+        async with again.stream(cursor) as stream:
+            found += [entity async for entity in stream]
+        assert keys(found) == keys(wanted)
+        if cursor is not None:
+            page = await query.page(1000, cursor)
+            assert keys(page.items) == keys(wanted[stop : stop + len(page.items)])
+
+    run(case, Database(Awkward(seed)), check)
+
+
+@settings(max_examples=100)
+@given(cases(), st.integers(1, 9), st.integers(1, 4))
+def test_every_way_to_run_a_query_agrees(case: Case, parts: int, concurrency: int) -> None:
+    """Unordered, divided, in parallel; counted, and by its first result."""
+
+    async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
+        query = query.concurrency(concurrency)
+        assert set(keys(await query.unordered().all())) == set(keys(wanted))
+        assert len(await query.unordered().all()) == len(wanted)
+        assert len(await query.unordered().limit(3).all()) == min(3, len(wanted))
+        shares: list[Select[Any]] = pickle.loads(pickle.dumps(query.split(parts)))
+        assert 1 <= len(shares) <= parts
+        found = [entity for share in shares for entity in await share.bind(db).all()]
+        assert keys(found) == keys(wanted)
+        assert keys(await query.allow_scan(parallel=parts).all()) == keys(wanted)
+        assert await query.count() == len(wanted)
+        assert await query.limit(2).count() == min(2, len(wanted))
+        assert await query.exists() is bool(wanted)
+        first = await query.first()
+        assert keys([first] if first else []) == keys(wanted[:1])
+        with contextlib.ExitStack() as raised:
+            if len(wanted) != 1:
+                raised.enter_context(pytest.raises(MultipleEntitiesFound if wanted else EntityNotFound))
+            assert keys([await query.one()]) == keys(wanted)
+
+    run(case, connect("local::memory:"), check)
+
+
+@settings(max_examples=50)
+@given(cases(), st.integers(1, 7), st.none() | st.integers(0, 12))
+def test_a_store_without_an_order(case: Case, size: int, limit: int | None) -> None:
+    """What is small enough is sorted here, so that order, limits and cursors are the same."""
+
+    async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
+        query, wanted = (query, wanted) if limit is None else (query.limit(limit), wanted[:limit])
+        assert keys(await query.all()) == keys(wanted)
+        assert keys(await paged(db, query, size)) == keys(wanted)
+        assert await query.count() == len(wanted)
+
+    run(case, Database(Shuffled()), check)
+
+
+@settings(max_examples=100)
+@given(cases(), st.data())
+def test_a_projection_changes_no_result(case: Case, data: st.DataObject) -> None:
+    """Conditions see fields that were not asked for, here and at the store; those that were are loaded."""
+    models: list[type[Entity]] = list({type(entity): None for entity in case.entities})
+    names = [(model, name) for model in models for name in schema_of(model).fields]
+    wanted_fields = data.draw(st.lists(st.sampled_from(names), max_size=3)) if names else []
+
+    async def check(db: Database, query: Select[Any], wanted: list[Any]) -> None:
+        found = await query.only(*(getattr(model, name) for model, name in wanted_fields)).all()
+        assert keys(found) == keys(wanted)
+        for part, whole in zip(found, await query.all(), strict=True):
+            for model, name in wanted_fields:
+                if model is type(part):
+                    assert repr(getattr(part, name)) == repr(getattr(whole, name))
+
+    run(case, connect("local::memory:"), check)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_cursors_are_good_in_another_database_on_the_same_file(tmp_path: Path, seed: int) -> None:
+    """Page after page, each by a database of its own."""
+    found: list[Any] = []
+    world = WORLDS[1]
+    model = world.models[0]
+    entities = [model(group=f"{n % 3}", label=f"{n * seed % 5}", number=n) for n in range(40)]
+    async with connect(f"local:{tmp_path}/rows") as db:
+        await db.create_tables(model)
+        for entity in entities:
+            await db.insert(entity)
+    cursor: str | None = None
+    while True:
+        async with connect(f"local:{tmp_path}/rows") as db:
+            page = await db.select(model).where(model.group.in_(["0", "2", "9"])).page(7, cursor)
+        found += page.items
+        cursor = page.cursor
+        if cursor is None:
+            break
+
+    assert keys(found) == keys(results([e for e in entities if e.group != "1"], []))

@@ -1,0 +1,259 @@
+"""
+Plans of known shapes: what is kept of one query gives another the very plan that it would have had without.
+"""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from tableorm import EncodeError, Entity, Expression, Mapped, PropertyBag, RowKey, TemplateError, connect, field
+from tableorm.expressions import AnyOf, Comparison, Field, Membership, PropertyComparison, SystemField
+from tableorm.models.kinds import KindSet
+from tableorm.protocol.filters import constant
+from tableorm.queries.planning.normalize import leaves
+from tableorm.queries.planning.parameters import filled, patterns, shape_of
+from tableorm.queries.planning.plan import Point, QueryPlan
+from tableorm.queries.planning.planner import plan_query
+from tests.queries.worlds import WORLDS, Column, World, conditions
+
+
+class Order(Entity, table="Orders", partition_key="{shop}", row_key="{number:04d}_{code}"):
+    shop: Mapped[str]
+    number: Mapped[int]
+    code: Mapped[str]
+    note: Mapped[str | None] = field(default=None)
+    amount: Mapped[int | None] = field(default=None)
+
+
+class Family(Entity, table="Orders", partition_key="{shop}", abstract=True):
+    shop: Mapped[str]
+
+
+class Refund(Family, row_key="refund"): ...
+
+
+class Discount(Family, row_key="discount"): ...
+
+
+def content(plan: QueryPlan) -> list[object]:
+    """All of a plan, in a form that compares: conditions that are evaluated here, by their text."""
+    requests: list[object] = [
+        request
+        if isinstance(request, Point)
+        else (request.access, request.query, [str(local.condition) for local in request.local])
+        for request in plan.requests
+    ]
+    return [plan.access, plan.select, *requests]
+
+
+def outcome(kinds: KindSet, where: list[Expression], **options: Any) -> list[object]:
+    """What planning gives, or how it fails."""
+    try:
+        return content(plan_query(kinds, where, allow_scan=True, **options))
+    except (EncodeError, TemplateError) as error:
+        return [type(error), str(error)]
+
+
+def fresh(*models: Any) -> KindSet:
+    """KindSet of which nothing is known."""
+    return KindSet.of(models)
+
+
+KNOWN = [KindSet.of(world.models) for world in WORLDS]
+"""KindSet of each world, that remember what was planned for all examples before."""
+
+
+def column_of(world: World, leaf: Expression) -> Column:
+    """What a condition of a world compares."""
+    name = leaf.property if isinstance(leaf, PropertyComparison) else None
+    for column in world.columns:
+        expression = column.expression
+        if isinstance(leaf, (Comparison, Membership)) and isinstance(expression, Field) and expression is leaf.field:
+            return column
+        if isinstance(expression, SystemField) and expression.name == name:
+            return column
+    raise AssertionError(leaf)
+
+
+def other_values(draw: st.DrawFn, world: World, where: list[Expression]) -> list[Expression]:
+    """The same conditions with values drawn anew."""
+    terms = patterns(where)
+    _, values = shape_of(where)
+    # Values stand in the order of the conditions.
+    slots = [
+        leaf
+        for term in terms
+        for leaf in leaves(term)
+        if isinstance(leaf, (Comparison, Membership, PropertyComparison))
+    ]
+    for at, leaf in enumerate(leaf for leaf in slots if not isinstance(leaf, Membership) or leaf.values):
+        choice = column_of(world, leaf).values
+        if isinstance(leaf, Membership):
+            values[at] = tuple(draw(st.lists(choice, min_size=1, max_size=4)))
+        elif isinstance(leaf, PropertyComparison):
+            values[at] = constant(draw(choice)).value
+        elif leaf.op is None:
+            values[at] = draw(st.text("ab_^", max_size=2))
+        else:
+            values[at] = draw(choice)
+    return [filled(term, values) for term in terms]
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[int, list[Expression], list[Expression]]:
+    """A world, conditions on it, and conditions of the same shape with other values."""
+    number = draw(st.integers(0, len(WORLDS) - 1))
+    world = WORLDS[number]
+    where = [expression for expression, _ in draw(conditions(world))]
+    return number, where, other_values(draw, world, where)
+
+
+@settings(max_examples=600)
+@given(pairs(), st.sampled_from([None, ("PartitionKey", "RowKey")]), st.integers(1, 3))
+def test_a_known_shape_gives_the_plan_that_an_unknown_one_gives(
+    pair: tuple[int, list[Expression], list[Expression]], select: tuple[str, ...] | None, parallel: int
+) -> None:
+    """For any models, conditions and values: requests, filters, what is evaluated here, and errors are equal."""
+    number, first, second = pair
+    event("same shape" if shape_of(first)[0] == shape_of(second)[0] else "other shape")
+    for where in (first, second):
+        known = outcome(KNOWN[number], where, select=select, parallel=parallel)
+        assert known == outcome(fresh(*WORLDS[number].models), where, select=select, parallel=parallel)
+
+
+SHOP = Order.shop == "a"
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ([Order.number == 7], [Order.number == -1]),
+        ([Order.number > 7], [Order.number > -5]),
+        ([Order.number > 7], [Order.number > 10**6]),
+        ([Order.number < 7], [Order.number < 10**6]),
+        ([Order.number > 3, Order.number < 7], [Order.number > 7, Order.number < 3]),
+        ([Order.number.between(1, 9)], [Order.number.between(9, 9)]),
+        ([Order.number.between(1, 9)], [Order.number.between(9, 1)]),
+        ([Order.number == 7, Order.number == 7], [Order.number == 7, Order.number == 8]),
+        ([Order.number == 7, Order.code == "x"], [Order.number == 7, Order.code == "x/^_\U0001f600"]),
+        ([Order.number == 7, Order.code.startswith("x")], [Order.number == 7, Order.code.startswith("\uffff")]),
+        ([Order.number.in_([1, 2])], [Order.number.in_([2, 1, 2, -1, 10**6])]),
+        ([Order.number.in_([1, 2])], [Order.number.in_([])]),
+        ([Order.number.in_([1, 2]) | (Order.amount == 1)], [Order.number.in_([]) | (Order.amount == 1)]),
+        (
+            [Order.number.in_([1, 2]), Order.code.in_(["a"])],
+            [Order.number.in_(range(200)), Order.code.in_(map(str, range(200)))],
+        ),
+        ([(Order.number < 3) | (Order.number > 7)], [(Order.number < 7) | (Order.number > 3)]),
+        ([(Order.number < 3) | (Order.number > 7)], [(Order.number < -3) | (Order.number > 7)]),
+        ([(Order.number < 3) | (Order.amount > 7)], [(Order.number < -3) | (Order.amount > 7)]),
+        ([~(Order.amount > 7)], [~(Order.amount > 2**40)]),
+        ([~(Order.number.between(3, 7))], [~(Order.number.between(-3, 10**6))]),
+        ([Order.note == "x"], [Order.note == "x" * 7_000]),
+        ([Order.note.in_(["x"]), Order.amount > 1], [Order.note.in_(["é" * 900, "y"]), Order.amount > 1]),
+        ([Order.number != 7], [Order.number != 10**6]),
+        ([RowKey > "0001"], [RowKey > "9999_"]),
+        ([RowKey >= "0001", Order.number < 7], [RowKey >= "0009", Order.number < 7]),
+    ],
+)
+def test_values_that_take_another_way(one: list[Expression], two: list[Expression]) -> None:
+    """What no key can hold, what contradicts or overlaps, what is too long or too many: whichever was planned first."""
+    for first, second in ((one, two), (two, one)):
+        kinds = fresh(Order)
+        plan_query(kinds, [SHOP, *first])
+        assert outcome(kinds, [SHOP, *second]) == outcome(fresh(Order), [SHOP, *second])
+
+
+def test_a_value_of_another_type_is_refused_by_a_known_shape() -> None:
+    """As by an unknown one, naming the field."""
+    number: Any = Order.number
+    note: Any = Order.note
+    kinds = fresh(Order)
+    plan_query(kinds, [SHOP, number > 7, note == "x"])
+
+    with pytest.raises(TemplateError, match="needs an int, got '7'"):
+        plan_query(kinds, [SHOP, number > "7", note == "x"])
+    with pytest.raises(EncodeError, match=r"Order\.note: 5 in the condition Order\.note == 5"):
+        plan_query(kinds, [SHOP, number > 7, note == 5])
+
+
+def test_one_shape_is_kept_once() -> None:
+    """However many values it is planned with; conditions in another order are another shape."""
+    kinds = fresh(Order)
+    for number in range(50):
+        plan_query(kinds, [SHOP, Order.number == number, Order.amount > number])
+    assert len(kinds.recipes) == 1
+    plan_query(kinds, [Order.number == 1, SHOP, Order.amount > 1])
+    assert len(kinds.recipes) == 2
+
+
+async def test_a_database_knows_shapes_of_any_models() -> None:
+    """Of one, of several, of an abstract base, of rows of any kind: selects of the same have the same kinds."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Order)
+        for models in ((Order,), (Order, PropertyBag), (Family,), (Family, Order)):
+            queries: list[Any] = [db.select(*models).where(Order.shop == name) for name in ("a", "b")]
+            one, two = [(await query.start()).plan.kinds for query in queries]
+            assert one is two and len(one.recipes) == 1
+        raw = [db.select_raw("Orders").where("PartitionKey eq {}", name) for name in ("a", "b")]
+        one, two = [(await query.start()).plan.kinds for query in raw]
+        assert one is two and len(one.recipes) == 1
+
+
+def test_what_is_kept_is_bounded() -> None:
+    """Shapes without end push each other out; one that is very large is not kept at all."""
+    kinds = fresh(Order)
+    counts: list[int] = []
+    for number in range(3_000):
+        fields = [Order.note == "x" if number >> bit & 1 else Order.amount == 1 for bit in range(12)]
+        plan_query(kinds, [SHOP, *fields])
+        counts.append(len(kinds.recipes))
+    assert max(counts) < 1_000
+
+    large = AnyOf(tuple(Order.number == number for number in range(5_000)))
+    before = len(kinds.recipes)
+    assert len(plan_query(kinds, [SHOP, large]).requests) == 5_000
+    assert len(kinds.recipes) == before
+
+
+def test_kinds_that_are_declared_later_count() -> None:
+    """A condition on an abstract base that is none of the kinds is about whatever classes that base has by then."""
+
+    class Shape(Entity, table="Orders", partition_key="{shop}", abstract=True):
+        shop: Mapped[str]
+        edges: Mapped[int | None] = field(default=None)
+
+    class Square(Shape, row_key="square"): ...
+
+    kinds = fresh(PropertyBag, Order)
+    before = content(plan_query(kinds, [SHOP, Shape.edges > 3]))
+
+    class Circle(Shape, row_key="circle"):
+        edges: Mapped[int | None] = field(default=None, name="Edges")
+
+    after = content(plan_query(kinds, [SHOP, Shape.edges > 3]))
+    assert (Square.__name__, Circle.__name__) == ("Square", "Circle")
+    assert before != after
+    assert after == content(plan_query(fresh(PropertyBag, Order), [SHOP, Shape.edges > 3]))
+
+
+def test_moments_are_written_anew() -> None:
+    """A partition of a day and a row of its moment, from one value."""
+
+    class Visit(Entity, table="Visits", partition_key="{at:%Y%m%d}", row_key="{at:ticks}"):
+        at: Mapped[dt.datetime]
+
+    kinds = fresh(Visit)
+    days = [dt.datetime(2024, 2, day, 12, tzinfo=dt.UTC) for day in (1, 2, 3)]
+    found = [plan_query(kinds, [Visit.at == day]).requests for day in days]
+
+    assert [point.partition_key for (point,) in found if isinstance(point, Point)] == [
+        "20240201",
+        "20240202",
+        "20240203",
+    ]
+    many = plan_query(kinds, [Visit.at.in_(days)])
+    assert many.requests == tuple(point for (point,) in found)

@@ -1,0 +1,24 @@
+"""
+The Azure backend against the shipped contract on an endpoint of Cosmos DB: a stub that shuffles, not the real one.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tableorm_azure import AzureBackend
+from tests.azure.cosmos import URL, CosmosStub
+from tests.azure.stub import KEY, Stub
+from tests.stores.azure import AzureContract
+
+
+class TestCosmosStub(AzureContract):
+    @pytest.fixture
+    async def backend(self) -> AsyncIterator[AzureBackend]:
+        async with Stub() as stub:
+            stub.handler = CosmosStub(throttle=7).answer
+            # Many callers at once can each meet the throttle several times in a row.
+            patience = {"retry_backoff_factor": 0.001, "retry_total": 50}
+            options = {"key": KEY, "proxies": {"http": f"http://127.0.0.1:{stub.port}"}, **patience}
+            async with AzureBackend.from_url(URL, timeout=30.0, options=options) as backend:
+                yield backend

@@ -1,0 +1,430 @@
+"""
+What proves that a write was applied, or never will be, when others write the same rows and requests arrive late.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import cast
+
+import pytest
+
+from tableorm import (
+    Database,
+    LimitExceeded,
+    OutcomeUnknown,
+    PreconditionFailed,
+    PropertyBag,
+    Transaction,
+    TransactionFailed,
+)
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.edm import Edm
+from tableorm.stores import Operation, Row, Verb
+from tableorm.testing import MemoryStore
+from tests.faults import Fate, FaultyStore
+from tests.writes.lossy import KNOWN, Known, Plain, add, db, other
+
+__all__ = ["db", "other"]
+
+
+class Network(FaultyStore):
+    """
+    Can also refuse a request, and fail a read.
+
+    Attributes:
+        refuses: What becomes of the second request that is sent, before it arrives.
+        reading: Called before each read.
+    """
+
+    refuses: Fault | None = None
+    reading: Callable[[], Awaitable[None]] | None = None
+
+    async def _meet(
+        self, fate: Fate, table: str, operations: tuple[Operation, ...], *, transaction: bool
+    ) -> list[str | None]:
+        if self.refuses is not None and len(self.sent) == 2:
+            raise self.refuses
+        return await super()._meet(fate, table, operations, transaction=transaction)
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        if self.reading is not None:
+            await self.reading()
+        return await super().get(table, partition_key, row_key, select)
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network(MemoryStore())
+
+
+@pytest.mark.parametrize("verb", ["merge", "replace"])
+@pytest.mark.parametrize("kind", ["entity", "bag"])
+async def test_an_etag_from_elsewhere_hides_nobody(
+    db: Database, network: Network, other: Database, verb: str, kind: str
+) -> None:
+    """
+    Who writes under an ETag that he was given, with what he read before, does not carry on the tail that he read: the
+    token of a writer in doubt would be missing, and the one from before be there. The replace of an entity reads the
+    row first, for what it does not know, and carries on what it finds there: then the writer in doubt is told.
+    """
+    await other.insert(Known(count=4))
+    stale: Known | PropertyBag = await other.get(Known, id="a") if kind == "entity" else await other.get(KNOWN)
+
+    async def foreign() -> None:
+        etag = (await other.get(Known, id="a")).etag
+        await (other.merge(stale, if_match=etag) if verb == "merge" else other.replace(stale, if_match=etag))
+
+    network.plan(Fate.LOST_REPLY)
+    network.meanwhile = foreign
+    reads = (kind, verb) == ("entity", "replace")
+    with nullcontext() if reads else pytest.raises(OutcomeUnknown):
+        await db.modify(Known, add, id="a")
+
+    assert (await other.get(Known, id="a")).count == 4
+    assert len(cast(str, (await other.get(KNOWN))["_w"]).split(",")) == (3 if reads else 1)
+
+
+async def test_changes_of_one_row_in_a_transaction_keep_its_tail(db: Database, network: Network) -> None:
+    """Together they are one write, which carries on what was read."""
+    known = Known()
+    await db.insert(known)
+    first = (await db.get(KNOWN))["_w"]
+    async with db.transaction() as tx:
+        known.count = 1
+        tx.save(known)
+        known.owner = "x"
+        tx.save(known)
+        tx.replace(known)
+
+    tail = cast(str, (await db.get(KNOWN))["_w"]).split(",")
+    assert tail[1:] == [first]
+
+
+@pytest.mark.parametrize("code", [Code.AUTHORIZATION_FAILURE, Code.INVALID_INPUT])
+async def test_not_yet_is_not_never(db: Database, network: Network, other: Database, code: Code) -> None:
+    """A repetition that is refused for another reason than its condition leaves the first request under way."""
+    await other.insert(Known(count=4))
+    known = await db.get(Known, id="a")
+    known.count = 5
+    network.plan(Fate.LATE)
+    network.refuses = Fault(code, "Refused.")
+    with pytest.raises(OutcomeUnknown) as caught:
+        await db.save(known)
+    assert cast(Known, caught.value.found).count == 4
+    await network.deliver()
+
+    assert (await other.get(Known, id="a")).count == 5
+
+
+async def test_a_transaction_whose_insert_lost_its_race_may_still_land(
+    db: Database, network: Network, other: Database
+) -> None:
+    """The counter beside it has the ETag that was sent, so the late request is applied once the row is gone again."""
+    await other.insert(Known(count=4))
+    tries = 0
+
+    async def count(tx: Transaction) -> None:
+        nonlocal tries
+        tries += 1
+        await tx.modify(Known, add, id="a")
+        tx.insert(Plain(id="new"))
+
+    network.plan(Fate.LATE)
+    network.meanwhile = lambda: other.insert(Plain(id="new"))
+    with pytest.raises(OutcomeUnknown, match=r"transaction of insert of Plain .*, modify of Known"):
+        await db.run_transaction(count)
+    await other.delete(Plain, id="new", if_match="*")
+    await network.deliver()
+
+    assert tries == 1 and (await other.get(Known, id="a")).count == 5
+
+
+async def test_one_row_that_moved_ends_the_doubt_about_all(db: Database, network: Network, other: Database) -> None:
+    """It needs no tokens itself: nothing can land any more, and the row with tokens says that nothing has."""
+    plain, known = Plain(), Known()
+    await db.insert(plain)
+    await db.insert(known)
+    await other.modify(Plain, add, id="a")
+    plain.count = known.count = 7
+    network.plan(Fate.LOST_REQUEST)
+    with pytest.raises(TransactionFailed) as caught:
+        async with db.transaction() as tx:
+            tx.save(known)
+            tx.save(plain)
+
+    assert isinstance(caught.value.__cause__, PreconditionFailed) and caught.value.index == 1
+    assert (await other.get(Known, id="a")).count == 0
+
+
+async def test_rows_are_not_read_at_one_moment(db: Database, network: Network, other: Database) -> None:
+    """Our late request arrives between the reads of two rows: that the second has moved says nothing of the first."""
+    plain, known = Plain(), Known()
+    await db.insert(plain)
+    await db.insert(known)
+    plain.count = known.count = 7
+    network.plan(Fate.LATE)
+    network.refuses = Fault(Code.INVALID_INPUT, "Refused.")
+    reads = 0
+
+    async def reading() -> None:
+        nonlocal reads
+        reads += 1
+        if reads == 2:
+            await network.deliver()
+
+    network.reading = reading
+    async with db.transaction() as tx:
+        tx.save(known)
+        tx.save(plain)
+
+    assert (await other.get(Known, id="a")).etag == known.etag
+    assert (await other.get(Plain, id="a")).etag == plain.etag
+
+
+async def consumed(other: Database, model: type[Plain] | type[Known]) -> None:
+    """Others take the job, and change what came with it."""
+    await other.delete(model, id="job", if_match="*")
+    await other.modify(model, add, id="y")
+
+
+@pytest.mark.parametrize("model", [Plain, Known])
+async def test_an_insert_is_no_condition_for_the_writes_beside_it(
+    db: Database, network: Network, other: Database, model: type[Plain] | type[Known]
+) -> None:
+    """
+    It can succeed again, once its row is consumed, and would take the unconditional writes with it, over later ones.
+    With tokens a row that is left proves that all was done; without, nothing is claimed and nothing is repeated.
+    """
+    network.plan(Fate.LOST_REPLY)
+    network.meanwhile = lambda: consumed(other, model)
+
+    async def act() -> None:
+        async with db.transaction() as tx:
+            tx.insert(model(id="job"))
+            tx.upsert(model(id="y", count=98))
+
+    if model is Known:
+        await act()
+    else:
+        with pytest.raises(OutcomeUnknown):
+            await act()
+
+    assert len(network.sent) == 1
+    assert (await other.get(model, id="y")).count == 99
+    assert await other.get_or_none(model, id="job") is None
+
+
+async def test_the_same_in_bulk(db: Database, network: Network, other: Database) -> None:
+    """A chunk is a transaction as any other."""
+    network.plan(Fate.LOST_REPLY)
+    network.meanwhile = lambda: consumed(other, Plain)
+    async with db.bulk() as bulk:
+        await bulk.upsert(Plain(id="y", count=98))
+        await bulk.insert(Plain(id="job"))
+
+    assert [type(failure.error) for failure in bulk.report.failed] == [OutcomeUnknown] * 2
+    assert (await other.get(Plain, id="y")).count == 99
+
+
+@pytest.mark.parametrize("way", ["transaction", "run_transaction"])
+async def test_transactions_that_are_not_repeated(db: Database, network: Network, way: str) -> None:
+    """With repeat=False a lost request is unknown at once; a lost reply is still proved by a token."""
+    plain, known = Plain(), Known()
+    await db.insert(plain)
+    await db.insert(known)
+
+    async def add_to(tx: Transaction, model: type[Plain] | type[Known]) -> None:
+        await tx.modify(model, add, id="a")
+
+    async def act(fate: Fate, model: type[Plain] | type[Known]) -> None:
+        network.plan(fate)
+        if way == "transaction":
+            async with db.transaction(repeat=False) as tx:
+                await add_to(tx, model)
+        else:
+            await db.run_transaction(lambda tx: add_to(tx, model), repeat=False)
+
+    await act(Fate.LOST_REPLY, Known)
+    assert len(network.sent) == 1
+    for fate, model in ((Fate.LOST_REQUEST, Known), (Fate.LOST_REQUEST, Plain), (Fate.LOST_REPLY, Plain)):
+        with pytest.raises(OutcomeUnknown):
+            await act(fate, model)
+        assert len(network.sent) == 1
+    await act(Fate.BUSY, Plain)
+
+    assert (await db.get(Known, id="a")).count == 1
+    assert (await db.get(Plain, id="a")).count == 2
+
+
+async def test_folding_keeps_what_is_not_to_be_repeated(db: Database, network: Network, other: Database) -> None:
+    """An insert with repeat=False after a delete, and before other changes of its row, holds for all of it."""
+    for between in (False, True):
+        job = Plain(id="job")
+        await db.upsert(job)
+        network.plan(Fate.LOST_REQUEST)
+        with pytest.raises(OutcomeUnknown):
+            async with db.transaction() as tx:
+                tx.delete(job)
+                tx.insert(job, repeat=False)
+                if between:
+                    job.count = 5
+                    tx.save(job)
+        assert len(network.sent) == 1
+        await other.delete(Plain, id="job", if_match="*")
+
+
+async def test_what_has_no_condition_is_judged_by_itself_in_bulk(db: Database, network: Network) -> None:
+    """Of a chunk in doubt those are done whose rows are as they want them; a delete, and an insert, ask for more."""
+    for name in ("gone", "old"):
+        await db.insert(Plain(id=name))
+    network.plan(Fate.LOST_REPLY)
+    things = [Plain(id=name, count=5) for name in ("new", "old")]
+    async with db.bulk() as bulk:
+        await bulk.insert(Plain(id="job"))
+        await bulk.upsert(things[0])
+        await bulk.delete(Plain.key(id="gone"), if_match="*")
+        await bulk.upsert(things[1], mode="replace")
+
+    assert [failure.operation for failure in bulk.report.failed] == ["insert", "delete"]
+    assert {type(failure.error) for failure in bulk.report.failed} == {OutcomeUnknown}
+    assert (bulk.report.written, len(network.sent)) == (2, 1)
+    for thing in things:
+        thing.count += 1
+        await db.save(thing)
+
+
+@pytest.mark.parametrize("way", ["transaction", "bulk"])
+async def test_inserts_that_are_not_repeated(db: Database, network: Network, other: Database, way: str) -> None:
+    """With repeat=False what somebody has consumed does not come back, in transactions and in bulk."""
+
+    async def take() -> None:
+        for name in ("one", "two"):
+            await other.delete(Known, id=name, if_match="*")
+
+    async def act(*, repeat: bool) -> None:
+        network.plan(Fate.LOST_REPLY)
+        network.meanwhile = take
+        if way == "bulk":
+            async with db.bulk() as bulk:
+                await bulk.insert(Known(id="one"))
+                await bulk.insert(Known(id="two"), repeat=repeat)
+            if bulk.report.failed:
+                raise bulk.report.failed[0].error
+            return
+        async with db.transaction() as tx:
+            one = Known(id="one")
+            tx.insert(one, repeat=repeat)
+            one.count = 1
+            tx.save(one)
+            tx.insert(Known(id="two"))
+
+    await act(repeat=True)
+    assert await other.get_or_none(Known, id="one") is not None
+    await take()
+    with pytest.raises(OutcomeUnknown):
+        await act(repeat=False)
+    assert await other.get_or_none(Known, id="one") is None
+
+
+@pytest.mark.parametrize(("old", "edm", "new"), [(5, Edm.INT64, "5"), (1, Edm.INT32, True), (0.0, Edm.DOUBLE, -0.0)])
+async def test_an_equal_value_of_another_type_is_not_as_wanted(
+    db: Database, network: Network, other: Database, old: float, edm: Edm, new: str | float
+) -> None:
+    """An upsert that was lost is done again, and not taken for done because Python finds the values equal."""
+    bag = PropertyBag("Rows", "p", "a")
+    bag.set("n", old, edm)
+    await other.upsert(bag)
+    mine = PropertyBag("Rows", "p", "a", {"n": new})
+    network.plan(Fate.LOST_REQUEST)
+    await db.upsert(mine)
+
+    stored = await other.get(PropertyBag.key("Rows", "p", "a"))
+    assert (repr(stored["n"]), stored.type_of("n")) == (repr(new), mine.type_of("n"))
+
+
+async def test_a_foreign_change_of_type_makes_ours_superseded(db: Database, network: Network, other: Database) -> None:
+    """The row is no longer what we wrote, although it is equal to Python; its ETag is not taken over."""
+    mine = PropertyBag("Rows", "p", "bag")
+    mine.set("n", 0, Edm.INT32)
+    await db.insert(mine)
+    known = Known()
+    await db.insert(known)
+
+    async def foreign() -> None:
+        row = {"PartitionKey": "p", "RowKey": "bag", "n": True}
+        await network.store.write("Rows", Operation(Verb.MERGE, row, "*"))
+
+    known.count = 1
+    mine["n"] = 1
+    network.plan(Fate.LOST_REPLY)
+    network.meanwhile = foreign
+    async with db.transaction() as tx:
+        tx.save(known)
+        tx.save(mine)
+
+    assert known.etag is not None and mine.etag is None
+
+
+async def test_a_transaction_in_doubt_names_its_operations(db: Database, network: Network) -> None:
+    """The first few, and how many more there are."""
+    network.plan(Fate.LOST_REPLY)
+    with pytest.raises(OutcomeUnknown) as caught:
+        async with db.transaction() as tx:
+            for number in range(7):
+                tx.insert(Plain(id=str(number)))
+
+    message = str(caught.value)
+    assert all(f"insert of Plain ('p', 'plain_{number}')" in message for number in range(5))
+    assert "plain_5" not in message and ", and 2 more: a reply was lost" in message
+
+
+async def test_a_forced_replace_in_doubt_is_finished(db: Database, network: Network, other: Database) -> None:
+    """Of an entity that was not read: the row is read again, and what it has meanwhile is written over."""
+    await other.insert(PropertyBag("Rows", "p", "plain_a", {"EntityType": "Plain", "foo": 1}))
+    for fate in (Fate.LOST_REPLY, Fate.LOST_REQUEST):
+        network.plan(fate)
+        await db.replace(Plain(count=3), if_match="*")
+
+    bag = await other.get(PropertyBag.key("Rows", "p", "plain_a"))
+    assert (bag["count"], bag["foo"]) == (3, 1)
+
+
+async def test_a_read_that_fails_ends_the_others(db: Database, network: Network) -> None:
+    """After the last look at the rows of a transaction nothing goes on behind the caller's back."""
+    reading = 0
+
+    async def read() -> None:
+        nonlocal reading
+        reading += 1
+        if reading == 1:
+            raise Fault(Code.AUTHORIZATION_FAILURE, "Refused.")
+        await asyncio.Event().wait()
+
+    network.reading = read
+    network.plan(Fate.LOST_REPLY)
+    tasks = asyncio.all_tasks()
+    with pytest.raises(OutcomeUnknown, match="could not be read"):
+        async with db.transaction() as tx:
+            for number in range(50):
+                tx.upsert(Plain(id=str(number)))
+
+    assert asyncio.all_tasks() == tasks
+
+
+async def test_a_transaction_is_measured_as_it_is_sent(db: Database, network: Network) -> None:
+    """With the headers and the URL of each operation, which of a hundred are much."""
+    network.plan()
+
+    async def send(length: int) -> None:
+        async with db.transaction() as tx:
+            for number in range(100):
+                text = "x" * (length // 2)
+                tx.insert(PropertyBag("Rows", "p" * 100, f"{length}_{number:03}", {"u": text, "v": text}))
+
+    with pytest.raises(TransactionFailed, match="with the headers") as caught:
+        await send(41_700)
+    assert isinstance(caught.value.__cause__, LimitExceeded) and not network.sent
+    await send(40_000)
+
+    assert len(network.sent) == 1

@@ -1,0 +1,574 @@
+"""
+What a write may claim after its reply was lost: exactly once, or an error that is true.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import cast
+
+import attrs
+import pytest
+
+from tableorm import (
+    Conflict,
+    Database,
+    EntityExists,
+    EntityNotFound,
+    OutcomeUnknown,
+    PreconditionFailed,
+    PropertyBag,
+    RetryPolicy,
+    Throttled,
+    Transaction,
+    TransactionFailed,
+    Unavailable,
+)
+from tableorm.connection.retry import RetryBudget, RetryingStore
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import Capabilities, Operation, Row, Verb
+from tableorm.testing import MemoryStore
+from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.writes.lossy import Known, Plain, add, db, network, other
+
+__all__ = ["db", "network", "other"]
+
+
+async def tail(db: Database, row_key: str) -> list[str]:
+    bag = await db.get(PropertyBag.key("Rows", "p", row_key))
+    return cast(str, bag["_w"]).split(",")
+
+
+async def test_write_tokens_are_kept_out_of_sight(db: Database) -> None:
+    """The last three, newest first; not among the unknown properties; kept by replace; none on plain rows."""
+    known, plain = Known(), Plain()
+    await db.insert(known)
+    await db.insert(plain)
+    tails = [await tail(db, "known_a")]
+    for count in range(1, 4):
+        known.count = count
+        await (db.save(known) if count % 2 else db.replace(known))
+        tails.append(await tail(db, "known_a"))
+    read = await db.get(Known, id="a")
+
+    assert [len(each) for each in tails] == [1, 2, 3, 3]
+    assert all(one[:2] == two[1:3] for one, two in pairwise(tails))
+    assert {len(token) for each in tails for token in each} == {12}
+    assert dict(read.extra) == {} and read == known
+    assert "_w" not in await db.get(PropertyBag.key("Rows", "p", "plain_a"))
+    await db.upsert(Known(count=9))
+    assert len(await tail(db, "known_a")) == 1
+
+
+async def test_a_bag_keeps_the_tail_of_a_row_that_has_one(db: Database) -> None:
+    """So its own writes are exact too."""
+    await db.insert(Known())
+    first = await tail(db, "known_a")
+    bag = await db.get(PropertyBag.key("Rows", "p", "known_a"))
+    bag["count"] = 5
+    await db.save(bag)
+
+    assert (await tail(db, "known_a"))[1:] == first
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY, Fate.LATE, Fate.TWICE])
+@pytest.mark.parametrize("verb", ["insert", "save", "merge", "replace", "remove", "modify", "transaction", "guarded"])
+async def test_a_row_with_tokens_is_written_exactly_once(
+    db: Database, network: FaultyStore, other: Database, fate: Fate, verb: str
+) -> None:
+    """Whatever is lost, the caller is told the truth, and the entity has the ETag of what it wrote."""
+    known = Known(owner="x")
+    if verb != "insert":
+        await db.insert(known)
+        known.count = 1
+    network.plan(fate)
+    match verb:
+        case "remove":
+            known.owner = None
+            await db.save(known)
+        case "modify":
+            known.count = 0
+            await db.modify(known, add)
+        case "transaction":
+            async with db.transaction() as tx:
+                tx.save(known)
+                tx.insert(Plain())
+        case "guarded":
+            known.count = 0
+            async with db.transaction() as tx:
+                await tx.get(known.key, guard=True)
+                tx.upsert(Plain())
+        case _:
+            await getattr(db, verb)(known)
+    await network.deliver()
+
+    stored = await other.get(Known, id="a")
+    assert stored == known
+    assert verb == "guarded" or stored.etag == known.etag
+    known.count += 5
+    if verb != "guarded":
+        await db.save(known)
+        assert (await other.get(Known, id="a")).count == known.count
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST_REPLY, Fate.LATE])
+@pytest.mark.parametrize("verb", ["insert", "save", "replace", "modify", "delete", "transaction"])
+async def test_a_plain_row_says_that_it_does_not_know(
+    db: Database, network: FaultyStore, other: Database, fate: Fate, verb: str
+) -> None:
+    """The error has the row as it is now; if nothing was applied and nothing can be, the repetition simply succeeds."""
+    plain = Plain(owner="x")
+    if verb != "insert":
+        await db.insert(plain)
+    plain.count = 1
+    network.plan(fate)
+
+    async def act() -> None:
+        match verb:
+            case "modify":
+                await db.modify(Plain, add, id="a")
+            case "transaction":
+                async with db.transaction() as tx:
+                    tx.save(plain)
+            case _:
+                await getattr(db, verb)(plain)
+
+    if fate is Fate.LATE:
+        await act()
+        await network.deliver()
+        found = await other.get_or_none(Plain, id="a")
+        assert (found is None) == (verb == "delete")
+        return
+    with pytest.raises(OutcomeUnknown, match=r"Plain \('p', 'plain_a'\): a reply was lost.*write_token=True") as caught:
+        await act()
+    assert not isinstance(caught.value, Conflict)
+    assert caught.value.verb == ("save" if verb == "transaction" else verb) and caught.value.token is None
+    assert caught.value.found == await other.get_or_none(Plain, id="a")
+    assert caught.value.found is None if verb == "delete" else cast(Plain, caught.value.found).count == 1
+
+
+def others(store: FaultyStore, operation: Operation) -> Callable[[], Awaitable[object]]:
+    """Another client's write."""
+    return lambda: store.store.write("Rows", operation)
+
+
+async def naive(store: FaultyStore, operation: Operation) -> bool:
+    """The rule that lies: a repetition that is refused was ours if the row looks like what we wanted to write."""
+    try:
+        await store.write("Rows", operation)
+    except Fault:
+        pass
+    else:
+        return True
+    try:
+        await store.write("Rows", operation)
+    except Fault:
+        row = await store.get("Rows", operation.row["PartitionKey"], operation.row["RowKey"])
+        return all(row[name] == value for name, value in operation.row.items())
+    return True
+
+
+def counter(count: int) -> Row:
+    return {
+        "PartitionKey": "p",
+        "RowKey": "plain_a",
+        "EntityType": "Plain",
+        "count@odata.type": "Edm.Int64",
+        "count": str(count),
+    }
+
+
+async def test_two_counters_go_from_four_to_five() -> None:
+    """
+    Our request was lost, and another client added one. Equal content is no proof: the naive rule loses an update, we
+    say that we do not know, and with tokens we know that we did not.
+    """
+    store = FaultyStore(MemoryStore())
+    await store.create_table("Rows")
+    await store.write("Rows", Operation(Verb.INSERT, counter(4)))
+    etag = (await store.get("Rows", "p", "plain_a"))["odata.etag"]
+    store.plan(Fate.LOST_REQUEST)
+    store.meanwhile = others(store, Operation(Verb.REPLACE, counter(5), "*"))
+
+    assert await naive(store, Operation(Verb.REPLACE, counter(5), etag))  # and so the counter is 5 after two additions
+    backend = FaultyBackend()
+    backend.tables = store
+    async with Database(backend, retry=QUICK) as db:
+        plain = await db.get(Plain, id="a")
+        store.plan(Fate.LOST_REQUEST)
+        store.meanwhile = others(store, Operation(Verb.REPLACE, counter(6), "*"))
+        with pytest.raises(OutcomeUnknown) as caught:
+            await db.modify(plain, add)
+        assert cast(Plain, caught.value.found).count == 6
+
+        known = Known(count=4)
+        await db.insert(known)
+        row = await store.get("Rows", "p", "known_a")
+        foreign = {**row, "count": "5", "_w": f"somebodyelse,{row['_w']}"}
+        store.plan(Fate.LOST_REQUEST)
+        store.meanwhile = others(store, Operation(Verb.REPLACE, foreign, "*"))
+        assert (await db.modify(Known, add, id="a")).count == 6
+        known.count = 5
+        with pytest.raises(PreconditionFailed):
+            await db.save(known)
+
+
+async def test_two_workers_insert_the_same_lease() -> None:
+    """
+    Our request was lost, and another worker inserted the lease with equal content. The naive rule makes both its owner.
+    """
+    lease = counter(1)
+    store = FaultyStore(MemoryStore())
+    await store.create_table("Rows")
+    store.plan(Fate.LOST_REQUEST)
+    store.meanwhile = others(store, Operation(Verb.INSERT, lease))
+
+    assert await naive(store, Operation(Verb.INSERT, lease))
+    backend = FaultyBackend()
+    backend.tables = store
+    async with Database(backend, retry=QUICK) as db:
+        for model in (Plain, Known):
+            mine = model(id="lease", owner="worker")
+            store.plan(Fate.LOST_REQUEST)
+            row = {**lease, "RowKey": mine.key.row_key, "EntityType": model.__name__, "owner": "worker"}
+            store.meanwhile = others(store, Operation(Verb.INSERT, row))
+            with pytest.raises(OutcomeUnknown):
+                await db.insert(mine)
+            assert mine.etag is None
+
+
+@pytest.mark.parametrize("foreign", [1, 2, 3])
+async def test_the_tail_is_three_long(foreign: int) -> None:
+    """Two writes of others after ours still let us find our own; after three we say that we do not know."""
+    store = FaultyStore(MemoryStore())
+    backend = FaultyBackend()
+    backend.tables = store
+    async with Database(backend, retry=QUICK) as db, Database(FaultyBackend(store.store), retry=QUICK) as other:
+        await db.create_tables(Known)
+        known = Known()
+        await db.insert(known)
+        store.plan(Fate.LOST_REPLY)
+
+        async def let_others() -> None:
+            for _ in range(foreign):
+                await other.modify(Known, add, id="a")
+
+        store.meanwhile = let_others
+        known.count = 10
+        if foreign == 3:
+            with pytest.raises(OutcomeUnknown):
+                await db.save(known)
+            return
+        await db.save(known)
+        assert (await other.get(Known, id="a")).count == 10 + foreign
+        with pytest.raises(PreconditionFailed, match=r"changed by somebody else; refresh\(\)"):
+            await db.save(known)
+        await db.refresh(known)
+        known.count += 1
+        await db.save(known)
+
+
+async def test_a_foreign_merge_makes_ours_superseded() -> None:
+    """It does not touch the tail; taking over its ETag would let our next save write over what we never saw."""
+    store = FaultyStore(MemoryStore())
+    backend = FaultyBackend()
+    backend.tables = store
+    async with Database(backend, retry=QUICK) as db:
+        await db.create_tables(Known)
+        known = Known()
+        await db.insert(known)
+        keys = {"PartitionKey": "p", "RowKey": "known_a"}
+        store.meanwhile = others(store, Operation(Verb.MERGE, {**keys, "owner": "foreign"}, "*"))
+        store.plan(Fate.LOST_REPLY)
+        known.count = 1
+        await db.save(known)
+
+        assert known.etag is None
+        assert (await db.modify(known, add)).owner == "foreign" and known.count == 2
+
+
+async def test_a_delete_without_evidence(db: Database, network: FaultyStore, other: Database) -> None:
+    """Gone is gone if that is all that was asked; whose delete it was nobody knows. A row that lives is not deleted."""
+    plain = Plain()
+    await db.insert(plain)
+    network.plan(Fate.LOST_REPLY)
+    await db.delete(plain, missing_ok=True)
+    network.plan()
+    await db.insert(plain)
+    network.plan(Fate.LOST_REPLY)
+    with pytest.raises(OutcomeUnknown) as caught:
+        await db.delete(plain)
+    assert caught.value.found is None
+    network.plan()
+    await db.upsert(Plain())
+    network.plan(Fate.LOST_REQUEST)
+    await db.delete(Plain, id="a", if_match="*")
+    assert await other.get_or_none(Plain, id="a") is None
+    with pytest.raises(EntityNotFound):
+        await db.delete(Plain, id="a", if_match="*")
+
+
+async def test_a_delete_that_lost_its_race(network: FaultyStore, db: Database, other: Database) -> None:
+    """The token that the row had before still stands in its tail: surely not deleted by us."""
+    known = Known()
+    await db.insert(known)
+    await other.modify(Known, add, id="a")
+    network.plan(Fate.LOST_REQUEST)
+
+    with pytest.raises(PreconditionFailed):
+        await db.delete(known)
+    assert await other.get_or_none(Known, id="a") is not None
+
+
+@pytest.mark.parametrize("model", [Plain, Known])
+@pytest.mark.parametrize("fate", [Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY])
+async def test_an_upsert_is_not_repeated_blindly(
+    db: Database, network: FaultyStore, other: Database, model: type[Plain] | type[Known], fate: Fate
+) -> None:
+    """What is left to do is done under a condition: every request but the first has one."""
+    for row in (None, model(count=3, owner="kept")):
+        if row is not None:
+            await other.upsert(row)
+        network.plan(fate, Fate.LOST_REPLY)
+        mine = model(count=7)
+        await db.upsert(mine)
+        stored = await other.get(model, id="a")
+        assert (stored.count, stored.owner) == (7, row and "kept")
+        assert stored.etag == mine.etag or mine.etag is None
+        blind = [sent[0] for sent in network.sent if sent[0].verb is Verb.INSERT_OR_MERGE]
+        assert len(blind) == (2 if fate is Fate.BUSY else 1)
+        await other.delete(stored)
+
+
+async def test_what_came_after_an_upsert_is_not_lost_without_looking(
+    db: Database, network: FaultyStore, other: Database
+) -> None:
+    """With tokens it is recognised that ours came first, and the other's stays."""
+    network.meanwhile = lambda: other.modify(Known, add, id="a")
+    network.plan(Fate.LOST_REPLY)
+    known = Known(count=1)
+    await db.upsert(known)
+
+    assert (await other.get(Known, id="a")).count == 2
+    assert known.etag is None
+
+
+async def test_what_a_late_upsert_can_do(db: Database, network: FaultyStore, other: Database) -> None:
+    """It has no condition, so it may arrive after later writes, and undo them. That is not promised otherwise."""
+    network.plan(Fate.LATE)
+    await db.upsert(Plain(count=1))
+    await other.modify(Plain, add, id="a")
+    await network.deliver()
+
+    assert (await other.get(Plain, id="a")).count == 1
+
+
+async def test_what_an_insert_can_do(db: Database, network: FaultyStore, other: Database) -> None:
+    """A row that another client has consumed is there again after the repetition; not with repeat=False."""
+
+    async def consumed(*, repeat: bool) -> None:
+        network.meanwhile = lambda: other.delete(Known, id="job", if_match="*")
+        network.plan(Fate.LOST_REPLY)
+        await db.insert(Known(id="job"), repeat=repeat)
+
+    await consumed(repeat=True)
+    assert await other.get_or_none(Known, id="job") is not None
+    await other.delete(Known, id="job", if_match="*")
+    with pytest.raises(OutcomeUnknown):
+        await consumed(repeat=False)
+    assert await other.get_or_none(Known, id="job") is None
+    network.plan(Fate.LOST_REPLY)
+    job = Known(id="job")
+    await db.insert(job, repeat=False)
+    assert job.etag == (await other.get(Known, id="job")).etag
+    network.plan(Fate.LATE)
+    with pytest.raises(OutcomeUnknown):
+        await db.insert(Plain(id="late"), repeat=False)
+    await network.deliver()
+    assert await other.get_or_none(Plain, id="late") is not None
+
+
+async def test_transactions_in_doubt(db: Database, network: FaultyStore, other: Database) -> None:
+    """One row with tokens proves all; without, nothing is claimed; what surely was not applied fails as it would."""
+    known = Known()
+    await db.insert(known)
+    await other.modify(Known, add, id="a")
+    network.plan(Fate.LOST_REQUEST)
+    known.count = 9
+    with pytest.raises(TransactionFailed) as caught:
+        async with db.transaction() as tx:
+            tx.insert(Plain(id="new"))
+            tx.save(known)
+    assert (caught.value.index, caught.value.operation) == (1, "save")
+    assert await other.get_or_none(Plain, id="new") is None
+
+    network.plan(Fate.LOST_REPLY)
+    with pytest.raises(OutcomeUnknown, match="insert of Plain"):
+        async with db.transaction() as tx:
+            tx.insert(Plain(id="new"))
+            tx.upsert(Plain(id="other"))
+
+    async def count(tx: Transaction) -> None:
+        await tx.modify(Known, add, id="a")
+        tx.upsert(Plain(id="audit"))
+
+    network.plan(Fate.LOST_REPLY, Fate.FINE, Fate.LOST_REQUEST, Fate.LATE)
+    for _ in range(3):
+        await db.run_transaction(count)
+        await network.deliver()
+    assert (await other.get(Known, id="a")).count == 4
+
+
+async def test_a_transaction_of_upserts_in_doubt(db: Database, network: FaultyStore, other: Database) -> None:
+    """What is as wanted is done; otherwise it goes on under the ETags that were read, in one piece."""
+    for fate in (Fate.LOST_REPLY, Fate.LOST_REQUEST):
+        network.plan(fate, Fate.LOST_REPLY)
+        rows = [Plain(id=name, count=len(fate.name)) for name in "abc"]
+        async with db.transaction() as tx:
+            for row in rows:
+                tx.upsert(row)
+        assert [(await other.get(row.key)).etag for row in rows] == [row.etag for row in rows]
+    network.plan(Fate.LOST_REQUEST)
+    async with db.transaction() as tx:
+        tx.merge(Plain(id="a", count=7), if_match="*")
+        tx.delete(Plain.key(id="b"), if_match="*")
+    assert (await other.get(Plain, id="a")).count == 7
+    network.plan(Fate.LOST_REPLY)
+    with pytest.raises(OutcomeUnknown):
+        async with db.transaction() as tx:
+            tx.delete(Plain.key(id="a"), if_match="*")
+            tx.delete(Plain.key(id="c"), if_match="*")
+
+
+async def test_patience_ends(network: FaultyStore) -> None:
+    """Without effect: the error of the last attempt. In doubt: OutcomeUnknown, after a last look."""
+    backend = FaultyBackend()
+    backend.tables = network
+    async with Database(backend, retry=RetryPolicy(attempts=3, base=0.0)) as db:
+        await db.create_tables(Plain)
+        network.plan(*[Fate.BUSY] * 9)
+        with pytest.raises(Throttled, match="Asked for too much"):
+            await db.insert(Plain())
+        assert len(network.sent) == 3
+        network.plan(*[Fate.LOST_REQUEST] * 9)
+        with pytest.raises(OutcomeUnknown) as caught:
+            await db.insert(Plain())
+        assert len(network.sent) == 3 and caught.value.found is None
+        network.plan(Fate.LOST_REQUEST, Fate.LOST_REQUEST, Fate.LOST_REPLY)
+        known = Known()
+        await db.insert(known)
+        assert known.etag == (await db.get(Known, id="a")).etag
+        network.plan(*[Fate.LOST_REQUEST] * 9)
+        with pytest.raises(OutcomeUnknown) as caught:
+            await db.upsert(Plain())
+        requests = db.stats.requests
+        assert requests > 12
+
+
+async def test_pauses() -> None:
+    """They grow, have a bound, and are never shorter than the service asked for; a call has a deadline."""
+    policy = RetryPolicy(base=1.0, cap=8.0)
+    longest = [max(policy.pause(failures) for _ in range(2000)) for failures in (1, 2, 3, 10)]
+    assert [round(each) for each in longest] == [2, 4, 8, 8]
+
+    patience = RetryBudget(RetryPolicy(deadline=5.0, base=0.0))
+    assert await patience.another(Fault(Code.SERVER_BUSY, ""))
+    assert not await patience.another(Fault(Code.SERVER_BUSY, "", retry_after=6.0))
+    begun = asyncio.get_running_loop().time()
+    assert await patience.another(Fault(Code.SERVER_BUSY, "", retry_after=0.05))
+    assert asyncio.get_running_loop().time() - begun >= 0.05
+
+
+class Flaky(MemoryStore):
+    """Fails the first time it is asked for anything, having done it or not."""
+
+    def __init__(self, *, done: bool) -> None:
+        super().__init__()
+        self.done, self.failed = done, set[str]()
+
+    async def create_table(self, table: str) -> None:
+        if self.done or "create" in self.failed:
+            await super().create_table(table)
+        self._fail("create")
+
+    async def delete_table(self, table: str) -> None:
+        if self.done or "delete" in self.failed:
+            await super().delete_table(table)
+        self._fail("delete")
+
+    async def list_tables(self) -> list[str]:
+        self._fail("list")
+        return await super().list_tables()
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        self._fail("get")
+        return await super().get(table, partition_key, row_key, select)
+
+    def _fail(self, what: str) -> None:
+        if what not in self.failed:
+            self.failed.add(what)
+            raise Fault(Code.NO_ANSWER, "Nobody answered.", doubt=True)
+
+
+@pytest.mark.parametrize("done", [True, False])
+async def test_reads_and_tables_are_repeated(done: bool) -> None:
+    """A table that our lost request made, or removed, counts as ours; the repetitions are counted."""
+    backend = FaultyBackend(Flaky(done=done))
+    async with Database(backend, retry=QUICK) as db:
+        await db.create_tables(Plain)
+        assert await db.tables() == ["Rows"]
+        assert await db.get_or_none(Plain, id="a") is None
+        await db.drop_table("Rows")
+
+        assert db.stats.requests == 8
+        with pytest.raises(Exception, match="no table"):
+            await db.drop_table("Rows")
+
+
+async def test_a_store_that_repeats_itself_is_not_repeated() -> None:
+    """Only doubt is left to find out."""
+
+    class Own(FaultyStore):
+        @property
+        def capabilities(self) -> Capabilities:
+            return attrs.evolve(super().capabilities, retries=True)
+
+    backend = FaultyBackend()
+    backend.tables = Own(MemoryStore())
+    async with Database(backend, retry=QUICK) as db:
+        assert not isinstance(db.store, RetryingStore)
+        await db.create_tables(Plain)
+        backend.tables.plan(Fate.BUSY)
+        with pytest.raises(Unavailable):
+            await db.insert(Plain())
+        backend.tables.plan(Fate.LOST_REPLY)
+        await db.insert(Known())
+
+
+async def test_cancelling_leaves_no_half_state() -> None:
+    """Whenever a task is cancelled, the entity is as it was, and the next write goes through."""
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def write(self, table: str, operation: Operation) -> str | None:
+            etag = await super().write(table, operation)
+            arrived.set()
+            await go_on.wait()
+            return etag
+
+    async with Database(FaultyBackend(Slow()), retry=QUICK) as db:
+        await db.create_tables(Known)
+        known = Known()
+        task = asyncio.create_task(db.insert(known))
+        await arrived.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert known.etag is None
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await db.modify(Known, add, id="a")
+        go_on.set()
+        with pytest.raises(EntityExists):
+            await db.insert(known)
+        assert (await db.modify(Known, add, id="a")).count == 2
