@@ -111,8 +111,7 @@ def test_skips_in_ci(tmp_path: Path, code: str, ci: str, passes: bool) -> None:
     (tmp_path / "test_other.py").write_text("def test(): pass\n", encoding="utf-8")
 
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
-    done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "CI": ci}, capture_output=True, text=True, check=False
-    )
+    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     assert done.returncode == (0 if passes else 1 if "def" in code else 2), done.stdout
