@@ -8,6 +8,7 @@ ARGS ?=
 
 bin := .venv/bin
 environment := $(PYTHON) scripts/environment.py $(if $(filter file,$(origin PYTHON)),,--this-python)
+pytest := $(bin)/python -m pytest -n auto --dist loadgroup
 code := $(wildcard tableorm backends migrations tests examples benchmarks scripts)
 
 # Without this, pyright asks the network whether it is the newest.
@@ -34,12 +35,12 @@ demo:
 test:
 	@$(environment) test
 	@$(PYTHON) scripts/azurite.py
-	$(bin)/python -m pytest -n auto $(ARGS)
+	$(pytest) $(ARGS)
 
 torture:
 	@$(environment) test
 	@$(PYTHON) scripts/azurite.py
-	TORTURE=true $(bin)/python -m pytest -n auto -m torture $(ARGS)
+	TORTURE=true $(pytest) -m torture --override-ini=faulthandler_timeout=7200 $(ARGS)
 
 lint:
 	@$(environment) lint test bench
