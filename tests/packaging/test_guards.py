@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import tableorm
 from scripts.docs_pages import ROOT, pages
@@ -82,6 +83,18 @@ def test_every_package_is_in_the_wheel() -> None:
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [
         relative(package) for package in PACKAGES
     ]
+
+
+def test_hooks_use_versions_that_lint_allows() -> None:
+    """What pre-commit runs is pinned to versions that the dependency group `lint` allows."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
+    requirements = [Requirement(each) for each in groups["lint"] if isinstance(each, str)]
+    allowed = {each.name: each.specifier for each in requirements}
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    pins = re.findall(r"additional_dependencies: \[(\w+)==([\d.]+)\]", hooks)
+
+    assert {name for name, _ in pins} == {"ruff", "typos"}
+    assert [(name, version) for name, version in pins if version not in allowed[name]] == []
 
 
 def test_version_stands_once() -> None:
