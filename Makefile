@@ -1,13 +1,14 @@
 # What one does with a checkout. Every target installs what it needs into .venv first, and only if something is missing.
 #
 #     make test ARGS="-k transaction"
-#     make PYTHON=python3.13 test
+#     make PYTHON=python3.13 test    # makes .venv anew if it is of another version
 
 PYTHON ?= python3
 ARGS ?=
 
 bin := .venv/bin
-environment := $(PYTHON) scripts/environment.py
+environment := $(PYTHON) scripts/environment.py $(if $(filter file,$(origin PYTHON)),,--this-python)
+pytest := $(bin)/python -m pytest -n auto --dist loadgroup
 code := $(wildcard tableorm backends migrations tests examples benchmarks scripts)
 
 # Without this, pyright asks the network whether it is the newest.
@@ -15,11 +16,12 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 # The targets share one environment, which two of them must not change at once.
 .NOTPARALLEL:
-.PHONY: help demo test lint format bench docs clean
+.PHONY: help demo test torture lint format bench docs clean
 
 help:
 	@echo "make demo    load a month of flights and ask questions"
-	@echo "make test    run the tests"
+	@echo "make test    run the tests, in a few minutes"
+	@echo "make torture run the tests that explore at random at length, in about an hour"
 	@echo "make lint    check style, types and imports"
 	@echo "make format  format the code"
 	@echo "make bench   measure"
@@ -33,12 +35,18 @@ demo:
 test:
 	@$(environment) test
 	@$(PYTHON) scripts/azurite.py
-	$(bin)/python -m pytest -n auto $(ARGS)
+	$(pytest) $(ARGS)
+
+torture:
+	@$(environment) test
+	@$(PYTHON) scripts/azurite.py
+	TORTURE=true $(pytest) -m torture --override-ini=faulthandler_timeout=7200 $(ARGS)
 
 lint:
 	@$(environment) lint test bench
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
+	$(bin)/typos
 	$(bin)/lint-imports
 	$(bin)/mypy $(code)
 	$(bin)/pyright $(code)

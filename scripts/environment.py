@@ -1,9 +1,10 @@
 """
 Make `.venv` hold this checkout, editable, with the dependency groups that are asked for.
 
-    python3 scripts/environment.py test lint
+    python3 scripts/environment.py [--this-python] test lint
 
-Needs nothing but Python, and does nothing when all is there already.
+Needs nothing but Python, and does nothing when all is there already. An environment that exists keeps its Python; with
+--this-python, one of another version is made anew with the Python that runs this.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 STAMP = VENV / "installed.txt"
 
 
-def main(groups: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Install the groups, unless the stamp says that they are there."""
-    if not works(PYTHON):
+    groups = [argument for argument in arguments if argument != "--this-python"]
+    if not works(PYTHON, of_this_version=len(groups) < len(arguments)):
         if sys.version_info < (3, 11):  # noqa: UP036 - this very interpreter may be too old
             found = sys.version.split()[0]
             sys.exit(f"tableorm needs Python 3.11 or newer, this is {found}; name another: make PYTHON=python3.12 ...")
@@ -42,9 +44,11 @@ def main(groups: list[str]) -> None:
     STAMP.write_text("\n".join([key, *wanted]), encoding="utf-8")
 
 
-def works(python: Path) -> bool:
-    """Whether that interpreter runs: the link to one that was upgraded or removed dangles."""
-    return python.exists() and subprocess.run([python, "-c", ""], check=False).returncode == 0
+def works(python: Path, *, of_this_version: bool) -> bool:
+    """Return whether that interpreter runs: the link to one that was upgraded or removed dangles."""
+    wanted = f"{sys.version_info[:2]}" if of_this_version else "sys.version_info[:2]"
+    test = f"import sys; sys.exit(sys.version_info[:2] != {wanted})"
+    return python.exists() and subprocess.run([python, "-c", test], check=False).returncode == 0
 
 
 def fingerprint() -> str:

@@ -6,20 +6,34 @@ import os
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
+
+from tests.torture import Rounds, choose_rounds, load_profile
 
 if TYPE_CHECKING:
     from tests.azurite import Azurite
 
-# Hypothesis fails a slow example; on a loaded machine any example may be slow.
-hypothesis.settings.register_profile("tableorm", deadline=None, print_blob=True)
-hypothesis.settings.load_profile("tableorm")
+load_profile()
 
 _CI = os.environ.get("CI") == "true"
 
 ACCEPTED = "capability"
 """In the reason of a skip that CI accepts: the backend under test cannot do what the test is about, and says so."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that `make torture` runs: those of hypothesis, and those that ask for `rounds`."""
+    for item in items:
+        if isinstance(item, pytest.Function) and (
+            getattr(item.obj, "is_hypothesis_test", False) or "rounds" in item.fixturenames
+        ):
+            item.add_marker(pytest.mark.torture)
+
+
+@pytest.fixture(scope="session")
+def rounds() -> Rounds:
+    """How many rounds a test does that explores: `rounds(few, many)`."""
+    return choose_rounds
 
 
 @pytest.hookimpl(wrapper=True)

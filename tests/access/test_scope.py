@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import (
@@ -399,7 +399,6 @@ async def test_indexes_are_scoped(db: Database) -> None:
 names = st.text(st.sampled_from("ab_-^ é\uffff\U00010000"), max_size=3)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(names, names), max_size=8), names)
 async def test_a_scope_shows_what_is_its_own(places: list[tuple[str, str]], tenant: str) -> None:
     """Of tenants whose names begin alike, or hold separators, each sees its rows: by model, and without."""

@@ -26,6 +26,7 @@ from tableorm.audit import audit as auditing
 from tableorm.stores import Verb
 from tests.audit.foreign import TABLE, Clerk, Employee, EmployeeOfOld, everyone, fill, merge, snapshot, write
 from tests.damage import Case, Cases, found_by
+from tests.torture import on_stores
 
 E1, E2, E3 = "empid_000001", "empid_000002", "empid_000003"
 
@@ -160,7 +161,7 @@ async def copy_of_another_kind(db: Database) -> None:
     await write(db, Verb.INSERT, "Sales", "email_lost", EntityType="Employee#by_email", _of="clerk_000001")
 
 
-@pytest.mark.parametrize("damage", CASES, ids=lambda case: case.name)
+@on_stores("damage", CASES, lambda case: case.name)
 async def test_damage_is_found_and_repaired(db: Database, damage: Case) -> None:
     """Each damage is reported, repaired if asked, then gone; no row of another kind is touched."""
     await fill(db)

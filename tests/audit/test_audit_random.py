@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import Damage, Entity, Index, Mapped, PropertyBag, UniqueViolation, connect, field
@@ -95,7 +95,6 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
 
 
-@settings(max_examples=40)
 @given(steps=st.lists(st.tuples(verbs, things), max_size=15))
 def test_what_the_mapper_writes_is_right(steps: Sequence[tuple[str, Thing]]) -> None:
     """Whatever the values and the verbs: an audit finds nothing."""
@@ -114,7 +113,6 @@ def test_what_the_mapper_writes_is_right(steps: Sequence[tuple[str, Thing]]) -> 
     asyncio.run(body())
 
 
-@settings(max_examples=40)
 @given(steps=st.lists(things, max_size=12), damage=st.lists(harms, max_size=6))
 def test_what_others_do_can_be_repaired(steps: Sequence[Thing], damage: Sequence[tuple[str, int]]) -> None:
     """
@@ -168,7 +166,6 @@ async def check_indexes(db: Any, stored: dict[tuple[str, str], Thing]) -> None:
 
 
 @pytest.mark.parametrize("segment", [1, 7])
-@settings(max_examples=20)
 @given(steps=st.lists(things, min_size=8, max_size=12), damage=st.lists(harms, min_size=1, max_size=4))
 def test_segments_find_the_same(segment: int, steps: Sequence[Thing], damage: Sequence[tuple[str, int]]) -> None:
     """However small the parts are that are summed up, the same is found."""

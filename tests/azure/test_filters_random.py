@@ -134,7 +134,7 @@ def _matching(rows: list[Row], query: RowQuery) -> list[str]:
     return sorted((row["RowKey"] for row in stamped if known(row) is True), key=utf16_key)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_questions())
 async def test_random_filters(
     emulator: TableStore, served: TableStore, engine: TableStore, questions: tuple[list[Row], list[RowQuery], int]

@@ -318,7 +318,7 @@ async def emulator(azurite: Azurite) -> AsyncIterator[TableStore]:
         yield backend.tables
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_program())
 async def test_random_programs(emulator: TableStore, served: TableStore, program: list[tuple[str, str, Any]]) -> None:
     """Each step gives the same rows, the same success, or the same code and index, on all three."""

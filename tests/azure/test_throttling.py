@@ -107,7 +107,7 @@ async def test_a_wait_that_is_longer_than_the_time_left(stub: Stub, name: str, w
     """It ends as the refusal that it is, not as a time-out, after which a write would be in doubt."""
     answer, options = _LONG[why]
     stub.answers = [answer]
-    async with connect(stub.url, key=KEY, timeout=10.0, **options) as db:
+    async with connect(stub.url, key=KEY, timeout=3.0, **options) as db:
         with pytest.raises(TableOrmError) as caught:
             await CALLS[name](db)
 

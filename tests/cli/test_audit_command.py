@@ -1,5 +1,5 @@
 """
-`tableorm audit`, as a process of its own.
+`tableorm audit`: as a process of its own where that matters.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ import pytest
 from tableorm import connect
 from tableorm.stores import Operation, Verb
 from tests.audit.foreign import Employee, everyone, fill, write
+from tests.commandline import run_command as tableorm
 from tests.derived.patterns.firm import Department
 from tests.derived.patterns.firm import Employee as Listed
 
@@ -22,7 +23,7 @@ MODEL = "tests.audit.foreign:Employee"
 ROOT = Path(__file__).parents[2]  # modules of the working directory are found
 
 
-def tableorm(*arguments: str) -> subprocess.CompletedProcess[str]:
+def process(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([COMMAND, *arguments], cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
 
 
@@ -42,7 +43,7 @@ def url(tmp_path: Path) -> str:
 
 def test_findings_are_printed(url: str) -> None:
     """A line for each finding, then the sum; the status is 1, and 0 once all is repaired."""
-    found = tableorm("audit", url, MODEL)
+    found = process("audit", url, MODEL)
     assert found.returncode == 1
     lines = found.stdout.splitlines()
     assert lines[0].startswith("Employee.by_email ('Sales', 'empid_000001'): missing: ")

@@ -116,6 +116,6 @@ async def writing(db: Database) -> None:
         print(error.index, error.operation, error.entity, error.code)
 
     async with db.bulk(concurrency=16) as bulk:
-        for n in range(10_000):
+        for n in range(1_000):
             await bulk.upsert(Employee(department=f"D{n % 50}", id=n, first_name="x", last_name="y"))
     print(bulk.report)

@@ -16,6 +16,7 @@ import pytest
 from tableorm.protocol.edm import TICKS_PER_SECOND
 from tableorm_local.engine import Engine, session
 from tableorm_local.engine.sqlite import connect
+from tests.torture import seeds
 
 Child = Callable[..., "subprocess.Popen[str]"]
 SCRIPT = "child_stores.py"
@@ -31,7 +32,7 @@ def child_module() -> Any:
     return module
 
 
-@pytest.mark.parametrize("seed", range(2))
+@seeds(1, 40)
 async def test_killed_writers_lose_nothing_acknowledged(
     path: Path, child: Child, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

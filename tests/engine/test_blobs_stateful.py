@@ -10,7 +10,6 @@ from typing import Any
 
 import attrs
 import hypothesis.strategies as st
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tableorm.protocol.codes import Code, Fault
@@ -195,4 +194,3 @@ class Programs(RuleBasedStateMachine):
 
 
 TestPrograms = Programs.TestCase
-TestPrograms.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import apsw
-import pytest
 
 from tableorm.stores import Bounds, Row, RowQuery
 from tableorm_local.engine import Engine
 from tableorm_local.engine.sqlite import connect
+from tests.torture import seeds
 
 Child = Callable[..., "subprocess.Popen[str]"]
 
@@ -29,7 +29,7 @@ async def all_rows(engine: Engine, query: RowQuery | None = None) -> list[Row]:
         page = await engine.query("Shared", query or RowQuery(), continuation=page.continuation)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds(1, 40)
 async def test_killed_writers_lose_nothing_acknowledged(path: Path, child: Child, seed: int) -> None:
     """After SIGKILL at random moments each acknowledged write is there with its ETag, and each transaction is whole."""
     engine = Engine(path)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import apsw
-import pytest
 
 from tableorm_local.engine import Engine
 from tableorm_local.engine.sqlite import Connection, connect
+from tests.torture import seeds
 
 Child = Callable[..., "subprocess.Popen[str]"]
 SCRIPT = "child_stores.py"
@@ -50,7 +50,7 @@ async def test_one_message_is_in_one_hand(engine: Engine, path: Path, child: Chi
     assert await engine.queues.length("shared") == 0
 
 
-@pytest.mark.parametrize("seed", range(2))
+@seeds(1, 40)
 async def test_killed_processes_lose_nothing_acknowledged(path: Path, child: Child, seed: int) -> None:
     """After SIGKILL each message that was put is there, unless it was deleted; and none that was deleted."""
     chance = random.Random(seed)

@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 import hypothesis.strategies as st
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule
 
 from tableorm.protocol.codes import Code, Fault
@@ -173,4 +172,3 @@ class Programs(RuleBasedStateMachine):
 
 
 TestPrograms = Programs.TestCase
-TestPrograms.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)

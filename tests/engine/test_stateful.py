@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tableorm.protocol.codes import Fault
@@ -237,4 +236,3 @@ class Both(RuleBasedStateMachine):
 
 
 TestBoth = Both.TestCase
-TestBoth.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -46,6 +46,9 @@ from tableorm import Database, ScanRefused, connect
 DEMO = Path(source_module.__file__).with_name("demo.py")
 Line = dict[str, str]
 
+# One worker loads the month, which all tests share.
+pytestmark = pytest.mark.xdist_group("flights")
+
 
 @pytest.fixture(scope="module")
 def month() -> Source:

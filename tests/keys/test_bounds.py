@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import assume, event, example, given, settings
+from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 
 from tableorm import TemplateError
@@ -164,7 +164,6 @@ def condition_on(name: str) -> st.SearchStrategy[Condition]:
     return st.builds(Condition, st.just(name), st.sampled_from(ops), st.sampled_from(BOUNDS[name]))
 
 
-@settings(max_examples=500)
 @given(st.data(), st.sampled_from(TEMPLATES))
 def test_no_key_is_lost_and_exact_is_exact(data: st.DataObject, text: str) -> None:
     """
@@ -290,7 +289,6 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 odd_texts = st.text("a\ud7ff\ue000\uffff\U00010000\U0010ffff", max_size=4)
 
 
-@settings(max_examples=500)
 @given(st.one_of(texts, odd_texts), st.one_of(texts, odd_texts), st.one_of(texts, odd_texts))
 @example("\ud7ff", "\ud7ff\uffff", "\U00010000")
 @example("\U0010ffff", "\U0010ffff\uffff", "\ue000")

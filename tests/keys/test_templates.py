@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tableorm import Int32, TemplateError
@@ -97,7 +97,6 @@ def held(template: Template, given_values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: given_values[name] for name in template.full_fields}
 
 
-@settings(max_examples=400)
 @given(template_texts, values)
 @example("{t}{n:03d}-{u}", {"t": "a-", "n": 5, "u": "-"})
 @example("{i}-{m}", {"i": -5, "m": 3})
@@ -117,7 +116,6 @@ def test_keys_read_back(text: str, given_values: dict[str, Any]) -> None:
         assert template.stored_text(key, name) == template.value_text(name, given_values[name])
 
 
-@settings(max_examples=300)
 @given(template_texts, values, values, st.sets(st.sampled_from(sorted(TYPES))))
 def test_no_two_values_share_a_key(
     text: str, first: dict[str, Any], second: dict[str, Any], same: frozenset[str]
@@ -130,7 +128,6 @@ def test_no_two_values_share_a_key(
         assert template.format(first) != template.format(second)
 
 
-@settings(max_examples=600)
 @given(template_texts, template_texts, values)
 @example("a{n:03d}", "ab{t}", {"n": 1, "t": "b"})
 @example("x_{t}", "x{n:03d}", {"n": 1, "t": "b"})
@@ -174,7 +171,6 @@ def test_heads_that_meet(first: str, second: str, meet: bool) -> None:
     assert may_meet(parse(second), parse(first)) is meet
 
 
-@settings(max_examples=600)
 @given(template_texts, template_texts, values)
 @example("{t}_a_{n:03d}", "{t}_b_{n:03d}", {"n": 1, "t": "_b"})
 @example("{t}a", "{t}b", {"n": 1, "t": "b"})

@@ -15,7 +15,8 @@ from scripts.check_wheel import problems
 from scripts.docs_pages import ROOT, Block, blocks
 from tableorm import __version__
 
-pytestmark = pytest.mark.packaging
+# One worker builds the wheel and the environment, which all tests share.
+pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("wheel")]
 
 
 def run(*command: str | Path, folder: Path) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm.protocol.filters import matcher, to_odata
@@ -41,7 +41,6 @@ def within(interval: Interval, key: str) -> bool:
     return above and below
 
 
-@settings(max_examples=500)
 @given(ranges, keys, keys)
 def test_all_forms_say_the_same(keys_of: KeyRange, partition: str, row: str) -> None:
     """A row is within the range, in one of its intervals, and satisfies its condition, or none of the three."""

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, parse_qsl, quote
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm.protocol.sas import (
@@ -163,7 +163,6 @@ optional = {
 }
 
 
-@settings(max_examples=200)
 @given(st.fixed_dictionaries({"expiry": expiries | st.just("2030-01-01T00:00Z")}, optional=optional))
 def test_table_tokens_of_the_client(options: dict[str, Any]) -> None:
     """Every token that azure-data-tables makes is read and verified, and is what is made here of the same values."""

@@ -8,7 +8,7 @@ import string
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import CursorError, Database, Entity, Mapped, ModelError, Select, connect, field
@@ -245,7 +245,6 @@ PLACES = st.builds(
 )
 
 
-@settings(max_examples=200)
 @given(PLACES, st.none() | st.just(4))
 def test_a_forged_place_never_widens_a_query(place: Place, limit: int | None) -> None:
     """Whatever a client writes into a cursor, no row outside of the query is read, and no more than its limit."""

@@ -13,6 +13,7 @@ import pytest
 from tableorm import Database, EncodeError, Entity, Expression, Mapped, ModelError, PropertyBag, connect, field
 from tableorm.protocol.edm import utf16_key
 from tableorm.stores import Operation, Verb
+from tests.torture import seeds
 
 
 class Document(Entity, table="Docs", partition_key="{project}", abstract=True):
@@ -59,7 +60,7 @@ def condition(name: str, sign: str, value: Any) -> Expression:
     return found
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeds(40, 1000)
 def test_a_base_is_queried_as_if_every_class_said_it_the_same_way(seed: int) -> None:
     """A field may be in a key of one class and a property of another, under another name, in other partitions."""
     rng = random.Random(seed)

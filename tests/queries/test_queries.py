@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import Database, DecodeError, Entity, Expression, Int32, Mapped, ModelError, connect, field
@@ -118,7 +118,6 @@ def combine(children: st.SearchStrategy[tuple[Expression, Truth]]) -> st.SearchS
 CONDITIONS = st.lists(st.recursive(comparisons(), combine, max_leaves=4), max_size=3)
 
 
-@settings(max_examples=250)
 @given(st.lists(ITEMS, max_size=25, unique_by=lambda e: e.key), CONDITIONS, st.none() | st.integers(0, 5))
 def test_a_query_gives_what_filtering_in_python_gives(
     items: list[Item], conditions: list[tuple[Expression, Truth]], limit: int | None

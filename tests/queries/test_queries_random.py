@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import Database, Entity, EntityNotFound, MultipleEntitiesFound, Select, connect
@@ -19,6 +19,7 @@ from tableorm.queries.cursors import MAX_CURSOR
 from tests.database.between import Awkward, Shuffled
 from tests.queries.random_worlds import random_worlds
 from tests.queries.worlds import WORLDS, World, conditions, results
+from tests.torture import seeds
 
 
 class Case:
@@ -74,7 +75,6 @@ async def paged(db: Database, query: Select[Any], size: int) -> list[Any]:
     raise AssertionError(f"{query} has no last page")
 
 
-@settings(max_examples=300)
 @given(cases())
 def test_a_query_gives_what_filtering_in_python_gives(case: Case) -> None:
     """In key order; the explanation bounds the requests that it takes."""
@@ -89,7 +89,6 @@ def test_a_query_gives_what_filtering_in_python_gives(case: Case) -> None:
     run(case, connect("local::memory:"), check)
 
 
-@settings(max_examples=100)
 @given(cases(), st.integers(1, 7), st.integers(0, 2**32), st.none() | st.integers(0, 12))
 def test_pages_and_cursors_lose_and_repeat_nothing(case: Case, size: int, seed: int, limit: int | None) -> None:
     """Of every size, with and without a limit, where the store gives short and empty pages."""
@@ -103,7 +102,6 @@ def test_pages_and_cursors_lose_and_repeat_nothing(case: Case, size: int, seed: 
     run(case, Database(Awkward(seed)), check)
 
 
-@settings(max_examples=100)
 @given(cases(), st.integers(0, 8), st.integers(0, 2**32), st.none() | st.integers(0, 12))
 def test_a_stream_goes_on_from_any_cursor(case: Case, stop: int, seed: int, limit: int | None) -> None:
     """After any entity, in another process; what is left of a limit is in the cursor."""
@@ -129,7 +127,6 @@ def test_a_stream_goes_on_from_any_cursor(case: Case, stop: int, seed: int, limi
     run(case, Database(Awkward(seed)), check)
 
 
-@settings(max_examples=100)
 @given(cases(), st.integers(1, 9), st.integers(1, 4))
 def test_every_way_to_run_a_query_agrees(case: Case, parts: int, concurrency: int) -> None:
     """Unordered, divided, in parallel; counted, and by its first result."""
@@ -157,7 +154,6 @@ def test_every_way_to_run_a_query_agrees(case: Case, parts: int, concurrency: in
     run(case, connect("local::memory:"), check)
 
 
-@settings(max_examples=50)
 @given(cases(), st.integers(1, 7), st.none() | st.integers(0, 12))
 def test_a_store_without_an_order(case: Case, size: int, limit: int | None) -> None:
     """What is small enough is sorted here, so that order, limits and cursors are the same."""
@@ -171,7 +167,6 @@ def test_a_store_without_an_order(case: Case, size: int, limit: int | None) -> N
     run(case, Database(Shuffled()), check)
 
 
-@settings(max_examples=100)
 @given(cases(), st.data())
 def test_a_projection_changes_no_result(case: Case, data: st.DataObject) -> None:
     """Conditions see fields that were not asked for, here and at the store; those that were are loaded."""
@@ -190,7 +185,7 @@ def test_a_projection_changes_no_result(case: Case, data: st.DataObject) -> None
     run(case, connect("local::memory:"), check)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(2, 40)
 async def test_cursors_are_good_in_another_database_on_the_same_file(tmp_path: Path, seed: int) -> None:
     """Page after page, each by a database of its own."""
     found: list[Any] = []

@@ -4,20 +4,21 @@ The server among mutated requests: a few thousand of those that `python -m tests
 
 from tests.server.fuzz import fuzz_sockets, fuzz_texts
 from tests.server.fuzz_inputs import of_number, text_of_number
+from tests.torture import Rounds
 
 
-async def test_requests() -> None:
+async def test_requests(rounds: Rounds) -> None:
     """Whatever is sent, it is answered or closed: no fault of the server's own, nothing in its log, nothing kept."""
-    outcome = await fuzz_sockets(7, range(3000))
+    outcome = await fuzz_sockets(7, range(rounds(1000, 100_000)))
 
     assert outcome.found == []
     # The inputs get far enough: past the signature, and to every kind of answer.
     assert outcome.statuses.keys() >= {200, 201, 202, 204, 400, 403, 404, 405, 409, 412}
 
 
-def test_parts_of_requests() -> None:
+def test_parts_of_requests(rounds: Rounds) -> None:
     """What reads filters, transactions, entities, XML and tokens takes every text or refuses it in its own words."""
-    outcome = fuzz_texts(7, range(6000))
+    outcome = fuzz_texts(7, range(rounds(3000, 200_000)))
 
     assert outcome.found == []
     assert min(outcome.statuses[200], outcome.statuses[400]) > 500

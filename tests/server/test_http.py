@@ -507,7 +507,7 @@ PIECES = st.sampled_from(
 
 
 @pytest.mark.usefixtures("nothing_left")
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(PIECES | BYTES, max_size=12).map(b"".join))
 async def test_any_bytes(server: Server, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
     """Whatever arrives, the server answers in the range of 100 to 499 or closes; it notes no error."""
@@ -546,7 +546,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @pytest.mark.usefixtures("nothing_left")
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(FRAGMENTS | BYTES, max_size=20).map(b"".join))
 async def test_any_transaction(api: Api, caplog: pytest.LogCaptureFixture, body: bytes) -> None:
     """Whatever stands in a transaction, it is refused or done."""
@@ -562,7 +562,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(VALUES, st.sampled_from([*Edm, "x"]), st.text(max_size=10))
 async def test_any_property(api: Api, value: object, kind: str, name: str) -> None:
     """Whatever a property is, it is refused or stored, and then comes back."""

@@ -18,6 +18,7 @@ import aiohttp
 import pytest
 
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
+from tests.commandline import run_command
 from tests.server.client import Api
 
 COMMAND = [sys.executable, "-m", "tableorm.cli", "serve"]
@@ -305,13 +306,14 @@ async def test_access_log_to_a_file(start: Start, session: aiohttp.ClientSession
         ([], 2, "--data"),
     ],
 )
-def test_what_it_refuses(tmp_path: Path, arguments: list[str], status: int, problem: str) -> None:
+def test_what_it_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], status: int, problem: str
+) -> None:
     """What cannot be served is one line on stderr; no key is in it."""
     (tmp_path / "some.keys").write_text(KEYS[0])
     arguments = ["some.keys" if argument == "KEYS" else argument for argument in arguments]
-    done = subprocess.run(
-        [*COMMAND, "--port", "0", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    monkeypatch.chdir(tmp_path)
+    done = run_command("serve", "--port", "0", *arguments)
 
     assert (done.returncode, problem in done.stderr, done.stdout) == (status, True, ""), done.stderr
     assert status == 2 or done.stderr.count("\n") == 1

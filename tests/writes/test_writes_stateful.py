@@ -11,7 +11,6 @@ from typing import Any
 
 import attrs
 import hypothesis.strategies as st
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tableorm import (
@@ -369,4 +368,3 @@ class TwoClients(RuleBasedStateMachine):
 
 
 TestTwoClients = TwoClients.TestCase
-TestTwoClients.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

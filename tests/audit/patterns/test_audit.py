@@ -17,6 +17,7 @@ from tableorm.stores import Operation, Row, RowQuery, Verb
 from tests.damage import Case, Cases, found_by
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
 from tests.derived.patterns.test_random import Client
+from tests.torture import on_stores, seeds
 
 E1, E2, E3 = "empid_000001", "empid_000002", "empid_000003"
 HEAD, LI = "department", "lastname_Li~"
@@ -257,7 +258,7 @@ async def notes_are_illegible(db: Database) -> None:
     await merge(db, E1, _ix="nonsense")
 
 
-@pytest.mark.parametrize("case", CASES, ids=[each.name for each in CASES])
+@on_stores("case", CASES, lambda case: case.name)
 async def test_damage_is_found_and_repaired(db: Database, case: Case) -> None:
     """What is found is just that damage; once it is repaired all is right, and nothing else has changed."""
     await fill(db)
@@ -536,7 +537,7 @@ async def harm(db: Database, pick: random.Random) -> None:
                 await merge(db, row_key, _ix=note_of)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@seeds(2, 60)
 async def test_whatever_others_do_can_be_repaired(db: Database, seed: int) -> None:
     """One repair makes all right again, in segments as in one, and the entities stay as they were left."""
     pick = random.Random(seed)

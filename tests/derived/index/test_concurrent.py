@@ -19,6 +19,7 @@ from tests.azurite import Azurite
 from tests.derived.index.office import Person, check
 from tests.derived.index.worker import COUNTERS, Auditor, Reader, Writer, audited, prepare, raised, read_partition
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.torture import Rounds, seeds
 
 WRITERS = 8
 
@@ -47,12 +48,12 @@ async def settle(db: Database, writers: list[Writer]) -> None:
         assert least <= (await db.get(Person, id=number)).points <= most
 
 
-async def test_writers_and_readers(tmp_path: Path) -> None:
+async def test_writers_and_readers(tmp_path: Path, rounds: Rounds) -> None:
     """Eight writers of two clients on one file; neither two readers nor audits find anything wrong at any moment."""
     path = tmp_path / "test.tables"
     async with connect(f"local:{path}", retry=QUICK) as one, connect(f"local:{path}", retry=QUICK) as two:
         await prepare(one)
-        writers, readers, auditor = await race([one, two], 120, path)
+        writers, readers, auditor = await race([one, two], rounds(60, 1000), path)
         await settle(one, writers)
 
     assert all(reader.looks > 5 for reader in readers)
@@ -63,13 +64,13 @@ async def test_writers_and_readers(tmp_path: Path) -> None:
     assert len(steps) == 13, steps  # each verb has succeeded
 
 
-async def test_writers_and_readers_on_azurite(azurite: Azurite) -> None:
+async def test_writers_and_readers_on_azurite(azurite: Azurite, rounds: Rounds) -> None:
     """The same on another store; there a look is at one entity."""
     url = azurite.connection_string
     async with connect(url, retry=QUICK) as one, connect(url, retry=QUICK) as two:
         await prepare(one)
         try:
-            writers, _, auditor = await race([one, two], 10)
+            writers, _, auditor = await race([one, two], rounds(10, 100))
             await settle(one, writers)
             assert auditor.audits > 0
         finally:
@@ -105,7 +106,7 @@ async def real(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         await db.drop_table("Office")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds(1, 20)
 async def test_a_network_that_fails(real: Database, tmp_path: Path, seed: int) -> None:
     """Requests and replies are lost, late, or arrive twice: nothing that is derived is ever wrong."""
     await prepare(real)

@@ -11,9 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.azurite import Azurite
+from tests.torture import Rounds, seeds
 
 _ROOT = Path(__file__).parents[3]
 
@@ -63,7 +62,7 @@ def test_a_process_killed_at_any_write(tmp_path: Path) -> None:
     assert DIVISION in [line["asked"] for line in lines]
 
 
-@pytest.mark.parametrize("first", range(3))
-def test_a_process_killed_at_any_write_to_azurite(azurite: Azurite, first: int) -> None:
-    """The same on another store."""
-    check(killed(azurite.connection_string, first, 3))
+@seeds(1, 3)
+def test_a_process_killed_at_any_write_to_azurite(azurite: Azurite, seed: int, rounds: Rounds) -> None:
+    """The same on another store; three tests at length reach every write, the short one reaches one of twelve."""
+    check(killed(azurite.connection_string, first=seed, step=rounds(12, 3)))

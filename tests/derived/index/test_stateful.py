@@ -9,7 +9,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tableorm import (
@@ -181,4 +180,3 @@ class TwoClients(RuleBasedStateMachine):
 
 
 TestTwoClients = TwoClients.TestCase
-TestTwoClients.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)

@@ -3,6 +3,7 @@ Every verb, on an entity that was read in every way, with every sort of change: 
 primaries say, and no other row was touched.
 """
 
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from tableorm import (
 )
 from tests.derived.index.oracle import audit, read_table, rows_of
 from tests.derived.index.staff import KINDS, Desk, Employee, EmployeeV1, employee
+from tests.torture import every
 
 FIELDS: dict[str, Any] = {
     "department": "Sales",
@@ -395,9 +397,7 @@ async def memory() -> AsyncIterator[Database]:
         yield db
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("verb", "source", "change"), every(5, itertools.product(VERBS, SOURCES, CHANGES)))
 async def test_copies_follow(memory: Database, verb: str, source: str, change: str) -> None:
     """Whatever is written, however it was read, whatever has changed."""
     await prepare(memory)

@@ -8,12 +8,11 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-import pytest
-
 from tableorm import Conflict, Database, EntityNotFound, OutcomeUnknown, TransactionFailed, Unavailable
 from tableorm.testing import MemoryStore
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.torture import seeds
 
 TRUE_ERRORS = (Conflict, EntityNotFound, TransactionFailed, OutcomeUnknown, Unavailable)
 """What a write may raise that lost a race, or of which the reply was lost."""
@@ -102,7 +101,7 @@ class Client:
                 raise
 
 
-@pytest.mark.parametrize("seed", range(4))
+@seeds(1, 40)
 async def test_one_client(db: Database, seed: int) -> None:
     """After each write everything derived is what the employees make it."""
     await db.insert(Department(name="Sales"))
@@ -128,7 +127,7 @@ async def test_several_clients(db: Database) -> None:
     await assert_right(db)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@seeds(4, 200)
 async def test_behind_a_network_that_loses(seed: int) -> None:
     """Whatever is lost, late or delivered twice: nothing is counted twice, and nothing is forgotten."""
     network = FaultyStore(MemoryStore())

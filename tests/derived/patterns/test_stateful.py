@@ -10,7 +10,6 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 import hypothesis.strategies as st
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tableorm import (
@@ -375,4 +374,3 @@ def stable(table: Table) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 TestClubs = Clubs.TestCase
-TestClubs.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -1,0 +1,85 @@
+"""
+How long the tests explore: a short slice, the same in each run, or at length and anew each time.
+
+Some tests find more the longer they run: random programs, processes that are killed, writers that race. `make test`
+gives each of them a slice of a few rounds with fixed seeds; `make torture` runs these tests alone, and at length.
+
+A test of hypothesis needs nothing for it: the profile says how many examples there are, so it has no `settings` of its
+own, except to suppress a health check. Any other test takes the fixture `rounds` or is parametrized by `seeds`:
+
+    async def test_killed_writers(path: Path, rounds: Rounds) -> None:
+        for run in range(rounds(3, 100)): ...
+
+    @seeds(3, 100)
+    async def test_a_network_that_fails(seed: int) -> None: ...
+
+Where the cases of a test are a product of lists, `every` takes a part of them, in which each pair still comes up; and
+`on_stores` repeats only some of the cases on each store.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import hypothesis
+import pytest
+
+__all__ = ["Rounds", "choose_rounds", "every", "load_profile", "on_stores", "seeds"]
+
+Rounds = Callable[[int, int], int]
+"""The type of the fixture `rounds`: `rounds(few, many)` is `few` in `make test` and `many` in `make torture`."""
+
+_TORTURE = os.environ.get("TORTURE") == "true"
+
+
+def choose_rounds(few: int, many: int) -> int:
+    """Return how many rounds a test does in this run."""
+    return many if _TORTURE else few
+
+
+def seeds(few: int, many: int) -> pytest.MarkDecorator:
+    """Return the decorator that runs a test with each `seed` of 0, 1, 2, ...; few of them or many."""
+    return pytest.mark.parametrize("seed", [_param(seed) for seed in range(choose_rounds(few, many))])
+
+
+def every(step: int, cases: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """
+    Return the arguments of every case at length, and of one case of so many otherwise.
+
+    Args:
+        step: The cases that stand for one; it has no divisor in common with the sizes of the lists that are multiplied.
+        cases: Arguments of the test, for `pytest.mark.parametrize`.
+    """
+    return [_param(*case) for number, case in enumerate(cases) if number % choose_rounds(step, 1) == 0]
+
+
+def on_stores(argument: str, cases: Iterable[Any], name: Callable[[Any], str]) -> pytest.MarkDecorator:
+    """
+    Return the decorator that runs a test with every case in memory, and with one of four in a file and on Azurite.
+
+    At length, it runs every case on all three. The test takes the fixture `db`.
+
+    Args:
+        argument: The test's parameter that gets the case.
+        cases: What it gets.
+        name: Says what the case is called.
+    """
+    chosen = [
+        _param(store, case, id=f"{store}-{name(case)}")
+        for number, case in enumerate(cases)
+        for store, turn in (("memory", number), ("file", 0), ("azurite", 2))
+        if (number - turn) % choose_rounds(4, 1) == 0
+    ]
+    return pytest.mark.parametrize(("db", argument), chosen, indirect=["db"])
+
+
+def _param(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as pytest calls it
+    return pytest.param(*values, marks=pytest.mark.torture, id=id)
+
+
+def load_profile() -> None:
+    """Tell hypothesis how long to explore; on a loaded machine any example may be slow, so there is no deadline."""
+    settings = hypothesis.settings
+    settings.register_profile("slice", deadline=None, derandomize=True, max_examples=40, stateful_step_count=20)
+    settings.register_profile("torture", deadline=None, print_blob=True, max_examples=1500, stateful_step_count=50)
+    settings.load_profile("torture" if _TORTURE else "slice")
