@@ -16,17 +16,15 @@ import time
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 
 from tableorm.errors import NotSupported, TableOrmError, Unavailable
 
-from .command import Options, run_server
-
-if TYPE_CHECKING:
-    from .server import Server
+from .server import Server
+from .server.front.metrics import retire
+from .server_process import Options, run_server
 
 __all__ = ["supervise"]
 
@@ -154,8 +152,6 @@ class _Supervisor:
 
     def _retire(self, worker: BaseProcess) -> None:
         """What a process has counted stays; what was under way in it is no more."""
-        from .server.metrics import retire  # noqa: PLC0415 - as in `command`: it brings an HTTP server with it
-
         if self._options.metrics is not None:
             retire(Path(self._options.metrics), worker.name)
 
@@ -186,7 +182,7 @@ def _say(text: str) -> None:
 def _work(options: Options, until: socket.socket, pipe: "Connection[object, object]") -> None:
     """What each process does."""
 
-    def started(server: "Server", options: Options) -> None:
+    def started(server: Server, options: Options) -> None:
         names = [name for name, _ in options.accounts]
         urls = [server.url_of(name) for name in names] or [server.url]
         pipe.send_bytes(msgspec.json.encode(_Told(urls=urls)))

@@ -30,9 +30,10 @@ from tableorm.protocol.codes import Fault
 from tableorm.protocol.filter_text import FilterSyntaxError, parse_filter
 from tableorm.protocol.rights import read_token
 from tableorm.protocol.shared_key import date_fault, parse_authorization
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, Limits, multipart, options, serve, xml
-from tableorm_local.server.addressing import resource_of
-from tableorm_local.server.bodies import read_entity
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, Limits, serve
+from tableorm_local.server.wire import multipart, options, xml
+from tableorm_local.server.wire.addressing import resource_of
+from tableorm_local.server.wire.bodies import read_entity
 from tests.server.fuzz_inputs import BOUNDARY, KEY, Input, of_number, text_of_number
 
 __all__ = ["Outcome", "fuzz_sockets", "fuzz_texts"]

@@ -20,8 +20,8 @@ from tableorm.stores import Operation, Row, Verb
 
 from .catalog import Table, key_of
 from .faults import is_missing_table, table_not_found
-from .session import Session, Steps
 from .sqlite import Connection
+from .write_session import Session, Steps
 
 __all__ = [
     "Write",

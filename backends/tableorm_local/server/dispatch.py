@@ -18,12 +18,13 @@ from tableorm.protocol.rights import Rights, authorize, range_of
 from tableorm.protocol.sas import Access, AccessPolicy
 
 from ..engine import Engine
-from . import cors, entities, policies, services, tables, transactions
-from .accounts import Accounts
-from .addressing import Kind, Place, resource_of
-from .auth import Credentials, authenticate
-from .calls import Answer, Call
-from .options import check_options, effective_verb, options_of, seconds_of
+from .operations import entities, policies, service_properties, tables, transactions
+from .security import cors
+from .security.accounts import Accounts
+from .security.authentication import Credentials, authenticate
+from .wire.addressing import Kind, Place, resource_of
+from .wire.calls import Answer, Call
+from .wire.options import check_options, effective_verb, options_of, seconds_of
 
 __all__ = ["Incoming", "Service"]
 
@@ -104,7 +105,7 @@ async def _transaction(asked: _Asked) -> Answer:
 
 
 async def _statistics(asked: _Asked) -> Answer:
-    return services.statistics(asked.call, dt.datetime.now(dt.UTC))
+    return service_properties.statistics(asked.call, dt.datetime.now(dt.UTC))
 
 
 def _read(name: str, access: Access, run: Callable[[_Asked], Awaitable[Answer]]) -> _Route:
@@ -117,10 +118,12 @@ def _change(name: str, access: Access | None, run: Callable[[_Asked], Awaitable[
 
 _ROUTES: dict[tuple[Kind, str, str], _Route] = {
     (Kind.SERVICE, "GET", "properties"): _read(
-        "GetServiceProperties", Access.GET_PROPERTIES, lambda asked: services.get_properties(asked.engine)
+        "GetServiceProperties", Access.GET_PROPERTIES, lambda asked: service_properties.get_properties(asked.engine)
     ),
     (Kind.SERVICE, "PUT", "properties"): _change(
-        "SetServiceProperties", Access.SET_PROPERTIES, lambda asked: services.set_properties(asked.engine, asked.call)
+        "SetServiceProperties",
+        Access.SET_PROPERTIES,
+        lambda asked: service_properties.set_properties(asked.engine, asked.call),
     ),
     (Kind.SERVICE, "GET", "stats"): _read("GetServiceStats", Access.GET_STATISTICS, _statistics),
     (Kind.TABLES, "GET", ""): _read(
@@ -177,7 +180,7 @@ class Service:
 
     async def cors_headers(self, place: Place, origin: str, verb: str) -> dict[str, str]:
         """What lets a page of `origin` read the answer."""
-        return cors.headers_of(await services.cors_rules(self._engines[place.account]), origin, verb)
+        return cors.headers_of(await service_properties.cors_rules(self._engines[place.account]), origin, verb)
 
     async def answer(self, incoming: Incoming, called: Callable[[str], None]) -> Answer:
         """
@@ -193,7 +196,7 @@ class Service:
         engine = self._engines[incoming.place.account]
         if incoming.verb == "OPTIONS":
             called("Preflight")
-            return cors.preflight(await services.cors_rules(engine), incoming.headers)
+            return cors.preflight(await service_properties.cors_rules(engine), incoming.headers)
         options = options_of(incoming.query)
         rights = await authenticate(_credentials(incoming, options), self.accounts, self)
         resource = resource_of(incoming.place.resource_path)

@@ -14,12 +14,12 @@ from typing import IO, Self
 from aiohttp import web
 
 from ..engine import Engine
-from .access_log import AccessLog
-from .accounts import Account, Accounts, is_loopback
 from .dispatch import Service
-from .http import Front
-from .limits import Limits
-from .metrics import Metrics
+from .front.access_log import AccessLog
+from .front.http import Front
+from .front.limits import Limits
+from .front.metrics import Metrics
+from .security.accounts import Account, Accounts, is_loopback
 
 __all__ = ["Server", "data_files", "serve"]
 

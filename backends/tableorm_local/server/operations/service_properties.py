@@ -14,9 +14,9 @@ import msgspec
 
 from tableorm.protocol.codes import Code, Fault
 
-from ..engine import Engine
-from . import xml
-from .calls import Answer, Call
+from ...engine import Engine
+from ..wire import xml
+from ..wire.calls import Answer, Call
 
 __all__ = ["CorsRule", "cors_rules", "get_properties", "set_properties", "statistics"]
 

@@ -13,12 +13,12 @@ from tableorm.protocol.limits import check_key, key_fault
 from tableorm.protocol.sas import Access
 from tableorm.stores import Operation, Row, RowPage, RowQuery, TableStore, Verb
 
-from .addressing import entity_path
-from .bodies import read_entity, write_entities, write_entity
-from .calls import Answer, Call, Level
-from .continuations import Continuation
-from .narrowing import bounds_of
-from .options import check_json_body, filter_of, if_match_of, level_of, prefers_content, select_of, top_of
+from ..wire.addressing import entity_path
+from ..wire.bodies import read_entity, write_entities, write_entity
+from ..wire.calls import Answer, Call, Level
+from ..wire.continuations import Continuation
+from ..wire.options import check_json_body, filter_of, if_match_of, level_of, prefers_content, select_of, top_of
+from .key_bounds import bounds_of
 
 __all__ = ["Write", "access_of_write", "get", "query", "read_write", "write", "written"]
 

@@ -16,8 +16,8 @@ from tableorm.protocol.rights import Owner, Rights, admit, failed, read_token
 from tableorm.protocol.sas import AccessPolicy, TableSas
 from tableorm.protocol.shared_key import SignedParts, date_fault, parse_authorization, verify
 
+from ..wire.addressing import Place
 from .accounts import Accounts
-from .addressing import Place
 
 __all__ = ["Credentials", "TokenStore", "authenticate"]
 

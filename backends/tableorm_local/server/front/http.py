@@ -18,15 +18,15 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import text_from_datetime
 
+from ..dispatch import Incoming, Service
+from ..security.accounts import is_loopback
+from ..wire.addressing import is_host_style, place_of
+from ..wire.answers import RETRY_SECONDS, error_answer, new_request_id, standard_headers
+from ..wire.calls import Answer
+from ..wire.options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
 from .access_log import AccessLog, Entry, shown, without_signature
-from .accounts import is_loopback
-from .addressing import is_host_style, place_of
-from .answers import RETRY_SECONDS, error_answer, new_request_id, standard_headers
-from .calls import Answer
-from .dispatch import Incoming, Service
 from .limits import Budget, Limits
 from .metrics import CONTENT_TYPE, Metrics
-from .options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
 
 __all__ = ["Front"]
 

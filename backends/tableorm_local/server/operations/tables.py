@@ -9,11 +9,11 @@ from tableorm.protocol.filters import And, Compare, Filter, Not, Or, matcher
 from tableorm.protocol.limits import check_table_name
 from tableorm.stores import Row, TableStore
 
-from .addressing import table_path
-from .bodies import read_object, write_table, write_tables
-from .calls import Answer, Call
-from .continuations import Continuation
-from .options import check_json_body, filter_of, level_of, prefers_content, top_of
+from ..wire.addressing import table_path
+from ..wire.bodies import read_object, write_table, write_tables
+from ..wire.calls import Answer, Call
+from ..wire.continuations import Continuation
+from ..wire.options import check_json_body, filter_of, level_of, prefers_content, top_of
 
 __all__ = ["create", "delete", "get", "list_tables"]
 

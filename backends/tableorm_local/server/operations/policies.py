@@ -8,9 +8,9 @@ from tableorm.protocol.edm import text_from_ticks, ticks_from_text
 from tableorm.protocol.limits import check_table_name
 from tableorm.protocol.sas import MAX_POLICIES, MAX_POLICY_ID, TABLE_LETTERS, AccessPolicy
 
-from ..engine import Engine
-from . import xml
-from .calls import Answer, Call
+from ...engine import Engine
+from ..wire import xml
+from ..wire.calls import Answer, Call
 
 __all__ = ["get_policies", "set_policies"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from tableorm.protocol.codes import Code, Fault
 
-from .calls import Answer
-from .services import CorsRule
+from ..operations.service_properties import CorsRule
+from ..wire.calls import Answer
 
 __all__ = ["headers_of", "preflight"]
 

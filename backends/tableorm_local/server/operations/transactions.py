@@ -17,13 +17,14 @@ from tableorm.protocol.limits import MAX_TRANSACTION_OPERATIONS, check_table_nam
 from tableorm.protocol.rights import Rights, authorize
 from tableorm.protocol.sas import Access
 
-from ..engine import Engine
-from . import entities, multipart
-from .addressing import Kind, part_path, resource_of
-from .answers import error_answer
-from .calls import Answer, Call
+from ...engine import Engine
+from ..wire import multipart
+from ..wire.addressing import Kind, part_path, resource_of
+from ..wire.answers import error_answer
+from ..wire.calls import Answer, Call
+from ..wire.options import check_options, effective_verb, options_of
+from . import entities
 from .entities import Write
-from .options import check_options, effective_verb, options_of
 
 __all__ = ["run"]
 

@@ -16,7 +16,7 @@ import attrs
 
 from tableorm.protocol.codes import Code, Fault
 
-from .accounts import SECONDARY, Accounts
+from ..security.accounts import SECONDARY, Accounts
 
 __all__ = [
     "Kind",
