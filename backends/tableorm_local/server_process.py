@@ -18,7 +18,6 @@ from tableorm.errors import NotSupported, Unavailable
 from .backend import error_of
 from .engine import OpenError
 from .server import Account, Server, serve
-from .server.front.metrics import Metrics
 from .server.security.accounts import read_keys
 
 __all__ = ["Options", "run_alone", "run_server"]
@@ -27,20 +26,18 @@ __all__ = ["Options", "run_alone", "run_server"]
 @attrs.frozen(kw_only=True)
 class Options:
     """
-    What the command line says, as the processes of the server are told.
+    The options of the command line, which every process of the server gets.
 
     Args:
         data: The file, a folder, or `:memory:`.
-        host: Where to listen.
-        port: Likewise; 0 for any that is free.
-        accounts: Name and key file of each; none for the development account.
-        cert: Certificate chain.
-        cert_key: Its private key.
+        host: The address to listen at.
+        port: The port to listen at; 0 for any that is free.
+        accounts: Name and key file of each account; empty for the development account.
+        cert: File with the certificate chain; None to speak without TLS.
+        cert_key: File with its private key.
         access_log: A file, `-` for stderr, None for no log.
         open_metrics: Whether other machines may read `/metrics`.
-        share_port: Whether other processes listen there too.
-        metrics: Folder in which they tell each other what they count.
-        name: Of this process among them.
+        share_port: Whether other processes listen at the same port.
     """
 
     data: str
@@ -52,8 +49,6 @@ class Options:
     access_log: str | None = None
     open_metrics: bool = False
     share_port: bool = False
-    metrics: str | None = None
-    name: str = ""
 
 
 def run_alone(options: Options) -> int:
@@ -64,43 +59,43 @@ def run_alone(options: Options) -> int:
         The exit status.
 
     Raises:
-        TableOrmError: It does not start.
+        TableOrmError: The server does not start.
     """
-    asyncio.run(run_server(options, _announce))
+    asyncio.run(run_server(options, _print_urls))
     return 0
 
 
-def _announce(server: Server, options: Options) -> None:
+def _print_urls(server: Server, options: Options) -> None:
     names = [name for name, _ in options.accounts]
     for url in map(server.url_of, names) if names else [server.url]:
         print(f"serving {options.data} at {url}", flush=True)  # noqa: T201 - what the program says
 
 
 async def run_server(
-    options: Options, started: Callable[[Server, Options], None], until: socket.socket | None = None
+    options: Options, on_start: Callable[[Server, Options], None], until: socket.socket | None = None
 ) -> None:
     """
     Serve until SIGTERM, SIGINT, or the other end of `until` is closed. SIGHUP reads keys and certificate again.
 
     Raises:
-        TableOrmError: It does not start.
+        TableOrmError: The server does not start.
     """
-    stream = _log_stream(options.access_log)
+    stream = _open_log(options.access_log)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     try:
-        server = _make(options, stream)
-        await _start(server, options)
+        server = _make_server(options, stream)
+        await _start_server(server, options)
         if until is not None:
             loop.add_reader(until, stop.set)
-        # Windows has no such signals for event loops; there Ctrl-C interrupts.
+        # On Windows event loops know no signals; there Ctrl-C interrupts.
         with contextlib.suppress(NotImplementedError):
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop.set)
             if sys.platform != "win32":
                 loop.add_signal_handler(signal.SIGHUP, _reload, server, options)
         try:
-            started(server, options)
+            on_start(server, options)
             await stop.wait()
         finally:
             await server.stop()
@@ -109,7 +104,7 @@ async def run_server(
             stream.close()
 
 
-def _log_stream(file: str | None) -> BinaryIO | None:
+def _open_log(file: str | None) -> BinaryIO | None:
     if file is None:
         return None
     try:
@@ -118,19 +113,18 @@ def _log_stream(file: str | None) -> BinaryIO | None:
         raise Unavailable(f"--access-log: {error}") from error
 
 
-def _make(options: Options, stream: BinaryIO | None) -> Server:
+def _make_server(options: Options, stream: BinaryIO | None) -> Server:
     try:
         return serve(
             None if options.data == ":memory:" else options.data,
             host=options.host,
             port=options.port,
-            accounts=_accounts(options),
+            accounts=_read_accounts(options),
             cert=options.cert,
             cert_key=options.cert_key,
             access_log=stream,
             open_metrics=options.open_metrics,
             share_port=options.share_port,
-            metrics=Metrics(None if options.metrics is None else Path(options.metrics), options.name),
         )
     except ValueError as error:
         raise NotSupported(str(error)) from error
@@ -138,17 +132,17 @@ def _make(options: Options, stream: BinaryIO | None) -> Server:
         raise Unavailable(f"the certificate cannot be used: {error}") from error
 
 
-def _accounts(options: Options) -> list[Account] | None:
+def _read_accounts(options: Options) -> list[Account] | None:
     try:
-        found = [Account(name=name, keys=read_keys(Path(file))) for name, file in options.accounts]
+        accounts = [Account(name=name, keys=read_keys(Path(file))) for name, file in options.accounts]
     except ValueError as error:
         raise NotSupported(f"--key-file: {error}") from error
     except OSError as error:
         raise Unavailable(f"--key-file: {error}") from error
-    return found or None
+    return accounts or None
 
 
-async def _start(server: Server, options: Options) -> None:
+async def _start_server(server: Server, options: Options) -> None:
     try:
         await server.start()
     except OpenError as error:

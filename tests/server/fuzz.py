@@ -163,8 +163,8 @@ async def _settled(port: int) -> str:
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         text = (await reader.read()).decode()
         writer.close()
-        values = dict(re.findall(r"^tableorm_(\w+) (\S+)$", text, re.MULTILINE))
-        if (values.get("requests_at_work"), values.get("buffered_bytes"), values.get("connections")) == ("0", "0", "1"):
+        values = {name: float(value) for name, value in re.findall(r"^tableorm_(\w+) (\S+)$", text, re.MULTILINE)}
+        if [values.get(name) for name in ("requests_at_work", "buffered_bytes", "connections")] == [0, 0, 1]:
             return ""
         await asyncio.sleep(0.1)
     return text[-400:]

@@ -1,5 +1,5 @@
 """
-Limits of the server: what one client, or all of them together, can make it hold.
+Limits of the server: how much one client, or all of them together, can make it hold.
 """
 
 import attrs
@@ -13,21 +13,21 @@ __all__ = ["Budget", "Limits"]
 @attrs.frozen(kw_only=True)
 class Limits:
     """
-    Of one process of the server.
+    The limits of one process of the server.
 
     Args:
-        connections: Open at once; one more is told that the server is busy, and closed.
-        requests: At work or waiting at once; one more is told that the server is busy.
-        pages: Pages of entities that are put together at once; others wait for their turn.
-        buffered_bytes: Of bodies that arrive and of answers that are not sent yet, all together.
-        url_bytes: Of a request line.
-        header_bytes: Of one header.
-        headers: How many headers a request may have.
-        body_bytes: Of a request's body, once it is decompressed.
-        idle_seconds: After which a connection without a complete request is closed.
-        body_seconds: In which a body must have arrived.
-        write_seconds: In which a client must have taken an answer.
-        stop_seconds: How long requests that are at work may take when the server stops.
+        connections: Connections open at once; the next one gets the answer that the server is busy, and is closed.
+        requests: Requests at work or waiting at once; the next one gets the answer that the server is busy.
+        pages: Pages of entities that are built at once; others wait for their turn.
+        buffered_bytes: Bytes of bodies that arrive and of answers that are not sent yet, all together.
+        url_bytes: Bytes of a request line.
+        header_bytes: Bytes of one header.
+        headers: Headers of a request.
+        body_bytes: Bytes of a request's body, once it is decompressed.
+        idle_seconds: Time after which a connection without a complete request is closed.
+        body_seconds: Time in which a body must have arrived.
+        write_seconds: Time in which a client must have taken an answer.
+        stop_seconds: Time that requests at work may take when the server stops.
     """
 
     connections: int = 10_000
@@ -46,7 +46,7 @@ class Limits:
 
 class Budget:
     """
-    An amount that many draw on, and give back.
+    An amount that requests take from, and give back to.
 
     Args:
         total: The amount.
@@ -56,7 +56,7 @@ class Budget:
         self.total, self.used = total, 0
 
     def take(self, amount: int) -> None:
-        """Draw on it. Fault ServerBusy if there is not enough left."""
+        """Take some. Fault ServerBusy if not enough is left."""
         if self.used + amount > self.total:
             raise Fault(Code.SERVER_BUSY, "The server is busy: too much is being received and sent. Try again later.")
         self.used += amount

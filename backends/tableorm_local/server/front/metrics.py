@@ -1,151 +1,45 @@
 """
-Metrics: what the server has done and is doing, as Prometheus reads it.
+Metrics: what the server counts. Without prometheus_client nothing is counted; `prometheus` has the class that counts.
 
-Several processes that serve one address write what they count into a folder; whichever is asked adds it up.
+Several processes at one address add up what they count in a folder, as prometheus_client does it.
 """
 
 import contextlib
-from bisect import bisect_left
-from collections.abc import Iterable
-from pathlib import Path
+import os
 
-import msgspec
+__all__ = ["Metrics", "drop_process", "share_metrics"]
 
-__all__ = ["CONTENT_TYPE", "Counts", "Metrics", "retire", "text_of"]
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-# Of the histogram, in seconds.
-_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-
-
-class Counts(msgspec.Struct, kw_only=True):
-    """
-    What one process counts.
-
-    Args:
-        requests: That were answered, by operation and status with a space between.
-        times: How many took how long, by operation: up to each bound, then more.
-        seconds: That they took together, by operation.
-        received: Bytes of bodies.
-        sent: Likewise.
-        refused: Connections and requests that were turned away because the server was busy.
-        now: Gauges.
-    """
-
-    requests: dict[str, int] = msgspec.field(default_factory=dict[str, int])
-    times: dict[str, list[int]] = msgspec.field(default_factory=dict[str, list[int]])
-    seconds: dict[str, float] = msgspec.field(default_factory=dict[str, float])
-    received: int = 0
-    sent: int = 0
-    refused: dict[str, int] = msgspec.field(default_factory=dict[str, int])
-    now: dict[str, float] = msgspec.field(default_factory=dict[str, float])
-
-    def done(self, operation: str, status: int, seconds: float, received: int, sent: int) -> None:
-        """A request was answered."""
-        key = f"{operation} {status}"
-        self.requests[key] = self.requests.get(key, 0) + 1
-        times = self.times.setdefault(operation, [0] * (len(_BOUNDS) + 1))
-        times[bisect_left(_BOUNDS, seconds)] += 1
-        self.seconds[operation] = self.seconds.get(operation, 0.0) + seconds
-        self.received += received
-        self.sent += sent
-
-    def turned_away(self, what: str) -> None:
-        """A connection or a request was turned away."""
-        self.refused[what] = self.refused.get(what, 0) + 1
+# prometheus_client reads it when it is imported. Source: prometheus_client, "Multiprocess Mode".
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class Metrics:
-    """
-    Counts of this process, and of those beside it.
+    """Metrics that count nothing."""
 
-    Args:
-        folder: Where they tell each other; None if there is only this one.
-        name: Of this process, never used again in that folder.
-    """
+    content_type = "text/plain"
 
-    def __init__(self, folder: Path | None = None, name: str = "") -> None:
-        self.counts = Counts()
-        self._folder, self._name = folder, f"{name}.json"
+    def count_request(self, operation: str, status: int, *, seconds: float, received: int, sent: int) -> None:
+        """Count a request that was answered, and the bytes of its body and of its answer's."""
 
-    def publish(self) -> None:
-        """Tell the others. Raises OSError if the folder is gone."""
-        if self._folder is not None:
-            _write(self._folder / self._name, self.counts)
+    def count_refusal(self, what: str) -> None:
+        """Count a `connection` or a `request` that was refused because the server was busy."""
 
-    def text(self) -> str:
-        """The counts of all."""
-        others = list[Counts]()
-        for path in sorted(self._folder.glob("*.json")) if self._folder is not None else ():
-            if path.name != self._name:
-                others.append(_read(path))
-        return text_of([self.counts, *others])
+    def set_gauges(self, *, connections: int, requests: int, buffered_bytes: int) -> None:
+        """Tell how many connections, requests at work and buffered bytes there are at this moment."""
+
+    def render(self) -> bytes | None:
+        """Return the metrics of all processes as Prometheus reads them; None if nothing is counted. Blocks."""
+        return None
 
 
-def retire(folder: Path, name: str) -> None:
-    """Keep what a process has counted that is no more, and forget its gauges: nothing is under way in it."""
-    path = folder / f"{name}.json"
-    with contextlib.suppress(FileNotFoundError):  # it has told nothing yet
-        counts = _read(path)
-        counts.now.clear()
-        _write(path, counts)
+def share_metrics(folder: str | os.PathLike[str]) -> None:
+    """Have the processes that this one starts from now on add up their metrics in a folder."""
+    os.environ[_FOLDER] = os.fspath(folder)
 
 
-def _read(path: Path) -> Counts:
-    return msgspec.json.decode(path.read_bytes(), type=Counts)
+def drop_process(folder: str | os.PathLike[str], pid: int) -> None:
+    """Drop the gauges of a process that ended. What it has counted stays in the sums."""
+    with contextlib.suppress(ImportError):
+        from prometheus_client import multiprocess  # noqa: PLC0415 - it may be missing
 
-
-def _write(path: Path, counts: Counts) -> None:
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.write_bytes(msgspec.json.encode(counts))
-    fresh.replace(path)
-
-
-def text_of(all_counts: Iterable[Counts]) -> str:
-    """Counts of several processes, added up."""
-    total = Counts()
-    for counts in all_counts:
-        _add(total.requests, counts.requests)
-        _add(total.seconds, counts.seconds)
-        _add(total.refused, counts.refused)
-        _add(total.now, counts.now)
-        total.received += counts.received
-        total.sent += counts.sent
-        for operation, times in counts.times.items():
-            old = total.times.get(operation, [0] * len(times))
-            total.times[operation] = [one + two for one, two in zip(old, times, strict=True)]
-    return "\n".join(_lines(total)) + "\n"
-
-
-def _add(total: dict[str, int] | dict[str, float], more: dict[str, int] | dict[str, float]) -> None:
-    for name, value in more.items():
-        total[name] = total.get(name, 0) + value  # type: ignore[assignment] # both are of one kind
-
-
-def _lines(counts: Counts) -> Iterable[str]:
-    yield "# HELP tableorm_requests_total Requests that were answered."
-    yield "# TYPE tableorm_requests_total counter"
-    for key, count in sorted(counts.requests.items()):
-        operation, status = key.split()
-        yield f'tableorm_requests_total{{operation="{operation}",status="{status}"}} {count}'
-    yield "# HELP tableorm_request_seconds From the end of the headers until the answer was handed on."
-    yield "# TYPE tableorm_request_seconds histogram"
-    for operation, times in sorted(counts.times.items()):
-        total = 0
-        for bound, count in zip((*map(str, _BOUNDS), "+Inf"), times, strict=True):
-            total += count
-            yield f'tableorm_request_seconds_bucket{{operation="{operation}",le="{bound}"}} {total}'
-        yield f'tableorm_request_seconds_sum{{operation="{operation}"}} {counts.seconds[operation]:.6f}'
-        yield f'tableorm_request_seconds_count{{operation="{operation}"}} {total}'
-    yield "# HELP tableorm_body_bytes_total Bytes of bodies."
-    yield "# TYPE tableorm_body_bytes_total counter"
-    yield f'tableorm_body_bytes_total{{direction="received"}} {counts.received}'
-    yield f'tableorm_body_bytes_total{{direction="sent"}} {counts.sent}'
-    yield "# HELP tableorm_refused_total Turned away because the server was busy."
-    yield "# TYPE tableorm_refused_total counter"
-    for what in ("connection", "request"):
-        yield f'tableorm_refused_total{{what="{what}"}} {counts.refused.get(what, 0)}'
-    for name, value in sorted(counts.now.items()):
-        yield f"# TYPE tableorm_{name} gauge"
-        yield f"tableorm_{name} {value:g}"
+        multiprocess.mark_process_dead(pid, os.fspath(folder))  # type: ignore[no-untyped-call] # pyright: ignore[reportUnknownMemberType]

@@ -1,12 +1,12 @@
 """
-The properties of the service: logging and metrics, which are stored and answered, and the rules of CORS, which are
-obeyed too. And the statistics of the secondary location.
+The properties of the service, and the statistics of its secondary location.
+
+Logging and metrics are stored and answered, and do nothing; clients set them. The rules of CORS are obeyed.
 """
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Mapping
 from email.utils import format_datetime
-from typing import TypeVar
 from xml.etree import ElementTree as ET
 
 import attrs
@@ -15,225 +15,125 @@ import msgspec
 from tableorm.protocol.codes import Code, Fault
 
 from ...engine import Engine
+from ..security.cors import CorsRule, read_rules, write_rules
 from ..wire import xml
-from ..wire.calls import Answer, Call
+from ..wire.calls import Answer
+from .request import Request
 
-__all__ = ["CorsRule", "cors_rules", "get_properties", "set_properties", "statistics"]
+__all__ = ["get_properties", "get_statistics", "read_cors_rules", "set_properties"]
 
-T = TypeVar("T")
-
+# The sections that do nothing, and their switches. Each has a version and a retention policy too.
 # Source: REST, "Set Table Service Properties".
-_MAX_DAYS = 365
-# Source: REST, "Cross-Origin Resource Sharing (CORS) support", "Understanding CORS rules".
-_MAX_RULES = 5
-_MAX_RULES_BYTES = 2 * 1024
-_MAX_ORIGINS = 64
-_MAX_NAMES = 64
-_MAX_NAME = 256
-_METHODS = frozenset({"DELETE", "GET", "HEAD", "MERGE", "OPTIONS", "PATCH", "POST", "PUT"})
-
+_SECTIONS = {
+    "Logging": ("Delete", "Read", "Write"),
+    "HourMetrics": ("Enabled", "IncludeAPIs"),
+    "MinuteMetrics": ("Enabled", "IncludeAPIs"),
+}
 _VERSION = "1.0"
+_MAX_DAYS = 365
+
 _SETTING = "service"
 
-
-@attrs.frozen
-class CorsRule:
-    """
-    Which pages may call the service from a browser, and how.
-
-    Args:
-        origins: `https://example.org`, or `*` for any.
-        methods: Verbs.
-        headers: Names of headers that they may send; one that ends with `*` stands for all that start so.
-        exposed: Likewise, of headers that they may read.
-        max_age: Seconds for which a browser may remember it.
-    """
-
-    origins: tuple[str, ...]
-    methods: tuple[str, ...]
-    headers: tuple[str, ...]
-    exposed: tuple[str, ...]
-    max_age: int
-
-
-@attrs.frozen
-class _Logging:
-    delete: bool = False
-    read: bool = False
-    write: bool = False
-    days: int | None = None
-
-
-@attrs.frozen
-class _Metrics:
-    enabled: bool = False
-    apis: bool = False
-    days: int | None = None
+_Section = Mapping[str, bool | int]
+"""The switches of a section by name, and the `Days` of its retention policy if that is enabled."""
 
 
 @attrs.frozen
 class _Properties:
-    logging: _Logging = _Logging()
-    hour: _Metrics = _Metrics()
-    minute: _Metrics = _Metrics()
+    """The properties as they are stored: the sections that were ever set, and the rules of CORS."""
+
+    sections: Mapping[str, _Section] = attrs.Factory(dict[str, _Section])
     cors: tuple[CorsRule, ...] = ()
 
 
 _decode = msgspec.json.Decoder(_Properties).decode
 
 
-def _stored(value: bytes | None) -> _Properties:
+def _read_stored(value: bytes | None) -> _Properties:
     return _Properties() if value is None else _decode(value)
 
 
-async def cors_rules(engine: Engine) -> tuple[CorsRule, ...]:
-    """The rules, now."""
-    return _stored(await engine.settings.get(_SETTING)).cors
+async def read_cors_rules(engine: Engine) -> tuple[CorsRule, ...]:
+    """Read the rules of CORS that are in force now."""
+    return _read_stored(await engine.settings.get(_SETTING)).cors
 
 
-async def get_properties(engine: Engine) -> Answer:
-    """All of them."""
-    found = _stored(await engine.settings.get(_SETTING))
+async def get_properties(request: Request) -> Answer:
+    """Answer all properties."""
+    stored = _read_stored(await request.engine.settings.get(_SETTING))
     root = ET.Element("StorageServiceProperties")
-    logging = ET.SubElement(root, "Logging")
-    _put(logging, Version=_VERSION, Delete=found.logging.delete, Read=found.logging.read, Write=found.logging.write)
-    _put_retention(logging, found.logging.days)
-    for name, metrics in (("HourMetrics", found.hour), ("MinuteMetrics", found.minute)):
+    for name, switches in _SECTIONS.items():
+        section = stored.sections.get(name, {})
         element = ET.SubElement(root, name)
-        _put(element, Version=_VERSION, Enabled=metrics.enabled)
-        if metrics.enabled:
-            _put(element, IncludeAPIs=metrics.apis)
-        _put_retention(element, metrics.days)
-    cors = ET.SubElement(root, "Cors")
-    for rule in found.cors:
-        _put(
-            ET.SubElement(cors, "CorsRule"),
-            AllowedOrigins=",".join(rule.origins),
-            AllowedMethods=",".join(rule.methods),
-            MaxAgeInSeconds=str(rule.max_age),
-            ExposedHeaders=",".join(rule.exposed),
-            AllowedHeaders=",".join(rule.headers),
-        )
-    return Answer(200, {}, xml.write(root), "application/xml")
+        xml.add(element, Version=_VERSION)
+        for switch in switches:
+            if switch != "IncludeAPIs" or section.get("Enabled"):
+                xml.add(element, **{switch: bool(section.get(switch))})
+        retention = ET.SubElement(element, "RetentionPolicy")
+        xml.add(retention, Enabled="Days" in section)
+        if "Days" in section:
+            xml.add(retention, Days=str(section["Days"]))
+    write_rules(ET.SubElement(root, "Cors"), stored.cors)
+    return Answer(200, body=xml.write(root), content_type="application/xml")
 
 
-def _put(parent: ET.Element, **children: str | bool) -> None:
-    for name, value in children.items():
-        ET.SubElement(parent, name).text = value if isinstance(value, str) else str(value).lower()
+async def set_properties(request: Request) -> Answer:
+    """Change the sections that the document has, and keep the others."""
+    root = xml.parse(request.call.body, "StorageServiceProperties")
+    sections: dict[str, _Section] = {}
+    for name, switches in _SECTIONS.items():
+        element = xml.child(root, name)
+        if element is not None:
+            sections[name] = _read_section(element, switches)
+    element = xml.child(root, "Cors")
+    rules = None if element is None else read_rules(element)
 
-
-def _put_retention(parent: ET.Element, days: int | None) -> None:
-    element = ET.SubElement(parent, "RetentionPolicy")
-    _put(element, Enabled=days is not None)
-    if days is not None:
-        _put(element, Days=str(days))
-
-
-async def set_properties(engine: Engine, call: Call) -> Answer:
-    """Change those that the document has."""
-    root = xml.parse(call.body, "StorageServiceProperties")
-    logging = _section(root, "Logging", _logging)
-    hour, minute = _section(root, "HourMetrics", _metrics), _section(root, "MinuteMetrics", _metrics)
-    rules = _section(root, "Cors", _rules)
-
-    def changed(value: bytes | None) -> bytes:
-        old = _stored(value)
-        new = _Properties(
-            old.logging if logging is None else logging,
-            old.hour if hour is None else hour,
-            old.minute if minute is None else minute,
-            old.cors if rules is None else rules,
-        )
+    def change(value: bytes | None) -> bytes:
+        old = _read_stored(value)
+        new = _Properties({**old.sections, **sections}, old.cors if rules is None else rules)
         return msgspec.json.encode(new)
 
-    await engine.settings.change(_SETTING, changed)
+    await request.engine.settings.change(_SETTING, change)
     return Answer(202)
 
 
-def _section(root: xml.Element, name: str, read: Callable[[xml.Element], T]) -> T | None:
-    element = xml.child(root, name)
-    return None if element is None else read(element)
-
-
-def _logging(element: xml.Element) -> _Logging:
-    _check_version(element)
-    read, write, delete = (xml.boolean(element, name) for name in ("Read", "Write", "Delete"))
-    return _Logging(delete, read, write, _retention(element))
-
-
-def _check_version(element: xml.Element) -> None:
+def _read_section(element: xml.Element, switches: tuple[str, ...]) -> _Section:
     version = xml.text_of(element, "Version")
     if version != _VERSION:
         raise xml.invalid_value("Version", version, f"is not {_VERSION}")
+    section: dict[str, bool | int] = {}
+    for switch in switches:
+        if switch != "IncludeAPIs":
+            section[switch] = xml.boolean(element, switch)
+        elif xml.child(element, switch) is not None:
+            if not section["Enabled"]:
+                raise xml.invalid("IncludeAPIs is allowed only where Enabled is true.")
+            section[switch] = xml.boolean(element, switch)
+    retention = xml.child(element, "RetentionPolicy")
+    if retention is None:
+        raise xml.invalid(f"{element.tag} has no RetentionPolicy.")
+    if xml.boolean(retention, "Enabled"):
+        section["Days"] = xml.number(retention, "Days", 1, _MAX_DAYS)
+    elif xml.child(retention, "Days") is not None and xml.text_of(retention, "Days"):
+        raise xml.invalid("Days is allowed only where the RetentionPolicy is enabled.")
+    return section
 
 
-def _metrics(element: xml.Element) -> _Metrics:
-    _check_version(element)
-    enabled = xml.boolean(element, "Enabled")
-    given = xml.child(element, "IncludeAPIs") is not None
-    if given and not enabled:
-        raise xml.invalid("IncludeAPIs stands only where Enabled is true.")
-    return _Metrics(enabled, given and xml.boolean(element, "IncludeAPIs"), _retention(element))
-
-
-def _retention(parent: xml.Element) -> int | None:
-    element = xml.child(parent, "RetentionPolicy")
-    if element is None:
-        raise xml.invalid(f"{parent.tag} lacks its RetentionPolicy.")
-    if xml.boolean(element, "Enabled"):
-        return xml.number(element, "Days", 1, _MAX_DAYS)
-    if xml.child(element, "Days") is not None and xml.text_of(element, "Days"):
-        raise xml.invalid("Days stands only where a RetentionPolicy is enabled.")
-    return None
-
-
-def _rules(cors: xml.Element) -> tuple[CorsRule, ...]:
-    elements = cors.findall("CorsRule")
-    if len(elements) > _MAX_RULES:
-        raise xml.invalid(f"There are {_MAX_RULES} rules of CORS at most (got {len(elements)}).")
-    size = sum(len(child.text or "") for element in elements for child in element)
-    if size > _MAX_RULES_BYTES:
-        raise xml.invalid(f"The rules of CORS have {size} characters, {_MAX_RULES_BYTES} are allowed.")
-    return tuple(_rule(element) for element in elements)
-
-
-def _rule(element: xml.Element) -> CorsRule:
-    for name in ("AllowedOrigins", "AllowedMethods", "AllowedHeaders", "ExposedHeaders", "MaxAgeInSeconds"):
-        if xml.child(element, name) is None:
-            raise xml.invalid(f"A CorsRule lacks its {name}.")
-    origins = _names(element, "AllowedOrigins", _MAX_ORIGINS)
-    methods = _names(element, "AllowedMethods", len(_METHODS))
-    if not origins or not methods:
-        raise xml.invalid("A CorsRule has an origin and a method at least.")
-    unknown = sorted(set(methods) - _METHODS)
-    if unknown:
-        raise xml.invalid_value("AllowedMethods", ",".join(unknown), f"is not among {', '.join(sorted(_METHODS))}")
-    headers = _names(element, "AllowedHeaders", _MAX_NAMES)
-    exposed = _names(element, "ExposedHeaders", _MAX_NAMES)
-    return CorsRule(origins, methods, headers, exposed, xml.number(element, "MaxAgeInSeconds", 0, 2**31 - 1))
-
-
-def _names(element: xml.Element, name: str, most: int) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in xml.text_of(element, name).split(",") if part.strip())
-    if len(names) > most or any(len(part) > _MAX_NAME or not (part.isascii() and part.isprintable()) for part in names):
-        raise xml.invalid_value(name, ",".join(names), f"is not up to {most} names of up to {_MAX_NAME} characters")
-    return names
-
-
-def statistics(call: Call, now: dt.datetime) -> Answer:
+async def get_statistics(request: Request) -> Answer:
     """
-    How far the secondary location is behind, which here is the primary one by another name.
+    Answer how far the secondary location is behind. Here it is never behind: it is the primary under another name.
 
     Raises:
         Fault: InvalidQueryParameterValue at the primary location.
     """
-    if not call.place.secondary:
+    place = request.call.place
+    if not place.secondary:
         raise Fault(
             Code.INVALID_QUERY_PARAMETER,
             "Value for one of the query parameters specified in the request URI is invalid: comp=stats is answered at "
-            f"the secondary location, {call.place.account}-secondary.",
+            f"the secondary location, {place.account}-secondary.",
         )
     root = ET.Element("StorageServiceStats")
-    replication = ET.SubElement(root, "GeoReplication")
-    _put(replication, Status="live", LastSyncTime=format_datetime(now, usegmt=True))
-    return Answer(200, {}, xml.write(root), "application/xml")
+    now = format_datetime(dt.datetime.now(dt.UTC), usegmt=True)
+    xml.add(ET.SubElement(root, "GeoReplication"), Status="live", LastSyncTime=now)
+    return Answer(200, body=xml.write(root), content_type="application/xml")

@@ -1,8 +1,8 @@
 """
 Entity group transactions: up to 100 writes of one partition, all or nothing; or a single query.
 
-What is wrong with the frame, or with who sent it, is answered outright; what is wrong with an operation is answered in
-a part, with the operation's number at the start of the message.
+A fault of the frame, or of the sender's rights, is the answer itself. A fault of one operation is answered in a part,
+with the operation's number at the start of the message.
 """
 
 import asyncio
@@ -17,97 +17,106 @@ from tableorm.protocol.limits import MAX_TRANSACTION_OPERATIONS, check_table_nam
 from tableorm.protocol.rights import Rights, authorize
 from tableorm.protocol.sas import Access
 
-from ...engine import Engine
 from ..wire import multipart
 from ..wire.addressing import Kind, part_path, resource_of
 from ..wire.answers import error_answer
 from ..wire.calls import Answer, Call
 from ..wire.options import check_options, effective_verb, options_of
-from . import entities
-from .entities import Write
+from .entities import Write, access_of_write, answer_write, get_entity, read_write
+from .request import Request
 
-__all__ = ["run"]
+__all__ = ["run_transaction"]
 
-# How long reading the parts may keep the event loop to itself.
+# How long reading the parts may keep the event loop busy.
 _SLICE_SECONDS = 0.002
-# Errors of the server are no operation's: the client shall try the whole again.
-_OUTRIGHT = frozenset({Code.SERVER_BUSY, Code.INTERNAL_ERROR, Code.REQUEST_BODY_TOO_LARGE})
+# These are faults of the server, not of an operation: the client is to try the whole transaction again.
+_WHOLE_FAULTS = frozenset({Code.SERVER_BUSY, Code.INTERNAL_ERROR, Code.REQUEST_BODY_TOO_LARGE})
 
 
 @attrs.frozen
 class _Step:
-    """A part that was read: the write that it is, or what is wrong with it."""
+    """A part that was read: its write, or what is wrong with it."""
 
     call: Call
     write: Write | Fault
 
 
-async def run(engine: Engine, call: Call, rights: Rights, request_id: str) -> Answer:
+async def run_transaction(request: Request) -> Answer:
     """
-    Do a transaction.
+    Do all writes of a transaction or none, or answer its query.
 
     Raises:
-        Fault: What is wrong with all of it.
+        Fault: The transaction as a whole is refused.
     """
+    call = request.call
     parts = multipart.read(call.headers.get("Content-Type", ""), call.body)
     ids = [part.content_id for part in parts.parts]
     if parts.is_query:
-        return _answered([await _query(engine, call, rights, parts.parts[0], request_id)], ids, is_query=True)
+        return _pack([await _answer_query(request, parts.parts[0])], ids, is_query=True)
     if not parts.parts:
-        return _answered([], [], is_query=False)
+        return _pack([], [], is_query=False)
     try:
-        answers = await _change(engine, call, rights, parts.parts)
+        answers = await _write_all(request, parts.parts)
     except Fault as fault:
-        if fault.code in _OUTRIGHT:
+        if fault.code in _WHOLE_FAULTS:
             raise
         index = fault.index or 0
-        answer = error_answer(fault, request_id, dt.datetime.now(dt.UTC), index=index)
-        return _answered([answer], [ids[index] if index < len(ids) else None], is_query=False)
-    return _answered(answers, ids, is_query=False)
+        answer = error_answer(fault, request.id, dt.datetime.now(dt.UTC), index=index)
+        return _pack([answer], [ids[index] if index < len(ids) else None], is_query=False)
+    return _pack(answers, ids, is_query=False)
 
 
-def _answered(answers: list[Answer], ids: list[str | None], *, is_query: bool) -> Answer:
+def _pack(answers: list[Answer], ids: list[str | None], *, is_query: bool) -> Answer:
+    """Return the answer to a transaction, made of the answers to its parts."""
     body, content_type = multipart.write(answers, ids, is_query=is_query)
-    return Answer(202, {}, body, content_type, answers[0].reason if answers else "")
+    reason = answers[0].reason if answers else ""
+    return Answer(202, body=body, content_type=content_type, reason=reason)
 
 
-async def _query(engine: Engine, outer: Call, rights: Rights, part: multipart.Part, request_id: str) -> Answer:
+async def _answer_query(request: Request, part: multipart.Part) -> Answer:
     try:
-        return await entities.get(engine, _query_of(outer, rights, part))
+        return await get_entity(attrs.evolve(request, call=_read_query(request, part)))
     except Fault as fault:
-        if fault.code in _OUTRIGHT:
+        if fault.code in _WHOLE_FAULTS:
             raise
-        return error_answer(fault, request_id, dt.datetime.now(dt.UTC), index=0)
+        return error_answer(fault, request.id, dt.datetime.now(dt.UTC), index=0)
 
 
-def _query_of(outer: Call, rights: Rights, part: multipart.Part) -> Call:
-    call = _call_of(outer, part)
-    if call.resource.kind is not Kind.ENTITY or call.verb != "GET":
+def _read_query(request: Request, part: multipart.Part) -> Call:
+    call = _read_call(request.call, part)
+    resource = call.resource
+    if resource.kind is not Kind.ENTITY or call.verb != "GET":
         raise Fault(
-            Code.INVALID_INPUT, "One of the request inputs is not valid: outside of a change set stands one query."
+            Code.INVALID_INPUT,
+            "One of the request inputs is not valid: outside of a change set only the query of one entity is allowed.",
         )
-    check_table_name(call.resource.table)
-    authorize(rights, Access.QUERY, call.resource.table, (call.resource.partition_key, call.resource.row_key))
+    check_table_name(resource.table)
+    authorize(request.rights, Access.QUERY, resource.table, (resource.partition_key, resource.row_key))
     return call
 
 
-def _call_of(outer: Call, part: multipart.Part) -> Call:
+def _read_call(outer: Call, part: multipart.Part) -> Call:
     url, _, query = part.url.partition("?")
-    resource = resource_of(part_path(outer.place, url))
     methods = [value for name, value in part.headers.all if name.lower() == "x-http-method"]
-    verb = effective_verb(part.verb, methods)
-    call = Call(verb, outer.place, resource, options_of(query), part.headers, part.body)
+    call = Call(
+        verb=effective_verb(part.verb, methods),
+        place=outer.place,
+        resource=resource_of(part_path(outer.place, url)),
+        options=options_of(query),
+        headers=part.headers,
+        body=part.body,
+    )
     check_options(call)
     return call
 
 
-_WRITES = {
+_WRITE_VERBS = {
     Kind.ENTITIES: frozenset({"POST"}),
     Kind.ENTITY: frozenset({"PUT", "PATCH", "MERGE", "DELETE"}),
 }
 
 
-async def _change(engine: Engine, outer: Call, rights: Rights, parts: Sequence[multipart.Part]) -> list[Answer]:
+async def _write_all(request: Request, parts: Sequence[multipart.Part]) -> list[Answer]:
     if len(parts) > MAX_TRANSACTION_OPERATIONS:
         raise Fault(
             Code.INVALID_INPUT,
@@ -117,41 +126,42 @@ async def _change(engine: Engine, outer: Call, rights: Rights, parts: Sequence[m
     steps = list[_Step]()
     until = time.perf_counter() + _SLICE_SECONDS
     for index, part in enumerate(parts):
-        steps.append(_read(outer, part, index))
+        steps.append(_read_step(request.call, part, index))
         if time.perf_counter() > until:
             await asyncio.sleep(0)
             until = time.perf_counter() + _SLICE_SECONDS
     table = steps[0].call.resource.table
     _check_together(steps, table)
-    writes = [_allowed(step, rights, index) for index, step in enumerate(steps)]
-    etags = await engine.transact(table, [write.operation for write in writes])
-    return [entities.written(step.call, write, etag) for step, write, etag in zip(steps, writes, etags, strict=True)]
+    writes = [_require_allowed(step, request.rights, index) for index, step in enumerate(steps)]
+    etags = await request.engine.transact(table, [write.operation for write in writes])
+    return [answer_write(step.call, write, etag) for step, write, etag in zip(steps, writes, etags, strict=True)]
 
 
-def _read(outer: Call, part: multipart.Part, index: int) -> _Step:
+def _read_step(outer: Call, part: multipart.Part, index: int) -> _Step:
     try:
-        call = _write_of(outer, part)
+        call = _read_write_call(outer, part)
     except Fault as fault:
-        # Without a table and an operation there is nothing to tell about the others.
-        raise _at(index, fault) from None
+        # Without a table and an operation nothing can be said about the others.
+        raise _with_index(fault, index) from None
     try:
-        return _Step(call, entities.read_write(call))
+        return _Step(call, read_write(call))
     except Fault as fault:
         return _Step(call, fault)
 
 
-def _write_of(outer: Call, part: multipart.Part) -> Call:
-    call = _call_of(outer, part)
-    if call.verb not in _WRITES.get(call.resource.kind, ()):
+def _read_write_call(outer: Call, part: multipart.Part) -> Call:
+    call = _read_call(outer, part)
+    if call.verb not in _WRITE_VERBS.get(call.resource.kind, ()):
         raise Fault(
-            Code.INVALID_INPUT, f"One of the request inputs is not valid: a transaction has no {call.verb} of that."
+            Code.INVALID_INPUT,
+            f"One of the request inputs is not valid: a transaction cannot have {call.verb[:20]} on that resource.",
         )
     check_table_name(call.resource.table)
     return call
 
 
 def _check_together(steps: list[_Step], table: str) -> None:
-    """One table, one partition, each entity once: before what is wrong with each by itself."""
+    """Check that all steps are on one table, in one partition and on different entities, before each by itself."""
     partition: str | None = None
     seen = set[str]()
     for index, step in enumerate(steps):
@@ -182,17 +192,17 @@ def _check_together(steps: list[_Step], table: str) -> None:
         seen.add(row_key)
 
 
-def _allowed(step: _Step, rights: Rights, index: int) -> Write:
+def _require_allowed(step: _Step, rights: Rights, index: int) -> Write:
     try:
-        # Also of what cannot be read: who may not write is not told more.
+        # Rights are checked even if the write cannot be read: a client that may not write is told nothing else.
         keys = None if isinstance(step.write, Fault) else step.write.keys
-        authorize(rights, entities.access_of_write(step.call), step.call.resource.table, keys)
+        authorize(rights, access_of_write(step.call), step.call.resource.table, keys)
     except Fault as fault:
-        raise _at(index, fault) from None
+        raise _with_index(fault, index) from None
     if isinstance(step.write, Fault):
-        raise _at(index, step.write)
+        raise _with_index(step.write, index)
     return step.write
 
 
-def _at(index: int, fault: Fault) -> Fault:
+def _with_index(fault: Fault, index: int) -> Fault:
     return Fault(fault.code, fault.message, index, fault.property)

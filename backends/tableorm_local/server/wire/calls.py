@@ -1,5 +1,5 @@
 """
-A call and its answer: one request to the service, whether it came by itself or as a part of a transaction.
+Calls and answers: one request to the service and its answer, by themselves or as a part of a transaction.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ __all__ = ["Answer", "Call", "Level"]
 
 
 class Level(Enum):
-    """How much of what a client could know itself an answer says. Source: REST, "Payload format"."""
+    """How much metadata an answer has, which a client could also know itself. Source: REST, "Payload format"."""
 
     NONE = "nometadata"
     MINIMAL = "minimalmetadata"
@@ -21,25 +21,25 @@ class Level(Enum):
 
     @property
     def content_type(self) -> str:
-        """Of an answer in JSON at this level."""
+        """The content type of an answer in JSON at this level."""
         return _CONTENT_TYPES[self]
 
 
 _CONTENT_TYPES = {level: f"application/json;odata={level.value};streaming=true;charset=utf-8" for level in Level}
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False, kw_only=True)
 class Call:
     """
-    What is asked for.
+    What a client asks for.
 
     Args:
         verb: `GET`, `POST`, ...; `MERGE` if `X-HTTP-Method` says so.
         place: Account and location.
-        resource: What it is about.
+        resource: The service, a table, an entity, ...
         options: The parameters of the query, decoded.
         headers: Names in any letter case.
-        body: All of it; empty until it is read.
+        body: The whole body; empty until it is read.
     """
 
     verb: str
@@ -49,27 +49,22 @@ class Call:
     headers: Mapping[str, str]
     body: bytes = b""
 
-    @property
-    def is_xml(self) -> bool:
-        """Whether it is one of the operations that speak XML, errors included."""
-        return "comp" in self.options
 
-
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class Answer:
     """
-    What is answered.
+    The answer to a call.
 
     Args:
-        status: Of HTTP.
-        headers: Beside those that every answer has.
-        body: Empty for none.
-        content_type: Of the body.
-        reason: Code of the error, if it is one.
+        status: The status of HTTP.
+        headers: The headers besides those that every answer has.
+        body: The body, empty if there is none.
+        content_type: The type of the body.
+        reason: The code of the error, empty if it is not an error.
     """
 
     status: int
-    headers: dict[str, str] = attrs.Factory(dict[str, str])
-    body: bytes = b""
-    content_type: str = ""
-    reason: str = ""
+    headers: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True)
+    body: bytes = attrs.field(default=b"", kw_only=True)
+    content_type: str = attrs.field(default="", kw_only=True)
+    reason: str = attrs.field(default="", kw_only=True)
