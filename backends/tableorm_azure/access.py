@@ -20,7 +20,7 @@ from tableorm.stores import Policies, Signer
 
 from .endpoints import Account
 from .faults import fault_of_error
-from .pipeline import Credential
+from .options import Credential
 
 __all__ = ["AzureAccess"]
 

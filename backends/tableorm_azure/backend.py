@@ -31,19 +31,9 @@ from tableorm.stores import (
 from .access import AzureAccess
 from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs
 from .endpoints import Account, handles, parse
-from .pipeline import (
-    Credential,
-    Flights,
-    Options,
-    Pipeline,
-    Policy,
-    ThroughPipeline,
-    authentication,
-    make_transport,
-    policies,
-    storage_authentication,
-    user_agent,
-)
+from .options import Credential, Options, Policy, user_agent
+from .pipeline import Flights, Pipeline, ThroughPipeline, make_transport
+from .policies import authentication, policies, storage_authentication
 from .queues import AzureQueues
 from .signing import TokenSource
 from .tables import AzureTables, TableService

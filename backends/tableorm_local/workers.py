@@ -1,7 +1,7 @@
 """
-Several processes that serve one file at one address: started, replaced when they die, stopped together.
+Several processes that serve one file at one address: starts them, replaces those that die, stops them together.
 
-The kernel spreads connections among them. Whoever asks one for metrics gets those of all.
+The kernel spreads connections among them. Each of them answers the metrics of all.
 """
 
 import asyncio
@@ -15,29 +15,26 @@ import tempfile
 import time
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
 import msgspec
 
 from tableorm.errors import NotSupported, TableOrmError, Unavailable
 
-from .command import Options, run_server
-
-if TYPE_CHECKING:
-    from .server import Server
+from .server import Server
+from .server.front.metrics import drop_process, share_metrics
+from .server_process import Options, run_server
 
 __all__ = ["supervise"]
 
-# So many deaths within so many seconds: another process would die too.
+# After so many deaths within so many seconds another process would die too.
 _MAX_DEATHS = 5
 _DEATHS_SECONDS = 10.0
 _START_SECONDS = 60.0
 
 
-class _Told(msgspec.Struct):
-    """What a process says of its start."""
+class _StartReport(msgspec.Struct):
+    """What a process reports when it has started: its URLs, or why it cannot start."""
 
     urls: list[str] = msgspec.field(default_factory=list[str])
     problem: str = ""
@@ -45,25 +42,26 @@ class _Told(msgspec.Struct):
 
 def supervise(options: Options, count: int) -> int:
     """
-    Run so many processes until SIGTERM or SIGINT.
+    Run `count` processes until SIGTERM or SIGINT.
 
     Returns:
         The exit status.
 
     Raises:
-        TableOrmError: They do not start.
+        TableOrmError: The processes do not start.
     """
     if options.data == ":memory:":
         raise NotSupported("several processes cannot share a database in memory; give a file, or one worker")
     if sys.platform == "win32":
         raise NotSupported("on Windows several processes cannot listen at one port; use one worker")
-    with _reserve(options) as reserved, tempfile.TemporaryDirectory(prefix="tableorm-") as folder:
+    with _reserve_port(options) as reserved, tempfile.TemporaryDirectory(prefix="tableorm-") as folder:
         port: int = reserved.getsockname()[1]
-        return _Supervisor(attrs.evolve(options, port=port, share_port=True, metrics=folder)).run(count)
+        share_metrics(folder)
+        return _Supervisor(attrs.evolve(options, port=port, share_port=True), folder).run(count)
 
 
-def _reserve(options: Options) -> socket.socket:
-    """A socket that keeps the port, without listening: nobody is connected to it."""
+def _reserve_port(options: Options) -> socket.socket:
+    """Return a socket that keeps the port without listening, so that no client is connected to it."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
         reserved = socket.socket(family, kind, protocol)
@@ -77,20 +75,20 @@ def _reserve(options: Options) -> socket.socket:
 class _Supervisor:
     """The parent of the processes that serve."""
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
+    def __init__(self, options: Options, metrics_folder: str) -> None:
+        self._options, self._metrics_folder = options, metrics_folder
         self._context = multiprocessing.get_context("spawn")
         self._workers: list[BaseProcess] = []
-        # Of those that have taken the place of others, until they have told how they started.
+        # The pipes of processes that replace others, until they have reported how they started.
         self._starting: list[Connection[object, object]] = []
         self._started = 0
-        # Children see the end of `_alive` when this process ends, however it does.
+        # Children see the end of `_alive` when this process ends, in whatever way.
         self._alive, self._watched = socket.socketpair()
         self._signals, self._woken = socket.socketpair()
         self._woken.setblocking(False)
 
     def run(self, count: int) -> int:
-        """Start them, and wait until they shall stop, or cannot run."""
+        """Start the processes, and wait until they are to stop, or cannot run."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         deaths = list[float]()
@@ -100,20 +98,21 @@ class _Supervisor:
                 print(f"serving {self._options.data} at {url} with {count} processes", flush=True)  # noqa: T201
             while True:
                 ended = wait([*(worker.sentinel for worker in self._workers), *self._starting, self._signals])
-                if self._signals in ended and self._stops():
+                if self._signals in ended and self._handle_signals():
                     return 0
                 for pipe in [pipe for pipe in self._starting if pipe in ended]:
                     self._starting.remove(pipe)
-                    if problem := _told(pipe).problem:
-                        _say(f"a process of the server: {problem}")
+                    if problem := _read_report(pipe).problem:
+                        _print_error(f"a process of the server: {problem}")
                 for worker in [worker for worker in self._workers if not worker.is_alive()]:
                     self._workers.remove(worker)
                     deaths = [when for when in deaths if time.monotonic() - when < _DEATHS_SECONDS]
                     deaths.append(time.monotonic())
                     if len(deaths) >= _MAX_DEATHS:
                         raise Unavailable(f"the processes of the server end again and again, status {worker.exitcode}")
-                    _say(f"process {worker.pid} ended with status {worker.exitcode}; another takes its place")
-                    self._retire(worker)
+                    _print_error(f"process {worker.pid} ended with status {worker.exitcode}; another takes its place")
+                    if worker.pid is not None:
+                        drop_process(self._metrics_folder, worker.pid)
                     self._starting.append(self._start())
         finally:
             self._stop()
@@ -122,8 +121,8 @@ class _Supervisor:
         with contextlib.suppress(BlockingIOError):
             self._woken.send(bytes([number]))
 
-    def _stops(self) -> bool:
-        """Deal with signals; whether one of them asks to stop."""
+    def _handle_signals(self) -> bool:
+        """Handle the signals that have come. Return whether one of them asks to stop."""
         numbers = self._signals.recv(100)
         if signal.SIGHUP in numbers:
             for worker in self._workers:
@@ -134,30 +133,23 @@ class _Supervisor:
     def _start(self) -> "Connection[object, object]":
         ours, theirs = self._context.Pipe(duplex=False)
         self._started += 1
-        options = attrs.evolve(self._options, name=f"worker-{self._started}")
-        worker = self._context.Process(target=_work, args=(options, self._watched, theirs), name=options.name)
+        arguments = self._options, self._watched, theirs
+        worker = self._context.Process(target=_run_worker, args=arguments, name=f"worker-{self._started}")
         worker.start()
         theirs.close()
         self._workers.append(worker)
         return ours
 
     def _await_all(self, ready: "list[Connection[object, object]]") -> list[str]:
-        """The URLs, once all of them listen."""
+        """Wait until all processes listen, and return their URLs."""
         urls = list[str]()
         until = time.monotonic() + _START_SECONDS
         for pipe in ready:
-            told = _told(pipe, max(0.0, until - time.monotonic()))
-            if told.problem:
-                raise Unavailable(f"a process of the server: {told.problem}")
-            urls = told.urls
+            report = _read_report(pipe, max(0.0, until - time.monotonic()))
+            if report.problem:
+                raise Unavailable(f"a process of the server: {report.problem}")
+            urls = report.urls
         return urls
-
-    def _retire(self, worker: BaseProcess) -> None:
-        """What a process has counted stays; what was under way in it is no more."""
-        from .server.metrics import retire  # noqa: PLC0415 - as in `command`: it brings an HTTP server with it
-
-        if self._options.metrics is not None:
-            retire(Path(self._options.metrics), worker.name)
 
     def _stop(self) -> None:
         self._alive.close()
@@ -171,28 +163,28 @@ class _Supervisor:
             pipe.close()
 
 
-def _told(pipe: "Connection[object, object]", seconds: float = 0.0) -> _Told:
-    """What a process says of its start, for which it has so many seconds."""
+def _read_report(pipe: "Connection[object, object]", seconds: float = 0.0) -> _StartReport:
+    """Return what a process reports of its start, for which it has so many seconds."""
     with pipe, contextlib.suppress(EOFError):
         if pipe.poll(seconds):
-            return msgspec.json.decode(pipe.recv_bytes(), type=_Told)
-    return _Told(problem="it does not start")
+            return msgspec.json.decode(pipe.recv_bytes(), type=_StartReport)
+    return _StartReport(problem="it does not start")
 
 
-def _say(text: str) -> None:
-    print(f"tableorm: {text}", file=sys.stderr, flush=True)  # noqa: T201 - what the program says
+def _print_error(text: str) -> None:
+    print(f"tableorm: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _work(options: Options, until: socket.socket, pipe: "Connection[object, object]") -> None:
-    """What each process does."""
+def _run_worker(options: Options, until: socket.socket, pipe: "Connection[object, object]") -> None:
+    """Serve in a process that the supervisor started."""
 
-    def started(server: "Server", options: Options) -> None:
+    def report_start(server: Server, options: Options) -> None:
         names = [name for name, _ in options.accounts]
         urls = [server.url_of(name) for name in names] or [server.url]
-        pipe.send_bytes(msgspec.json.encode(_Told(urls=urls)))
+        pipe.send_bytes(msgspec.json.encode(_StartReport(urls=urls)))
 
     try:
-        asyncio.run(run_server(options, started, until))
+        asyncio.run(run_server(options, report_start, until))
     except TableOrmError as error:
-        pipe.send_bytes(msgspec.json.encode(_Told(problem=str(error))))
+        pipe.send_bytes(msgspec.json.encode(_StartReport(problem=str(error))))
         sys.exit(1)

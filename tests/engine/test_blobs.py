@@ -14,9 +14,9 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import TICKS_PER_SECOND
 from tableorm.protocol.limits import MAX_APPENDS
 from tableorm.stores import Operation, Verb
-from tableorm_local.engine import Engine, contents, session
-from tableorm_local.engine.session import Session
+from tableorm_local.engine import Engine, blob_contents, write_session
 from tableorm_local.engine.sqlite import Connection, connect
+from tableorm_local.engine.write_session import Session
 from tests.engine.turns import Turns
 
 LARGE = random.Random(0).randbytes(3_000_000)
@@ -160,12 +160,12 @@ async def test_upload_that_pauses_for_long(
     await engine.blobs.put(container, "x", b"old")
 
     def give_back(session: Session) -> None:
-        contents.reclaim(session.connection, reclaimed)
+        blob_contents.reclaim(session.connection, reclaimed)
         session.dirty = True
 
     async def pause() -> AsyncIterator[bytes]:
         yield LARGE
-        later = session.now() + 2 * DAY
+        later = write_session.now() + 2 * DAY
         for module in ("session", "contents"):
             monkeypatch.setattr(f"tableorm_local.engine.{module}.now", lambda: later)
         if reclaimed:
@@ -213,7 +213,7 @@ async def test_small_blob_that_is_replaced_between_two_looks(
 ) -> None:
     """Reading begins at one moment: that another process replaces the blob, and gives it back, is not seen."""
     await engine.blobs.put(container, "x", b"old")
-    original = contents.bytes_at
+    original = blob_contents.bytes_at
 
     def replaced_meanwhile(connection: Connection, content: int, position: int, end: int) -> bytes | None:
         other = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
@@ -221,7 +221,7 @@ async def test_small_blob_that_is_replaced_between_two_looks(
         other.close()
         return original(connection, content, position, end)
 
-    monkeypatch.setattr(contents, "bytes_at", replaced_meanwhile)
+    monkeypatch.setattr(blob_contents, "bytes_at", replaced_meanwhile)
     assert await engine.blobs.read(container, "x") == b"old"
 
 

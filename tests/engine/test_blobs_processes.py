@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from tableorm.protocol.edm import TICKS_PER_SECOND
-from tableorm_local.engine import Engine, session
+from tableorm_local.engine import Engine, write_session
 from tableorm_local.engine.sqlite import connect
 from tests.torture import seeds
 
@@ -66,7 +66,7 @@ async def test_killed_writers_lose_nothing_acknowledged(
             assert log == b"".join(bytes([number % 256]) * script.RECORD for number in range(count))
         await engine.close()
 
-    later = session.now() + 2 * 86_400 * TICKS_PER_SECOND
+    later = write_session.now() + 2 * 86_400 * TICKS_PER_SECOND
     for module in ("session", "contents"):
         monkeypatch.setattr(f"tableorm_local.engine.{module}.now", lambda: later)
     await engine.open()

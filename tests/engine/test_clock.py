@@ -9,7 +9,7 @@ import pytest
 
 from tableorm.protocol.edm import ticks_from_text
 from tableorm.stores import Operation, Row, Verb
-from tableorm_local.engine import Engine, session
+from tableorm_local.engine import Engine, write_session
 
 
 def row(row_key: str) -> Row:
@@ -20,8 +20,8 @@ class Clock:
     """A clock that is set by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.ticks = session.now()
-        monkeypatch.setattr(session, "now", lambda: self.ticks)
+        self.ticks = write_session.now()
+        monkeypatch.setattr(write_session, "now", lambda: self.ticks)
 
 
 async def written(engine: Engine) -> int:
@@ -34,7 +34,7 @@ async def test_now_is_the_time(engine: Engine) -> None:
     """Ticks count from the year 1 as the service's do."""
     text = (await engine.write("Shared", Operation(Verb.INSERT, row("r")))) or ""
 
-    assert abs(session.now() - ticks_from_text(text[12:-2].replace("%3A", ":"))) < 3600 * 10_000_000
+    assert abs(write_session.now() - ticks_from_text(text[12:-2].replace("%3A", ":"))) < 3600 * 10_000_000
 
 
 async def test_clock_that_stands_still(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import TICKS_PER_SECOND
 from tableorm.stores import Message
-from tableorm_local.engine import Engine, session
+from tableorm_local.engine import Engine, write_session
 
 Child = Callable[..., "subprocess.Popen[str]"]
 
@@ -21,7 +21,7 @@ class Clock:
     """A clock that is set by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.ticks = session.now()
+        self.ticks = write_session.now()
         for module in ("session", "queues"):
             monkeypatch.setattr(f"tableorm_local.engine.{module}.now", lambda: self.ticks)
 
@@ -127,7 +127,7 @@ async def test_length_is_exact(engine: Engine, queue: str) -> None:
 @pytest.mark.parametrize("number", ["x", "", "0", "-1", "٣x", "9" * 19, "9" * 40])
 async def test_odd_message_id(engine: Engine, queue: str, number: str) -> None:
     """An id that is no number of a message names none."""
-    message = Message(number, b"", "1", 1, session.moment(0))
+    message = Message(number, b"", "1", 1, write_session.moment(0))
     with pytest.raises(Fault) as caught:
         await engine.queues.delete(queue, message)
     assert caught.value.code == Code.MESSAGE_NOT_FOUND

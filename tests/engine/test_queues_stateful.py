@@ -16,7 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multi
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import TICKS_PER_SECOND
 from tableorm.stores import Message
-from tableorm_local.engine import Engine, session
+from tableorm_local.engine import Engine, write_session
 
 QUEUE = "queue"
 SECONDS = st.sampled_from([0, 1, 2, 5, 30])
@@ -41,7 +41,7 @@ class Programs(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
         self.engine = Engine(Path(self.folder.name) / "data")
-        self.now = session.now()
+        self.now = write_session.now()
         self.patch = pytest.MonkeyPatch()
         for module in ("session", "queues"):
             self.patch.setattr(f"tableorm_local.engine.{module}.now", lambda: self.now)

@@ -30,9 +30,10 @@ from tableorm.protocol.codes import Fault
 from tableorm.protocol.filter_text import FilterSyntaxError, parse_filter
 from tableorm.protocol.rights import read_token
 from tableorm.protocol.shared_key import date_fault, parse_authorization
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, Limits, multipart, options, serve, xml
-from tableorm_local.server.addressing import resource_of
-from tableorm_local.server.bodies import read_entity
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, Limits, serve
+from tableorm_local.server.wire import multipart, options, xml
+from tableorm_local.server.wire.addressing import resource_of
+from tableorm_local.server.wire.bodies import read_entity
 from tests.server.fuzz_inputs import BOUNDARY, KEY, Input, of_number, text_of_number
 
 __all__ = ["Outcome", "fuzz_sockets", "fuzz_texts"]
@@ -162,8 +163,8 @@ async def _settled(port: int) -> str:
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         text = (await reader.read()).decode()
         writer.close()
-        values = dict(re.findall(r"^tableorm_(\w+) (\S+)$", text, re.MULTILINE))
-        if (values.get("requests_at_work"), values.get("buffered_bytes"), values.get("connections")) == ("0", "0", "1"):
+        values = {name: float(value) for name, value in re.findall(r"^tableorm_(\w+) (\S+)$", text, re.MULTILINE)}
+        if [values.get(name) for name in ("requests_at_work", "buffered_bytes", "connections")] == [0, 0, 1]:
             return ""
         await asyncio.sleep(0.1)
     return text[-400:]

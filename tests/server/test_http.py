@@ -7,9 +7,11 @@ import contextlib
 import datetime as dt
 import gc
 import gzip
+import io
 import json
 import logging
 import sys
+import threading
 import time
 import uuid
 from asyncio.subprocess import PIPE
@@ -25,6 +27,7 @@ from hypothesis import strategies as st
 from tableorm.protocol.edm import Edm
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, serve
+from tableorm_local.server.front.access_log import AccessLog, Entry
 from tests.server.client import Api, http_date, root_of
 
 ROW = {"PartitionKey": "p", "RowKey": "r", "A": 1}
@@ -451,8 +454,8 @@ async def test_pages_of_the_server(api: Api, server: Server) -> None:
         text = await metrics.text()
     assert 'tableorm_requests_total{operation="QueryEntities",status="200"} 3' in text
     assert 'tableorm_request_seconds_count{operation="QueryEntities"} 3' in text
-    assert "tableorm_requests_at_work 0" in text
-    assert "tableorm_buffered_bytes 0" in text
+    assert "tableorm_requests_at_work 0.0" in text
+    assert "tableorm_buffered_bytes 0.0" in text
 
 
 async def test_access_log(tmp_path: Any) -> None:
@@ -477,6 +480,80 @@ async def test_access_log(tmp_path: Any) -> None:
     }
     assert first["received"] == 19
     assert (second["status"], second["code"]) == (404, "TableNotFound")
+
+
+async def test_metrics_without_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without prometheus_client `/metrics` answers 501 and names the extra; the server works all the same."""
+    monkeypatch.delitem(sys.modules, "tableorm_local.server.front.prometheus", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    async with serve(None, port=0) as server, aiohttp.ClientSession() as session:
+        api = Api(session, root_of(server))
+        assert (await api("GET", "/Tables")).status == 200
+        async with session.get(f"{api.root}/metrics") as metrics:
+            assert (metrics.status, "tableorm[metrics]" in await metrics.text()) == (501, True)
+
+
+class SlowStream(io.BytesIO):
+    """A stream that takes nothing until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.released = threading.Event(), threading.Event()
+
+    def write(self, data: Any) -> int:
+        self.entered.set()
+        self.released.wait()
+        return super().write(data)
+
+
+def entry(number: int) -> Entry:
+    return Entry(
+        time="t",
+        id=str(number),
+        client="",
+        verb="GET",
+        url="/",
+        operation="o",
+        status=200,
+        seconds=0,
+        received=0,
+        sent=0,
+    )
+
+
+def test_access_log_that_is_not_read() -> None:
+    """Whoever writes entries never waits: beyond 10,000 they are dropped, and the next one that is written says so."""
+    stream = SlowStream()
+    log = AccessLog(stream)
+    log.add(entry(0))
+    assert stream.entered.wait(10)
+    for number in range(1, 10_008):
+        log.add(entry(number))
+    start = time.monotonic()
+    log.close(0.1)
+    assert time.monotonic() - start < 5
+    stream.released.set()
+    while len(stream.getvalue().splitlines()) < 10_001:
+        time.sleep(0.01)
+
+    assert [json.loads(line)["id"] for line in stream.getvalue().splitlines()] == [str(n) for n in range(10_001)]
+
+
+def test_lost_entries_are_counted() -> None:
+    """The first entry that finds a place again tells how many before it did not."""
+    stream = SlowStream()
+    log = AccessLog(stream)
+    log.add(entry(0))
+    assert stream.entered.wait(10)
+    for number in range(1, 10_008):
+        log.add(entry(number))
+    stream.released.set()
+    while len(stream.getvalue().splitlines()) < 10_001:
+        time.sleep(0.01)
+    log.add(entry(10_008))
+    log.close()
+
+    assert json.loads(stream.getvalue().splitlines()[-1])["lost"] == 7
 
 
 BYTES = st.binary(max_size=200)

@@ -173,7 +173,7 @@ async def test_several_processes(start: Start, tmp_path: Path) -> None:
     async with asyncio.timeout(30), aiohttp.ClientSession() as session:
         # Of the dead what they counted stays, and nothing is under way in them.
         text = ""
-        while not (line in text and "\ntableorm_connections 1\n" in text):
+        while not (line in text and "\ntableorm_connections 1.0\n" in text):
             async with session.get(f"{program.root}/metrics") as metrics:
                 text = await metrics.text()
     assert await asyncio.to_thread(program.stop) == 0

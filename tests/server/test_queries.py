@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tableorm.protocol.edm import Edm, utf16_key
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, matcher
 from tableorm.stores import Bounds
-from tableorm_local.server.narrowing import bounds_of
+from tableorm_local.server.operations.key_bounds import bounds_of
 from tests.server.client import NO_METADATA, Api, Reply
 
 

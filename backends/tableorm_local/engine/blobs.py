@@ -24,10 +24,10 @@ from tableorm.protocol.limits import (
 )
 from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
 
-from . import contents
+from . import blob_contents
 from .host import Host
-from .session import Session, Steps, moment
 from .sqlite import Connection
+from .write_session import Session, Steps, moment
 
 __all__ = ["SCHEMA", "Blobs", "gone", "reclaim"]
 
@@ -121,26 +121,26 @@ class Blobs:
 
         def stage(session: Session) -> Steps:
             if start:
-                contents.check_staged(session.connection, content)
-            contents.stage(session, content)
-            return contents.add(session, content, start, chunks)
+                blob_contents.check_staged(session.connection, content)
+            blob_contents.stage(session, content)
+            return blob_contents.add(session, content, start, chunks)
 
         def publish(session: Session) -> Steps:
             # What may be refused comes first: a request that is refused has written nothing.
             number, old = check(session.connection)
             if start:
-                contents.check_staged(session.connection, content)
-            contents.use_for_name(session, content)
-            end = yield from contents.add(session, content, start, chunks)
+                blob_contents.check_staged(session.connection, content)
+            blob_contents.use_for_name(session, content)
+            end = yield from blob_contents.add(session, content, start, chunks)
             if old is not None:
-                contents.take_name(session, old.content)
+                blob_contents.take_name(session, old.content)
             return _store(session, number, content, None, BlobInfo(name, "", end, kept, moment(0))), old is not None
 
-        content, start, chunks = contents.new_content(), 0, list[bytes]()
+        content, start, chunks = blob_contents.new_content(), 0, list[bytes]()
         await self._host.read(check)  # before anything is sent; once more when it counts
         try:
             # The last slice goes together with the name: most blobs have only that.
-            async with contextlib.aclosing(contents.slices(data)) as slices:
+            async with contextlib.aclosing(blob_contents.slices(data)) as slices:
                 async for following in slices:
                     if chunks:
                         await self._host.submit(stage)
@@ -158,7 +158,7 @@ class Blobs:
         """Give back what was staged, unless it got its name."""
         # If this fails as well, it is given back when its time is over.
         with contextlib.suppress(Fault):
-            await self._host.submit(lambda session: contents.unstage(session, content))
+            await self._host.submit(lambda session: blob_contents.unstage(session, content))
             self._host.reclaim()
 
     async def append(
@@ -186,9 +186,9 @@ class Blobs:
                 raise Fault(
                     Code.BLOCK_COUNT_EXCEEDED, f"The blob {name!r} has {MAX_APPENDS} appends already; begin another."
                 )
-            content = contents.new_content() if old is None else old.content
-            contents.use_for_name(session, content)
-            end = yield from contents.add(session, content, start, contents.chunks_of(data))
+            content = blob_contents.new_content() if old is None else old.content
+            blob_contents.use_for_name(session, content)
+            end = yield from blob_contents.add(session, content, start, blob_contents.chunks_of(data))
             kept: Mapping[str, str] = old.info.metadata if old is not None else {}
             return _store(session, number, content, appends + 1, BlobInfo(name, "", end, kept, moment(0)))
 
@@ -248,7 +248,7 @@ class Blobs:
             blob = _find(session.connection, container, name)
             if if_match is not None:
                 _check_tag(name, blob, if_match)
-            contents.take_name(session, blob.content)
+            blob_contents.take_name(session, blob.content)
             session.connection.execute("DELETE FROM blobs WHERE container = ? AND name = ?", (blob.container, name))
 
         await self._host.submit(work)
@@ -382,7 +382,7 @@ def _store(session: Session, number: int, content: int, appends: int | None, inf
 
 def _more(connection: Connection, container: str, blob: _Blob, position: int, end: int) -> bytes:
     """The next bytes of a blob, none at the end; refused if the name has meanwhile lost them."""
-    data = contents.bytes_at(connection, blob.content, position, end)
+    data = blob_contents.bytes_at(connection, blob.content, position, end)
     if data is not None:
         return data
     name = blob.info.name

@@ -35,14 +35,14 @@ from .blobs import Blobs
 from .catalog import Catalog, Table, key_of
 from .faults import OpenError, busy, damaged_row, fault_from, is_missing_table, read_only, table_not_found
 from .files import Files, after_fork, open_file, open_memory
-from .pump import Pump
+from .group_commit import Pump
 from .queues import Queues
 from .reclaim import Reclaimer, anything_to_reclaim
 from .scan import PageScan, check_limit, project
-from .session import Session, Steps, Work
 from .settings import Settings
 from .sqlite import Connection
 from .worker import InlineWorker, ThreadWorker, Worker
+from .write_session import Session, Steps, Work
 
 __all__ = ["Engine"]
 

@@ -11,10 +11,10 @@ from urllib.parse import quote
 import apsw
 import attrs
 
-from . import blobs, catalog, contents, queues, settings
+from . import blob_contents, blobs, catalog, queues, settings
 from .faults import OpenError, Reason, open_error_from
 from .sqlite import Connection, connect
-from .turnstile import Turnstile
+from .writer_lock import Turnstile
 
 __all__ = ["Files", "after_fork", "open_file", "open_memory"]
 
@@ -30,7 +30,7 @@ _MMAP_BYTES = 1 << 30
 # In pages of the WAL, 32 MiB: fewer, larger checkpoints write a page that changes often only once.
 _CHECKPOINT_PAGES = 4000
 
-_SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + contents.SCHEMA + settings.SCHEMA
+_SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + blob_contents.SCHEMA + settings.SCHEMA
 
 # Open engines per file, by (device, inode): see `_check_file`.
 _open_files: dict[tuple[int, int], int] = {}

@@ -7,8 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 from tableorm.stores import Capabilities
 
-from .session import Work
 from .sqlite import Connection
+from .write_session import Work
 
 __all__ = ["Host"]
 

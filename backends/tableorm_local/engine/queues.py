@@ -21,8 +21,8 @@ from tableorm.protocol.limits import (
 from tableorm.stores import Capabilities, Message, MessageId
 
 from .host import Host
-from .session import Session, moment, now
 from .sqlite import Connection
+from .write_session import Session, moment, now
 
 __all__ = ["SCHEMA", "Queues", "gone", "reclaim"]
 

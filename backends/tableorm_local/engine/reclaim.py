@@ -10,11 +10,11 @@ import apsw
 
 from tableorm.protocol.codes import Fault
 
-from . import blobs, catalog, contents, queues
+from . import blob_contents, blobs, catalog, queues
 from .faults import is_missing_table
-from .pump import Pump
-from .session import Session
+from .group_commit import Pump
 from .sqlite import Connection
+from .write_session import Session
 
 __all__ = ["Reclaimer", "anything_to_reclaim"]
 
@@ -45,7 +45,7 @@ _KINDS: tuple[Callable[[Connection, int], bool], ...] = (
     _reclaim_table,
     queues.reclaim,
     blobs.reclaim,
-    contents.reclaim,
+    blob_contents.reclaim,
 )
 
 
@@ -55,7 +55,7 @@ def anything_to_reclaim(connection: Connection) -> bool:
         catalog.gone(connection) is not None
         or queues.gone(connection) is not None
         or blobs.gone(connection) is not None
-        or contents.gone(connection) is not None
+        or blob_contents.gone(connection) is not None
     )
 
 

@@ -10,8 +10,8 @@ from tableorm.protocol.codes import Code, Fault
 from . import catalog
 from .faults import table_not_found
 from .host import Host
-from .session import Session
 from .sqlite import Connection
+from .write_session import Session
 
 __all__ = ["SCHEMA", "Settings"]
 

@@ -19,8 +19,8 @@ from tableorm.stores import MERGES, Operation, Row, Verb, check_if_match, clean_
 
 from .catalog import Table, key_of
 from .faults import is_missing_table, table_not_found
-from .session import Session, Steps
 from .sqlite import Connection
+from .write_session import Session, Steps
 
 __all__ = [
     "Write",

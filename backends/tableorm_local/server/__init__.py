@@ -9,8 +9,8 @@ The table server: the Table service's REST protocol on the embedded engine, for 
     addressing, options, bodies, multipart, xml, answers    what is read from requests and written to answers
 """
 
-from .accounts import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Account
-from .limits import Limits
+from .front.limits import Limits
+from .security.accounts import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Account
 from .serving import Server, serve
 
 __all__ = ["DEVELOPMENT_ACCOUNT", "DEVELOPMENT_KEY", "Account", "Limits", "Server", "serve"]

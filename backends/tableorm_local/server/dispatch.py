@@ -1,9 +1,9 @@
 """
-Dispatch: the order in which a request is checked, and the operation that it is.
+Dispatch: the order in which a request is checked, and the operation that answers it.
 
     account - preflight - version - authentication - authorization - verb and options - table - body - the operation
 
-Source: the order of the service, so that a request with several faults is answered as there.
+Source: the order of the service, so that a request with several faults gets the same answer as there.
 """
 
 import asyncio
@@ -14,16 +14,22 @@ import attrs
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_table_name
-from tableorm.protocol.rights import Rights, authorize, range_of
+from tableorm.protocol.rights import authorize
 from tableorm.protocol.sas import Access, AccessPolicy
 
 from ..engine import Engine
-from . import cors, entities, policies, services, tables, transactions
-from .accounts import Accounts
-from .addressing import Kind, Place, resource_of
-from .auth import Credentials, authenticate
-from .calls import Answer, Call
-from .options import check_options, effective_verb, options_of, seconds_of
+from .operations.entities import get_entity, query_entities, write_entity
+from .operations.policies import get_policies, set_policies
+from .operations.request import Request
+from .operations.service_properties import get_properties, get_statistics, read_cors_rules, set_properties
+from .operations.tables import create_table, delete_table, get_table, list_tables
+from .operations.transactions import run_transaction
+from .security import cors
+from .security.accounts import Accounts
+from .security.authentication import Credentials, authenticate
+from .wire.addressing import Kind, Place, resource_of
+from .wire.calls import Answer, Call
+from .wire.options import check_options, effective_verb, options_of, seconds_of
 
 __all__ = ["Incoming", "Service"]
 
@@ -31,19 +37,19 @@ __all__ = ["Incoming", "Service"]
 @attrs.frozen(kw_only=True)
 class Incoming:
     """
-    A request as it arrived.
+    A request as it arrived, before anything of it is checked.
 
     Args:
-        id: The server's name of it.
-        verb: As in the request line.
+        id: The name that the server gave it.
+        verb: The verb of the request line.
         methods: The values of `X-HTTP-Method`.
         place: Account and path.
         query: Percent-encoded, without `?`.
         headers: Names in any letter case.
-        version: Of the service, that it asks for.
+        version: The version of the service that the client asks for.
         scheme: `http` or `https`.
-        address: Where the connection comes from.
-        read_body: Reads all of it.
+        address: The client's address.
+        read_body: Reads all of the body.
     """
 
     id: str
@@ -58,97 +64,57 @@ class Incoming:
     read_body: Callable[[], Awaitable[bytes]] = attrs.field(repr=False)
 
 
-@attrs.frozen
-class _Asked:
-    """An authenticated request, with the data that it is about."""
-
-    id: str
-    engine: Engine
-    call: Call
-    rights: Rights
+Operation = Callable[[Request], Awaitable[Answer]]
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class _Route:
     """
-    An operation.
+    An operation and what is checked before it.
 
     Args:
-        name: For logs and metrics.
-        access: What it needs the right for; None for a transaction, whose parts need theirs.
-        run: Does it.
+        name: The service's name of the operation, for logs and metrics.
+        access: The access that needs a right; None for a transaction, whose parts are authorized one by one.
+        run: The operation.
         writes: Whether the secondary location refuses it.
         has_body: Whether its body is read.
     """
 
     name: str
     access: Access | None
-    run: Callable[[_Asked], Awaitable[Answer]]
+    run: Operation
     writes: bool = False
     has_body: bool = False
 
 
-async def _query(asked: _Asked) -> Answer:
-    return await entities.query(asked.engine, asked.call, range_of(asked.rights))
+def _read(name: str, access: Access, run: Operation) -> _Route:
+    return _Route(name=name, access=access, run=run)
 
 
-async def _write(asked: _Asked) -> Answer:
-    write = entities.read_write(asked.call)
-    # An insert has its keys in the body.
-    authorize(asked.rights, entities.access_of_write(asked.call), asked.call.resource.table, write.keys)
-    return await entities.write(asked.engine, asked.call, write)
-
-
-async def _transaction(asked: _Asked) -> Answer:
-    return await transactions.run(asked.engine, asked.call, asked.rights, asked.id)
-
-
-async def _statistics(asked: _Asked) -> Answer:
-    return services.statistics(asked.call, dt.datetime.now(dt.UTC))
-
-
-def _read(name: str, access: Access, run: Callable[[_Asked], Awaitable[Answer]]) -> _Route:
-    return _Route(name, access, run)
-
-
-def _change(name: str, access: Access | None, run: Callable[[_Asked], Awaitable[Answer]]) -> _Route:
-    return _Route(name, access, run, writes=True, has_body=not name.startswith("Delete"))
+def _write(name: str, access: Access | None, run: Operation) -> _Route:
+    return _Route(name=name, access=access, run=run, writes=True, has_body=not name.startswith("Delete"))
 
 
 _ROUTES: dict[tuple[Kind, str, str], _Route] = {
-    (Kind.SERVICE, "GET", "properties"): _read(
-        "GetServiceProperties", Access.GET_PROPERTIES, lambda asked: services.get_properties(asked.engine)
-    ),
-    (Kind.SERVICE, "PUT", "properties"): _change(
-        "SetServiceProperties", Access.SET_PROPERTIES, lambda asked: services.set_properties(asked.engine, asked.call)
-    ),
-    (Kind.SERVICE, "GET", "stats"): _read("GetServiceStats", Access.GET_STATISTICS, _statistics),
-    (Kind.TABLES, "GET", ""): _read(
-        "QueryTables", Access.LIST_TABLES, lambda asked: tables.list_tables(asked.engine, asked.call)
-    ),
-    (Kind.TABLES, "POST", ""): _change(
-        "CreateTable", Access.CREATE_TABLE, lambda asked: tables.create(asked.engine, asked.call)
-    ),
-    (Kind.TABLE, "GET", ""): _read("GetTable", Access.LIST_TABLES, lambda asked: tables.get(asked.engine, asked.call)),
-    (Kind.TABLE, "DELETE", ""): _change(
-        "DeleteTable", Access.DELETE_TABLE, lambda asked: tables.delete(asked.engine, asked.call)
-    ),
-    (Kind.ENTITIES, "GET", "acl"): _read(
-        "GetTableACL", Access.GET_POLICIES, lambda asked: policies.get_policies(asked.engine, asked.call)
-    ),
-    (Kind.ENTITIES, "PUT", "acl"): _change(
-        "SetTableACL", Access.SET_POLICIES, lambda asked: policies.set_policies(asked.engine, asked.call)
-    ),
-    (Kind.ENTITIES, "GET", ""): _read("QueryEntities", Access.QUERY, _query),
-    (Kind.ENTITIES, "POST", ""): _change("InsertEntity", Access.INSERT, _write),
-    (Kind.ENTITY, "GET", ""): _read("QueryEntity", Access.QUERY, lambda asked: entities.get(asked.engine, asked.call)),
-    (Kind.ENTITY, "PUT", ""): _change("UpdateEntity", Access.UPDATE, _write),
-    (Kind.ENTITY, "PATCH", ""): _change("MergeEntity", Access.UPDATE, _write),
-    (Kind.ENTITY, "MERGE", ""): _change("MergeEntity", Access.UPDATE, _write),
-    (Kind.ENTITY, "DELETE", ""): _change("DeleteEntity", Access.DELETE, _write),
-    (Kind.TRANSACTION, "POST", ""): _change("EntityGroupTransaction", None, _transaction),
+    (Kind.SERVICE, "GET", "properties"): _read("GetServiceProperties", Access.GET_PROPERTIES, get_properties),
+    (Kind.SERVICE, "PUT", "properties"): _write("SetServiceProperties", Access.SET_PROPERTIES, set_properties),
+    (Kind.SERVICE, "GET", "stats"): _read("GetServiceStats", Access.GET_STATISTICS, get_statistics),
+    (Kind.TABLES, "GET", ""): _read("QueryTables", Access.LIST_TABLES, list_tables),
+    (Kind.TABLES, "POST", ""): _write("CreateTable", Access.CREATE_TABLE, create_table),
+    (Kind.TABLE, "GET", ""): _read("GetTable", Access.LIST_TABLES, get_table),
+    (Kind.TABLE, "DELETE", ""): _write("DeleteTable", Access.DELETE_TABLE, delete_table),
+    (Kind.ENTITIES, "GET", "acl"): _read("GetTableACL", Access.GET_POLICIES, get_policies),
+    (Kind.ENTITIES, "PUT", "acl"): _write("SetTableACL", Access.SET_POLICIES, set_policies),
+    (Kind.ENTITIES, "GET", ""): _read("QueryEntities", Access.QUERY, query_entities),
+    (Kind.ENTITIES, "POST", ""): _write("InsertEntity", Access.INSERT, write_entity),
+    (Kind.ENTITY, "GET", ""): _read("QueryEntity", Access.QUERY, get_entity),
+    (Kind.ENTITY, "PUT", ""): _write("UpdateEntity", Access.UPDATE, write_entity),
+    (Kind.ENTITY, "PATCH", ""): _write("MergeEntity", Access.UPDATE, write_entity),
+    (Kind.ENTITY, "MERGE", ""): _write("MergeEntity", Access.UPDATE, write_entity),
+    (Kind.ENTITY, "DELETE", ""): _write("DeleteEntity", Access.DELETE, write_entity),
+    (Kind.TRANSACTION, "POST", ""): _write("EntityGroupTransaction", None, run_transaction),
 }
-_OF_TABLES = frozenset({Kind.ENTITIES, Kind.ENTITY, Kind.BELOW_TABLE})
+_NEEDS_TABLE = frozenset({Kind.ENTITIES, Kind.ENTITY, Kind.BELOW_TABLE})
 
 
 class Service:
@@ -156,85 +122,91 @@ class Service:
     The Table service, whatever transports its requests.
 
     Args:
-        accounts: Who may sign.
+        accounts: Who may sign requests.
         engines: The data of each account, open.
-        pages: How many pages of entities are put together at once.
+        pages: How many pages of entities may be built at once.
     """
 
     def __init__(self, accounts: Accounts, engines: Mapping[str, Engine], *, pages: int) -> None:
         self.accounts = accounts
         self._engines = dict(engines)
-        # A page may be megabytes, and much more while it is rows.
+        # A page may have megabytes, and needs much more while it is rows.
         self._pages = asyncio.Semaphore(pages)
 
     async def policy(self, account: str, table: str, name: str) -> AccessPolicy | None:
-        """A stored access policy; None if there is none of that name, or no such table."""
+        """Return a stored access policy; None if the table has none of that name, or does not exist."""
         return await self._engines[account].access.policy(table, name)
 
     async def keys(self, account: str) -> tuple[bytes, ...]:
-        """The key of the account's file: what who has it open signs tokens with."""
+        """Return the key of the account's file, with which programs that have the file open sign tokens."""
         return await self._engines[account].access.keys()
 
     async def cors_headers(self, place: Place, origin: str, verb: str) -> dict[str, str]:
-        """What lets a page of `origin` read the answer."""
-        return cors.headers_of(await services.cors_rules(self._engines[place.account]), origin, verb)
+        """Return the headers that let a page of `origin` read the answer."""
+        return cors.headers_of(await read_cors_rules(self._engines[place.account]), origin, verb)
 
-    async def answer(self, incoming: Incoming, called: Callable[[str], None]) -> Answer:
+    async def answer(self, incoming: Incoming, on_route: Callable[[str], None]) -> Answer:
         """
         Answer a request.
 
         Args:
             incoming: The request.
-            called: Is told the name of the operation, as soon as it is known.
+            on_route: Called with the name of the operation, as soon as that is known.
 
         Raises:
-            Fault: It is refused.
+            Fault: The request is refused.
         """
         engine = self._engines[incoming.place.account]
         if incoming.verb == "OPTIONS":
-            called("Preflight")
-            return cors.preflight(await services.cors_rules(engine), incoming.headers)
+            on_route("Preflight")
+            return cors.answer_preflight(await read_cors_rules(engine), incoming.headers)
         options = options_of(incoming.query)
-        rights = await authenticate(_credentials(incoming, options), self.accounts, self)
+        rights = await authenticate(_credentials_of(incoming, options), self.accounts, self)
         resource = resource_of(incoming.place.resource_path)
-        verb = effective_verb(incoming.verb, incoming.methods)
-        call = Call(verb, incoming.place, resource, options, incoming.headers)
-        route = _route_of(call)
-        called(route.name)
+        call = Call(
+            verb=effective_verb(incoming.verb, incoming.methods),
+            place=incoming.place,
+            resource=resource,
+            options=options,
+            headers=incoming.headers,
+        )
+        route = _find_route(call)
+        on_route(route.name)
         if route.access is not None:
             keys = (resource.partition_key, resource.row_key) if resource.kind is Kind.ENTITY else None
             authorize(rights, route.access, resource.table, keys)
         if route.writes and incoming.place.secondary:
             raise Fault(Code.INSUFFICIENT_PERMISSIONS, "Write operations are not allowed.")
         check_options(call)
-        asked = _Asked(incoming.id, engine, call, rights)
-        in_time = asyncio.timeout(seconds_of(call))
+        request = Request(id=incoming.id, engine=engine, call=call, rights=rights)
+        time_limit = asyncio.timeout(seconds_of(call))
         try:
-            async with in_time:
-                return await self._run(route, asked, incoming)
+            async with time_limit:
+                return await self._run(route, request, incoming)
         except TimeoutError:
-            if not in_time.expired():
+            if not time_limit.expired():
                 raise
             raise Fault(
                 Code.OPERATION_TIMED_OUT,
                 "Operation could not be completed within the permitted time, the timeout of the request.",
             ) from None
 
-    async def _run(self, route: _Route, asked: _Asked, incoming: Incoming) -> Answer:
-        call, engine = asked.call, asked.engine
-        if call.resource.kind in _OF_TABLES:
+    async def _run(self, route: _Route, request: Request, incoming: Incoming) -> Answer:
+        call = request.call
+        if call.resource.kind in _NEEDS_TABLE:
             check_table_name(call.resource.table)
-            if not await engine.has_table(call.resource.table):
+            if not await request.engine.has_table(call.resource.table):
                 raise Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
         if route.has_body:
-            call.body = await incoming.read_body()
-        if route.run is _query:
+            call = attrs.evolve(call, body=await incoming.read_body())
+            request = attrs.evolve(request, call=call)
+        if route.run is query_entities:
             async with self._pages:
-                return await route.run(asked)
-        return await route.run(asked)
+                return await route.run(request)
+        return await route.run(request)
 
 
-def _credentials(incoming: Incoming, options: Mapping[str, str]) -> Credentials:
+def _credentials_of(incoming: Incoming, options: Mapping[str, str]) -> Credentials:
     return Credentials(
         verb=incoming.verb,
         place=incoming.place,
@@ -248,9 +220,9 @@ def _credentials(incoming: Incoming, options: Mapping[str, str]) -> Credentials:
     )
 
 
-def _route_of(call: Call) -> _Route:
+def _find_route(call: Call) -> _Route:
     """
-    The operation.
+    Find the operation that a request means.
 
     Raises:
         Fault: MethodNotAllowed, InvalidQueryParameterValue, InvalidUri.
@@ -259,42 +231,42 @@ def _route_of(call: Call) -> _Route:
     verb = "GET" if call.verb == "HEAD" else call.verb
     kind = call.resource.kind
     if kind is Kind.BELOW_TABLE:
-        return _Route("Unknown", Access.QUERY, _refuse_below_table)
+        return _read("Unknown", Access.QUERY, _refuse_below_table)
     route = _ROUTES.get((kind, verb, comp))
     if route is None:
-        return _no_route(kind, verb, comp)
+        return _refuse_route(kind, verb, comp)
     if kind is Kind.SERVICE and call.options.get("restype") != "service":
-        raise _bad_parameter("restype")
+        raise _parameter_fault("restype")
     if route.access is Access.UPDATE and "If-Match" not in call.headers:
         return attrs.evolve(route, name=f"InsertOr{route.name}".replace("Update", "Replace"), access=Access.UPSERT)
     return route
 
 
-def _no_route(kind: Kind, verb: str, comp: str) -> _Route:
+def _refuse_route(kind: Kind, verb: str, comp: str) -> _Route:
     if any(kind is known and comp == other for known, _, other in _ROUTES):
         raise Fault(Code.METHOD_NOT_ALLOWED, f"The resource doesn't support the specified HTTP verb: {verb[:20]}.")
     if kind is Kind.SERVICE and not comp:
         raise Fault(Code.INVALID_URI, "The requested URI does not represent any resource on the server.")
     if kind is Kind.ENTITIES:
-        # Whether there is the table is told first: clients make a hint of it.
-        return _Route("Unknown", Access.QUERY, _refuse_parameter)
-    raise _bad_parameter("comp")
+        # A missing table is the first thing to tell: clients make a hint of that.
+        return _read("Unknown", Access.QUERY, _refuse_parameter)
+    raise _parameter_fault("comp")
 
 
-def _bad_parameter(name: str) -> Fault:
+def _parameter_fault(name: str) -> Fault:
     return Fault(
         Code.INVALID_QUERY_PARAMETER,
         f"Value for one of the query parameters specified in the request URI is invalid: {name}.",
     )
 
 
-async def _refuse_parameter(asked: _Asked) -> Answer:
-    raise _bad_parameter(f"comp {asked.call.options.get('comp', '')[:40]!r}")
+async def _refuse_parameter(request: Request) -> Answer:
+    raise _parameter_fault(f"comp {request.call.options.get('comp', '')[:40]!r}")
 
 
-async def _refuse_below_table(asked: _Asked) -> Answer:
-    """Clients that were given a table's URL as that of the account ask for these; they make a hint of the answer."""
-    verb, rest = asked.call.verb, asked.call.resource.rest
+async def _refuse_below_table(request: Request) -> Answer:
+    """Refuse what clients ask for that were given a table's URL as the account's; they make a hint of the answer."""
+    verb, rest = request.call.verb, request.call.resource.rest
     if verb == "POST" and rest in ("Tables", "Tables()"):
         raise Fault(Code.PROPERTIES_NEED_VALUE, "The values are not specified for all properties in the entity.")
     if verb == "POST" and rest == "$batch":

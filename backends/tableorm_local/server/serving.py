@@ -1,9 +1,8 @@
 """
-Serving: from a file and an address to a server that runs, and to its end.
+Serving: makes a server of a file and an address, starts it and stops it.
 """
 
 import asyncio
-import logging
 import os
 import socket
 import ssl
@@ -14,19 +13,17 @@ from typing import IO, Self
 from aiohttp import web
 
 from ..engine import Engine
-from .access_log import AccessLog
-from .accounts import Account, Accounts, is_loopback
 from .dispatch import Service
-from .http import Front
-from .limits import Limits
-from .metrics import Metrics
+from .front.access_log import AccessLog
+from .front.http import Front
+from .front.limits import Limits
+from .front.metrics import Metrics
+from .security.accounts import Account, Accounts, is_loopback
 
 __all__ = ["Server", "data_files", "serve"]
 
-_logger = logging.getLogger("tableorm.server")
-
 _BACKLOG = 1024
-_PUBLISH_SECONDS = 1.0
+_GAUGE_SECONDS = 1.0
 
 
 def serve(
@@ -42,7 +39,6 @@ def serve(
     open_metrics: bool = False,
     compress_for_all: bool = False,
     share_port: bool = False,
-    metrics: Metrics | None = None,
 ) -> "Server":
     """
     Speak the Table service's REST protocol.
@@ -52,22 +48,21 @@ def serve(
 
     Args:
         data: The file, as for `connect("local:...")`, which may be open elsewhere too; None for memory. With several
-            accounts a folder, in which each has its file `NAME.tables`.
-        host: Where to listen: an address of this machine.
-        port: 0 for any that is free; `server.port` tells which.
-        accounts: Who may sign requests; the development account if left out, whose key everyone knows.
+            accounts it is a folder, in which each account has its file `NAME.tables`.
+        host: The address of this machine to listen at.
+        port: The port to listen at; 0 for any that is free, which `server.port` tells.
+        accounts: The accounts that sign requests. The default is the development account, whose key everyone knows.
         cert: A file with a certificate chain, in PEM, to speak TLS.
         cert_key: The file with its private key, if that is not in `cert`.
         access_log: A stream of bytes that gets a line of JSON for each request.
-        limits: What clients can make the server hold.
+        limits: How much clients can make the server hold.
         open_metrics: Whether clients of other machines may read `/metrics`.
         compress_for_all: Whether answers to clients of this machine are compressed too, if they accept that.
         share_port: Whether other processes may listen at the same address; connections are spread among them.
-        metrics: Where it counts, if others beside it count too.
 
     Raises:
-        ValueError: The development key would be good for other machines; accounts and data do not go together; or there
-            is a private key and no certificate.
+        ValueError: Other machines could use the development key; accounts and data do not fit; or there is a private
+            key without a certificate.
     """
     chosen = Accounts([Account.development()] if accounts is None else accounts)
     if chosen.any_public and not is_loopback(host):
@@ -90,16 +85,16 @@ def serve(
         open_metrics=open_metrics,
         compress_for_all=compress_for_all,
         share_port=share_port,
-        metrics=metrics or Metrics(),
+        metrics=_make_metrics(),
     )
 
 
 def data_files(data: str | os.PathLike[str] | None, names: Iterable[str]) -> dict[str, Path | None]:
     """
-    The file of each account, None for memory.
+    Return the file of each account, None for memory.
 
     Raises:
-        ValueError: Several accounts and a single file, or no name.
+        ValueError: Several accounts have a single file, or the file has no name.
     """
     if data is not None and not os.fspath(data):
         raise ValueError("the data has no name; give a file, or :memory: on the command line and None from Python")
@@ -109,8 +104,8 @@ def data_files(data: str | os.PathLike[str] | None, names: Iterable[str]) -> dic
         files = {name: path / f"{name}.tables" for name in files}
     elif path is not None and len(files) > 1:
         raise ValueError(
-            f"{os.fspath(path)!r} is no folder, and there are {len(files)} accounts; give a folder, in which each gets "
-            "a file of its own"
+            f"{os.fspath(path)!r} is not a folder, and there are {len(files)} accounts; give a folder, in which each "
+            "gets a file of its own"
         )
     return files
 
@@ -126,16 +121,16 @@ class Server:
     A server of the Table service; made by `serve`, and running inside of `async with`.
 
     Args:
-        files: The data of each account.
-        accounts: Who may sign.
+        files: The file of each account.
+        accounts: The accounts that sign requests.
         address: Host and port.
-        tls: To speak TLS.
-        log: Where requests are noted.
-        limits: What clients can make it hold.
-        open_metrics: As for `serve`.
-        compress_for_all: As for `serve`.
-        share_port: As for `serve`.
-        metrics: Where it counts.
+        tls: The certificate; None to speak without TLS.
+        log: The access log; None for no log.
+        limits: How much clients can make the server hold.
+        open_metrics: Whether clients of other machines may read `/metrics`.
+        compress_for_all: Whether answers to clients of this machine are compressed too.
+        share_port: Whether other processes may listen at the same address.
+        metrics: Counts the requests.
     """
 
     def __init__(
@@ -155,14 +150,14 @@ class Server:
         self._engines = {name: Engine(path) for name, path in files.items()}
         self._accounts, self._address, self._tls, self._log = accounts, address, tls, log
         self._limits, self._share_port, self._metrics = limits, share_port, metrics
-        self._publishing: asyncio.Task[None] | None = None
+        self._gauging: asyncio.Task[None] | None = None
         self._open_metrics, self._compress_for_all = open_metrics, compress_for_all
         self._running: tuple[web.ServerRunner, web.SockSite, Front] | None = None
         self._port = address[1]
 
     @property
     def port(self) -> int:
-        """Where it listens; once it runs, never 0."""
+        """The port that the server listens at; never 0 once it runs."""
         return self._port
 
     @property
@@ -171,7 +166,7 @@ class Server:
         return self.url_of(self._accounts.names[0])
 
     def url_of(self, account: str) -> str:
-        """The URL of an account, in path style."""
+        """Return the URL of an account, in path style."""
         scheme = "http" if self._tls is None else "https"
         host = self._address[0]
         shown = f"[{host}]" if ":" in host else host
@@ -179,10 +174,10 @@ class Server:
 
     def replace_keys(self, keys: Mapping[str, Iterable[str]]) -> None:
         """
-        Give accounts other keys, at once: `server.replace_keys({"hr": [new_key, old_key]})`.
+        Replace the keys of accounts, at once: `server.replace_keys({"hr": [new_key, old_key]})`.
 
         Raises:
-            ValueError: An account that there is not, keys that cannot be used, or the development key where other
+            ValueError: An account does not exist, a key cannot be used, or it is the development key and other
                 machines can connect; nothing was changed.
         """
         given = {name: tuple(some) for name, some in keys.items()}
@@ -197,7 +192,7 @@ class Server:
         Use another certificate for connections from now on.
 
         Raises:
-            OSError: It cannot be read, or is none; the old one stays in use.
+            OSError: The file cannot be read, or is not a certificate; the old one stays in use.
         """
         if self._tls is not None:
             _tls(cert, cert_key)
@@ -209,7 +204,7 @@ class Server:
 
         Raises:
             tableorm_local.engine.OpenError: The data cannot be opened.
-            OSError: The address cannot be listened at.
+            OSError: It cannot listen at the address.
         """
         front = Front(
             Service(self._accounts, self._engines, pages=self._limits.pages),
@@ -233,28 +228,28 @@ class Server:
             await self._close(runner)
             raise
         self._running = runner, site, front
-        self._publishing = asyncio.create_task(_publish(front))
+        self._gauging = asyncio.create_task(_update_gauges(front))
 
     def _check_public(self, listener: socket.socket) -> None:
-        # A name may stand for another address than it seems to.
+        # A name may stand for another address than it seems to: `localhost` need not be a loopback address.
         if self._accounts.any_public and not is_loopback(listener.getsockname()[0]):
             listener.close()
-            raise OSError("the name stands for no loopback address, and the development key is published")
+            raise OSError("the name does not stand for a loopback address, and the development key is published")
 
     async def stop(self) -> None:
-        """Take no more connections, finish what was asked for, close the data. Idempotent."""
+        """Take no more connections, finish the requests that are under way, and close the data. Idempotent."""
         running, self._running = self._running, None
         if running is not None:
             runner, site, front = running
             try:
                 await site.stop()
                 await front.drain()
-            finally:  # also if nobody wants to wait for what is under way
+            finally:  # also if the caller is cancelled while requests are under way
                 await self._close(runner)
 
     async def _close(self, runner: web.ServerRunner) -> None:
-        if self._publishing is not None:
-            self._publishing.cancel()
+        if self._gauging is not None:
+            self._gauging.cancel()
         try:
             await runner.cleanup()
         finally:
@@ -271,18 +266,22 @@ class Server:
         await self.stop()
 
 
-async def _publish(front: Front) -> None:
+async def _update_gauges(front: Front) -> None:
     while True:
-        front.gauge()
-        try:
-            await asyncio.to_thread(front.metrics.publish)
-        except OSError as error:
-            _logger.warning("the metrics cannot be written: %s", error)
-        await asyncio.sleep(_PUBLISH_SECONDS)
+        front.update_gauges()
+        await asyncio.sleep(_GAUGE_SECONDS)
+
+
+def _make_metrics() -> Metrics:
+    try:
+        from .front.prometheus import PrometheusMetrics  # noqa: PLC0415 - it needs the extra `metrics`
+    except ImportError:
+        return Metrics()
+    return PrometheusMetrics()
 
 
 def _listen(host: str, port: int, *, share: bool) -> socket.socket:
-    """A socket bound to the address; the first that the name stands for."""
+    """Return a socket that is bound to the first address that the name stands for."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

@@ -1,27 +1,27 @@
 """
-XML of access policies and service properties: small documents of elements and text, read with nothing else in them.
+XML of access policies and service properties: small documents of elements and text. Anything else in them is refused.
 """
 
 from xml.etree import ElementTree as ET
 
 from tableorm.protocol.codes import Code, Fault
 
-__all__ = ["Element", "boolean", "child", "invalid", "invalid_value", "number", "parse", "text_of", "write"]
+__all__ = ["Element", "add", "boolean", "child", "invalid", "invalid_value", "number", "parse", "text_of", "write"]
 
 Element = ET.Element
 
-# Five policies, or five rules of 2 KiB with everything else, are far smaller.
+# Five policies, or five rules of 2 KiB and the other properties, are far smaller.
 _MAX_BYTES = 64 * 1024
 _MAX_ELEMENTS = 1000
 
 
 def invalid(why: str) -> Fault:
-    """The fault for a document that is not what it should be."""
+    """Return the fault for a document that is not valid."""
     return Fault(Code.INVALID_XML_DOCUMENT, f"XML specified is not syntactically valid. {why}")
 
 
 def invalid_value(name: str, value: str, why: str) -> Fault:
-    """The fault for an element with a text that it cannot have."""
+    """Return the fault for an element with a text that is not valid."""
     return Fault(
         Code.INVALID_XML_NODE_VALUE,
         f"The value for one of the XML nodes is not in the correct format: {name} {value[:80]!r} {why}.",
@@ -43,7 +43,7 @@ def parse(body: bytes, root: str) -> Element:
         raise invalid("The document is not UTF-8.") from None
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         # Entities could make a small document large.
-        raise invalid("The document has a document type, which means nothing here.")
+        raise invalid("A document type (<!DOCTYPE) is not allowed.")
     try:
         found = ET.fromstring(text)  # noqa: S314 - without a document type there is nothing to expand
     except (ET.ParseError, ValueError) as error:
@@ -57,7 +57,7 @@ def parse(body: bytes, root: str) -> Element:
 
 def child(parent: Element, name: str) -> Element | None:
     """
-    The only child of that name.
+    Return the only child of that name, None if it has none.
 
     Raises:
         Fault: InvalidXmlDocument if there are several.
@@ -69,14 +69,14 @@ def child(parent: Element, name: str) -> Element | None:
 
 
 def text_of(parent: Element, name: str) -> str:
-    """The text of a child, trimmed; empty if it is missing."""
+    """Return the text of a child, trimmed; empty if there is no such child."""
     found = child(parent, name)
     return "" if found is None else (found.text or "").strip()
 
 
 def boolean(parent: Element, name: str) -> bool:
     """
-    `true` or `false`, in any letter case.
+    Read a child that says `true` or `false`, in any letter case.
 
     Raises:
         Fault: InvalidXmlNodeValue.
@@ -93,7 +93,7 @@ def boolean(parent: Element, name: str) -> bool:
 
 def number(parent: Element, name: str, least: int, most: int) -> int:
     """
-    A whole number.
+    Read a child that says a whole number from `least` to `most`.
 
     Raises:
         Fault: InvalidXmlNodeValue.
@@ -104,6 +104,12 @@ def number(parent: Element, name: str, least: int, most: int) -> int:
     return int(text)
 
 
+def add(parent: Element, **children: str | bool) -> None:
+    """Add children with a text each, in this order."""
+    for name, value in children.items():
+        ET.SubElement(parent, name).text = value if isinstance(value, str) else str(value).lower()
+
+
 def write(root: Element) -> bytes:
-    """The document."""
+    """Return the document with this root element."""
     return b'<?xml version="1.0" encoding="utf-8"?>' + ET.tostring(root, encoding="unicode").encode("utf-8")

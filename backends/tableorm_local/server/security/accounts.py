@@ -1,5 +1,5 @@
 """
-Accounts: who may sign requests, and with which keys; and where the published development key may be used.
+Accounts: who may sign requests, and with which keys; and which addresses only this machine can reach.
 """
 
 import ipaddress
@@ -10,6 +10,8 @@ from pathlib import Path
 import attrs
 
 from tableorm.protocol.shared_key import DEVELOPMENT_ACCOUNT, decode_key
+
+from ..wire.addressing import SECONDARY
 
 __all__ = [
     "DEVELOPMENT_ACCOUNT",
@@ -24,8 +26,6 @@ __all__ = [
 # Source: "Use the Azurite emulator for local Azure Storage development", "Well-known storage account and key".
 DEVELOPMENT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
-SECONDARY = "-secondary"
-
 # Source: "Storage account overview", "Storage account name".
 _NAME = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
 # In path style the first segment of the path is the account; these are pages of the server itself.
@@ -33,7 +33,7 @@ _RESERVED = frozenset({"healthz", "metrics"})
 _MAX_KEYS = 2
 
 
-def _decoded(keys: Iterable[str]) -> tuple[bytes, ...]:
+def _decode_keys(keys: Iterable[str]) -> tuple[bytes, ...]:
     return tuple(decode_key(key) for key in keys)
 
 
@@ -48,11 +48,11 @@ class Account:
             still use the other.
 
     Raises:
-        ValueError: A name or key that cannot be used. The key is not in the message.
+        ValueError: The name or a key cannot be used. The message does not show the key.
     """
 
     name: str
-    keys: tuple[bytes, ...] = attrs.field(converter=_decoded, repr=False)
+    keys: tuple[bytes, ...] = attrs.field(converter=_decode_keys, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in _RESERVED:
@@ -65,7 +65,7 @@ class Account:
 
     @classmethod
     def development(cls) -> "Account":
-        """The account whose key everyone knows."""
+        """Return the account whose key everyone knows."""
         return cls(name=DEVELOPMENT_ACCOUNT, keys=(DEVELOPMENT_KEY,))
 
     @property
@@ -79,7 +79,7 @@ class Accounts:
     The accounts of a server, by name.
 
     Raises:
-        ValueError: There is none, or two have one name.
+        ValueError: There is no account, or two have the same name.
     """
 
     def __init__(self, accounts: Iterable[Account]) -> None:
@@ -101,22 +101,22 @@ class Accounts:
         return any(account.is_public for account in self._accounts.values())
 
     def find(self, name: str) -> tuple[str, bool] | None:
-        """The account that a host or path names, and whether its secondary location; None if there is none."""
+        """Find the account of a host or path, and whether its secondary location is meant; None if there is none."""
         if name in self._accounts:
             return name, False
         primary = name.removesuffix(SECONDARY)
         return (primary, True) if primary in self._accounts else None
 
     def keys(self, name: str) -> tuple[bytes, ...]:
-        """Its keys, now."""
+        """Return the keys of an account, now."""
         return self._accounts[name].keys
 
     def replace_keys(self, keys: Mapping[str, Iterable[str]]) -> None:
         """
-        Give accounts other keys from now on.
+        Replace the keys of accounts, from now on.
 
         Raises:
-            ValueError: An account that there is not, or keys that cannot be used; nothing was changed.
+            ValueError: An account does not exist, or a key cannot be used; nothing was changed.
         """
         unknown = sorted(keys.keys() - self._accounts.keys())
         if unknown:
@@ -126,11 +126,11 @@ class Accounts:
 
 def read_keys(path: Path) -> tuple[str, ...]:
     """
-    The keys in a file: one or two lines of base64; blank lines and lines that start with # do not count.
+    Read the keys in a file: one or two lines of base64; blank lines and lines that start with # do not count.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: There are none, or too many, or they are not base64. None of it is in the message.
+        OSError: The file cannot be read.
+        ValueError: There are no keys, or too many, or they are not base64. The message shows no key.
     """
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
@@ -140,14 +140,14 @@ def read_keys(path: Path) -> tuple[str, ...]:
     if not 1 <= len(keys) <= _MAX_KEYS:
         raise ValueError(f"{path}: {len(keys)} keys; put one or two in it, in base64, a line each")
     try:
-        _decoded(keys)
+        _decode_keys(keys)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return keys
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can connect to a server that listens there."""
+    """Return whether only programs of this machine can connect to a server that listens at this address."""
     if host == "localhost":
         return True
     try:

@@ -1,8 +1,8 @@
 """
-Authentication: who signed a request, and what that allows.
+Authentication: who signed a request, and what the signature allows.
 
-First the signature is checked, then what it is asked for (`tableorm.protocol.rights`); a part of a transaction is
-checked by itself, with the rights that the transaction was signed with.
+First the signature is checked, then whether it allows what is asked for (`tableorm.protocol.rights`). Each part of a
+transaction is checked by itself, with the rights of the transaction's signature.
 """
 
 import datetime as dt
@@ -16,39 +16,39 @@ from tableorm.protocol.rights import Owner, Rights, admit, failed, read_token
 from tableorm.protocol.sas import AccessPolicy, TableSas
 from tableorm.protocol.shared_key import SignedParts, date_fault, parse_authorization, verify
 
+from ..wire.addressing import Place
 from .accounts import Accounts
-from .addressing import Place
 
 __all__ = ["Credentials", "TokenStore", "authenticate"]
 
 
 class TokenStore(Protocol):
-    """What the data itself knows of tokens."""
+    """The policies and keys for tokens that are stored with the data."""
 
     async def policy(self, account: str, table: str, name: str) -> AccessPolicy | None:
-        """The table's stored access policy of that name; None if there is none, or no such table."""
+        """Return a stored access policy; None if the table has none of that name, or does not exist."""
         ...
 
     async def keys(self, account: str) -> Sequence[bytes]:
-        """The keys besides the account's own that sign tokens: that of the file, for who has it open."""
+        """Return the keys besides the account's own that sign tokens: the file's, for programs that have it open."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Credentials:
     """
-    What of a request shows who sent it.
+    The parts of a request that show who sent it.
 
     Args:
-        verb: As in the request line.
+        verb: The verb of the request line.
         place: Account and path.
-        headers: Of the request.
-        options: Of its query.
+        headers: The headers of the request.
+        options: The parameters of its query, decoded.
         query: The query itself, percent-encoded.
-        version: Of the service, that it asks for.
+        version: The version of the service that the client asks for.
         scheme: `http` or `https`.
-        address: Where the connection comes from.
-        now: When it arrived.
+        address: The client's address.
+        now: The time when the request arrived.
     """
 
     verb: str
@@ -62,7 +62,7 @@ class Credentials:
     now: dt.datetime
 
 
-# From it on the service names the obstacle. Source: REST, "Versioning for Azure Storage".
+# From this version on the service says that credentials are missing. Source: REST, "Versioning for Azure Storage".
 _NAMES_MISSING_CREDENTIALS = "2019-12-12"
 
 
@@ -72,7 +72,7 @@ async def authenticate(given: Credentials, accounts: Accounts, store: TokenStore
 
     Raises:
         Fault: NoAuthenticationInformation, AuthenticationFailed, InvalidAuthenticationInfo, or one of the
-            Authorization...Mismatch family. Neither signature nor key is in the message.
+            Authorization...Mismatch family. The message shows neither signature nor key.
     """
     header = given.headers.get("Authorization")
     if header is not None:

@@ -1,7 +1,7 @@
 """
-Continuations: where the next page starts, as headers of one answer and parameters of the next request.
+Continuations: where the next page starts, in headers of one answer and in parameters of the next request.
 
-Their form is that of the service: version, length, text that is safe in a URL. To clients they are opaque.
+They have the service's form: version, length, text that is safe in a URL. Clients must not look into them.
 """
 
 import re
@@ -16,37 +16,37 @@ _FORM = re.compile(r"1!([0-9]{1,5})!([A-Za-z0-9_-]*)")
 
 
 class Continuation:
-    """Both kinds of them: of entities, which the store makes, and of tables, which is a name."""
+    """Continuations of pages of entities, which the store makes, and of tables, which are names."""
 
     @staticmethod
     def entity_headers(token: str) -> dict[str, str]:
-        """The headers for a token of the store's, which is safe in a URL."""
-        # Where keys are split does not matter to clients, that there are two does to some.
+        """Return the headers for a token of the store, which is safe in a URL."""
+        # Some clients need two headers; how the token is split among them does not matter.
         return {
-            "x-ms-continuation-NextPartitionKey": _written(token),
-            "x-ms-continuation-NextRowKey": _written(_ROW_MARK),
+            "x-ms-continuation-NextPartitionKey": _encode(token),
+            "x-ms-continuation-NextRowKey": _encode(_ROW_MARK),
         }
 
     @staticmethod
     def of_entities(options: Mapping[str, str]) -> str | None:
-        """The store's token; None at the start. Fault InvalidInput."""
+        """Return the store's token in a query; None for the first page. Fault InvalidInput."""
         text = options.get("NextPartitionKey")
         if not text:
             return None
-        return _read(text)
+        return _decode(text)
 
     @staticmethod
     def table_headers(name: str) -> dict[str, str]:
-        """The headers when a table of that name comes next."""
-        return {"x-ms-continuation-NextTableName": _written(urlsafe_b64encode(name.encode()).rstrip(b"=").decode())}
+        """Return the headers for a page after which this table comes next."""
+        return {"x-ms-continuation-NextTableName": _encode(urlsafe_b64encode(name.encode()).rstrip(b"=").decode())}
 
     @staticmethod
     def of_tables(options: Mapping[str, str]) -> str | None:
-        """The name of the table that comes next; None at the start. Fault InvalidInput."""
+        """Return the name of the table that comes next; None for the first page. Fault InvalidInput."""
         text = options.get("NextTableName")
         if not text:
             return None
-        token = _read(text)
+        token = _decode(text)
         try:
             return urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("utf-8")
         except ValueError:
@@ -56,11 +56,11 @@ class Continuation:
 _ROW_MARK = "AA"
 
 
-def _written(token: str) -> str:
+def _encode(token: str) -> str:
     return f"1!{len(token)}!{token}"
 
 
-def _read(text: str) -> str:
+def _decode(text: str) -> str:
     found = _FORM.fullmatch(text)
     if found is None or len(found.group(2)) != int(found.group(1)):
         raise _malformed(text)

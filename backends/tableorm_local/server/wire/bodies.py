@@ -30,11 +30,19 @@ from tableorm.stores import Row
 from .addressing import Place, entity_path, table_path
 from .calls import Level
 
-__all__ = ["encode", "read_entity", "read_object", "write_entities", "write_entity", "write_table", "write_tables"]
+__all__ = [
+    "encode_entities",
+    "encode_entity",
+    "encode_json",
+    "encode_table",
+    "encode_tables",
+    "read_entity",
+    "read_object",
+]
 
 Scalar = str | int | float | bool | None
 
-encode = msgspec.json.Encoder().encode
+encode_json = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Scalar]).decode
 
 # Members that clients echo. Source: REST, "Payload format".
@@ -235,15 +243,15 @@ _SLICE_SECONDS = 0.002
 _SLICE_ROWS = 50
 
 
-def write_entity(row: Row, table: str, place: Place, level: Level, hidden: frozenset[str] = frozenset()) -> bytes:
+def encode_entity(row: Row, table: str, place: Place, level: Level, hidden: frozenset[str] = frozenset()) -> bytes:
     """An entity by itself; `hidden` are properties that were read for its links only."""
     if level is Level.NONE:
-        return encode(_bare(row))
+        return encode_json(_bare(row))
     entity = row if level is Level.MINIMAL else _full(row, table, place, hidden)
-    return encode({"odata.metadata": f"{place.root}/$metadata#{table}/@Element", **entity})
+    return encode_json({"odata.metadata": f"{place.root}/$metadata#{table}/@Element", **entity})
 
 
-async def write_entities(
+async def encode_entities(
     rows: Sequence[Row], table: str, place: Place, level: Level, hidden: frozenset[str] = frozenset()
 ) -> bytes:
     """A page of entities; the event loop turns meanwhile."""
@@ -253,7 +261,7 @@ async def write_entities(
         some = rows[start : start + _SLICE_ROWS]
         if level is not Level.MINIMAL:
             some = [_bare(row) if level is Level.NONE else _full(row, table, place, hidden) for row in some]
-        parts.append(encode(some)[1:-1])
+        parts.append(encode_json(some)[1:-1])
         if time.perf_counter() > until:
             await asyncio.sleep(0)
             until = time.perf_counter() + _SLICE_SECONDS
@@ -263,7 +271,7 @@ async def write_entities(
 def _list(items: bytes, metadata: str, level: Level) -> bytes:
     if level is Level.NONE:
         return b'{"value":[' + items + b"]}"
-    return b'{"odata.metadata":' + encode(metadata) + b',"value":[' + items + b"]}"
+    return b'{"odata.metadata":' + encode_json(metadata) + b',"value":[' + items + b"]}"
 
 
 def _bare(row: Row) -> Row:
@@ -297,13 +305,13 @@ def _table(name: str, place: Place, level: Level) -> Row:
     }
 
 
-def write_table(name: str, place: Place, level: Level) -> bytes:
+def encode_table(name: str, place: Place, level: Level) -> bytes:
     """A table by itself."""
     head: Row = {} if level is Level.NONE else {"odata.metadata": f"{place.root}/$metadata#Tables/@Element"}
-    return encode(head | _table(name, place, level))
+    return encode_json(head | _table(name, place, level))
 
 
-def write_tables(names: Sequence[str], place: Place, level: Level) -> bytes:
+def encode_tables(names: Sequence[str], place: Place, level: Level) -> bytes:
     """A page of tables."""
-    items = encode([_table(name, place, level) for name in names])[1:-1]
+    items = encode_json([_table(name, place, level) for name in names])[1:-1]
     return _list(items, f"{place.root}/$metadata#Tables", level)

@@ -1,5 +1,5 @@
 """
-HTTP: between aiohttp's connections and the service; what is too large, too slow or too much ends here.
+HTTP: between aiohttp's connections and the service. Whatever is too large, too slow or too much is refused here.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import gzip
 import logging
 from collections.abc import Awaitable, Callable
 
+import attrs
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
@@ -18,29 +19,29 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import text_from_datetime
 
-from .access_log import AccessLog, Entry, shown, without_signature
-from .accounts import is_loopback
-from .addressing import is_host_style, place_of
-from .answers import RETRY_SECONDS, error_answer, new_request_id, standard_headers
-from .calls import Answer
-from .dispatch import Incoming, Service
+from ..dispatch import Incoming, Service
+from ..security.accounts import is_loopback
+from ..wire.addressing import is_host_style, place_of
+from ..wire.answers import RETRY_SECONDS, error_answer, new_request_id, standard_headers
+from ..wire.calls import Answer
+from ..wire.options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
+from .access_log import AccessLog, Entry, shorten, without_signature
 from .limits import Budget, Limits
-from .metrics import CONTENT_TYPE, Metrics
-from .options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
+from .metrics import Metrics
 
 __all__ = ["Front"]
 
 _logger = logging.getLogger("tableorm.server")
 
-# Smaller answers are not worth it; larger ones than the second are compressed in a thread.
+# Smaller answers are not worth compressing; those from the second size on are compressed in a thread.
 _COMPRESS_FROM = 1024
 _COMPRESS_IN_THREAD = 64 * 1024
-# With its head it is less than what asyncio buffers before it has anybody wait, 64 KiB.
+# An answer smaller than this fits, with its head, into the 64 KiB that asyncio buffers before a writer must wait.
 _NEVER_WAITS = 16 * 1024
 
 
 class _Connection(web.RequestHandler):
-    """A connection; one too many is told so, and what is no HTTP is answered in the service's words."""
+    """A connection. One too many is told that the server is busy; what is not HTTP gets the service's errors."""
 
     __slots__ = ("_first", "_front")
 
@@ -51,18 +52,18 @@ class _Connection(web.RequestHandler):
             loop=loop,
             keepalive_timeout=limits.idle_seconds,
             logger=_logger,
-            access_log=None,  # type: ignore[arg-type] # None is what turns it off
+            access_log=None,  # type: ignore[arg-type] # None turns it off
             max_line_size=limits.url_bytes,
             max_field_size=limits.header_bytes,
             max_headers=limits.headers,
             lingering_time=2.0,
         )
         self._front = front
-        # Between requests aiohttp sees to it; before the first, not every version does.
+        # Between requests aiohttp closes idle connections; before the first, not every version does.
         self._first = loop.call_later(limits.idle_seconds, self.force_close)
 
-    def greeted(self) -> None:
-        """A request has come."""
+    def keep_open(self) -> None:
+        """Let the connection live on: its first request has come."""
         self._first.cancel()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -72,17 +73,17 @@ class _Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if self._front.is_full and isinstance(transport, asyncio.Transport):
-            self._front.metrics.counts.turned_away("connection")
+            self._front.metrics.count_refusal("connection")
             transport.write(_BUSY)
             self.force_close()
 
     def close(self) -> None:
-        # When the server stops; what is under way still needs what the client sends.
+        # Called when the server stops. A request that is under way still needs what the client sends.
         if self._current_request is None:
             super().close()
 
     def log_exception(self, *args: object, **kw: object) -> None:
-        # A body that is not what it says has been answered; reading on would only find that again.
+        # A malformed body has been answered; aiohttp reads on and finds the same fault again.
         if not isinstance(kw.get("exc_info"), (web.RequestPayloadError, HttpProcessingError)):
             super().log_exception(*args, **kw)
 
@@ -105,7 +106,7 @@ _BUSY = (
 
 
 class _Server(web.Server):
-    """Makes connections of ours."""
+    """Makes a `_Connection` for each connection."""
 
     def __init__(self, front: "Front", handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
         super().__init__(handler, request_factory=_request_of)
@@ -123,10 +124,10 @@ def _request_of(
     task: "asyncio.Task[None]",
 ) -> web.BaseRequest:
     """
-    The request of a message, also if its target names a host that cannot be one, such as `http://xn--/`.
+    Make the request of a message, also if its target names a host that is not valid, such as `http://xn--/`.
 
-    aiohttp decodes that host outside of all handlers: the error would end what reads the connection, and leave it open
-    for good. Here it means nothing, as the target is read as it was sent.
+    aiohttp decodes that host outside of all handlers: the error would end the task that reads the connection, and leave
+    the connection open for ever. The host is not needed, as we read the target as it was sent.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -137,7 +138,7 @@ def _request_of(
 
 
 class _Exchange:
-    """One request and what is known of it so far."""
+    """A request, and what is known about it so far."""
 
     def __init__(self, request: web.BaseRequest) -> None:
         self.request = request
@@ -149,24 +150,24 @@ class _Exchange:
         self.received = 0
         self.is_xml = "comp=" in request.raw_path
         self.cors: dict[str, str] = {}
-        # Whether what is left of the body, if anything, is not worth reading.
+        # Whether the rest of the body is not read, so that the connection must end.
         self.ends = False
-        # Whether the client waits to be told to send its body, or not to.
-        self.awaits = "Expect" in request.headers
+        # Whether the client waits for the answer 100 before it sends its body.
+        self.awaits_continue = "Expect" in request.headers
 
-    def called(self, operation: str) -> None:
+    def set_operation(self, operation: str) -> None:
         self.operation = operation
 
 
 class Front:
     """
-    Takes requests, and sends answers.
+    Takes requests, has the service answer them, and sends the answers.
 
     Args:
-        service: What answers them.
-        limits: What it may hold.
-        log: Where requests are noted; None for nowhere.
-        metrics: Where they are counted.
+        service: The service that answers.
+        limits: How much clients can make the front hold.
+        log: The access log; None for no log.
+        metrics: Counts the requests.
         open_metrics: Whether clients of other machines may read `/metrics`.
         compress_for_all: Whether answers to clients of this machine are compressed too, if they accept that.
     """
@@ -197,7 +198,7 @@ class Front:
         return len(self.server.connections) > self.limits.connections
 
     async def drain(self) -> None:
-        """Let connections go, those with a request under way once it is answered; not for longer than is allowed."""
+        """Close the connections, those with a request under way once it is answered; wait at most `stop_seconds`."""
         self._stopping = True
         self.server.pre_shutdown()
         with contextlib.suppress(TimeoutError):
@@ -205,7 +206,7 @@ class Front:
                 await self._idle.wait()
 
     def refusal(self, status: int, exc: BaseException | None, message: str | None) -> web.StreamResponse:
-        """The answer to what is no request, or to one that failed unforeseen; the connection ends with it."""
+        """Answer what is not HTTP, or a request that failed unexpectedly, and end the connection."""
         if status >= 500:
             fault = Fault(
                 Code.INTERNAL_ERROR, "Server encountered an internal error. Please try again after some time."
@@ -214,23 +215,22 @@ class Front:
             fault = Fault(Code.INVALID_URI, "The request line or a header is too long.")
         else:
             why = "".join(char if " " <= char <= "~" else "?" for char in (message or "")[:100])
-            fault = Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: it is no HTTP: {why}.")
+            fault = Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: it is not HTTP: {why}.")
         request_id = new_request_id()
         answer = error_answer(fault, request_id, dt.datetime.now(dt.UTC))
-        self.metrics.counts.done("Malformed", answer.status, 0.0, 0, len(answer.body))
-        response = _response(answer, standard_headers(request_id, DEFAULT_VERSION, None))
+        self.metrics.count_request("Malformed", answer.status, seconds=0.0, received=0, sent=len(answer.body))
+        response = _make_response(answer, standard_headers(request_id, DEFAULT_VERSION, None))
         response.force_close()
         return response
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if isinstance(request.protocol, _Connection):
-            request.protocol.greeted()
-        page = self._page(request)
-        if page is not None:
-            return page
+            request.protocol.keep_open()
+        if _is_own_page(request):
+            return await self._answer_page(request)
         exchange = _Exchange(request)
         if self._at_work >= self.limits.requests:
-            self.metrics.counts.turned_away("request")
+            self.metrics.count_refusal("request")
             busy = Fault(Code.SERVER_BUSY, "The server is busy: too many requests are waiting. Try again later.")
             return await self._send(exchange, error_answer(busy, exchange.id, dt.datetime.now(dt.UTC)))
         self._at_work += 1
@@ -246,34 +246,32 @@ class Front:
     async def _answer(self, exchange: _Exchange) -> Answer:
         now, xml = dt.datetime.now(dt.UTC), exchange.is_xml
         try:
-            return await self._ask(exchange)
+            return await self._ask_service(exchange)
         except Fault as fault:
             if fault.code == Code.INTERNAL_ERROR:
-                _logger.error("request %s: %s", exchange.id, fault.message)  # noqa: TRY400 - it says what is wrong
-            # The rest of a body that did not arrive in time is not waited for.
+                _logger.error("request %s: %s", exchange.id, fault.message)  # noqa: TRY400 - the message says what is wrong
+            # A body that did not arrive in time is not read further.
             exchange.ends = exchange.ends or fault.code == Code.OPERATION_TIMED_OUT
             return error_answer(fault, exchange.id, now, xml=xml)
         except TimeoutError:
             late = Fault(Code.OPERATION_TIMED_OUT, "The body of the request did not arrive in time.")
-            answer = error_answer(late, exchange.id, now, xml=xml)
-            # The service's own status for the code would have clients take it for a fault of the server.
-            answer.status = 408
             exchange.ends = True
-            return answer
+            # With the service's own status for the code, 500, clients would take it for a fault of the server.
+            return attrs.evolve(error_answer(late, exchange.id, now, xml=xml), status=408)
         except ConnectionError:
-            # The client has gone; what is answered reaches nobody.
-            return Answer(400, {}, reason="ClientGone")
+            # The client has gone: the answer is only for the access log.
+            return Answer(400, reason="ClientGone")
         except Exception:
-            _logger.exception("request %s failed unforeseen", exchange.id)
+            _logger.exception("request %s failed unexpectedly", exchange.id)
             wrong = Fault(
                 Code.INTERNAL_ERROR, "Server encountered an internal error. Please try again after some time."
             )
             return error_answer(wrong, exchange.id, now, xml=xml)
 
-    async def _ask(self, exchange: _Exchange) -> Answer:
+    async def _ask_service(self, exchange: _Exchange) -> Answer:
         request = exchange.request
         target, _, query = request.raw_path.partition("?")
-        place = place_of(self.service.accounts, request.scheme, request.headers.get("Host", ""), target)
+        place = place_of(self.service.accounts.find, request.scheme, request.headers.get("Host", ""), target)
         exchange.client_id = check_client_request_id(request.headers)
         exchange.version = version_of(request.headers, options_of(query))
         origin = request.headers.get("Origin")
@@ -289,32 +287,33 @@ class Front:
             version=exchange.version,
             scheme=request.scheme,
             address=request.remote or "",
-            read_body=lambda: self._read(exchange),
+            read_body=lambda: self._read_body(exchange),
         )
-        return await self.service.answer(incoming, exchange.called)
+        return await self.service.answer(incoming, exchange.set_operation)
 
-    async def _read(self, exchange: _Exchange) -> bytes:
+    async def _read_body(self, exchange: _Exchange) -> bytes:
         """
-        The body of a request, decompressed.
+        Read the body of a request, decompressed.
 
         Raises:
             Fault: RequestBodyTooLarge, ServerBusy; InvalidInput if it is malformed.
-            TimeoutError: It does not arrive.
+            TimeoutError: The body does not arrive in time.
         """
         request, most = exchange.request, self.limits.body_bytes
         if (request.content_length or 0) > most:
             exchange.ends = True
-            raise _too_large(most)
+            raise _too_large_fault(most)
         expected = request.headers.get("Expect")
         if expected is not None:
             if expected.strip().lower() != "100-continue":
-                raise Fault(Code.INVALID_HEADER_VALUE, f"There is no Expect: {expected[:40]!r}, only 100-continue.")
-            # Only now: who may not send is refused before it sends.
+                problem = f"The header Expect must be 100-continue (got {expected[:40]!r})."
+                raise Fault(Code.INVALID_HEADER_VALUE, problem)
+            # Only now: a client without the right to write was refused before it sends its body.
             if request.transport is not None and request.version >= (1, 1):
                 request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            exchange.awaits = False
+            exchange.awaits_continue = False
         parts = list[bytes]()
-        # What has arrived already is not waited for; to set a timer and to cancel it would take longer than to read it.
+        # A body that has arrived needs no timer, which would take longer to set and cancel than the body to read.
         patience = None if request.content.is_eof() else self.limits.body_seconds
         try:
             async with asyncio.timeout(patience):
@@ -323,7 +322,7 @@ class Front:
                     exchange.received += len(part)
                     if exchange.received > most:
                         exchange.ends = True
-                        raise _too_large(most)
+                        raise _too_large_fault(most)
                     parts.append(part)
         except (web.RequestPayloadError, HttpProcessingError) as error:
             exchange.ends = True
@@ -343,24 +342,24 @@ class Front:
         headers = standard_headers(exchange.id, exchange.version, exchange.client_id) | exchange.cors
         body = answer.body
         if len(body) >= _COMPRESS_FROM and self._compresses(request):
-            # A low level: the network is faster than the higher ones.
+            # The lowest level: the higher ones are slower than the network.
             compress = functools.partial(gzip.compress, body, 1)
             body = compress() if len(body) < _COMPRESS_IN_THREAD else await asyncio.to_thread(compress)
             headers["Content-Encoding"] = "gzip"
             headers["Vary"] = ", ".join(filter(None, [headers.get("Vary"), "Accept-Encoding"]))
-        response = _response(answer, headers, body)
+        response = _make_response(answer, headers, body)
         sent = len(body)
-        if exchange.ends or exchange.awaits or self._stopping:
-            # Of a body that was not asked for nobody knows whether it comes, or another request in its place.
+        if exchange.ends or exchange.awaits_continue or self._stopping:
+            # Nobody knows whether a body that was not asked for still comes, or another request in its place.
             response.force_close()
         try:
             self._budget.take(sent)
         except Fault as fault:
-            self.metrics.counts.turned_away("request")
+            self.metrics.count_refusal("request")
             answer = error_answer(fault, exchange.id, dt.datetime.now(dt.UTC), xml=exchange.is_xml)
-            response, sent = _response(answer, headers | {"Content-Encoding": "identity"}), 0
+            response, sent = _make_response(answer, headers | {"Content-Encoding": "identity"}), 0
         try:
-            async with asyncio.timeout(None if _is_taken(request, sent) else self.limits.write_seconds):
+            async with asyncio.timeout(None if _fits_buffer(request, sent) else self.limits.write_seconds):
                 await response.prepare(request)
                 await response.write_eof()
         except TimeoutError:
@@ -372,7 +371,7 @@ class Front:
             self._budget.give_back(sent)
         # aiohttp keeps the last response of a connection until its next request.
         response.body = None
-        self._note(exchange, answer, sent)
+        self._record(exchange, answer, sent)
         return response
 
     def _compresses(self, request: web.BaseRequest) -> bool:
@@ -380,9 +379,11 @@ class Front:
         accepted = request.headers.get("Accept-Encoding", "")
         return "gzip" in accepted and (self._compress_for_all or not is_loopback(request.remote or ""))
 
-    def _note(self, exchange: _Exchange, answer: Answer, sent: int) -> None:
+    def _record(self, exchange: _Exchange, answer: Answer, sent: int) -> None:
         seconds = asyncio.get_running_loop().time() - exchange.started
-        self.metrics.counts.done(exchange.operation, answer.status, seconds, exchange.received, sent)
+        self.metrics.count_request(
+            exchange.operation, answer.status, seconds=seconds, received=exchange.received, sent=sent
+        )
         if self.log is not None:
             request = exchange.request
             self.log.add(
@@ -399,47 +400,49 @@ class Front:
                     received=exchange.received,
                     sent=sent,
                     client_id=exchange.client_id or "",
-                    agent=shown(request.headers.get("User-Agent", "")),
+                    agent=shorten(request.headers.get("User-Agent", "")),
                 )
             )
 
-    def _page(self, request: web.BaseRequest) -> web.StreamResponse | None:
-        """The pages of the server itself; None for everything else."""
-        if request.raw_path not in ("/healthz", "/metrics") or request.method not in ("GET", "HEAD"):
-            return None
-        if is_host_style(request.headers.get("Host", "")):
-            return None
+    async def _answer_page(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.raw_path == "/healthz":
             return web.Response(text="ok\n")
         if not (self._open_metrics or is_loopback(request.remote or "")):
             return web.Response(status=404)
-        self.gauge()
-        return web.Response(body=self.metrics.text().encode(), headers={"Content-Type": CONTENT_TYPE})
+        self.update_gauges()
+        text = await asyncio.to_thread(self.metrics.render)
+        if text is None:
+            return web.Response(status=501, text="metrics need prometheus_client: pip install 'tableorm[metrics]'\n")
+        return web.Response(body=text, headers={"Content-Type": self.metrics.content_type})
 
-    def gauge(self) -> None:
-        """Put into the metrics how things are at this moment."""
-        self.metrics.counts.now = {
-            "connections": len(self.server.connections),
-            "requests_at_work": self._at_work,
-            "buffered_bytes": self._budget.used,
-        }
+    def update_gauges(self) -> None:
+        """Set the gauges of the metrics to the values of this moment."""
+        connections = len(self.server.connections)
+        self.metrics.set_gauges(connections=connections, requests=self._at_work, buffered_bytes=self._budget.used)
 
 
-def _is_taken(request: web.BaseRequest, size: int) -> bool:
-    """Whether a body of this size goes to the system, or into the buffer before it, without waiting for the client."""
+def _is_own_page(request: web.BaseRequest) -> bool:
+    """Return whether a request is for a page of the server itself, not for an account."""
+    if request.raw_path not in ("/healthz", "/metrics") or request.method not in ("GET", "HEAD"):
+        return False
+    return not is_host_style(request.headers.get("Host", ""))
+
+
+def _fits_buffer(request: web.BaseRequest, size: int) -> bool:
+    """Return whether a body of this size can be written without waiting for the client."""
     transport = request.transport
     return size < _NEVER_WAITS and transport is not None and not transport.get_write_buffer_size()
 
 
-def _too_large(most: int) -> Fault:
+def _too_large_fault(most: int) -> Fault:
     return Fault(
         Code.REQUEST_BODY_TOO_LARGE,
         f"The request body is too large and exceeds the maximum permissible limit of {most} bytes.",
     )
 
 
-def _response(answer: Answer, headers: dict[str, str], body: bytes | None = None) -> web.Response:
-    all_headers = headers | answer.headers
+def _make_response(answer: Answer, headers: dict[str, str], body: bytes | None = None) -> web.Response:
+    all_headers = {**headers, **answer.headers}
     if answer.body:
         all_headers["Content-Type"] = answer.content_type
         if answer.content_type.startswith("application/json"):

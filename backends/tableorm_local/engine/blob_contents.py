@@ -14,8 +14,8 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Genera
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import TICKS_PER_SECOND
 
-from .session import Session, now
 from .sqlite import Connection
+from .write_session import Session, now
 
 __all__ = [
     "CHUNK_BYTES",

@@ -1,14 +1,15 @@
 """
-Addresses: from the host and the path of a request to the resource that it is about, in both styles.
+Addresses: from the host and the path of a request to its resource, in both styles of URLs.
 
     host style   http://ACCOUNT.table.core.localhost/RESOURCE
     path style   http://127.0.0.1/ACCOUNT/RESOURCE
 
-The path is read as it was sent. It is decoded once, then the literals in it are parsed: a comma, a parenthesis or
+The path is read as it was sent. It is decoded once, then its literals are parsed: a comma, a parenthesis or
 `',RowKey='` may be part of a key.
 """
 
 import re
+from collections.abc import Callable
 from enum import Enum, auto
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
@@ -16,9 +17,9 @@ import attrs
 
 from tableorm.protocol.codes import Code, Fault
 
-from .accounts import SECONDARY, Accounts
-
 __all__ = [
+    "SECONDARY",
+    "FindAccount",
     "Kind",
     "Place",
     "Resource",
@@ -32,7 +33,7 @@ __all__ = [
 
 
 class Kind(Enum):
-    """What a path means."""
+    """The kinds of resources."""
 
     SERVICE = auto()
     TABLES = auto()
@@ -46,34 +47,34 @@ class Kind(Enum):
 @attrs.frozen
 class Resource:
     """
-    What a request is about.
+    The resource of a request.
 
     Args:
-        kind: See `Kind`; below a table is what clients ask for that were given a table's URL instead of the account's.
-        table: The table's name as it was spelt, empty if none is meant.
-        partition_key: Of an entity.
-        row_key: Of an entity.
-        rest: What is below the table.
+        kind: Clients ask for a resource below a table if they were given a table's URL instead of the account's.
+        table: The table's name as it was spelt; empty if the resource has no table.
+        partition_key: The PartitionKey of an entity.
+        row_key: The RowKey of an entity.
+        rest: The path below the table.
     """
 
     kind: Kind
     table: str = ""
-    partition_key: str = ""
-    row_key: str = ""
-    rest: str = ""
+    partition_key: str = attrs.field(default="", kw_only=True)
+    row_key: str = attrs.field(default="", kw_only=True)
+    rest: str = attrs.field(default="", kw_only=True)
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Place:
     """
-    Whose resource it is.
+    The account of a request, and the path of its resource there.
 
     Args:
         account: Name of the account.
-        secondary: Whether it was asked for at the secondary location, which cannot be written to.
-        path: As in the request line, which is what is signed: percent-encoded, with the account in path style.
-        resource_path: What of it is after the account.
-        root: What stands before a resource's path in URLs: `http://HOST` or `http://HOST/ACCOUNT`.
+        secondary: Whether the request is for the secondary location, which cannot be written to.
+        path: The path of the request line, which is signed: percent-encoded, with the account in path style.
+        resource_path: The part of the path after the account.
+        root: The part of URLs before a resource's path: `http://HOST` or `http://HOST/ACCOUNT`.
     """
 
     account: str
@@ -83,19 +84,26 @@ class Place:
     root: str
 
 
+# The name of an account's copy in another region is that of the account with this at its end.
+SECONDARY = "-secondary"
+
 _HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]+")
 _HOST_STYLE = re.compile(r"([a-z0-9]+(?:-secondary)?)\.table\.", re.ASCII)
 
 
-def place_of(accounts: Accounts, scheme: str, host: str, target: str) -> Place:
+FindAccount = Callable[[str], tuple[str, bool] | None]
+"""Finds the account that a host or path names, and whether its secondary location; None if there is none."""
+
+
+def place_of(find: FindAccount, scheme: str, host: str, target: str) -> Place:
     """
-    Find the account.
+    Find the account of a request.
 
     Args:
-        accounts: Those that there are.
+        find: Looks an account up.
         scheme: `http` or `https`.
         host: The header `Host`.
-        target: Of the request line: a path, or an absolute URL; what follows `?` is left aside.
+        target: The target of the request line: a path, or an absolute URL; a query is ignored.
 
     Raises:
         Fault: HostInformationNotPresent, InvalidUri; ResourceNotFound if there is no such account.
@@ -106,22 +114,22 @@ def place_of(accounts: Accounts, scheme: str, host: str, target: str) -> Place:
     root = f"{scheme}://{host}"
     by_host = _HOST_STYLE.match(host.lower())
     if by_host is not None:
-        found, rest = accounts.find(by_host.group(1)), path
+        found, rest = find(by_host.group(1)), path
     else:
         first, slash, rest = path[1:].partition("/")
-        found, rest = accounts.find(first), slash + rest
+        found, rest = find(first), slash + rest
         root += "/" + first
     if found is None:
         raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist. No such account is served here.")
     account, secondary = found
     if secondary and not by_host and (rest == f"/{account}" or rest.startswith(f"/{account}/")):
-        # What azure-data-tables sends when it asks the secondary location for statistics.
+        # azure-data-tables sends the account twice when it asks the secondary location for statistics.
         rest = rest[len(account) + 1 :]
-    return Place(account, secondary, path, rest, root)
+    return Place(account=account, secondary=secondary, path=path, resource_path=rest, root=root)
 
 
 def is_host_style(host: str) -> bool:
-    """Whether a header `Host` names an account."""
+    """Return whether a header `Host` names an account."""
     return _HOST_STYLE.match(host.lower()) is not None
 
 
@@ -138,11 +146,11 @@ def _path_of(target: str) -> str:
 
 def part_path(place: Place, url: str) -> str:
     """
-    The path of the resource in the URL of a part of a transaction, which may name another host.
+    Return the path of the resource in the URL of a part of a transaction. The URL may name another host.
 
     Args:
-        place: Of the transaction; its style is that of a part that names no host.
-        url: Absolute, or a path.
+        place: The place of the transaction, whose style also a part has that names no host.
+        url: An absolute URL, or a path.
 
     Raises:
         Fault: InvalidUri.
@@ -160,19 +168,19 @@ def part_path(place: Place, url: str) -> str:
 _LITERAL = r"'((?:[^']|'')*+)'"
 _TABLE = re.compile(rf"Tables\({_LITERAL}\)", re.DOTALL)
 _KEYS = re.compile(rf"\(\s*PartitionKey\s*=\s*{_LITERAL}\s*,\s*RowKey\s*=\s*{_LITERAL}\s*\)", re.DOTALL)
-_KEYS_TURNED = re.compile(rf"\(\s*RowKey\s*=\s*{_LITERAL}\s*,\s*PartitionKey\s*=\s*{_LITERAL}\s*\)", re.DOTALL)
+_KEYS_REVERSED = re.compile(rf"\(\s*RowKey\s*=\s*{_LITERAL}\s*,\s*PartitionKey\s*=\s*{_LITERAL}\s*\)", re.DOTALL)
 _NAME_END = re.compile(r"[(/]")
 
 
 def resource_of(path: str) -> Resource:
     """
-    Read a path, percent-encoded, without the account.
+    Read the path of a resource, percent-encoded, without the account.
 
     Raises:
-        Fault: InvalidUri if it is not UTF-8; InvalidInput if it is no path of the Table service.
+        Fault: InvalidUri if it is not UTF-8; InvalidInput if the Table service has no such path.
     """
     try:
-        # Bytes that are no UTF-8 arrive in this form.
+        # Bytes that are not UTF-8 arrive as lone surrogates.
         text = unquote_to_bytes(path.encode("utf-8", "surrogateescape")).decode("utf-8")
     except UnicodeDecodeError:
         raise Fault(Code.INVALID_URI, "The requested URI is not UTF-8 once it is percent-decoded.") from None
@@ -182,24 +190,24 @@ def resource_of(path: str) -> Resource:
         return fixed
     found = _TABLE.fullmatch(text)
     if found:
-        return Resource(Kind.TABLE, _text(found.group(1)))
+        return Resource(Kind.TABLE, _unquote(found.group(1)))
     end = _NAME_END.search(text)
     if end is None:
         return Resource(Kind.ENTITIES, text)
     table, rest = text[: end.start()], text[end.start() :]
     if not table:
-        raise _no_resource()
+        raise _path_fault()
     if rest in ("()", "/", "()/"):
         return Resource(Kind.ENTITIES, table)
     if rest.startswith("/"):
         return Resource(Kind.BELOW_TABLE, table, rest=rest[1:])
     found = _KEYS.fullmatch(rest)
     if found:
-        return Resource(Kind.ENTITY, table, _text(found.group(1)), _text(found.group(2)))
-    found = _KEYS_TURNED.fullmatch(rest)
+        return _entity(table, found.group(1), found.group(2))
+    found = _KEYS_REVERSED.fullmatch(rest)
     if found:
-        return Resource(Kind.ENTITY, table, _text(found.group(2)), _text(found.group(1)))
-    raise _no_resource()
+        return _entity(table, found.group(2), found.group(1))
+    raise _path_fault()
 
 
 _FIXED = {
@@ -210,27 +218,31 @@ _FIXED = {
 }
 
 
-def _no_resource() -> Fault:
+def _path_fault() -> Fault:
     return Fault(
         Code.INVALID_INPUT,
-        "Bad Request - Error in query syntax. The path is none of /Tables, /Tables('NAME'), /NAME(), "
+        "Bad Request - Error in query syntax. The path must be one of /Tables, /Tables('NAME'), /NAME(), "
         "/NAME(PartitionKey='..',RowKey='..') and /$batch.",
     )
 
 
-def _text(literal: str) -> str:
+def _entity(table: str, partition_key: str, row_key: str) -> Resource:
+    return Resource(Kind.ENTITY, table, partition_key=_unquote(partition_key), row_key=_unquote(row_key))
+
+
+def _unquote(literal: str) -> str:
     return literal.replace("''", "'")
 
 
 def table_path(table: str) -> str:
-    """The path of a table as a resource, after the account."""
+    """Return the path of a table as a resource, without the account."""
     return f"Tables('{table}')"
 
 
 def entity_path(table: str, partition_key: str, row_key: str) -> str:
-    """The path of an entity, after the account, as clients write it."""
-    return f"{table}(PartitionKey='{_escaped(partition_key)}',RowKey='{_escaped(row_key)}')"
+    """Return the path of an entity, without the account, in the form that clients write."""
+    return f"{table}(PartitionKey='{_escape(partition_key)}',RowKey='{_escape(row_key)}')"
 
 
-def _escaped(key: str) -> str:
+def _escape(key: str) -> str:
     return quote(key.replace("'", "''"), safe="-_.~!*()")

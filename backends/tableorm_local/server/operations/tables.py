@@ -7,32 +7,35 @@ from collections.abc import Callable
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import And, Compare, Filter, Not, Or, matcher
 from tableorm.protocol.limits import check_table_name
-from tableorm.stores import Row, TableStore
+from tableorm.stores import Row
 
-from .addressing import table_path
-from .bodies import read_object, write_table, write_tables
-from .calls import Answer, Call
-from .continuations import Continuation
-from .options import check_json_body, filter_of, level_of, prefers_content, top_of
+from ..wire.addressing import table_path
+from ..wire.bodies import encode_table, encode_tables, read_object
+from ..wire.calls import Answer
+from ..wire.continuations import Continuation
+from ..wire.options import check_json_body, filter_of, level_of, prefers_content, top_of
+from .request import Request
 
-__all__ = ["create", "delete", "get", "list_tables"]
+__all__ = ["create_table", "delete_table", "get_table", "list_tables"]
 
 
-async def list_tables(store: TableStore, call: Call) -> Answer:
-    """A page of tables, in the order of their names without regard to case."""
+async def list_tables(request: Request) -> Answer:
+    """Answer a page of tables, in the order of their names without regard to case."""
+    call = request.call
     level, limit, where = level_of(call), top_of(call), filter_of(call)
     start = Continuation.of_tables(call.options)
-    test = None if where is None else _test_of(where)
+    test = None if where is None else _compile_filter(where)
     names = [
         name
-        for name in await store.list_tables()
+        for name in await request.engine.list_tables()
         if (start is None or name.lower() >= start) and (test is None or test({"TableName": name}))
     ]
     headers = Continuation.table_headers(names[limit].lower()) if len(names) > limit else {}
-    return Answer(200, headers, write_tables(names[:limit], call.place, level), level.content_type)
+    body = encode_tables(names[:limit], call.place, level)
+    return Answer(200, headers=headers, body=body, content_type=level.content_type)
 
 
-def _test_of(where: Filter) -> Callable[[Row], bool]:
+def _compile_filter(where: Filter) -> Callable[[Row], bool]:
     nodes = [where]
     for node in nodes:
         match node:
@@ -50,19 +53,21 @@ def _test_of(where: Filter) -> Callable[[Row], bool]:
     return matcher(where)
 
 
-async def get(store: TableStore, call: Call) -> Answer:
-    """One table."""
+async def get_table(request: Request) -> Answer:
+    """Answer one table."""
+    call = request.call
     level = level_of(call)
     check_table_name(call.resource.table)
     folded = call.resource.table.lower()
-    for name in await store.list_tables():
+    for name in await request.engine.list_tables():
         if name.lower() == folded:
-            return Answer(200, {}, write_table(name, call.place, level), level.content_type)
+            return Answer(200, body=encode_table(name, call.place, level), content_type=level.content_type)
     raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
 
 
-async def create(store: TableStore, call: Call) -> Answer:
+async def create_table(request: Request) -> Answer:
     """Create a table."""
+    call = request.call
     check_json_body(call)
     level, content = level_of(call), prefers_content(call)
     name = read_object(call.body).get("TableName")
@@ -73,18 +78,20 @@ async def create(store: TableStore, call: Call) -> Answer:
         )
     if not isinstance(name, str):
         raise Fault(Code.INVALID_INPUT, "One of the request inputs is not valid: TableName is not text.")
-    await store.create_table(name)
+    await request.engine.create_table(name)
     url = f"{call.place.root}/{table_path(name)}"
     headers = {"Location": url}
     if content is not None:
         headers["Preference-Applied"] = "return-content" if content else "return-no-content"
     if content is False:
-        return Answer(204, headers | {"DataServiceId": url})
-    return Answer(201, headers, write_table(name, call.place, level), level.content_type)
+        return Answer(204, headers=headers | {"DataServiceId": url})
+    body = encode_table(name, call.place, level)
+    return Answer(201, headers=headers, body=body, content_type=level.content_type)
 
 
-async def delete(store: TableStore, call: Call) -> Answer:
+async def delete_table(request: Request) -> Answer:
     """Delete a table with its entities and its policies."""
-    check_table_name(call.resource.table)
-    await store.delete_table(call.resource.table)
+    table = request.call.resource.table
+    check_table_name(table)
+    await request.engine.delete_table(table)
     return Answer(204)

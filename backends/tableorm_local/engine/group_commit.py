@@ -20,9 +20,9 @@ import apsw
 from tableorm.protocol.codes import Fault
 
 from .faults import busy, fault_from
-from .session import Session, Steps, Work
-from .turnstile import Turnstile
 from .worker import Worker
+from .write_session import Session, Steps, Work
+from .writer_lock import Turnstile
 
 __all__ = ["Pump"]
 

@@ -1,5 +1,5 @@
 """
-Stored access policies: what tokens of a table refer to, kept with the table, revoked by removing them.
+Operations on stored access policies: tokens of a table refer to them, and are revoked by removing them.
 """
 
 from xml.etree import ElementTree as ET
@@ -8,17 +8,18 @@ from tableorm.protocol.edm import text_from_ticks, ticks_from_text
 from tableorm.protocol.limits import check_table_name
 from tableorm.protocol.sas import MAX_POLICIES, MAX_POLICY_ID, TABLE_LETTERS, AccessPolicy
 
-from ..engine import Engine
-from . import xml
-from .calls import Answer, Call
+from ..wire import xml
+from ..wire.calls import Answer
+from .request import Request
 
 __all__ = ["get_policies", "set_policies"]
 
 
-async def get_policies(engine: Engine, call: Call) -> Answer:
-    """All policies of a table."""
+async def get_policies(request: Request) -> Answer:
+    """Answer all policies of a table."""
+    policies = await request.engine.access.policies(request.call.resource.table)
     root = ET.Element("SignedIdentifiers")
-    for name, policy in (await engine.access.policies(call.resource.table)).items():
+    for name, policy in policies.items():
         identifier = ET.SubElement(root, "SignedIdentifier")
         ET.SubElement(identifier, "Id").text = name
         if policy is not None:
@@ -26,18 +27,19 @@ async def get_policies(engine: Engine, call: Call) -> Answer:
             for tag, value in (("Start", policy.start), ("Expiry", policy.expiry), ("Permission", policy.permission)):
                 if value is not None:
                     ET.SubElement(inner, tag).text = value
-    return Answer(200, {}, xml.write(root), "application/xml")
+    return Answer(200, body=xml.write(root), content_type="application/xml")
 
 
-async def set_policies(engine: Engine, call: Call) -> Answer:
-    """Put other policies in place of all of a table."""
-    check_table_name(call.resource.table)
-    stored = _read(call.body)
-    await engine.access.change_policies(call.resource.table, lambda _: stored)
+async def set_policies(request: Request) -> Answer:
+    """Replace all policies of a table."""
+    table = request.call.resource.table
+    check_table_name(table)
+    given = _read_policies(request.call.body)
+    await request.engine.access.change_policies(table, lambda _: given)
     return Answer(204)
 
 
-def _read(body: bytes) -> dict[str, AccessPolicy | None]:
+def _read_policies(body: bytes) -> dict[str, AccessPolicy | None]:
     if not body:
         return {}
     root = xml.parse(body, "SignedIdentifiers")
@@ -52,26 +54,26 @@ def _read(body: bytes) -> dict[str, AccessPolicy | None]:
         if name in stored:
             raise xml.invalid(f"The Id {name!r} is given twice.")
         policy = xml.child(identifier, "AccessPolicy")
-        stored[name] = None if policy is None else _policy(policy)
+        stored[name] = None if policy is None else _read_policy(policy)
     return stored
 
 
-def _policy(element: xml.Element) -> AccessPolicy | None:
+def _read_policy(element: xml.Element) -> AccessPolicy | None:
     permission = xml.text_of(element, "Permission")
     if not set(permission) <= set(TABLE_LETTERS) or len(set(permission)) < len(permission):
         problem = f"is not made of the letters {TABLE_LETTERS!r}, each once at most"
         raise xml.invalid_value("Permission", permission, problem)
-    start, expiry = _moment(element, "Start"), _moment(element, "Expiry")
+    start, expiry = _read_moment(element, "Start"), _read_moment(element, "Expiry")
     if not (start or expiry or permission):
         return None
     return AccessPolicy(start=start, expiry=expiry, permission=permission or None)
 
 
-def _moment(element: xml.Element, name: str) -> str | None:
+def _read_moment(element: xml.Element, name: str) -> str | None:
     text = xml.text_of(element, name)
     if not text:
         return None
     try:
         return text_from_ticks(ticks_from_text(text if "T" in text else f"{text}T00:00Z"))
     except ValueError:
-        raise xml.invalid_value(name, text, "is not a moment such as 2024-02-29T12:34:56Z") from None
+        raise xml.invalid_value(name, text, "is not a time such as 2024-02-29T12:34:56Z") from None

@@ -1,0 +1,3 @@
+"""
+The front: connections, what clients can make the server hold, the access log and the metrics.
+"""

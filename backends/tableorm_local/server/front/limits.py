@@ -1,0 +1,66 @@
+"""
+Limits of the server: how much one client, or all of them together, can make it hold.
+"""
+
+import attrs
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.limits import MAX_TRANSACTION_BYTES
+
+__all__ = ["Budget", "Limits"]
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """
+    The limits of one process of the server.
+
+    Args:
+        connections: Connections open at once; the next one gets the answer that the server is busy, and is closed.
+        requests: Requests at work or waiting at once; the next one gets the answer that the server is busy.
+        pages: Pages of entities that are built at once; others wait for their turn.
+        buffered_bytes: Bytes of bodies that arrive and of answers that are not sent yet, all together.
+        url_bytes: Bytes of a request line.
+        header_bytes: Bytes of one header.
+        headers: Headers of a request.
+        body_bytes: Bytes of a request's body, once it is decompressed.
+        idle_seconds: Time after which a connection without a complete request is closed.
+        body_seconds: Time in which a body must have arrived.
+        write_seconds: Time in which a client must have taken an answer.
+        stop_seconds: Time that requests at work may take when the server stops.
+    """
+
+    connections: int = 10_000
+    requests: int = 4_000
+    pages: int = 32
+    buffered_bytes: int = 256 * 1024 * 1024
+    url_bytes: int = 64 * 1024
+    header_bytes: int = 16 * 1024
+    headers: int = 100
+    body_bytes: int = MAX_TRANSACTION_BYTES
+    idle_seconds: float = 75.0
+    body_seconds: float = 60.0
+    write_seconds: float = 60.0
+    stop_seconds: float = 30.0
+
+
+class Budget:
+    """
+    An amount that requests take from, and give back to.
+
+    Args:
+        total: The amount.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total, self.used = total, 0
+
+    def take(self, amount: int) -> None:
+        """Take some. Fault ServerBusy if not enough is left."""
+        if self.used + amount > self.total:
+            raise Fault(Code.SERVER_BUSY, "The server is busy: too much is being received and sent. Try again later.")
+        self.used += amount
+
+    def give_back(self, amount: int) -> None:
+        """Give back what was taken."""
+        self.used -= amount

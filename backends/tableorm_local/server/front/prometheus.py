@@ -1,0 +1,72 @@
+"""
+Metrics for Prometheus, by prometheus_client: the extra `metrics`.
+"""
+
+import os
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from .metrics import Metrics
+
+__all__ = ["PrometheusMetrics"]
+
+# Upper bounds of the histogram, in seconds.
+_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class PrometheusMetrics(Metrics):
+    """Metrics in a registry of their own, so that several servers may run in one program."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "tableorm_requests", "Requests that were answered.", ["operation", "status"], registry=registry
+        )
+        self._seconds = Histogram(
+            "tableorm_request_seconds",
+            "Time from the end of the headers until the answer was handed on.",
+            ["operation"],
+            registry=registry,
+            buckets=_BOUNDS,
+        )
+        body_bytes = Counter("tableorm_body_bytes", "Bytes of bodies.", ["direction"], registry=registry)
+        self._received, self._sent = body_bytes.labels("received"), body_bytes.labels("sent")
+        refused = Counter("tableorm_refused", "Refused because the server was busy.", ["what"], registry=registry)
+        self._refused = {what: refused.labels(what) for what in ("connection", "request")}
+        self._connections, self._at_work, self._buffered = (
+            # The sum over the processes that run.
+            Gauge(f"tableorm_{name}", text, registry=registry, multiprocess_mode="livesum")
+            for name, text in (
+                ("connections", "Connections that are open."),
+                ("requests_at_work", "Requests that are at work."),
+                ("buffered_bytes", "Bytes of bodies that arrive and of answers that are not sent yet."),
+            )
+        )
+
+    def count_request(self, operation: str, status: int, *, seconds: float, received: int, sent: int) -> None:
+        """Count a request that was answered, and the bytes of its body and of its answer's."""
+        self._requests.labels(operation, status).inc()
+        self._seconds.labels(operation).observe(seconds)
+        self._received.inc(received)
+        self._sent.inc(sent)
+
+    def count_refusal(self, what: str) -> None:
+        """Count a `connection` or a `request` that was refused because the server was busy."""
+        self._refused[what].inc()
+
+    def set_gauges(self, *, connections: int, requests: int, buffered_bytes: int) -> None:
+        """Tell how many connections, requests at work and buffered bytes there are at this moment."""
+        self._connections.set(connections)
+        self._at_work.set(requests)
+        self._buffered.set(buffered_bytes)
+
+    def render(self) -> bytes:
+        """Return the metrics of all processes as Prometheus reads them. Blocks."""
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            return generate_latest(self._registry)
+        shared = CollectorRegistry()
+        MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
+        return generate_latest(shared)

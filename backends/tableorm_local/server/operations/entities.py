@@ -1,0 +1,172 @@
+"""
+Operations on entities: read one, query, insert, update, merge, upsert, delete.
+"""
+
+import attrs
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.edm import timestamp_of_etag
+from tableorm.protocol.limits import check_key, key_fault
+from tableorm.protocol.rights import authorize, range_of
+from tableorm.protocol.sas import Access
+from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb, access_of, narrowed
+
+from ..wire.addressing import entity_path
+from ..wire.bodies import encode_entities, encode_entity, read_entity
+from ..wire.calls import Answer, Call, Level
+from ..wire.continuations import Continuation
+from ..wire.options import check_json_body, filter_of, if_match_of, level_of, prefers_content, select_of, top_of
+from .key_bounds import bounds_of
+from .request import Request
+
+__all__ = ["Write", "access_of_write", "answer_write", "get_entity", "query_entities", "read_write", "write_entity"]
+
+
+async def get_entity(request: Request) -> Answer:
+    """Answer one entity, found by its keys."""
+    call = request.call
+    level, select = level_of(call), select_of(call)
+    keys = _read_path_keys(call)
+    wanted, hidden = _add_keys(select, level)
+    row = await request.engine.get(call.resource.table, *keys, wanted)
+    body = encode_entity(row, call.resource.table, call.place, level, hidden)
+    return Answer(200, headers={"ETag": row["odata.etag"]}, body=body, content_type=level.content_type)
+
+
+def _add_keys(select: tuple[str, ...] | None, level: Level) -> tuple[tuple[str, ...] | None, frozenset[str]]:
+    """Return the properties to read, and those of them not to send: links are made of the keys."""
+    if select is None or level is not Level.FULL:
+        return select, frozenset()
+    hidden = tuple(name for name in ("PartitionKey", "RowKey") if name not in select)
+    return select + hidden, frozenset(hidden)
+
+
+def _read_path_keys(call: Call) -> tuple[str, str]:
+    keys = call.resource.partition_key, call.resource.row_key
+    for name, key in zip(("PartitionKey", "RowKey"), keys, strict=True):
+        # A key that is merely too long gets the same error as in an insert.
+        if key_fault(key) is not None and len(key) <= _SHORT:
+            raise Fault(
+                Code.INVALID_INPUT,
+                f"Bad Request - Error in query syntax. {name} {key!r} {key_fault(key)}.",
+                property=name,
+            )
+        check_key(name, key)
+    return keys
+
+
+_SHORT = 256  # characters: in UTF-16 never too long
+
+
+async def query_entities(request: Request) -> Answer:
+    """Answer a page of the entities that the client may read."""
+    call, keys = request.call, range_of(request.rights)
+    level, select, limit = level_of(call), select_of(call), top_of(call)
+    where = filter_of(call)
+    wanted, hidden = _add_keys(select, level)
+    query = RowQuery(bounds_of(where, "PartitionKey"), bounds_of(where, "RowKey"), where, wanted)
+    within = query if keys is None else narrowed(query, keys)
+    start = Continuation.of_entities(call.options)
+    found = RowPage([], None)
+    if within is not None:
+        found = await request.engine.query(call.resource.table, within, limit, start)
+    body = await encode_entities(found.rows, call.resource.table, call.place, level, hidden)
+    headers = {} if found.continuation is None else Continuation.entity_headers(found.continuation)
+    return Answer(200, headers=headers, body=body, content_type=level.content_type)
+
+
+@attrs.frozen
+class Write:
+    """
+    A write, as the client asked for it.
+
+    Args:
+        operation: What the store is to do.
+        keys: PartitionKey and RowKey.
+        content: Whether an insert sends back what it created; None if the client did not say.
+        level: How much metadata is sent back.
+    """
+
+    operation: Operation
+    keys: tuple[str, str]
+    content: bool | None = None
+    level: Level = Level.MINIMAL
+
+
+_VERBS = {
+    ("PUT", True): Verb.REPLACE,
+    ("PUT", False): Verb.INSERT_OR_REPLACE,
+    ("PATCH", True): Verb.MERGE,
+    ("PATCH", False): Verb.INSERT_OR_MERGE,
+    ("MERGE", True): Verb.MERGE,
+    ("MERGE", False): Verb.INSERT_OR_MERGE,
+}
+
+
+def _verb_of(call: Call) -> Verb:
+    # With `If-Match` the request is an update, without it an upsert.
+    match call.verb:
+        case "POST":
+            return Verb.INSERT
+        case "DELETE":
+            return Verb.DELETE
+        case verb:
+            return _VERBS[verb, "If-Match" in call.headers]
+
+
+def access_of_write(call: Call) -> Access:
+    """Return the access that a write needs the right for."""
+    return access_of(_verb_of(call))
+
+
+def read_write(call: Call) -> Write:
+    """
+    Read a write from its headers, path and body.
+
+    Raises:
+        Fault: One of them is not valid.
+    """
+    verb = _verb_of(call)
+    if verb is Verb.INSERT:
+        check_json_body(call)
+        content, level = prefers_content(call), level_of(call)
+        row = read_entity(call.body)
+        return Write(Operation(verb, row), (row["PartitionKey"], row["RowKey"]), content, level)
+    if verb is not Verb.DELETE:
+        check_json_body(call)
+    tag = if_match_of(call)
+    keys = _read_path_keys(call)
+    if verb is Verb.DELETE:
+        if tag is None:
+            raise Fault(
+                Code.MISSING_HEADER,
+                "An HTTP header that's mandatory for this request is not specified: If-Match, an ETag or '*'.",
+            )
+        return Write(Operation(verb, {"PartitionKey": keys[0], "RowKey": keys[1]}, tag), keys)
+    return Write(Operation(verb, read_entity(call.body, keys), tag), keys)
+
+
+async def write_entity(request: Request) -> Answer:
+    """Insert, update, merge, upsert or delete an entity."""
+    call = request.call
+    write = read_write(call)
+    # An insert has its keys in the body, so they are known only now.
+    authorize(request.rights, access_of_write(call), call.resource.table, write.keys)
+    return answer_write(call, write, await request.engine.write(call.resource.table, write.operation))
+
+
+def answer_write(call: Call, write: Write, etag: str | None) -> Answer:
+    """Return the answer to a write that is done. `etag` is the ETag of the row, None if that was deleted."""
+    headers = {} if etag is None else {"ETag": etag}
+    if write.operation.verb is not Verb.INSERT or etag is None:
+        return Answer(204, headers=headers)
+    url = f"{call.place.root}/{entity_path(call.resource.table, *write.keys)}"
+    headers["Location"] = url
+    if write.content is not None:
+        headers["Preference-Applied"] = "return-content" if write.content else "return-no-content"
+    if write.content is False:
+        headers["DataServiceId"] = url
+        return Answer(204, headers=headers)
+    row: Row = {"odata.etag": etag, **write.operation.row, "Timestamp": timestamp_of_etag(etag)}
+    body = encode_entity(row, call.resource.table, call.place, write.level)
+    return Answer(201, headers=headers, body=body, content_type=write.level.content_type)

@@ -1,0 +1,208 @@
+"""
+Entity group transactions: up to 100 writes of one partition, all or nothing; or a single query.
+
+A fault of the frame, or of the sender's rights, is the answer itself. A fault of one operation is answered in a part,
+with the operation's number at the start of the message.
+"""
+
+import asyncio
+import datetime as dt
+import time
+from collections.abc import Sequence
+
+import attrs
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.limits import MAX_TRANSACTION_OPERATIONS, check_table_name
+from tableorm.protocol.rights import Rights, authorize
+from tableorm.protocol.sas import Access
+
+from ..wire import multipart
+from ..wire.addressing import Kind, part_path, resource_of
+from ..wire.answers import error_answer
+from ..wire.calls import Answer, Call
+from ..wire.options import check_options, effective_verb, options_of
+from .entities import Write, access_of_write, answer_write, get_entity, read_write
+from .request import Request
+
+__all__ = ["run_transaction"]
+
+# How long reading the parts may keep the event loop busy.
+_SLICE_SECONDS = 0.002
+# These are faults of the server, not of an operation: the client is to try the whole transaction again.
+_WHOLE_FAULTS = frozenset({Code.SERVER_BUSY, Code.INTERNAL_ERROR, Code.REQUEST_BODY_TOO_LARGE})
+
+
+@attrs.frozen
+class _Step:
+    """A part that was read: its write, or what is wrong with it."""
+
+    call: Call
+    write: Write | Fault
+
+
+async def run_transaction(request: Request) -> Answer:
+    """
+    Do all writes of a transaction or none, or answer its query.
+
+    Raises:
+        Fault: The transaction as a whole is refused.
+    """
+    call = request.call
+    parts = multipart.read(call.headers.get("Content-Type", ""), call.body)
+    ids = [part.content_id for part in parts.parts]
+    if parts.is_query:
+        return _pack([await _answer_query(request, parts.parts[0])], ids, is_query=True)
+    if not parts.parts:
+        return _pack([], [], is_query=False)
+    try:
+        answers = await _write_all(request, parts.parts)
+    except Fault as fault:
+        if fault.code in _WHOLE_FAULTS:
+            raise
+        index = fault.index or 0
+        answer = error_answer(fault, request.id, dt.datetime.now(dt.UTC), index=index)
+        return _pack([answer], [ids[index] if index < len(ids) else None], is_query=False)
+    return _pack(answers, ids, is_query=False)
+
+
+def _pack(answers: list[Answer], ids: list[str | None], *, is_query: bool) -> Answer:
+    """Return the answer to a transaction, made of the answers to its parts."""
+    body, content_type = multipart.write(answers, ids, is_query=is_query)
+    reason = answers[0].reason if answers else ""
+    return Answer(202, body=body, content_type=content_type, reason=reason)
+
+
+async def _answer_query(request: Request, part: multipart.Part) -> Answer:
+    try:
+        return await get_entity(attrs.evolve(request, call=_read_query(request, part)))
+    except Fault as fault:
+        if fault.code in _WHOLE_FAULTS:
+            raise
+        return error_answer(fault, request.id, dt.datetime.now(dt.UTC), index=0)
+
+
+def _read_query(request: Request, part: multipart.Part) -> Call:
+    call = _read_call(request.call, part)
+    resource = call.resource
+    if resource.kind is not Kind.ENTITY or call.verb != "GET":
+        raise Fault(
+            Code.INVALID_INPUT,
+            "One of the request inputs is not valid: outside of a change set only the query of one entity is allowed.",
+        )
+    check_table_name(resource.table)
+    authorize(request.rights, Access.QUERY, resource.table, (resource.partition_key, resource.row_key))
+    return call
+
+
+def _read_call(outer: Call, part: multipart.Part) -> Call:
+    url, _, query = part.url.partition("?")
+    methods = [value for name, value in part.headers.all if name.lower() == "x-http-method"]
+    call = Call(
+        verb=effective_verb(part.verb, methods),
+        place=outer.place,
+        resource=resource_of(part_path(outer.place, url)),
+        options=options_of(query),
+        headers=part.headers,
+        body=part.body,
+    )
+    check_options(call)
+    return call
+
+
+_WRITE_VERBS = {
+    Kind.ENTITIES: frozenset({"POST"}),
+    Kind.ENTITY: frozenset({"PUT", "PATCH", "MERGE", "DELETE"}),
+}
+
+
+async def _write_all(request: Request, parts: Sequence[multipart.Part]) -> list[Answer]:
+    if len(parts) > MAX_TRANSACTION_OPERATIONS:
+        raise Fault(
+            Code.INVALID_INPUT,
+            f"One of the request inputs is not valid: {MAX_TRANSACTION_OPERATIONS} operations are allowed at most.",
+            MAX_TRANSACTION_OPERATIONS,
+        )
+    steps = list[_Step]()
+    until = time.perf_counter() + _SLICE_SECONDS
+    for index, part in enumerate(parts):
+        steps.append(_read_step(request.call, part, index))
+        if time.perf_counter() > until:
+            await asyncio.sleep(0)
+            until = time.perf_counter() + _SLICE_SECONDS
+    table = steps[0].call.resource.table
+    _check_together(steps, table)
+    writes = [_require_allowed(step, request.rights, index) for index, step in enumerate(steps)]
+    etags = await request.engine.transact(table, [write.operation for write in writes])
+    return [answer_write(step.call, write, etag) for step, write, etag in zip(steps, writes, etags, strict=True)]
+
+
+def _read_step(outer: Call, part: multipart.Part, index: int) -> _Step:
+    try:
+        call = _read_write_call(outer, part)
+    except Fault as fault:
+        # Without a table and an operation nothing can be said about the others.
+        raise _with_index(fault, index) from None
+    try:
+        return _Step(call, read_write(call))
+    except Fault as fault:
+        return _Step(call, fault)
+
+
+def _read_write_call(outer: Call, part: multipart.Part) -> Call:
+    call = _read_call(outer, part)
+    if call.verb not in _WRITE_VERBS.get(call.resource.kind, ()):
+        raise Fault(
+            Code.INVALID_INPUT,
+            f"One of the request inputs is not valid: a transaction cannot have {call.verb[:20]} on that resource.",
+        )
+    check_table_name(call.resource.table)
+    return call
+
+
+def _check_together(steps: list[_Step], table: str) -> None:
+    """Check that all steps are on one table, in one partition and on different entities, before each by itself."""
+    partition: str | None = None
+    seen = set[str]()
+    for index, step in enumerate(steps):
+        if step.call.resource.table.lower() != table.lower():
+            raise Fault(
+                Code.INVALID_INPUT,
+                "One of the request inputs is not valid: all operations of a transaction are on one table.",
+                index,
+            )
+        if isinstance(step.write, Fault):
+            continue
+        partition_key, row_key = step.write.keys
+        partition = partition_key if partition is None else partition
+        if partition_key != partition:
+            raise Fault(
+                Code.BATCH_PARTITIONS,
+                "All commands in a batch must operate on same entity group. "
+                f"PartitionKey {partition_key[:80]!r} differs from {partition[:80]!r}.",
+                index,
+            )
+        if row_key in seen:
+            raise Fault(
+                Code.DUPLICATE_ROW,
+                "The batch request contains multiple changes with same row key. A command with RowKey "
+                f"'{row_key[:80]}' is already present in the batch. An entity can appear only once in a batch request.",
+                index,
+            )
+        seen.add(row_key)
+
+
+def _require_allowed(step: _Step, rights: Rights, index: int) -> Write:
+    try:
+        # Rights are checked even if the write cannot be read: a client that may not write is told nothing else.
+        keys = None if isinstance(step.write, Fault) else step.write.keys
+        authorize(rights, access_of_write(step.call), step.call.resource.table, keys)
+    except Fault as fault:
+        raise _with_index(fault, index) from None
+    if isinstance(step.write, Fault):
+        raise _with_index(step.write, index)
+    return step.write
+
+
+def _with_index(fault: Fault, index: int) -> Fault:
+    return Fault(fault.code, fault.message, index, fault.property)

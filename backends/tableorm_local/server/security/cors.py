@@ -1,0 +1,168 @@
+"""
+CORS: the rules of which web pages may call the service, the answer to a browser that asks, and the headers that let a
+page read an answer.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from xml.etree import ElementTree as ET
+
+import attrs
+
+from tableorm.protocol.codes import Code, Fault
+
+from ..wire import xml
+from ..wire.calls import Answer
+
+__all__ = ["CorsRule", "answer_preflight", "headers_of", "read_rules", "write_rules"]
+
+# Source: REST, "Cross-Origin Resource Sharing (CORS) support", "Understanding CORS rules".
+_MAX_RULES = 5
+_MAX_RULES_BYTES = 2 * 1024
+_MAX_ORIGINS = 64
+_MAX_NAMES = 64
+_MAX_NAME = 256
+_METHODS = frozenset({"DELETE", "GET", "HEAD", "MERGE", "OPTIONS", "PATCH", "POST", "PUT"})
+
+
+@attrs.frozen(kw_only=True)
+class CorsRule:
+    """
+    Which pages may call the service from a browser, and how.
+
+    Args:
+        origins: `https://example.org`, or `*` for any.
+        methods: Verbs.
+        headers: Names of headers that they may send; a name that ends with `*` stands for all that start with it.
+        exposed: Names of headers that they may read, in the same form.
+        max_age: Seconds for which a browser may remember the rule.
+    """
+
+    origins: tuple[str, ...]
+    methods: tuple[str, ...]
+    headers: tuple[str, ...]
+    exposed: tuple[str, ...]
+    max_age: int
+
+
+def write_rules(parent: xml.Element, rules: Iterable[CorsRule]) -> None:
+    """Write the rules as children of the element `Cors`."""
+    for rule in rules:
+        xml.add(
+            ET.SubElement(parent, "CorsRule"),
+            AllowedOrigins=",".join(rule.origins),
+            AllowedMethods=",".join(rule.methods),
+            MaxAgeInSeconds=str(rule.max_age),
+            ExposedHeaders=",".join(rule.exposed),
+            AllowedHeaders=",".join(rule.headers),
+        )
+
+
+def read_rules(parent: xml.Element) -> tuple[CorsRule, ...]:
+    """
+    Read the children of the element `Cors`.
+
+    Raises:
+        Fault: InvalidXmlDocument, InvalidXmlNodeValue.
+    """
+    elements = parent.findall("CorsRule")
+    if len(elements) > _MAX_RULES:
+        raise xml.invalid(f"At most {_MAX_RULES} rules of CORS are allowed (got {len(elements)}).")
+    size = sum(len(child.text or "") for element in elements for child in element)
+    if size > _MAX_RULES_BYTES:
+        raise xml.invalid(f"The rules of CORS have {size} characters, {_MAX_RULES_BYTES} are allowed.")
+    return tuple(_read_rule(element) for element in elements)
+
+
+def _read_rule(element: xml.Element) -> CorsRule:
+    for name in ("AllowedOrigins", "AllowedMethods", "AllowedHeaders", "ExposedHeaders", "MaxAgeInSeconds"):
+        if xml.child(element, name) is None:
+            raise xml.invalid(f"A CorsRule has no {name}.")
+    rule = CorsRule(
+        origins=_read_names(element, "AllowedOrigins", _MAX_ORIGINS),
+        methods=_read_names(element, "AllowedMethods", len(_METHODS)),
+        headers=_read_names(element, "AllowedHeaders", _MAX_NAMES),
+        exposed=_read_names(element, "ExposedHeaders", _MAX_NAMES),
+        max_age=xml.number(element, "MaxAgeInSeconds", 0, 2**31 - 1),
+    )
+    if not rule.origins or not rule.methods:
+        raise xml.invalid("A CorsRule must have at least one origin and one method.")
+    unknown = sorted(set(rule.methods) - _METHODS)
+    if unknown:
+        raise xml.invalid_value("AllowedMethods", ",".join(unknown), f"is not among {', '.join(sorted(_METHODS))}")
+    return rule
+
+
+def _read_names(element: xml.Element, name: str, most: int) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in xml.text_of(element, name).split(",") if part.strip())
+    if len(names) > most or any(len(part) > _MAX_NAME or not (part.isascii() and part.isprintable()) for part in names):
+        raise xml.invalid_value(name, ",".join(names), f"is not up to {most} names of up to {_MAX_NAME} characters")
+    return names
+
+
+def answer_preflight(rules: Sequence[CorsRule], headers: Mapping[str, str]) -> Answer:
+    """
+    Return the answer to an OPTIONS request, with which a browser asks whether a page may send another.
+
+    Raises:
+        Fault: InvalidHeaderValue if it is not such a request; CorsPreflightFailure if no rule allows the other one.
+    """
+    origin, method = headers.get("Origin"), headers.get("Access-Control-Request-Method")
+    asked = headers.get("Access-Control-Request-Headers", "")
+    # Both are sent back in headers, which hold ASCII.
+    if not origin or not method or not (origin + asked).isascii():
+        raise Fault(
+            Code.INVALID_HEADER_VALUE,
+            "A preflight request needs the headers Origin and Access-Control-Request-Method, in ASCII.",
+        )
+    names = [name.strip() for name in asked.split(",") if name.strip()]
+    for rule in rules:
+        if (
+            _allows_origin(rule, origin)
+            and method in rule.methods
+            and all(_allows_header(rule, name) for name in names)
+        ):
+            answer = {
+                "Access-Control-Allow-Origin": origin,
+                "Access-Control-Allow-Methods": method,
+                "Access-Control-Max-Age": str(rule.max_age),
+                "Access-Control-Allow-Credentials": "true",
+            }
+            if names:
+                answer["Access-Control-Allow-Headers"] = asked
+            return Answer(200, headers=answer | _vary(rule))
+    raise Fault(
+        Code.CORS_PREFLIGHT_FAILURE,
+        "CORS not enabled or no matching rule found for this request. "
+        f"The service has {len(rules)} rules; none allows {method[:20]} from {origin[:200]!r} with these headers.",
+    )
+
+
+def headers_of(rules: Sequence[CorsRule], origin: str, method: str) -> dict[str, str]:
+    """Return the headers that let a page of `origin` read the answer to its request."""
+    for rule in rules:
+        if _allows_origin(rule, origin) and method in rule.methods:
+            any_origin = "*" in rule.origins
+            headers = {"Access-Control-Allow-Origin": "*" if any_origin else origin}
+            if not any_origin:
+                headers["Access-Control-Allow-Credentials"] = "true"
+            if rule.exposed:
+                headers["Access-Control-Expose-Headers"] = ",".join(rule.exposed)
+            return headers | _vary(rule)
+    return {}
+
+
+def _vary(rule: CorsRule) -> dict[str, str]:
+    return {} if "*" in rule.origins else {"Vary": "Origin"}
+
+
+def _allows_origin(rule: CorsRule, origin: str) -> bool:
+    return "*" in rule.origins or origin in rule.origins
+
+
+def _allows_header(rule: CorsRule, name: str) -> bool:
+    name = name.lower()
+    for allowed in rule.headers:
+        folded = allowed.lower()
+        if folded == name or (folded.endswith("*") and name.startswith(folded[:-1])):
+            return True
+    return False

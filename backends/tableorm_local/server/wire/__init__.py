@@ -1,0 +1,3 @@
+"""
+The wire: what is read from requests and written to answers.
+"""

@@ -1,0 +1,70 @@
+"""
+Calls and answers: one request to the service and its answer, by themselves or as a part of a transaction.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+
+import attrs
+
+from .addressing import Place, Resource
+
+__all__ = ["Answer", "Call", "Level"]
+
+
+class Level(Enum):
+    """How much metadata an answer has, which a client could also know itself. Source: REST, "Payload format"."""
+
+    NONE = "nometadata"
+    MINIMAL = "minimalmetadata"
+    FULL = "fullmetadata"
+
+    @property
+    def content_type(self) -> str:
+        """The content type of an answer in JSON at this level."""
+        return _CONTENT_TYPES[self]
+
+
+_CONTENT_TYPES = {level: f"application/json;odata={level.value};streaming=true;charset=utf-8" for level in Level}
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Call:
+    """
+    What a client asks for.
+
+    Args:
+        verb: `GET`, `POST`, ...; `MERGE` if `X-HTTP-Method` says so.
+        place: Account and location.
+        resource: The service, a table, an entity, ...
+        options: The parameters of the query, decoded.
+        headers: Names in any letter case.
+        body: The whole body; empty until it is read.
+    """
+
+    verb: str
+    place: Place
+    resource: Resource
+    options: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@attrs.frozen(eq=False)
+class Answer:
+    """
+    The answer to a call.
+
+    Args:
+        status: The status of HTTP.
+        headers: The headers besides those that every answer has.
+        body: The body, empty if there is none.
+        content_type: The type of the body.
+        reason: The code of the error, empty if it is not an error.
+    """
+
+    status: int
+    headers: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True)
+    body: bytes = attrs.field(default=b"", kw_only=True)
+    content_type: str = attrs.field(default="", kw_only=True)
+    reason: str = attrs.field(default="", kw_only=True)

@@ -1,0 +1,163 @@
+"""
+One process of the server: from what the command line says to a server that runs until it is told to stop.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import attrs
+
+from tableorm.errors import NotSupported, Unavailable
+
+from .backend import error_of
+from .engine import OpenError
+from .server import Account, Server, serve
+from .server.security.accounts import read_keys
+
+__all__ = ["Options", "run_alone", "run_server"]
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """
+    The options of the command line, which every process of the server gets.
+
+    Args:
+        data: The file, a folder, or `:memory:`.
+        host: The address to listen at.
+        port: The port to listen at; 0 for any that is free.
+        accounts: Name and key file of each account; empty for the development account.
+        cert: File with the certificate chain; None to speak without TLS.
+        cert_key: File with its private key.
+        access_log: A file, `-` for stderr, None for no log.
+        open_metrics: Whether other machines may read `/metrics`.
+        share_port: Whether other processes listen at the same port.
+    """
+
+    data: str
+    host: str
+    port: int
+    accounts: tuple[tuple[str, str], ...] = ()
+    cert: str | None = None
+    cert_key: str | None = None
+    access_log: str | None = None
+    open_metrics: bool = False
+    share_port: bool = False
+
+
+def run_alone(options: Options) -> int:
+    """
+    Run a server in this process until SIGTERM or SIGINT.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        TableOrmError: The server does not start.
+    """
+    asyncio.run(run_server(options, _print_urls))
+    return 0
+
+
+def _print_urls(server: Server, options: Options) -> None:
+    names = [name for name, _ in options.accounts]
+    for url in map(server.url_of, names) if names else [server.url]:
+        print(f"serving {options.data} at {url}", flush=True)  # noqa: T201 - what the program says
+
+
+async def run_server(
+    options: Options, on_start: Callable[[Server, Options], None], until: socket.socket | None = None
+) -> None:
+    """
+    Serve until SIGTERM, SIGINT, or the other end of `until` is closed. SIGHUP reads keys and certificate again.
+
+    Raises:
+        TableOrmError: The server does not start.
+    """
+    stream = _open_log(options.access_log)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    try:
+        server = _make_server(options, stream)
+        await _start_server(server, options)
+        if until is not None:
+            loop.add_reader(until, stop.set)
+        # On Windows event loops know no signals; there Ctrl-C interrupts.
+        with contextlib.suppress(NotImplementedError):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, stop.set)
+            if sys.platform != "win32":
+                loop.add_signal_handler(signal.SIGHUP, _reload, server, options)
+        try:
+            on_start(server, options)
+            await stop.wait()
+        finally:
+            await server.stop()
+    finally:
+        if stream is not None and stream is not sys.stderr.buffer:
+            stream.close()
+
+
+def _open_log(file: str | None) -> BinaryIO | None:
+    if file is None:
+        return None
+    try:
+        return sys.stderr.buffer if file == "-" else Path(file).open("ab")
+    except OSError as error:
+        raise Unavailable(f"--access-log: {error}") from error
+
+
+def _make_server(options: Options, stream: BinaryIO | None) -> Server:
+    try:
+        return serve(
+            None if options.data == ":memory:" else options.data,
+            host=options.host,
+            port=options.port,
+            accounts=_read_accounts(options),
+            cert=options.cert,
+            cert_key=options.cert_key,
+            access_log=stream,
+            open_metrics=options.open_metrics,
+            share_port=options.share_port,
+        )
+    except ValueError as error:
+        raise NotSupported(str(error)) from error
+    except OSError as error:
+        raise Unavailable(f"the certificate cannot be used: {error}") from error
+
+
+def _read_accounts(options: Options) -> list[Account] | None:
+    try:
+        accounts = [Account(name=name, keys=read_keys(Path(file))) for name, file in options.accounts]
+    except ValueError as error:
+        raise NotSupported(f"--key-file: {error}") from error
+    except OSError as error:
+        raise Unavailable(f"--key-file: {error}") from error
+    return accounts or None
+
+
+async def _start_server(server: Server, options: Options) -> None:
+    try:
+        await server.start()
+    except OpenError as error:
+        raise error_of(error) from error
+    except OSError as error:
+        raise Unavailable(f"cannot listen at {options.host} port {options.port}: {error}") from error
+
+
+def _reload(server: Server, options: Options) -> None:
+    try:
+        if options.accounts:
+            server.replace_keys({name: read_keys(Path(file)) for name, file in options.accounts})
+        if options.cert is not None:
+            server.replace_certificate(options.cert, options.cert_key)
+    except (OSError, ValueError) as error:
+        print(f"tableorm: nothing is changed: {error}", file=sys.stderr, flush=True)  # noqa: T201
+    else:
+        print("tableorm: keys and certificate are read again", file=sys.stderr, flush=True)  # noqa: T201
