@@ -97,6 +97,14 @@ def test_hooks_use_versions_that_lint_allows() -> None:
     assert [(name, version) for name, version in pins if version not in allowed[name]] == []
 
 
+def test_how_long_tests_explore_is_said_once() -> None:
+    """Only tests/torture.py says how many examples hypothesis makes, so that `make torture` can change it for all."""
+    saying = "max_" + "examples"
+    tests = {path for path in (ROOT / "tests").rglob("*.py") if saying in path.read_text(encoding="utf-8")}
+
+    assert {relative(path) for path in tests} == {"tests/torture.py"}
+
+
 def test_version_stands_once() -> None:
     """The version stands in tableorm/__init__.py; the metadata has it from there."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

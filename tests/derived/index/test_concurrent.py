@@ -56,8 +56,8 @@ async def test_writers_and_readers(tmp_path: Path, rounds: Rounds) -> None:
         writers, readers, auditor = await race([one, two], rounds(60, 1000), path)
         await settle(one, writers)
 
-    assert all(reader.looks > 5 for reader in readers)
-    assert auditor.audits > 5
+    assert all(reader.looks > 0 for reader in readers)
+    assert auditor.audits > 0
     assert auditor.looked > 20 * auditor.audits
     assert all(writer.done.total() > 20 for writer in writers)
     steps = {step for writer in writers for step in writer.done}
