@@ -1,5 +1,5 @@
 """
-Access to an account's tables for others: what signs tokens, and the stored access policies of tables.
+Access for others to an account's tables: the key that signs tokens, and the stored access policies of tables.
 """
 
 from collections.abc import Callable
@@ -26,10 +26,10 @@ __all__ = ["AzureAccess"]
 
 
 class _Clients(Protocol):
-    """What we use of `azure.data.tables.aio.TableServiceClient`, whose own types leave much open."""
+    """The part that we use of `azure.data.tables.aio.TableServiceClient`, whose own types are incomplete."""
 
     def get_table_client(self, table_name: str) -> Any:
-        """A client of one table."""
+        """Return a client of one table."""
         ...
 
 
@@ -39,8 +39,8 @@ class AzureAccess:
 
     Args:
         service: The SDK's client of the tables; None while the backend is not open.
-        credential: What opens the account.
-        account: Whose tables they are.
+        credential: The credential that opens the account.
+        account: The account of the tables.
     """
 
     def __init__(self, service: _Clients | None, credential: Credential, account: Account) -> None:
@@ -57,7 +57,7 @@ class AzureAccess:
         how = "a shared access signature" if isinstance(credential, AzureSasCredential) else "a token credential"
         raise NotSupported(
             f"grant: a token is signed with a key of the account, and this database was opened with {how}; open it "
-            "with key=..., or have tokens granted by who has the key"
+            "with key=..., or have a program that has the key grant tokens"
         )
 
     async def policies(self, table: str) -> Policies:
@@ -67,15 +67,15 @@ class AzureAccess:
             found: dict[str, TableAccessPolicy | None] = await client.get_table_access_policy()
         except Exception as error:
             raise fault_of_error(error, write=False) from error
-        return {name: None if policy is None else _read(policy) for name, policy in found.items()}
+        return {name: None if policy is None else _from_sdk(policy) for name, policy in found.items()}
 
     async def change_policies(self, table: str, change: Callable[[Policies], Policies]) -> None:
-        """See `AccessControl`. The service knows no condition for it: of two changes at once one may be lost."""
+        """See `AccessControl`. The service has no condition for it: of two changes at once one may be lost."""
         found = await self.policies(table)
         wanted = change(found)
         if wanted == found:
             return
-        policies = {name: None if policy is None else _written(policy) for name, policy in wanted.items()}
+        policies = {name: None if policy is None else _to_sdk(policy) for name, policy in wanted.items()}
         try:
             await self._client(table).set_table_access_policy(policies)
         except Exception as error:
@@ -83,7 +83,7 @@ class AzureAccess:
             lacking = [name for name, each in wanted.items() if each is None or None in attrs.astuple(each)]
             if self._emulated and fault.code == Code.INVALID_INPUT and lacking:
                 message = f"{fault.message} Azurite takes a policy only with a start, an expiry and permissions; "
-                fault = Fault(fault.code, f"{message}not so: {', '.join(lacking)}.")
+                fault = Fault(fault.code, f"{message}these lack one: {', '.join(lacking)}.")
             raise fault from error
 
     def _client(self, table: str) -> Any:
@@ -100,13 +100,15 @@ class AzureAccess:
             )
 
 
-def _read(policy: TableAccessPolicy) -> AccessPolicy:
-    return AccessPolicy(start=_text(policy.start), expiry=_text(policy.expiry), permission=policy.permission or None)
+def _from_sdk(policy: TableAccessPolicy) -> AccessPolicy:
+    return AccessPolicy(
+        start=_format_time(policy.start), expiry=_format_time(policy.expiry), permission=policy.permission or None
+    )
 
 
-def _text(moment: datetime | str | None) -> str | None:
+def _format_time(moment: datetime | str | None) -> str | None:
     return text_from_datetime(moment) if isinstance(moment, datetime) else moment or None
 
 
-def _written(policy: AccessPolicy) -> TableAccessPolicy:
+def _to_sdk(policy: AccessPolicy) -> TableAccessPolicy:
     return TableAccessPolicy(start=policy.start, expiry=policy.expiry, permission=policy.permission)

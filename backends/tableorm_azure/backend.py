@@ -32,8 +32,8 @@ from .access import AzureAccess
 from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs
 from .endpoints import Account, handles, parse
 from .options import Credential, Options, Policy, user_agent
-from .pipeline import Flights, Pipeline, ThroughPipeline, make_transport
-from .policies import authentication, policies, storage_authentication
+from .pipeline import InFlight, Pipeline, PipelineTransport, make_transport
+from .policies import make_policies, make_signing_policy, make_storage_signing_policy
 from .queues import AzureQueues
 from .signing import TokenSource
 from .tables import AzureTables, TableService
@@ -42,8 +42,8 @@ __all__ = ["AzureBackend"]
 
 # Azurite closes a connection that was idle for 5 seconds; a write must not meet that.
 _EMULATOR_KEEPALIVE_SECONDS = 4.0
-# Besides the time-out of a request: to give up, and let go of its connection.
-_LANDING_SECONDS = 1.0
+# The time that a request needs after its time-out, to give up and release its connection.
+_GIVE_UP_SECONDS = 1.0
 _FIELDS = {field.name for field in attrs.fields(Options)}
 
 
@@ -54,11 +54,11 @@ class AzureBackend:
     Made by `connect`; by hand it is `async with AzureBackend(account, credential) as backend: backend.tables`.
 
     Args:
-        account: Where it is.
-        credential: What opens it.
-        options: Everything else.
-        tokens: Where the shared access signature is from, if a function supplies it.
-        others: What opens "queue" or "blob", if not the same.
+        account: The account's endpoints.
+        credential: The credential that opens it.
+        options: All other settings.
+        tokens: Supplies the shared access signature, if a function does.
+        others: The credentials that open "queue" or "blob", if they differ.
     """
 
     joint: ClassVar[bool] = True
@@ -74,7 +74,7 @@ class AzureBackend:
     ) -> None:
         self.account, self.options = account, options or Options()
         self.traffic = Traffic()
-        self._flights = Flights()
+        self._in_flight = InFlight()
         if not isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
             credential = TokenSource(credential)
         self._credential = credential
@@ -88,13 +88,13 @@ class AzureBackend:
 
     @classmethod
     def handles(cls, url: str) -> bool:
-        """Whether `url` is `https://...`, `http://...` or a connection string."""
+        """Return whether `url` is `https://...`, `http://...` or a connection string."""
         return handles(url)
 
     @classmethod
     def from_url(cls, url: str, *, timeout: float, options: dict[str, Any]) -> Self:
         """
-        A backend that is not open yet.
+        Make a backend, which is not open yet.
 
         Args:
             url: The tables' endpoint, with a SAS as its query if that is the credential; or a connection string.
@@ -102,12 +102,12 @@ class AzureBackend:
             options: One of `key` (an account key), `sas` (a token, or an async function that supplies one) and
                 `credential` (one of azure-core: a token credential such as `DefaultAzureCredential`,
                 `AzureNamedKeyCredential`, `AzureSasCredential`), unless `url` says it; `queues` and `blobs`, endpoints
-                or connection strings, opened by what they say of access, else by the same; and the fields of `Options`.
+                or connection strings, opened by their own credential or by the same; and the fields of `Options`.
 
         Raises:
             TypeError: There are other options, or more than one credential, or an option is of another type.
             ValueError: An option is too small.
-            NotSupported: The URL is no endpoint, or nothing opens it.
+            NotSupported: The URL is not an endpoint, or there is no credential.
         """
         given = dict(options)
         queues, blobs = given.pop("queues", None), given.pop("blobs", None)
@@ -130,7 +130,7 @@ class AzureBackend:
                 account = attrs.evolve(account, **{service: getattr(other, service)})
                 emulated = emulated or other.emulated
                 if other.key is not None or other.sas is not None:
-                    others[service] = _credential(other, None, None, None)
+                    others[service] = _choose_credential(other, None, None, None)
                 elif renewable:
                     raise NotSupported(
                         f"connect(): a function that supplies tokens opens tables only; give {service}s= with a SAS of "
@@ -140,7 +140,9 @@ class AzureBackend:
             raise NotSupported(f"connect(): {error}") from None
         if emulated:
             given.setdefault("keepalive", _EMULATOR_KEEPALIVE_SECONDS)
-        opened = _credential(account, key, sas if isinstance(sas, str) else _PENDING if sas else None, credential)
+        opened = _choose_credential(
+            account, key, sas if isinstance(sas, str) else _PENDING if sas else None, credential
+        )
         return cls(account, opened, Options(timeout=timeout, **given), tokens=tokens, others=others)
 
     @property
@@ -157,7 +159,7 @@ class AzureBackend:
 
     @property
     def access(self) -> AccessControl:
-        """What gives others access to the tables."""
+        """Gives others access to the tables."""
         return self._access
 
     @property
@@ -172,14 +174,14 @@ class AzureBackend:
 
     async def open(self) -> None:
         """
-        Make the pool of connections; nothing is sent.
+        Make the pool of connections. Nothing is sent.
 
         Raises:
-            NotSupported: The credential does not fit the endpoint: a token over http.
+            NotSupported: The credential does not fit the endpoint: a token is not sent over http.
         """
         account = self.account
         capabilities = Capabilities(retries=True, faithful=not account.emulated)
-        self._flights = Flights()
+        self._in_flight = InFlight()
         async with AsyncExitStack() as opened:
             transport = make_transport(self.options)
             await opened.enter_async_context(transport)
@@ -208,13 +210,13 @@ class AzureBackend:
     @asynccontextmanager
     async def _open_tables(self, transport: AsyncHttpTransport[Any, Any], url: str) -> AsyncGenerator[TableStore]:
         account, options = self.account, self.options
-        signing = authentication(self._credential, url, options, cosmos=account.cosmos)
-        pipeline = Pipeline(transport, policies(url, signing, options, self.traffic), options, self._flights)
-        # For the tables themselves. It wants a credential, and signs; what goes out is signed again, by ours.
+        signing = make_signing_policy(self._credential, url, options, cosmos=account.cosmos)
+        pipeline = Pipeline(transport, make_policies(url, signing, options, self.traffic), options, self._in_flight)
+        # This client makes, deletes and lists tables. It needs a credential and signs; our policy signs again.
         service = TableServiceClient(
             url,
             credential=self._credential,
-            audience=_bare(options.audience),
+            audience=_strip_scope(options.audience),
             api_version=options.api_version,
             **self._sdk_options(transport, url, signing),
         )
@@ -229,10 +231,10 @@ class AzureBackend:
                 cosmos=account.cosmos,
                 emulated=account.emulated,
             )
-            yield tables if not isinstance(self._credential, AzureSasCredential) else self._guarded(tables)
+            yield tables if not isinstance(self._credential, AzureSasCredential) else self._guard(tables)
 
-    def _guarded(self, tables: AzureTables) -> GuardedStore:
-        """The tables behind the token: what it does not allow is refused before it is sent."""
+    def _guard(self, tables: AzureTables) -> GuardedStore:
+        """Return tables that refuse what the token does not allow, before anything is sent."""
         credential = self._credential
         assert isinstance(credential, AzureSasCredential)
         known: tuple[str, Rights | None] = "", None
@@ -246,27 +248,29 @@ class AzureBackend:
             return known[1]
 
         renewable = self._tokens is not None and self._tokens.renewable
-        return GuardedStore(tables, self._tokens if self._tokens and renewable else _Signature(credential), admit)
+        return GuardedStore(
+            tables, self._tokens if self._tokens and renewable else _CredentialTokens(credential), admit
+        )
 
     def _storage_options(self, transport: AsyncHttpTransport[Any, Any], service: str, url: str) -> dict[str, Any]:
-        """What the clients of queues and blobs take. They sign, too; a key's signature is made again, by ours."""
+        """Return the options of the SDK's clients of queues and blobs. With a key our policy signs after them."""
         options, credential = self.options, self._others.get(service, self._credential)
-        found = self._sdk_options(transport, url, storage_authentication(credential, url))
+        found = self._sdk_options(transport, url, make_storage_signing_policy(credential, url))
         found["credential"] = credential
         if options.storage_api_version is not None:
             found["api_version"] = options.storage_api_version
         if options.audience is not None and not self.account.cosmos:
-            found["audience"] = _bare(options.audience)
+            found["audience"] = _strip_scope(options.audience)
         return found
 
     def _sdk_options(self, transport: AsyncHttpTransport[Any, Any], url: str, signing: Policy | None) -> dict[str, Any]:
-        """What every client of the SDK takes, so that its requests go the way of all."""
+        """Return the options that every client of the SDK gets, so that its requests pass our pipeline."""
         options = self.options
-        way = policies(url, signing, options, self.traffic, within_sdk=True)
-        pipeline = Pipeline(transport, way, options, self._flights)
+        chain = make_policies(url, signing, options, self.traffic, within_sdk=True)
+        pipeline = Pipeline(transport, chain, options, self._in_flight)
         return {
-            "transport": ThroughPipeline(pipeline),
-            "retry_total": 0,  # our pipeline repeats
+            "transport": PipelineTransport(pipeline),
+            "retry_total": 0,  # our pipeline repeats requests
             "user_agent": user_agent(options),
         }
 
@@ -275,7 +279,7 @@ class AzureBackend:
         self._tables = self._queues = self._blobs = None
         self._access = AzureAccess(None, self._credential, self.account)
         try:
-            await self._flights.landed(self.options.timeout + _LANDING_SECONDS)
+            await self._in_flight.wait_until_none(self.options.timeout + _GIVE_UP_SECONDS)
         finally:
             await self._open.aclose()
 
@@ -287,32 +291,32 @@ class AzureBackend:
         await self.close()
 
 
-def _bare(audience: str | None) -> str | None:
-    """An audience as clients of the SDK take it, which make a scope of it."""
+def _strip_scope(audience: str | None) -> str | None:
+    """Return an audience in the form of the SDK's clients, which make a scope of it."""
     return None if audience is None else audience.removesuffix("/.default")
 
 
-class _Signature:
-    """The token of a credential, which whoever gave it may change: `credential.update(token)`."""
+class _CredentialTokens:
+    """The token of a credential, which the user may replace: `credential.update(token)`."""
 
     def __init__(self, credential: AzureSasCredential) -> None:
         self._credential = credential
 
     async def current(self) -> str:
-        """The token to use now."""
+        """Return the token to use now."""
         return self._credential.signature.lstrip("?")
 
     async def renew(self, used: str) -> bool:
-        """Whether it was changed meanwhile."""
+        """Return whether the token was replaced meanwhile."""
         return await self.current() != used
 
 
-# In place of a token, until the first request asks for one.
+# Stands for a token until the first request asks for one.
 _PENDING = "sig=pending"
 
 
-def _credential(account: Account, key: str | None, sas: str | None, credential: Credential | None) -> Credential:
-    """The one credential among what was given and what the URL says."""
+def _choose_credential(account: Account, key: str | None, sas: str | None, credential: Credential | None) -> Credential:
+    """Return the one credential among those given and the URL's."""
     given = [name for name, value in (("key", key), ("sas", sas), ("credential", credential)) if value is not None]
     if account.key is not None:
         given.append("the connection string's AccountKey")
@@ -328,8 +332,8 @@ def _credential(account: Account, key: str | None, sas: str | None, credential: 
     key = key or account.key
     if key is None:
         raise NotSupported(
-            f"connect(): nothing opens the account {account.name!r}; give key=, sas= or credential=, for example "
-            "credential=DefaultAzureCredential() of azure-identity"
+            f"connect(): there is no credential for the account {account.name!r}; give key=, sas= or credential=, for "
+            "example credential=DefaultAzureCredential() of azure-identity"
         )
     if not account.name:
         raise NotSupported(

@@ -1,5 +1,5 @@
 """
-Entity group transactions on the wire: the multipart body of `$batch`, and what comes back.
+Entity group transactions on the wire: writes the multipart body of `$batch`, and reads the answer.
 
 Source: Table service REST, "Performing entity group transactions".
 """
@@ -12,10 +12,10 @@ from tableorm.protocol.codes import THROTTLING, Code, Fault
 
 from .faults import fault_of_response
 
-__all__ = ["Request", "content_type", "etags_of", "throttled_part", "write_batch"]
+__all__ = ["Request", "content_type_of", "find_throttled_part", "read_etags", "write_batch"]
 
 _HEADERS = "Accept: application/json\r\nDataServiceVersion: 3.0\r\n"
-# They begin with plain text, which is found without a look at every line.
+# The patterns begin with plain text, which is found without looking at every line.
 _STATUS = re.compile(rb"\nHTTP/\d(?:\.\d)? (\d{3})[^\r\n]*(?=\r?\n)")
 _BUSY = re.compile(rb"\nHTTP/\d(?:\.\d)? (?:429|503)")
 _ETAG = re.compile(rb"\nETag:[ \t]*([^\r\n]+)")
@@ -27,16 +27,16 @@ Request = tuple[str, str, dict[str, str], bytes | None]
 """An operation as a request: method, absolute URL, headers, and JSON; no body for a delete."""
 
 
-def content_type(boundary: str) -> str:
-    """The Content-Type of a body with this boundary."""
+def content_type_of(boundary: str) -> str:
+    """Return the Content-Type of a body with this boundary."""
     return f"multipart/mixed; boundary={boundary}"
 
 
 def write_batch(requests: Sequence[Request]) -> tuple[str, bytes]:
     """
-    The boundary and body of a transaction.
+    Return the boundary and the body of a transaction.
 
-    JSON has no line ends and a URL none either, so that no part holds a line that looks like a boundary.
+    Neither JSON nor URLs have line ends, so no part has a line that looks like a boundary.
     """
     unique = uuid4()
     batch, changes = f"batch_{unique}", f"changeset_{unique}"
@@ -53,23 +53,23 @@ def write_batch(requests: Sequence[Request]) -> tuple[str, bytes]:
     return batch, b"".join(pieces)
 
 
-def etags_of(body: bytes, count: int) -> list[str | None]:
+def read_etags(body: bytes, count: int) -> list[str | None]:
     """
-    The ETags of the operations of a transaction that succeeded, in order; None for one that has none.
+    Return the ETags in the answer to a transaction that succeeded, in order; None for an operation without one.
 
     Args:
         body: The answer.
         count: How many operations were sent.
 
     Raises:
-        Fault: An operation failed, `index` says which if the service does; or the answer is not one for `count`.
+        Fault: An operation failed, `index` says which if the service does; or the answer has not `count` parts.
     """
     starts = list(_STATUS.finditer(body))
     tags: list[str | None] = []
     for number, match in enumerate(starts):
         end = starts[number + 1].start() if number + 1 < len(starts) else len(body)
         if not match.group(1).startswith(b"2"):
-            raise _failure(int(match.group(1)), body[match.end() : end])
+            raise _read_failure(int(match.group(1)), body[match.end() : end])
         found = _ETAG.search(body, match.end(), end) or _ETAG_OF_ANY_CASE.search(body, match.end(), end)
         tags.append(None if found is None else found.group(1).decode("latin-1"))
     if len(tags) != count:
@@ -79,29 +79,29 @@ def etags_of(body: bytes, count: int) -> list[str | None]:
     return tags
 
 
-def throttled_part(body: bytes) -> Fault | None:
+def find_throttled_part(body: bytes) -> Fault | None:
     """
-    What says, within the answer to a transaction, that it was refused for its rate; None if it was not.
+    Return the fault of a transaction that was refused for its rate; None if it was not.
 
     Args:
-        body: The answer; of anything else there is no such part.
+        body: The answer to the transaction, or to any other request, which has no such part.
     """
     if _BUSY.search(body) is None:
         return None
     try:
-        etags_of(body, 0)
+        read_etags(body, 0)
     except Fault as fault:
         return fault if fault.code in THROTTLING and not fault.doubt else None
     return None
 
 
-def _failure(status: int, part: bytes) -> Fault:
+def _read_failure(status: int, part: bytes) -> Fault:
     head, body = part, b""
     for blank in (b"\r\n\r\n", b"\n\n"):
         if blank in part:
             head, _, body = part.partition(blank)
             break
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in _HEADER.findall(head)}
-    # Up to the line that ends the part: JSON and XML have no line that begins with two dashes.
+    # The body ends before the delimiter: JSON and XML have no line that begins with two dashes.
     body = re.split(rb"\r?\n--", body, maxsplit=1)[0]
     return fault_of_response(status, headers, body, write=True, transaction=True)

@@ -1,8 +1,8 @@
 """
 Blobs of an account as a `BlobStore`: azure-storage-blob, with blocks of our own.
 
-The SDK names the blocks of a large upload by their place, so that two writers of one name could mix theirs. Here they
-have names that nobody else has, and what fits into one request is one request.
+The SDK names the blocks of a large upload by their place, so that two writers of one name could mix them up. Here
+blocks have unique names, and data that fits into one request is sent in one.
 """
 
 import datetime as dt
@@ -24,8 +24,8 @@ from .faults import translated
 
 __all__ = ["BLOCK_BYTES", "MAX_SINGLE_PUT_BYTES", "AzureBlobs"]
 
-BLOCK_BYTES = 4 * 1024 * 1024  # of an upload in parts, and of a chunk that is read
-# The service takes 5000 MiB at once; what is larger than this is better repeated in parts.
+BLOCK_BYTES = 4 * 1024 * 1024  # of a part of an upload, and of a chunk that is read
+# The service takes 5000 MiB at once, but larger uploads than this are better repeated in parts.
 # Source: Blob service REST, "Put Blob".
 MAX_SINGLE_PUT_BYTES = 256 * 1024 * 1024
 
@@ -36,16 +36,16 @@ class AzureBlobs:
 
     Args:
         service: The SDK's client, set to `BLOCK_BYTES` and `MAX_SINGLE_PUT_BYTES`.
-        capabilities: What the service behind it can do.
+        capabilities: The capabilities of the service.
     """
 
     def __init__(self, service: BlobServiceClient, capabilities: Capabilities) -> None:
-        self._service: Any = service  # its own types leave much open
+        self._service: Any = service  # its own types are incomplete
         self._capabilities = capabilities
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the service can do."""
+        """The capabilities of the service."""
         return self._capabilities
 
     async def create_container(self, container: str) -> None:
@@ -77,18 +77,18 @@ class AzureBlobs:
         """
         See `BlobStore`.
 
-        An iterable of more than `BLOCK_BYTES` is uploaded in blocks, which the service forgets when somebody else
-        writes the blob meanwhile: Fault InvalidBlockList. In that way it does not take the place of a blob that was
-        appended to: Fault InvalidBlobType; delete that first.
+        An iterable of more than `BLOCK_BYTES` is uploaded in blocks. If somebody else writes the blob meanwhile, the
+        service deletes them: Fault InvalidBlockList. Blocks cannot replace a blob that was appended to: Fault
+        InvalidBlobType; delete that blob first.
         """
         blob = self._blob(container, name)
         kept = dict(metadata or {})
         check_metadata(kept)
-        condition = _condition(if_match, if_none_match=if_none_match)
+        condition = _make_condition(if_match, if_none_match=if_none_match)
         try:
             if isinstance(data, bytes) and len(data) <= MAX_SINGLE_PUT_BYTES:
                 return await _upload(blob, name, data, kept, condition)
-            return await _upload_parts(blob, name, _blocks(data), kept, condition)
+            return await _upload_parts(blob, name, _split_blocks(data), kept, condition)
         except Fault as fault:
             if if_none_match and fault.code == Code.CONDITION_NOT_MET:
                 raise Fault(Code.BLOB_EXISTS, f"The specified blob already exists: {name!r}.") from fault
@@ -107,7 +107,7 @@ class AzureBlobs:
                 raise
         if if_position:
             raise Fault(
-                Code.APPEND_POSITION_NOT_MET, f"The blob {name!r} has 0 bytes, not {if_position}: there is none."
+                Code.APPEND_POSITION_NOT_MET, f"The blob {name!r} does not exist, so it does not end at {if_position}."
             )
         try:
             with translated(write=True):
@@ -121,7 +121,7 @@ class AzureBlobs:
         """See `BlobStore`."""
         with translated(write=False):
             properties = await self._blob(container, name).get_blob_properties()
-            return _info(name, properties, properties.size)
+            return _read_info(name, properties, properties.size)
 
     @asynccontextmanager
     async def get(
@@ -143,14 +143,14 @@ class AzureBlobs:
             info = await self.info(container, name)
             if info.length:
                 raise
-            yield BlobStream(info, _chunks(None))
+            yield BlobStream(info, _iterate_chunks(None))
             return
-        # The SDK puts the range's size into the properties; the blob's stands behind the slash.
+        # The SDK puts the range's size into the properties; the blob's size is after the slash.
         total = str(found.properties.content_range or "").rpartition("/")[2]
         size = int(total) if total.isdigit() else found.properties.size
         if offset >= max(size, 1):
             raise Fault(Code.INVALID_RANGE, f"The blob {name!r} has {size} bytes; there is no byte {offset}.")
-        yield BlobStream(_info(name, found.properties, size), _chunks(found))
+        yield BlobStream(_read_info(name, found.properties, size), _iterate_chunks(found))
 
     async def read(self, container: str, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """See `BlobStore`."""
@@ -162,10 +162,10 @@ class AzureBlobs:
         blob = self._blob(container, name)
         try:
             with translated(write=True):
-                await blob.delete_blob(**_condition(if_match))
+                await blob.delete_blob(**_make_condition(if_match))
         except Fault as fault:
             if fault.code == Code.CONDITION_NOT_MET:
-                await self.info(container, name)  # there are servers that say so of a blob that is not there
+                await self.info(container, name)  # some servers say so of a blob that does not exist
             raise
 
     async def list_blobs(
@@ -185,7 +185,7 @@ class AzureBlobs:
                 .by_page(continuation)
             )
             async for page in pages:
-                found = [_info(each.name, each, each.size) async for each in page]
+                found = [_read_info(each.name, each, each.size) async for each in page]
                 return BlobPage(found, pages.continuation_token or None)
             return BlobPage([], None)
 
@@ -199,8 +199,8 @@ class AzureBlobs:
         return self._service.get_blob_client(container, name)
 
 
-def _condition(if_match: str | None, *, if_none_match: bool = False) -> dict[str, Any]:
-    """A condition as the SDK takes it."""
+def _make_condition(if_match: str | None, *, if_none_match: bool = False) -> dict[str, Any]:
+    """Return a condition in the form of the SDK."""
     if if_none_match:
         return {"match_condition": MatchConditions.IfMissing}
     if if_match == "*":
@@ -211,7 +211,7 @@ def _condition(if_match: str | None, *, if_none_match: bool = False) -> dict[str
 async def _upload(blob: Any, name: str, data: bytes, metadata: dict[str, str], condition: dict[str, Any]) -> BlobInfo:
     with translated(write=True):
         done = await blob.upload_blob(data, length=len(data), overwrite=True, metadata=metadata, **condition)
-        return BlobInfo(name, _quoted(done["etag"]), len(data), metadata, _utc(done["last_modified"]))
+        return BlobInfo(name, _quote_etag(done["etag"]), len(data), metadata, _to_utc(done["last_modified"]))
 
 
 async def _upload_parts(
@@ -230,11 +230,11 @@ async def _upload_parts(
         part = await anext(parts, b"")
     with translated(write=True):
         done = await blob.commit_block_list(blocks, metadata=metadata, **condition)
-        return BlobInfo(name, _quoted(done["etag"]), length, metadata, _utc(done["last_modified"]))
+        return BlobInfo(name, _quote_etag(done["etag"]), length, metadata, _to_utc(done["last_modified"]))
 
 
-async def _blocks(data: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """The data in parts of `BLOCK_BYTES`, the last one smaller, perhaps empty."""
+async def _split_blocks(data: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Split the data into parts of `BLOCK_BYTES`; the last one is smaller, and may be empty."""
     waiting = bytearray()
     if isinstance(data, bytes):
         for start in range(0, len(data), BLOCK_BYTES):
@@ -253,10 +253,10 @@ async def _append(blob: Any, name: str, data: bytes, position: int | None) -> Bl
     with translated(write=True):
         done = await blob.append_block(data, length=len(data), **condition)
         length = int(done["blob_append_offset"]) + len(data)
-        return BlobInfo(name, _quoted(done["etag"]), length, {}, _utc(done["last_modified"]))
+        return BlobInfo(name, _quote_etag(done["etag"]), length, {}, _to_utc(done["last_modified"]))
 
 
-async def _chunks(found: Any) -> AsyncIterator[bytes]:
+async def _iterate_chunks(found: Any) -> AsyncIterator[bytes]:
     if found is None:
         return
     with translated(write=False):
@@ -265,16 +265,16 @@ async def _chunks(found: Any) -> AsyncIterator[bytes]:
                 yield bytes(chunk)
 
 
-def _info(name: str, properties: Any, length: int) -> BlobInfo:
+def _read_info(name: str, properties: Any, length: int) -> BlobInfo:
     return BlobInfo(
-        name, _quoted(properties.etag), length, dict(properties.metadata or {}), _utc(properties.last_modified)
+        name, _quote_etag(properties.etag), length, dict(properties.metadata or {}), _to_utc(properties.last_modified)
     )
 
 
-def _quoted(etag: str) -> str:
-    """An ETag as headers have it; in a list it stands without its quotes."""
+def _quote_etag(etag: str) -> str:
+    """Return an ETag with its quotes, which it lacks in a list."""
     return etag if etag.startswith(('"', "W/")) else f'"{etag}"'
 
 
-def _utc(moment: dt.datetime) -> dt.datetime:
+def _to_utc(moment: dt.datetime) -> dt.datetime:
     return moment.astimezone(dt.UTC)

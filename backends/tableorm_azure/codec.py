@@ -1,7 +1,7 @@
 """
-Rows to and from the bodies of requests: JSON of the service at minimalmetadata, in the neutral form of the stores.
+Codec: rows to and from the bodies of requests, the service's JSON at minimalmetadata.
 
-What a service writes in several ways (digits of a DateTime, a Double with a type or without) becomes one.
+Values that services write in several ways (digits of a DateTime, a Double with a type or without) get one form.
 """
 
 import json
@@ -29,23 +29,23 @@ _row_decoder = msgspec.json.Decoder(dict[str, Any])
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 _SPECIAL = frozenset({"NaN", "Infinity", "-Infinity"})
 _DATETIME_LENGTH = len("2024-02-29T12:34:56.7891234Z")
-# What stands beside the row's own members at some level of metadata.
-_FOREIGN = frozenset({"odata.metadata", "odata.type", "odata.id", "odata.editLink", "Timestamp@odata.type"})
+# Members that are not the row's own, at some level of metadata.
+_METADATA = frozenset({"odata.metadata", "odata.type", "odata.id", "odata.editLink", "Timestamp@odata.type"})
 
 _Shape = tuple[tuple[tuple[str, str], ...], tuple[str, ...]]
-"""Of a row with certain names: the properties with an annotation, and the members that are not the row's own."""
+"""For rows with certain names: the properties with an annotation, and the members that are not the row's own."""
 
-# Rows of a table have few sets of names; the bound keeps odd tables from filling the memory.
+# Rows of a table have few sets of names. The bound keeps an unusual table from filling the memory.
 _SHAPES: dict[tuple[str, ...], _Shape] = {}
 _SHAPES_MAX = 500
 
 
 def encode_body(operation: Operation) -> bytes:
     """
-    The body of an insert, replace or merge: every Double says that it is one, so that 3.0 stays 3.0 everywhere.
+    Return the body of an insert, replace or merge. Every Double has its type, so that 3.0 stays 3.0 everywhere.
 
     Args:
-        operation: Of which the keys are checked.
+        operation: The operation, whose keys are checked.
 
     Raises:
         Fault: The service would refuse the row, or change a value.
@@ -54,15 +54,15 @@ def encode_body(operation: Operation) -> bytes:
     clean = row if canonical else clean_row(row, row["PartitionKey"], row["RowKey"])
     doubles = [name for name, value in clean.items() if type(value) is float]
     body = encode_row({**clean, **{name + ANNOTATION: "Edm.Double" for name in doubles}} if doubles else clean)
-    if not canonical or len(body) > MAX_VALUE_BYTES // 2:  # in a smaller row nothing is too large
+    if not canonical or len(body) > MAX_VALUE_BYTES // 2:  # in a smaller row no value is too large
         check_properties(clean, len(body))
     return body
 
 
 def in_ascii(body: bytes) -> bytes:
     """
-    The same JSON without a byte beyond ASCII. Azurite 3.35 decodes what arrives piece by piece, and so damages a
-    character that lies across two.
+    Return the same JSON in ASCII. Azurite 3.35 decodes a body piece by piece, and damages a character that lies across
+    two pieces.
     """
     if body.isascii():
         return body
@@ -71,40 +71,40 @@ def in_ascii(body: bytes) -> bytes:
 
 def decode_page(body: bytes, select: Sequence[str] | None = None) -> list[Row]:
     """
-    The rows of a page.
+    Decode the rows of a page.
 
     Args:
-        body: What a query answered.
-        select: The properties that were asked for: what a row lacks is None, and what was not asked for goes.
+        body: The answer to a query.
+        select: The properties that were asked for. A property that a row lacks is None; others are dropped.
 
     Raises:
-        Fault: It is no page of rows.
+        Fault: The body is not a page of rows.
     """
     try:
         rows = _page_decoder.decode(body).value
         names: tuple[str, ...] = ()
         shape: _Shape = ((), ())
         for row in rows:
-            # Mostly as the row before: to compare the names takes a third of looking them up.
+            # Mostly the names of the previous row: comparing them takes a third of the time of looking them up.
             if names != (now := tuple(row)):
                 names, shape = now, _shape_of(now)
             _normalise(row, shape)
     except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
-        raise _unreadable(body, error) from error
+        raise _unreadable_fault(body, error) from error
     return rows if select is None else [_project(row, select) for row in rows]
 
 
 def decode_row(body: bytes, select: Sequence[str] | None = None) -> Row:
-    """As `decode_page`, of one row."""
+    """Decode a row, as `decode_page` does."""
     try:
         row = _row_decoder.decode(body)
         _normalise(row, _shape_of(tuple(row)))
     except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
-        raise _unreadable(body, error) from error
+        raise _unreadable_fault(body, error) from error
     return row if select is None else _project(row, select)
 
 
-def _unreadable(body: bytes, error: Exception) -> Fault:
+def _unreadable_fault(body: bytes, error: Exception) -> Fault:
     return Fault(Code.INTERNAL_ERROR, f"The answer is not a row of the Table service ({error}): {body[:80]!r}.")
 
 
@@ -126,7 +126,7 @@ def _normalise(row: Row, shape: _Shape) -> None:
         row["Timestamp"] = text_from_ticks(ticks_from_text(stamp))
     for name, annotation in typed:
         kind, value = row[annotation], row[name]
-        if kind == "Edm.Int64" or kind == "Edm.Binary" or value is None:  # noqa: PLR1714 - quicker than a set
+        if kind == "Edm.Int64" or kind == "Edm.Binary" or value is None:  # noqa: PLR1714 - faster than a set
             continue
         if kind == "Edm.DateTime":
             if len(value) != _DATETIME_LENGTH or value[27] != "Z":
@@ -137,7 +137,7 @@ def _normalise(row: Row, shape: _Shape) -> None:
             if value not in _SPECIAL:
                 row[name] = float(value)
                 del row[annotation]
-        else:  # JSON tells the others; an annotation that is no type is an error
+        else:  # JSON says the type of the others; an unknown annotation is an error
             _ = Edm(kind)
             del row[annotation]
 
@@ -146,7 +146,7 @@ def _shape_of(names: tuple[str, ...]) -> _Shape:
     known = _SHAPES.get(names)
     if known is not None:
         return known
-    foreign = tuple(name for name in names if name in _FOREIGN)
+    foreign = tuple(name for name in names if name in _METADATA)
     present = set(names).difference(foreign)
     typed = tuple((name, name + ANNOTATION) for name in names if name + ANNOTATION in present and name in present)
     shape = typed, foreign

@@ -1,7 +1,7 @@
 """
-Where an account is and what opens it: from a URL or a connection string to frozen values.
+Endpoints: reads the endpoints and the credential of an account from a URL or a connection string.
 
-Pure; nothing here does I/O. Messages never show what a connection string or a SAS holds.
+Pure functions; nothing here does I/O. Messages never show a key or a SAS.
 """
 
 import re
@@ -36,7 +36,7 @@ _KNOWN = {
     "sharedaccesssignature",
     "tableendpoint",
     "usedevelopmentstorage",
-    # Of other services in the same account; they say nothing about ours.
+    # Settings of other services in the same account; they are ignored.
     "blobsecondaryendpoint",
     "dfsendpoint",
     "fileendpoint",
@@ -47,16 +47,16 @@ _KNOWN = {
 }
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Account:
     """
-    An account's endpoints, without a slash at the end, and what a connection string or URL says of access.
+    An account's endpoints, without a slash at the end, and the credential in its connection string or URL.
 
     Args:
-        name: Its name; empty if the host does not tell.
+        name: Its name; empty if the host does not tell it.
         table: URL of the tables; None if there are none.
-        queue: URL of the queues, likewise.
-        blob: URL of the blobs, likewise.
+        queue: URL of the queues; None if there are none.
+        blob: URL of the blobs; None if there are none.
         key: The account key, base64.
         sas: A shared access signature, as a query string without `?`.
     """
@@ -71,7 +71,7 @@ class Account:
     @property
     def cosmos(self) -> bool:
         """
-        Whether the tables are Cosmos DB's, by their host, or of its emulator, which is `localhost` without an account.
+        Whether the tables are Cosmos DB's, by their host, or its emulator's, which is `localhost` without an account.
         Source: "Azure Cosmos DB for Table", endpoint names.
         """
         parts = urlsplit(self.table or "")
@@ -87,7 +87,7 @@ class Account:
 
 
 def handles(url: str) -> bool:
-    """Whether `url` is an HTTP URL or a connection string of an account."""
+    """Return whether `url` is an HTTP URL or a connection string of an account."""
     if url.lower().startswith(("http://", "https://")):
         return True
     names = {part.partition("=")[0].strip().lower() for part in url.split(";") if "=" in part}
@@ -96,15 +96,15 @@ def handles(url: str) -> bool:
 
 def parse(url: str, service: str = "table") -> Account:
     """
-    The account that a URL or a connection string names.
+    Read a URL or a connection string of an account.
 
     Args:
         url: `https://ACCOUNT.table.core.windows.net`, `http://HOST:PORT/ACCOUNT`, either with a SAS as its query, or a
             connection string.
-        service: "table", "queue" or "blob": what a URL is of, if its host does not tell.
+        service: "table", "queue" or "blob": the service of a URL whose host does not tell it.
 
     Raises:
-        ValueError: It is none; what is wrong, without secrets.
+        ValueError: It is not one. The message says what is wrong, without secrets.
     """
     return _from_url(url, service) if url.lower().startswith(("http://", "https://")) else _from_string(url)
 
@@ -113,13 +113,13 @@ def _from_url(url: str, service: str) -> Account:
     parts = urlsplit(url)
     shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
     if not parts.hostname:
-        raise ValueError(f"{shown!r} has no host; an endpoint is such as https://ACCOUNT.table.core.windows.net")
+        raise ValueError(f"{shown!r} has no host; an endpoint looks like https://ACCOUNT.table.core.windows.net")
     if parts.username or parts.password:
         raise ValueError(f"{shown!r} has a user in front of the host; give key= or credential= instead")
     try:
         _ = parts.port
     except ValueError:
-        raise ValueError(f"{shown!r} has no port that is one: a number up to 65535") from None
+        raise ValueError(f"{shown!r} has a port that is not a number up to 65535") from None
     path, netloc = parts.path.rstrip("/"), parts.netloc.lower()
     base = f"{parts.scheme}://{netloc}{path}"
     sas = parts.query or None
@@ -127,16 +127,18 @@ def _from_url(url: str, service: str) -> Account:
     if found is not None and not path:
         name, label, rest = found.groups()
         if rest.startswith(_COSMOS):
-            return Account(name, table=base, sas=sas)
-        return Account(name.removesuffix(_SECONDARY), sas=sas, **_siblings(base, netloc, label))
+            return Account(name=name, table=base, sas=sas)
+        return Account(name=name.removesuffix(_SECONDARY), sas=sas, **_find_siblings(base, netloc, label))
     style = _PATH_STYLE.fullmatch(path)
     if path and style is None:
-        raise ValueError(f"{shown!r} has a path that is no account; an endpoint ends with the host, or with /ACCOUNT")
-    return Account(style.group(1) if style else "", sas=sas, **{service: base})
+        raise ValueError(
+            f"{shown!r} has a path that is not an account; an endpoint ends with the host, or with /ACCOUNT"
+        )
+    return Account(name=style.group(1) if style else "", sas=sas, **{service: base})
 
 
-def _siblings(base: str, netloc: str, service: str) -> dict[str, str]:
-    """The endpoints of one account in the cloud, which differ in one label of the host."""
+def _find_siblings(base: str, netloc: str, service: str) -> dict[str, str]:
+    """Return the endpoints of an account in the cloud, which differ in one label of the host."""
     return {other: base.replace(netloc, netloc.replace(f".{service}.", f".{other}.", 1)) for other in _SERVICES}
 
 
@@ -147,7 +149,7 @@ def _from_string(text: str) -> Account:
         if not equals or name.strip().lower() not in _KNOWN:
             shown = repr(name[:40]) if equals else "a part without ="
             raise ValueError(
-                f"the connection string has {shown}, which is none of its settings; it looks like "
+                f"the connection string has {shown}, which is not a known setting; a connection string looks like "
                 "DefaultEndpointsProtocol=https;AccountName=NAME;AccountKey=KEY;EndpointSuffix=core.windows.net"
             )
         settings[name.strip().lower()] = value.strip()
@@ -168,10 +170,10 @@ def _from_string(text: str) -> Account:
             endpoints[service] = f"{protocol}://{name}.{service}.{suffix}"
     if not endpoints:
         raise ValueError("the connection string says neither AccountName nor an endpoint such as TableEndpoint")
-    return Account(name, key=settings.get("accountkey"), sas=sas.lstrip("?") if sas else None, **endpoints)
+    return Account(name=name, key=settings.get("accountkey"), sas=sas.lstrip("?") if sas else None, **endpoints)
 
 
 def _emulator(proxy: str | None) -> Account:
     host = proxy.rstrip("/") if proxy else "http://127.0.0.1"
     places = {each: f"{host}:{_EMULATOR_PORTS[each]}/{EMULATOR_ACCOUNT}" for each in _SERVICES}
-    return Account(EMULATOR_ACCOUNT, key=EMULATOR_KEY, **places)
+    return Account(name=EMULATOR_ACCOUNT, key=EMULATOR_KEY, **places)

@@ -1,8 +1,8 @@
 """
-What services, the SDK and the transport report, in the words of stores: the one place that translates foreign errors.
+Faults of errors: the one place that translates the errors of services, the SDK and the transport.
 
-A fault says whether the request may have taken effect all the same (`doubt`). That is so for a write whenever the
-answer is missing or does not tell; azure-core calls a reset connection a failure to send, which is no proof.
+A fault says whether the request may have taken effect all the same (`doubt`). For a write that is so whenever the
+answer is missing or does not say. azure-core calls a reset connection a failure to send, which proves nothing.
 """
 
 import json
@@ -52,7 +52,7 @@ class NoToken(ServiceRequestError):
 
 
 EXCEPTIONS: tuple[tuple[type[BaseException], Code], ...] = (
-    # The first that fits; what `never_sent` does not know is in doubt.
+    # The first one that fits counts. A write is in doubt unless `never_sent` knows better.
     (ClientAuthenticationError, Code.AUTHENTICATION_FAILED),
     (ServiceRequestTimeoutError, Code.NO_ANSWER),
     (ServiceResponseTimeoutError, Code.OPERATION_TIMED_OUT),
@@ -86,12 +86,12 @@ _NEVER_SENT = (
     ValueError,
 )
 
-# What an answer without any code means, by its status.
+# The code of an answer that has none, by its status.
 _STATUS_CODES = {
     400: Code.INVALID_INPUT,
     401: Code.NO_AUTHENTICATION,
     403: Code.AUTHORIZATION_FAILURE,
-    404: Code.INVALID_URI,  # the service's own has a code: a row that is not there is told from a place that is not
+    404: Code.INVALID_URI,  # not of a row: for that the service gives a code
     405: Code.METHOD_NOT_ALLOWED,
     408: Code.OPERATION_TIMED_OUT,
     409: Code.RESOURCE_EXISTS,
@@ -105,7 +105,7 @@ _STATUS_CODES = {
     503: Code.SERVER_BUSY,
 }
 _CODES = frozenset(map(str, Code))
-# Where a code is none of the service's, these statuses say better what a program can do.
+# If a code is not the service's own, these statuses say better what a program can do.
 _TELLING = frozenset({401, 403, 408, 413, 429})
 # The emulator sends these texts without a code.
 _TEXT_CODES = (
@@ -120,16 +120,16 @@ def fault_of_response(
     status: int, headers: Mapping[str, str], body: bytes, *, write: bool, transaction: bool = False
 ) -> Fault:
     """
-    The fault of an answer that is no success.
+    Return the fault of an answer that is not a success.
 
     Args:
         status: Its HTTP status.
-        headers: Its headers; names ignore case.
-        body: Its body: JSON, XML, or neither.
+        headers: Its headers, whose names ignore case.
+        body: Its body: JSON, XML or text.
         write: Whether the request writes.
-        transaction: Whether it is the answer of one operation of a transaction, whose text begins with its index.
+        transaction: Whether it answers one operation of a transaction. Then the text begins with the index of that.
     """
-    code, text = _code_and_text(headers, body)
+    code, text = _read_error(headers, body)
     if not code:
         code = next((known for part, known in _TEXT_CODES if part in text), "")
     named, strange = code, code not in _CODES
@@ -145,12 +145,12 @@ def fault_of_response(
         text = f"The service answered {status} {named}".rstrip() + "."
     elif named not in ("", code):
         text = f"{text} ({named})"
-    # A gateway's 503 has no code, or one of its own, and may stand for a request that went through.
+    # A gateway's 503 has no code, or one of its own, and the request may have been done.
     doubt = write and (status in (408, 500, 502, 504) or status > 504 or (status == 503 and strange))
     return Fault(code, text, index, doubt=doubt, retry_after=_retry_after(headers))
 
 
-def _code_and_text(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+def _read_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
     header = headers.get("x-ms-error-code") or ""
     text = body[:20_000].decode("utf-8", "replace").lstrip("\ufeff \r\n")
     if text.startswith("{"):
@@ -158,8 +158,8 @@ def _code_and_text(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
             error: Any = json.loads(text)
             error = error.get("odata.error") or error.get("error") or error
             message: Any = error.get("message") or ""
-            words: Any = message if isinstance(message, str) else message["value"]
-            return str(error.get("code") or header), str(words or "")
+            text_of_message: Any = message if isinstance(message, str) else message["value"]
+            return str(error.get("code") or header), str(text_of_message or "")
         except (ValueError, AttributeError, KeyError, TypeError):
             return header, text[:200]
     found = _XML.search(text)
@@ -169,12 +169,12 @@ def _code_and_text(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
 
 
 def code_of(response: Any) -> str:
-    """The service's code in an answer, empty if it has none."""
-    return _code_and_text(response.headers, body_of(response))[0]
+    """Return the service's code in an answer, empty if it has none."""
+    return _read_error(response.headers, body_of(response))[0]
 
 
 def is_throttled(status: int, code: str) -> bool:
-    """Whether an answer refuses a request for its rate, unread. Source: "Table service error codes"; Cosmos DB: 429."""
+    """Return whether an answer refuses a request for its rate. Source: "Table service error codes"; Cosmos DB: 429."""
     return status == 429 or (status == 503 and code == Code.SERVER_BUSY)
 
 
@@ -194,7 +194,7 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def never_sent(error: BaseException) -> bool:
-    """Whether an exception proves that the request did not reach the service."""
+    """Return whether an exception proves that the request did not reach the service."""
     if isinstance(error, _NEVER_SENT):
         return True
     if not isinstance(error, ServiceRequestError | ServiceResponseError | HttpResponseError):
@@ -205,34 +205,34 @@ def never_sent(error: BaseException) -> bool:
 
 def fault_of_error(error: BaseException, *, write: bool) -> Fault:
     """
-    The fault of an exception of the SDK or the transport.
+    Return the fault of an exception of the SDK or the transport.
 
     Args:
-        error: What was raised.
+        error: The exception.
         write: Whether the request writes.
     """
     if isinstance(error, HttpResponseError) and error.response is not None:
         response: Any = error.response
         named = getattr(error, "error_code", None)
-        if response.status_code < 300 and named:  # the SDK makes an error of the success "it was there already"
-            return Fault(getattr(named, "value", named), f"{_words(error)}.")
+        if response.status_code < 300 and named:  # the SDK raises an error for the success "it exists already"
+            return Fault(getattr(named, "value", named), f"{_describe(error)}.")
         if isinstance(error, IncompleteReadError | DecodeError) or response.status_code < 300:
-            return Fault(Code.NO_ANSWER, f"The answer broke off: {_words(error)}.", doubt=write)
+            return Fault(Code.NO_ANSWER, f"The answer broke off: {_describe(error)}.", doubt=write)
         return fault_of_response(response.status_code, response.headers, body_of(response), write=write)
-    reason = _reason(error)
-    code = next((code for kind, code in EXCEPTIONS if isinstance(reason, kind)), Code.INTERNAL_ERROR)
-    return Fault(code, f"{_words(error)}.", doubt=write and not never_sent(error))
+    cause = _find_cause(error)
+    code = next((code for kind, code in EXCEPTIONS if isinstance(cause, kind)), Code.INTERNAL_ERROR)
+    return Fault(code, f"{_describe(error)}.", doubt=write and not never_sent(error))
 
 
-def _reason(error: BaseException) -> BaseException:
-    """What is behind an error of the SDK that has no answer and says no more than that there was one."""
+def _find_cause(error: BaseException) -> BaseException:
+    """Return the cause of an error of the SDK that has no answer and says nothing itself."""
     while type(error) is HttpResponseError and error.response is None and error.inner_exception is not None:
         error = error.inner_exception
     return error
 
 
 def body_of(response: Any) -> bytes:
-    """The body of an answer; empty if it was not read."""
+    """Return the body of an answer; empty if it was not read."""
     try:
         read = getattr(response, "body", None)
         body: object = read() if read is not None else response.content
@@ -241,15 +241,15 @@ def body_of(response: Any) -> bytes:
     return body if isinstance(body, bytes) else b""
 
 
-def _words(error: BaseException) -> str:
-    """What an exception says, in one line; a time-out often says nothing."""
+def _describe(error: BaseException) -> str:
+    """Describe an exception in one line; the text of a time-out is often empty."""
     text = " ".join(str(error).split())[:300].rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 @contextmanager
 def translated(*, write: bool) -> Generator[None]:
-    """Within it, what the SDK raises becomes a `Fault`."""
+    """Translate the errors of the SDK that are raised within it into faults."""
     try:
         yield
     except Fault:

@@ -19,7 +19,7 @@ Credential = AsyncTokenCredential | AzureNamedKeyCredential | AzureSasCredential
 """What opens an account, in the types of azure-core."""
 
 Policy = AsyncHTTPPolicy[Any, Any] | SansIOHTTPPolicy[Any, Any]
-"""A step that a request passes, typed as azure-core types its own policies."""
+"""A step that a request passes, in the types of azure-core."""
 
 # What azure-data-tables 12.7 sends. Source: "Versioning for the Azure Storage services".
 API_VERSION = "2019-02-02"
@@ -28,7 +28,7 @@ API_VERSION = "2019-02-02"
 @attrs.frozen(kw_only=True)
 class Options:
     """
-    What `connect` takes for an Azure URL besides its credentials; see `AzureBackend.from_url`.
+    The options of `connect` for an Azure URL, besides its credentials; see `AzureBackend.from_url`.
     """
 
     timeout: float = attrs.field(default=30.0, validator=[instance_of(float | int), gt(0)])
@@ -51,7 +51,7 @@ class Options:
 
 
 def user_agent(options: Options) -> str:
-    """The User-Agent: ours, then azure-core's, with the user's name in front and what the environment adds."""
+    """Return the User-Agent: the user's name, ours, azure-core's, and what the environment adds."""
     ours = f"tableorm/{version('tableorm')}"
     name = f"{options.user_agent} {ours}" if options.user_agent else ours
     return UserAgentPolicy(user_agent=name).user_agent

@@ -20,34 +20,34 @@ from .faults import fault_of_response, translated
 from .options import Options, Policy, user_agent
 from .retries import DEADLINE
 
-__all__ = ["Flights", "Pipeline", "ThroughPipeline", "make_transport"]
+__all__ = ["InFlight", "Pipeline", "PipelineTransport", "make_transport"]
 
 _LARGE, _CHUNK = 512 * 1024, 128 * 1024  # bytes
 
 
 def make_transport(options: Options) -> AsyncHttpTransport[Any, Any]:
-    """The pool of connections; call it in the event loop that uses it."""
+    """Make the pool of connections. To be called in the event loop that uses it."""
     if options.transport is not None:
         return options.transport
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=options.connections, keepalive_timeout=options.keepalive),
-        middlewares=(_once,),
+        middlewares=(_send_once,),
         trust_env=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
     )
     # With the environment's settings aiohttp looks for proxies and in .netrc on every call, for about a millisecond.
-    # What is read as a stream is not under the time-out of its request any more: there it is that of every piece.
+    # The time-out of a request does not cover an answer that is read as a stream; `read_timeout` covers each piece.
     transport: AsyncHttpTransport[Any, Any] = AioHttpTransport(
         session=session, use_env_settings=False, read_timeout=options.timeout
     )
     return transport
 
 
-async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """
-    Keep aiohttp from sending a PUT or DELETE a second time when the connection breaks, as it does with all that HTTP
-    calls idempotent: under an ETag the second fails where the first has succeeded. Repeating is `RetryPolicy`'s alone.
+    Keep aiohttp from sending a PUT or DELETE again when the connection breaks, which it does with all methods that HTTP
+    calls idempotent. With an ETag the second one fails if the first has succeeded. Only `RetryPolicy` repeats requests.
     """
     try:
         return await handler(request)
@@ -58,7 +58,7 @@ async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
 
 
 class _Chunks:
-    """A body in pieces, from the start each time it is sent: a large one at once would keep the event loop busy."""
+    """A body in pieces, for each attempt anew: a large body in one piece would keep the event loop busy."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -68,33 +68,33 @@ class _Chunks:
             yield self._body[start : start + _CHUNK]
 
 
-class Flights:
+class InFlight:
     """
-    The requests that are under way. Whoever closes the connections waits for them: aiohttp would cancel those that wait
-    for a connection, which nobody hears of, and cut the others, so that writes were in doubt.
+    The number of requests that are under way. The connections are closed after them: aiohttp would cancel, without an
+    error, those that wait for a connection, and cut off the others, so that writes would be in doubt.
     """
 
     def __init__(self) -> None:
         self._count = 0
-        self._landed = asyncio.Event()
-        self._landed.set()
+        self._none_left = asyncio.Event()
+        self._none_left.set()
 
-    def begin(self) -> None:
-        """A request sets out."""
+    def add(self) -> None:
+        """Count a request that begins."""
         self._count += 1
-        self._landed.clear()
+        self._none_left.clear()
 
-    def end(self) -> None:
-        """It has come back, or was given up."""
+    def remove(self) -> None:
+        """Count a request that has ended, or was given up."""
         self._count -= 1
         if not self._count:
-            self._landed.set()
+            self._none_left.set()
 
-    async def landed(self, seconds: float) -> None:
-        """Until all have ended, or the time is over."""
+    async def wait_until_none(self, seconds: float) -> None:
+        """Wait until all requests have ended, or the time is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._landed.wait()
+                await self._none_left.wait()
 
 
 class Pipeline:
@@ -102,10 +102,10 @@ class Pipeline:
     Sends requests and raises faults.
 
     Args:
-        transport: The pool of connections; whoever made it opens and closes it.
-        policies: What each request passes.
+        transport: The pool of connections, which its maker opens and closes.
+        policies: The policies that each request passes.
         options: Time-out, API version and user agent.
-        flights: Where to count what is under way.
+        in_flight: Counts the requests that are under way.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class Pipeline:
         transport: AsyncHttpTransport[Any, Any],
         policies: Sequence[Policy],
         options: Options,
-        flights: "Flights | None" = None,
+        in_flight: InFlight | None = None,
     ) -> None:
         self.transport = transport
-        self._flights = flights or Flights()
+        self._in_flight = in_flight or InFlight()
         self._pipeline: AsyncPipeline[HttpRequest, AsyncHttpResponse] = AsyncPipeline(transport, policies)
         self._timeout = options.timeout
         self._headers = {
@@ -131,18 +131,18 @@ class Pipeline:
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> AsyncHttpResponse:
         """
-        Send a request for tables and wait for the whole answer, which is a success.
+        Send a request for tables, and return its answer, read in full.
 
         Args:
             method: `GET`, or one that writes.
             url: With its query, percent-encoded.
-            headers: Besides those that every request has.
-            body: Bytes, with a Content-Type among the headers.
+            headers: The headers besides those that every request has.
+            body: The body, whose Content-Type is among the headers.
 
         Raises:
-            Fault: The service refused it, or there was no answer.
+            Fault: The service refused the request, or there was no answer.
         """
-        # An id as azure-core's policy makes one, at a twentieth of its cost.
+        # The same id as azure-core's policy makes, in a twentieth of its time.
         sent = {**self._headers, "x-ms-client-request-id": urandom(16).hex(), **(headers or {})}
         request = HttpRequest(method, url, headers=sent, content=body)
         write = method != "GET"
@@ -153,41 +153,41 @@ class Pipeline:
         return response
 
     async def run(self, request: HttpRequest, *, stream: bool = False) -> AsyncHttpResponse:
-        """Send a request as it is; raises what azure-core raises, and TimeoutError."""
+        """Send a request as it is. Raises the errors of azure-core, and TimeoutError."""
         body: object = request.content
         if isinstance(body, bytes) and len(body) > _LARGE:
             headers = {**request.headers, "Content-Length": str(len(body))}
             request = HttpRequest(request.method, request.url, headers=headers, content=_Chunks(body))
-        self._flights.begin()
+        self._in_flight.add()
         try:
             async with asyncio.timeout(self._timeout) as limit:
                 done = await self._pipeline.run(request, stream=stream, **{DEADLINE: limit.when()})
         finally:
-            self._flights.end()
+            self._in_flight.remove()
         return done.http_response
 
 
-class ThroughPipeline(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
+class PipelineTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
     """
-    A pipeline as the transport of a client of the SDK: told to repeat nothing itself, the client has our retries, and
-    the connections that all share.
+    A pipeline as the transport of a client of the SDK. The client, which repeats nothing itself, so has our retries and
+    the connections that all clients share.
 
     Args:
-        pipeline: The way of every request; whoever made it closes it.
+        pipeline: Sends the requests. Its maker closes it.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
 
     async def send(self, request: HttpRequest, *, stream: bool = False, **_: Any) -> AsyncHttpResponse:
-        """Send a request. Other options are for policies of the SDK, which leave them behind."""
+        """Send a request. Other options are left over from policies of the SDK."""
         return await self._pipeline.run(request, stream=stream)
 
     async def open(self) -> None:
-        """Nothing: the connections are not this client's."""
+        """Do nothing: the connections do not belong to this client."""
 
     async def close(self) -> None:
-        """Nothing, likewise."""
+        """Do nothing: the connections do not belong to this client."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -27,7 +27,7 @@ from .options import Credential, Options, Policy
 from .retries import RetryPolicy
 from .signing import SharedKeyPolicy, StorageKeyPolicy, TokenPolicy
 
-__all__ = ["authentication", "policies", "storage_authentication"]
+__all__ = ["make_policies", "make_signing_policy", "make_storage_signing_policy"]
 
 _STORAGE_SCOPE = "https://storage.azure.com/.default"
 _COSMOS_SCOPE = "https://cosmos.azure.com/.default"
@@ -35,48 +35,48 @@ _COSMOS_SCOPE = "https://cosmos.azure.com/.default"
 _SIGNATURE = re.compile(r"([?&]sig=)[^&]*", re.IGNORECASE)
 
 
-def policies(
+def make_policies(
     url: str, signing: Policy | None, options: Options, traffic: Traffic, *, within_sdk: bool = False
 ) -> list[Policy]:
     """
-    What a request passes, in order; whatever it is for, the user's policies and hooks see it before it is signed.
+    Make the policies that a request passes, in order. The user's policies and hooks see it before it is signed.
 
     Args:
         url: The endpoint, for the environment's proxies.
-        signing: What signs it, last of all that may change it; None if nothing is left to do.
-        options: Everything else.
-        traffic: Where to count.
-        within_sdk: Whether it comes through a client of the SDK, which gives it an id, notes it and traces it.
+        signing: The policy that signs it, after all others that may change it; None if the SDK has signed it.
+        options: All other settings.
+        traffic: Counts the attempts.
+        within_sdk: Whether requests come through a client of the SDK, which gives them ids, logs and traces them.
     """
-    way: list[Policy] = [
-        *_shared(options.per_call_policies),
-        *_proxy(url, options),
+    chain: list[Policy] = [
+        *_share(options.per_call_policies),
+        *_make_proxy_policy(url, options),
         RetryPolicy(traffic, options),
-        *_shared(options.per_retry_policies),
+        *_share(options.per_retry_policies),
     ]
-    # Each policy costs a request some microseconds: those that have nothing to do are left out.
+    # Each policy takes some microseconds of a request: those that have nothing to do are left out.
     hooks = {"raw_request_hook": options.raw_request_hook, "raw_response_hook": options.raw_response_hook}
     if any(hooks.values()):
-        way.append(CustomHookPolicy[Any, Any](**hooks))
+        chain.append(CustomHookPolicy[Any, Any](**hooks))
     if signing is not None:
-        way.append(signing)
+        chain.append(signing)
     if options.logging_enable:
-        way.append(_TraceLoggingPolicy(logging_enable=True))
-    return way if within_sdk else [*way, DistributedTracingPolicy[Any, Any](), HttpLoggingPolicy()]
+        chain.append(_TraceLoggingPolicy(logging_enable=True))
+    return chain if within_sdk else [*chain, DistributedTracingPolicy[Any, Any](), HttpLoggingPolicy()]
 
 
-def authentication(credential: Credential, url: str, options: Options, *, cosmos: bool = False) -> Policy:
+def make_signing_policy(credential: Credential, url: str, options: Options, *, cosmos: bool = False) -> Policy:
     """
-    What opens the tables of an account, as a policy.
+    Make the policy that signs requests for tables.
 
     Args:
-        credential: As the user gave it.
+        credential: The user's credential.
         url: The endpoint.
-        options: `audience` is what a token is for.
-        cosmos: Whether it is Cosmos DB's.
+        options: `audience` is the audience of tokens.
+        cosmos: Whether the tables are Cosmos DB's.
 
     Raises:
-        ValueError: A token would be sent in the clear.
+        ValueError: A token would be sent without encryption.
     """
     if isinstance(credential, AzureNamedKeyCredential):
         return SharedKeyPolicy(credential)
@@ -89,18 +89,18 @@ def authentication(credential: Credential, url: str, options: Options, *, cosmos
     return TokenPolicy(credential, scope)
 
 
-def storage_authentication(credential: Credential, url: str) -> Policy | None:
-    """Likewise of queues and blobs, whose clients add a SAS or a token themselves; None for these."""
+def make_storage_signing_policy(credential: Credential, url: str) -> Policy | None:
+    """Make the policy that signs requests for queues and blobs with a key; None if the SDK adds a SAS or a token."""
     return StorageKeyPolicy(credential, url) if isinstance(credential, AzureNamedKeyCredential) else None
 
 
-def _proxy(url: str, options: Options) -> list[Policy]:
-    proxies = _proxies_for(url, options)
+def _make_proxy_policy(url: str, options: Options) -> list[Policy]:
+    proxies = _find_proxies(url, options)
     return [ProxyPolicy(proxies)] if proxies else []
 
 
-def _proxies_for(url: str, options: Options) -> dict[str, str]:
-    """The proxies of a host: those that were given, else the environment's, looked up once."""
+def _find_proxies(url: str, options: Options) -> dict[str, str]:
+    """Return the proxies of a host: those that were given, else the environment's, looked up once."""
     if options.proxies is not None:
         return dict(options.proxies)
     parts = urlsplit(url)
@@ -108,43 +108,43 @@ def _proxies_for(url: str, options: Options) -> dict[str, str]:
     return {parts.scheme: found} if found and not proxy_bypass(parts.netloc) else {}
 
 
-class _Shared(AsyncHTTPPolicy[Any, Any]):
+class SharedPolicy(AsyncHTTPPolicy[Any, Any]):
     """
-    A user's policy in one of several pipelines. It knows one next policy only, which azure-core sets when it makes a
-    pipeline; here that is a signpost, and each request carries where it points.
+    A user's policy, shared by several pipelines. It knows one next policy only, which azure-core sets when it makes a
+    pipeline. Here that is a `NextPolicy`, which each request carries the real next policy for.
     """
 
     def __init__(self, policy: AsyncHTTPPolicy[Any, Any]) -> None:
         self._policy = policy
-        policy.next = _Signpost(policy)
+        policy.next = NextPolicy(policy)
 
     async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
-        request.context[_Signpost.name_of(self._policy)] = self.next
+        request.context[NextPolicy.key_of(self._policy)] = self.next
         return await self._policy.send(request)
 
 
-class _Signpost(AsyncHTTPPolicy[Any, Any]):
-    """What comes next in the pipeline of a request."""
+class NextPolicy(AsyncHTTPPolicy[Any, Any]):
+    """Sends a request to the next policy of the pipeline that it passes."""
 
     def __init__(self, policy: AsyncHTTPPolicy[Any, Any]) -> None:
-        self._name = self.name_of(policy)
+        self._key = self.key_of(policy)
 
     @staticmethod
-    def name_of(policy: AsyncHTTPPolicy[Any, Any]) -> str:
-        """Under what a request carries it."""
+    def key_of(policy: AsyncHTTPPolicy[Any, Any]) -> str:
+        """Return the key under which a request carries the next policy."""
         return f"tableorm_next_{id(policy)}"
 
     async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
-        following: AsyncHTTPPolicy[Any, Any] = request.context[self._name]
+        following: AsyncHTTPPolicy[Any, Any] = request.context[self._key]
         return await following.send(request)
 
 
-def _shared(given: Sequence[Policy]) -> list[Policy]:
-    return [_Shared(policy) if isinstance(policy, AsyncHTTPPolicy) else policy for policy in given]
+def _share(given: Sequence[Policy]) -> list[Policy]:
+    return [SharedPolicy(policy) if isinstance(policy, AsyncHTTPPolicy) else policy for policy in given]
 
 
 class _TraceLoggingPolicy(NetworkTraceLoggingPolicy):
-    """azure-core's log of whole requests and answers, of which the signature is blotted out."""
+    """azure-core's log of whole requests and answers, without signatures."""
 
     def on_request(self, request: PipelineRequest[Any]) -> None:
         shown = copy(request.http_request)

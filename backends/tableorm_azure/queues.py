@@ -32,16 +32,16 @@ class AzureQueues:
 
     Args:
         service: The SDK's client.
-        capabilities: What the service behind it can do.
+        capabilities: The capabilities of the service.
     """
 
     def __init__(self, service: QueueServiceClient, capabilities: Capabilities) -> None:
-        self._service: Any = service  # its own types leave much open
+        self._service: Any = service  # its own types are incomplete
         self._capabilities = capabilities
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the service can do."""
+        """The capabilities of the service."""
         return self._capabilities
 
     async def create_queue(self, queue: str) -> None:
@@ -87,13 +87,13 @@ class AzureQueues:
         with translated(write=True):
             pages = self._queue(queue).receive_messages(messages_per_page=count, visibility_timeout=visibility_seconds)
             async for page in pages.by_page():
-                return [_message(each) async for each in page]
+                return [_read_message(each) async for each in page]
             return []
 
     async def renew(self, queue: str, message: Message, visibility_seconds: int) -> Message:
         """See `QueueStore`."""
         check_seconds("visibility_seconds", visibility_seconds, 0, MAX_VISIBILITY_SECONDS)
-        receipt = _receipt(message)
+        receipt = _require_receipt(message)
         with translated(write=True):
             renewed = await self._queue(queue).update_message(
                 message.id, receipt, visibility_timeout=visibility_seconds
@@ -102,7 +102,7 @@ class AzureQueues:
 
     async def delete(self, queue: str, message: Message) -> None:
         """See `QueueStore`."""
-        receipt = _receipt(message)
+        receipt = _require_receipt(message)
         with translated(write=True):
             await self._queue(queue).delete_message(message.id, receipt)
 
@@ -111,7 +111,7 @@ class AzureQueues:
         check_message_count(count)
         with translated(write=False):
             found = await self._queue(queue).peek_messages(max_messages=count)
-            return [attrs.evolve(_message(each), receipt=None) for each in found]
+            return [attrs.evolve(_read_message(each), receipt=None) for each in found]
 
     async def length(self, queue: str) -> int:
         """See `QueueStore`."""
@@ -128,7 +128,7 @@ class AzureQueues:
                     await self._queue(queue).clear_messages()
                 return
             except Fault as fault:
-                # Of a long queue a part is deleted each time. Source: Queue service REST, "Clear Messages".
+                # The service deletes a part of a long queue each time. Source: Queue service REST, "Clear Messages".
                 if fault.code != Code.OPERATION_TIMED_OUT or attempt + 1 == _CLEAR_ATTEMPTS:
                     raise
 
@@ -138,7 +138,7 @@ class AzureQueues:
         return client
 
 
-def _receipt(message: Message) -> str:
+def _require_receipt(message: Message) -> str:
     if message.receipt is None:
         raise Fault(
             Code.POP_RECEIPT_MISMATCH, f"The message {message.id[:40]!r} was peeked at, not taken: it has no receipt."
@@ -146,15 +146,15 @@ def _receipt(message: Message) -> str:
     return message.receipt
 
 
-def _message(found: Any) -> Message:
+def _read_message(found: Any) -> Message:
     inserted: dt.datetime = found.inserted_on
     return Message(
-        found.id, _body(found.content or ""), found.pop_receipt, found.dequeue_count, inserted.astimezone(dt.UTC)
+        found.id, _read_body(found.content or ""), found.pop_receipt, found.dequeue_count, inserted.astimezone(dt.UTC)
     )
 
 
-def _body(text: str) -> bytes:
-    """The bytes of a message; one that another program put as plain text is its UTF-8."""
+def _read_body(text: str) -> bytes:
+    """Return the bytes of a message. A message of plain text, from another program, is its UTF-8."""
     try:
         return b64decode(text, validate=True)
     except ValueError:

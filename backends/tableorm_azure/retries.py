@@ -14,7 +14,7 @@ from azure.core.rest import HttpRequest
 
 from tableorm.stores import Traffic
 
-from .batch import throttled_part
+from .batch import find_throttled_part
 from .faults import body_of, code_of, is_throttled, never_sent
 from .options import Options
 
@@ -34,12 +34,14 @@ _log = logging.getLogger("tableorm_azure")
 
 class RetryPolicy(AsyncRetryPolicy[Any, Any]):
     """
-    azure-core's retries, told what is safe: reads are repeated whatever happened; writes only where it is certain that
-    they were not done: they were never sent, or refused for their rate. The rest is in doubt, and the mapper's.
+    azure-core's retries, limited to what is safe.
+
+    Reads are repeated whatever happened. Writes are repeated only if it is certain that they were not done: they were
+    never sent, or refused for their rate. Other writes are in doubt, and the mapper finds out what became of them.
 
     Args:
-        traffic: Where to count.
-        options: Counts and times of azure-core: `retry_total`, `retry_backoff_factor`, `retry_backoff_max`.
+        traffic: Counts the attempts.
+        options: The settings of azure-core: `retry_total`, `retry_backoff_factor`, `retry_backoff_max`.
     """
 
     def __init__(self, traffic: Traffic, options: Options) -> None:
@@ -56,24 +58,24 @@ class RetryPolicy(AsyncRetryPolicy[Any, Any]):
         self._traffic = traffic
 
     async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
-        """Send a request as often as it takes, and as its time allows."""
+        """Send a request, and repeat it as often as needed and as its time allows."""
         self._traffic.attempts += 1
         return await super().send(request)
 
     def configure_retries(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Every method may be repeated, as far as `is_retry` and `increment` allow."""
+        """Allow every method to be repeated; `is_retry` and `increment` decide."""
         options.setdefault("retry_on_methods", _METHODS)
         until: float | None = options.pop(DEADLINE, None)
         settings: dict[str, Any] = super().configure_retries(options)
         return {**settings, DEADLINE: until}
 
     def is_retry(self, settings: dict[str, Any], response: PipelineResponse[Any, Any]) -> bool:
-        """Whether an answer lets its request be sent again."""
+        """Return whether the request of an answer may be sent again."""
         http = response.http_response
         status = http.status_code
         if status == _BATCH_DONE:
-            # All of a transaction is refused where one operation is, in an answer that is a success by its status.
-            throttled = throttled_part(body_of(http)) is not None
+            # If an operation is refused for its rate, so is the whole transaction, with the status of a success.
+            throttled = find_throttled_part(body_of(http)) is not None
         elif status < 400:
             return False
         else:
@@ -84,18 +86,18 @@ class RetryPolicy(AsyncRetryPolicy[Any, Any]):
         return settings["total"] > 0 and throttled
 
     def increment(self, settings: dict[str, Any], response: Any = None, error: Exception | None = None) -> bool:
-        """Count an attempt that failed; whether there is another."""
+        """Count an attempt that failed. Return whether another one follows."""
         request: HttpRequest = response.http_request
         if error is not None and request.method not in _READS and not never_sent(error):
             return False
         counted = response
         if error is None and response.http_response.status_code == _BATCH_DONE:
-            # azure-core takes that status for a success, and counts the others so.
+            # azure-core takes this status for a success; this is how it counts a failure.
             settings["history"].append(RequestHistory(request, http_response=response.http_response))
             counted = PipelineRequest(request, response.context)
         again: bool = super().increment(settings, counted, error)
-        if again and self._pause(settings, response, error) >= _left(settings):
-            # To wait until the time is over would end in a time-out, which tells less: a write would be in doubt.
+        if again and self._get_pause(settings, response, error) >= _time_left(settings):
+            # To wait until the time is over would end in a time-out, which says less: a write would be in doubt.
             return False
         if again:
             self._traffic.attempts += 1
@@ -109,19 +111,19 @@ class RetryPolicy(AsyncRetryPolicy[Any, Any]):
         return again
 
     def get_retry_after(self, response: PipelineResponse[Any, Any]) -> float | None:
-        """The seconds that an answer asks to wait; of a transaction, its part that was refused."""
+        """Return the seconds that an answer asks to wait, or that the refused part of a transaction asks."""
         http = response.http_response
-        part = throttled_part(body_of(http)) if http.status_code == _BATCH_DONE else None
+        part = find_throttled_part(body_of(http)) if http.status_code == _BATCH_DONE else None
         return super().get_retry_after(response) if part is None else part.retry_after
 
-    def _pause(self, settings: dict[str, Any], response: Any, error: Exception | None) -> float:
-        """The seconds until the next attempt, as `sleep` takes them."""
+    def _get_pause(self, settings: dict[str, Any], response: Any, error: Exception | None) -> float:
+        """Return the seconds until the next attempt, which `sleep` waits."""
         asked = self.get_retry_after(response) if error is None else None
         seconds: float = asked or self.get_backoff_time(settings)
         return seconds
 
 
-def _left(settings: Mapping[str, Any]) -> float:
-    """The seconds that are left for a request, its repetitions included."""
+def _time_left(settings: Mapping[str, Any]) -> float:
+    """Return the seconds that are left for a request and its repetitions."""
     until: float | None = settings[DEADLINE]
     return float("inf") if until is None else until - asyncio.get_running_loop().time()

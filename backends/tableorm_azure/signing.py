@@ -1,6 +1,6 @@
 """
-What opens an account, as policies of azure-core: a key, which signs tables by the code that a server verifies with, and
-queues and blobs by the SDK's own; and a token.
+Signing: policies of azure-core that sign requests. With a key, requests for tables are signed by the code that our
+server verifies with, and those for queues and blobs by the SDK's own; a token is sent as it is.
 """
 
 import re
@@ -33,16 +33,16 @@ _TENANT = re.compile(r'\bauthorization(?:_uri)?="?https?://[^/"\s]+/([0-9a-z.-]+
 
 @lru_cache(maxsize=1)
 def _date(second: int) -> str:
-    """The text of a time; requests of one second share it."""
+    """Return the text of a time, which the requests of one second share."""
     return formatdate(second, usegmt=True)
 
 
 class SharedKeyPolicy(SansIOHTTPPolicy[Any, Any]):
     """
-    Dates and signs each attempt anew: a signature is good for 15 minutes, and a retry may come later.
+    Dates and signs each attempt anew: a signature is valid for 15 minutes, and a retry may come later.
 
     Args:
-        credential: Name and key of the account; `update()` of it changes what the next request is signed with.
+        credential: Name and key of the account. After its `update()` the next request is signed with the new key.
     """
 
     def __init__(self, credential: AzureNamedKeyCredential) -> None:
@@ -59,7 +59,7 @@ class SharedKeyPolicy(SansIOHTTPPolicy[Any, Any]):
         date = headers["x-ms-date"] = _date(int(time.time()))
         if "Date" in headers:  # the SDK's clients set both, and there are servers that prefer this one
             headers["Date"] = date
-        # As it will be on the wire: aiohttp sends what yarl makes of a URL.
+        # The URL that is sent: aiohttp sends what yarl makes of a URL.
         url = URL(http.url)
         parts = SignedParts(
             verb=http.method,
@@ -75,9 +75,9 @@ class SharedKeyPolicy(SansIOHTTPPolicy[Any, Any]):
 
 class StorageKeyPolicy(SansIOHTTPPolicy[Any, Any]):
     """
-    The same for queues and blobs, which sign more: the SDK's policy, after all that may change a request.
+    Signs requests for queues and blobs, with the SDK's policy, after all others that may change a request.
 
-    In the SDK's own pipeline that stands before our retries and the user's policies, and keeps its first key.
+    In the SDK's own pipeline that policy comes before our retries and the user's policies, and keeps its first key.
 
     Args:
         credential: Name and key of the account.
@@ -98,12 +98,12 @@ class StorageKeyPolicy(SansIOHTTPPolicy[Any, Any]):
 
 class TokenPolicy(AsyncBearerTokenCredentialPolicy[Any, Any]):
     """
-    A token of the account's tenant, which need not be the credential's own: the service names it in refusing the first
-    request, which is sent again with a token of that. So do the policies of the SDK.
+    Sends a token of the account's tenant, which need not be the credential's own. The service names it when it refuses
+    the first request, which is sent again with a token of that tenant. The policies of the SDK do the same.
 
     Args:
-        credential: Where tokens come from.
-        scope: What they are for.
+        credential: Supplies the tokens.
+        scope: The scope of the tokens.
     """
 
     def __init__(self, credential: AsyncTokenCredential, scope: str) -> None:
@@ -111,7 +111,7 @@ class TokenPolicy(AsyncBearerTokenCredentialPolicy[Any, Any]):
         self._scope = scope
 
     async def on_challenge(self, request: PipelineRequest[Any], response: PipelineResponse[Any, Any]) -> bool:
-        """Get the token that a refusal asks for; whether there is one to send."""
+        """Get the token that a refusal asks for. Return whether there is one to send."""
         if await super().on_challenge(request, response):
             return True
         found = _TENANT.search(response.http_response.headers.get("WWW-Authenticate") or "")
@@ -123,11 +123,11 @@ class TokenPolicy(AsyncBearerTokenCredentialPolicy[Any, Any]):
 
 class TokenSource:
     """
-    A token credential that tells its own failures from the service's: what an issuer of tokens answers is no answer of
+    A token credential whose failures differ from the service's: the answer of an issuer of tokens is not an answer of
     the tables, and without a token nothing was sent.
 
     Args:
-        credential: As the user gave it, who closes it.
+        credential: The user's credential, which the user closes.
     """
 
     def __init__(self, credential: AsyncTokenCredential) -> None:
@@ -136,18 +136,18 @@ class TokenSource:
             self.get_token_info = self._get_token_info
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
-        """As the credential."""
-        with _told_apart():
+        """Get a token from the credential."""
+        with _mark_credential_errors():
             token: AccessToken = await self._credential.get_token(*scopes, **options)
             return token
 
     async def _get_token_info(self, *scopes: str, **options: Any) -> AccessTokenInfo:
-        with _told_apart():
+        with _mark_credential_errors():
             token: AccessTokenInfo = await self._credential.get_token_info(*scopes, **options)
             return token
 
     async def close(self) -> None:
-        """Nothing: it is the user's."""
+        """Do nothing: the user closes the credential."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -162,7 +162,7 @@ class TokenSource:
 
 
 @contextmanager
-def _told_apart() -> Generator[None]:
+def _mark_credential_errors() -> Generator[None]:
     try:
         yield
     except ClientAuthenticationError as error:

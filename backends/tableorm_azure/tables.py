@@ -1,5 +1,5 @@
 """
-Tables of an account as a `TableStore`: azure-data-tables for the tables, requests of our own for what is in them.
+Tables of an account as a `TableStore`: azure-data-tables makes and deletes tables; requests for rows are our own.
 """
 
 import binascii
@@ -25,14 +25,15 @@ from tableorm.stores import (
     with_index,
 )
 
-from .batch import Request, content_type, etags_of, write_batch
+from .batch import Request, content_type_of, read_etags, write_batch
 from .codec import decode_page, decode_row, encode_body, in_ascii
 from .faults import fault_of_error
 from .pipeline import Pipeline
 
 __all__ = ["AzureTables", "TableService"]
 
-# What yarl leaves as it is in a path, so that what is signed is what is sent. Not "+", which some read as a space.
+# The characters that yarl does not encode in a path, so that the signed path is the path that is sent. Not "+", which
+# some read as a space.
 _SAFE_IN_PATH = "!$&'()*,;=:@-._~"
 _SAFE_IN_QUERY = "!'()*,:@-._~/"
 
@@ -51,7 +52,7 @@ _NO_CONTENT = {**_JSON, "Prefer": "return-no-content"}
 
 
 class TableService(Protocol):
-    """What we use of `azure.data.tables.aio.TableServiceClient`, whose own types leave much open."""
+    """The part that we use of `azure.data.tables.aio.TableServiceClient`, whose own types are incomplete."""
 
     async def create_table(self, table_name: str) -> object:
         """Create a table."""
@@ -62,7 +63,7 @@ class TableService(Protocol):
         ...
 
     def list_tables(self) -> AsyncIterable[Any]:
-        """Tables, each with its `name`."""
+        """List the tables, each with its `name`."""
         ...
 
 
@@ -72,11 +73,11 @@ class AzureTables:
 
     Args:
         url: Their endpoint.
-        pipeline: The way there.
+        pipeline: Sends the requests for rows.
         service: The SDK's client of the same endpoint, over the same connections.
-        capabilities: What the service behind it can do.
+        capabilities: The capabilities of the service.
         cosmos: Whether it is Cosmos DB's, where a merge is a POST.
-        emulated: Whether it is an emulator's, which may damage what is not ASCII.
+        emulated: Whether it is an emulator, which may damage text beyond ASCII.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class AzureTables:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the service can do."""
+        """The capabilities of the service."""
         return self._capabilities
 
     # Tables
@@ -112,13 +113,13 @@ class AzureTables:
         check_table_name(table)
         found = True
 
-        def see(response: Any) -> None:
-            # The SDK says nothing of a table that is not there.
+        def check_status(response: Any) -> None:
+            # The SDK raises no error for a table that does not exist.
             nonlocal found
             found = response.http_response.status_code != 404
 
         try:
-            await self._service.delete_table(table, raw_response_hook=see)
+            await self._service.delete_table(table, raw_response_hook=check_status)
         except Exception as error:
             raise fault_of_error(error, write=True) from error
         if not found:
@@ -137,7 +138,7 @@ class AzureTables:
         """See `TableStore`."""
         check_table_name(table)
         url = self._row_url(table, check_key("PartitionKey", partition_key), check_key("RowKey", row_key))
-        response = await self._pipeline.send("GET", url if select is None else f"{url}?{_select(select)}")
+        response = await self._pipeline.send("GET", url if select is None else f"{url}?{_select_option(select)}")
         return decode_row(response.content, select)
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
@@ -151,7 +152,7 @@ class AzureTables:
             check_filter(where)
             options.append(f"$filter={quote(to_odata(where), safe=_SAFE_IN_QUERY)}")
         if query.select is not None:
-            options.append(_select(query.select))
+            options.append(_select_option(query.select))
         if continuation is not None:
             partition_key, row_key = _read_token(continuation)
             options.append(f"NextPartitionKey={quote(partition_key, safe='')}")
@@ -159,11 +160,11 @@ class AzureTables:
                 options.append(f"NextRowKey={quote(row_key, safe='')}")
         response = await self._pipeline.send("GET", f"{self._url}/{table}()?{'&'.join(options)}")
         headers = response.headers
-        # Asked with `in`: an empty value, which is the empty key to some servers, azure-core shows as None.
+        # Tested with `in`: azure-core returns None for an empty value, which some servers send for the empty key.
         token: str | None = None
         if _NEXT_PARTITION in headers:
             following_row = (headers.get(_NEXT_ROW) or "") if _NEXT_ROW in headers else None
-            token = _token(headers.get(_NEXT_PARTITION) or "", following_row)
+            token = _write_token(headers.get(_NEXT_PARTITION) or "", following_row)
         return RowPage(decode_page(response.content, query.select), token)
 
     async def write(self, table: str, operation: Operation) -> str | None:
@@ -171,9 +172,9 @@ class AzureTables:
         check_table_name(table)
         for name in ("PartitionKey", "RowKey"):
             check_key(name, operation.row.get(name))
-        method, url, headers, body = self._request(table, operation)
+        method, url, headers, body = self._make_request(table, operation)
         response = await self._pipeline.send(method, url, headers, body)
-        return None if operation.verb is Verb.DELETE else _etag(response.headers.get("ETag"))
+        return None if operation.verb is Verb.DELETE else _require_etag(response.headers.get("ETag"))
 
     async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
         """See `TableStore`."""
@@ -183,7 +184,7 @@ class AzureTables:
         size = 0
         for index, operation in enumerate(operations):
             try:
-                request = self._request(table, operation)
+                request = self._make_request(table, operation)
             except Fault as fault:
                 raise with_index(fault, index) from None
             requests.append(request)
@@ -192,16 +193,16 @@ class AzureTables:
         boundary, body = write_batch(requests)
         check_transaction_size(len(body))
         response = await self._pipeline.send(
-            "POST", f"{self._url}/$batch", {"Content-Type": content_type(boundary)}, body
+            "POST", f"{self._url}/$batch", {"Content-Type": content_type_of(boundary)}, body
         )
-        tags = etags_of(response.content, len(operations))
+        tags = read_etags(response.content, len(operations))
         return [
-            None if operation.verb is Verb.DELETE else _etag(tag)
+            None if operation.verb is Verb.DELETE else _require_etag(tag)
             for operation, tag in zip(operations, tags, strict=True)
         ]
 
-    def _request(self, table: str, operation: Operation) -> Request:
-        """The request of an operation, of which table and keys are checked."""
+    def _make_request(self, table: str, operation: Operation) -> Request:
+        """Return the request of an operation whose table and keys are checked."""
         verb, row = operation.verb, operation.row
         partition_key: str = row["PartitionKey"]
         row_key: str = row["RowKey"]
@@ -220,29 +221,29 @@ class AzureTables:
         return method, self._row_url(table, partition_key, row_key), headers, body
 
     def _row_url(self, table: str, partition_key: str, row_key: str) -> str:
-        return f"{self._url}/{table}(PartitionKey='{_literal(partition_key)}',RowKey='{_literal(row_key)}')"
+        return f"{self._url}/{table}(PartitionKey='{_quote_key(partition_key)}',RowKey='{_quote_key(row_key)}')"
 
 
-def _literal(key: str) -> str:
-    """A key as it stands between the quotes of a URL."""
+def _quote_key(key: str) -> str:
+    """Return a key in the form that it has between the quotes of a URL."""
     return quote(key.replace("'", "''"), safe=_SAFE_IN_PATH)
 
 
-def _select(names: tuple[str, ...]) -> str:
-    # The ETag always comes, so that a query for nothing else asks for the shortest that there is.
+def _select_option(names: tuple[str, ...]) -> str:
+    # The ETag always comes, so a query for nothing else asks for the shortest property that each row has.
     return f"$select={quote(','.join(names) or 'RowKey', safe=_SAFE_IN_QUERY)}"
 
 
-def _etag(tag: str | None) -> str:
+def _require_etag(tag: str | None) -> str:
     if tag is None:
         raise Fault(Code.INTERNAL_ERROR, "The answer to a write has no ETag.", doubt=True)
     return tag
 
 
-# A continuation: what the service's headers said, as one text that can be stored and put into a URL.
+# A continuation holds the values of the service's headers in one text, which can be stored and put into a URL.
 
 
-def _token(partition_key: str, row_key: str | None) -> str:
+def _write_token(partition_key: str, row_key: str | None) -> str:
     return urlsafe_b64encode(json.dumps([partition_key, row_key]).encode()).decode("ascii")
 
 
@@ -256,5 +257,5 @@ def _read_token(token: str) -> tuple[str, str | None]:
             return partition_key, row_key
         case _:
             raise Fault(
-                Code.INVALID_INPUT, f"The continuation {token[:40]!r} is none that a page of this store returned."
+                Code.INVALID_INPUT, f"The continuation {token[:40]!r} is not one that a page of this store returned."
             )

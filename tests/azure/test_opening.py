@@ -26,70 +26,76 @@ CLOUD = {service: f"https://acc.{service}.core.windows.net" for service in ("tab
 @pytest.mark.parametrize(
     ("url", "account"),
     [
-        ("https://acc.table.core.windows.net", Account("acc", **CLOUD)),
-        ("https://acc.table.core.windows.net/", Account("acc", **CLOUD)),
-        ("https://acc.queue.core.windows.net", Account("acc", **CLOUD)),
+        ("https://acc.table.core.windows.net", Account(name="acc", **CLOUD)),
+        ("https://acc.table.core.windows.net/", Account(name="acc", **CLOUD)),
+        ("https://acc.queue.core.windows.net", Account(name="acc", **CLOUD)),
         (
             "https://acc.table.core.chinacloudapi.cn?sv=1&sig=2",
             Account(
-                "acc",
-                "https://acc.table.core.chinacloudapi.cn",
-                "https://acc.queue.core.chinacloudapi.cn",
-                "https://acc.blob.core.chinacloudapi.cn",
+                name="acc",
+                table="https://acc.table.core.chinacloudapi.cn",
+                queue="https://acc.queue.core.chinacloudapi.cn",
+                blob="https://acc.blob.core.chinacloudapi.cn",
                 sas="sv=1&sig=2",
             ),
         ),
         (
             "https://acc.table.cosmos.azure.com:443/",
-            Account("acc", "https://acc.table.cosmos.azure.com:443"),
+            Account(name="acc", table="https://acc.table.cosmos.azure.com:443"),
         ),
-        ("HTTPS://ACC.Table.Core.Windows.net", Account("acc", **CLOUD)),
+        ("HTTPS://ACC.Table.Core.Windows.net", Account(name="acc", **CLOUD)),
         (
             "https://acc.z13.table.storage.azure.net",
-            Account("acc", **{name: f"https://acc.z13.{name}.storage.azure.net" for name in CLOUD}),
+            Account(name="acc", **{name: f"https://acc.z13.{name}.storage.azure.net" for name in CLOUD}),
         ),
         (
             "https://acc.privatelink.table.core.windows.net",
-            Account("acc", **{name: f"https://acc.privatelink.{name}.core.windows.net" for name in CLOUD}),
+            Account(name="acc", **{name: f"https://acc.privatelink.{name}.core.windows.net" for name in CLOUD}),
         ),
         (
             "https://acc-secondary.table.core.windows.net",
-            Account("acc", **{name: f"https://acc-secondary.{name}.core.windows.net" for name in CLOUD}),
+            Account(name="acc", **{name: f"https://acc-secondary.{name}.core.windows.net" for name in CLOUD}),
         ),
-        ("https://my-acc.table.cosmosdb.azure.com", Account("my-acc", "https://my-acc.table.cosmosdb.azure.com")),
-        ("http://127.0.0.1:10002/devstoreaccount1", Account("devstoreaccount1", f"{LOCAL}:10002/devstoreaccount1")),
-        ("https://tables.example.org", Account("", "https://tables.example.org")),
-        ("AccountName=acc;AccountKey=a2V5", Account("acc", **CLOUD, key="a2V5")),
-        ("DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5;", Account("acc", **CLOUD, key="a2V5")),
+        (
+            "https://my-acc.table.cosmosdb.azure.com",
+            Account(name="my-acc", table="https://my-acc.table.cosmosdb.azure.com"),
+        ),
+        (
+            "http://127.0.0.1:10002/devstoreaccount1",
+            Account(name="devstoreaccount1", table=f"{LOCAL}:10002/devstoreaccount1"),
+        ),
+        ("https://tables.example.org", Account(name="", table="https://tables.example.org")),
+        ("AccountName=acc;AccountKey=a2V5", Account(name="acc", **CLOUD, key="a2V5")),
+        ("DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5;", Account(name="acc", **CLOUD, key="a2V5")),
         (
             "AccountName=acc;AccountKey=a2V5;TableEndpoint=https://acc.table.cosmos.azure.com:443/;",
-            Account("acc", "https://acc.table.cosmos.azure.com:443", key="a2V5"),
+            Account(name="acc", table="https://acc.table.cosmos.azure.com:443", key="a2V5"),
         ),
         (
             "TableEndpoint=https://acc.table.core.windows.net/;SharedAccessSignature=sv=1&sig=a%3D",
-            Account("acc", CLOUD["table"], sas="sv=1&sig=a%3D"),
+            Account(name="acc", table=CLOUD["table"], sas="sv=1&sig=a%3D"),
         ),
         (
             "AccountName=acc;AccountKey=a2V5;DfsEndpoint=https://acc.dfs.core.windows.net/;WebEndpoint=https://w/",
-            Account("acc", **CLOUD, key="a2V5"),
+            Account(name="acc", **CLOUD, key="a2V5"),
         ),
         (
             "UseDevelopmentStorage=true",
             Account(
-                "devstoreaccount1",
-                f"{LOCAL}:10002/devstoreaccount1",
-                f"{LOCAL}:10001/devstoreaccount1",
-                f"{LOCAL}:10000/devstoreaccount1",
+                name="devstoreaccount1",
+                table=f"{LOCAL}:10002/devstoreaccount1",
+                queue=f"{LOCAL}:10001/devstoreaccount1",
+                blob=f"{LOCAL}:10000/devstoreaccount1",
                 key=EMULATOR_KEY,
             ),
         ),
         (
             "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://box",
             Account(
-                "devstoreaccount1",
-                "http://box:10002/devstoreaccount1",
-                "http://box:10001/devstoreaccount1",
-                "http://box:10000/devstoreaccount1",
+                name="devstoreaccount1",
+                table="http://box:10002/devstoreaccount1",
+                queue="http://box:10001/devstoreaccount1",
+                blob="http://box:10000/devstoreaccount1",
                 key=EMULATOR_KEY,
             ),
         ),
@@ -122,7 +128,7 @@ def test_which_are_tables_of_cosmos(url: str, *, cosmos: bool) -> None:
 
 def test_an_endpoint_of_one_service() -> None:
     """Where the host does not tell, the argument does."""
-    assert parse("http://127.0.0.1:1/acc", "queue") == Account("acc", queue="http://127.0.0.1:1/acc")
+    assert parse("http://127.0.0.1:1/acc", "queue") == Account(name="acc", queue="http://127.0.0.1:1/acc")
 
 
 @pytest.mark.parametrize("url", ["local:x", "hr.tables", "", "ftp://x", "Server=x;Password=y"])
@@ -136,10 +142,10 @@ def test_what_is_no_account(url: str) -> None:
     [
         ("https://", "has no host"),
         ("https://me:secret@acc.table.core.windows.net", "has a user"),
-        ("https://acc.table.core.windows.net/Flights", "path that is no account"),
-        ("http://127.0.0.1:10002/acc/Flights", "path that is no account"),
-        ("http://127.0.0.1:secret/acc", "no port"),
-        ("http://127.0.0.1:99999/acc", "no port"),
+        ("https://acc.table.core.windows.net/Flights", "path that is not an account"),
+        ("http://127.0.0.1:10002/acc/Flights", "path that is not an account"),
+        ("http://127.0.0.1:secret/acc", "a port that is not a number"),
+        ("http://127.0.0.1:99999/acc", "a port that is not a number"),
         ("AccountName=acc;AcountKey=secret", "has 'AcountKey'"),
         ("AccountName=acc;secret", "a part without ="),
         ("SharedAccessSignature=secret", "neither AccountName nor an endpoint"),
@@ -156,7 +162,7 @@ def test_places_that_are_wrong(url: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("url", "options", "problem"),
     [
-        ("https://acc.table.core.windows.net", {}, "nothing opens the account 'acc'"),
+        ("https://acc.table.core.windows.net", {}, "there is no credential for the account 'acc'"),
         ("https://tables.example.org", {"key": "a2V5"}, "AzureNamedKeyCredential"),
         ("https://acc.table.core.windows.net", {"key": "no base64!"}, "not base64"),
     ],
@@ -214,7 +220,10 @@ def test_queues_and_blobs_elsewhere() -> None:
     )
     assert isinstance(db.backend, AzureBackend)
     assert db.backend.account == Account(
-        "acc", "https://acc.table.cosmos.azure.com", "http://h:1/acc", "https://acc.blob.core.windows.net"
+        name="acc",
+        table="https://acc.table.cosmos.azure.com",
+        queue="http://h:1/acc",
+        blob="https://acc.blob.core.windows.net",
     )
     apart = connect("local::memory:", queues="AccountName=acc;AccountKey=a2V5")
     assert not isinstance(apart.backend, AzureBackend)

@@ -71,7 +71,7 @@ async def drop(path: str) -> None:
     say("dropped")
 
 
-async def read_only(path: str) -> None:
+async def read_only_fault(path: str) -> None:
     """Read a row, then try to write it, as a user whom permissions bind."""
     if os.getuid() == 0:
         os.setuid(65534)

@@ -16,7 +16,7 @@ from tableorm.protocol.limits import MAX_APPENDS
 from tableorm.stores import Operation, Verb
 from tableorm_local.engine import Engine, blob_contents, write_session
 from tableorm_local.engine.sqlite import Connection, connect
-from tableorm_local.engine.write_session import Session
+from tableorm_local.engine.write_session import WriteSession
 from tests.engine.turns import Turns
 
 LARGE = random.Random(0).randbytes(3_000_000)
@@ -46,7 +46,7 @@ async def given_back(engine: Engine, contents: int) -> None:
 async def change(engine: Engine, sql: str) -> None:
     """Do to the file what nobody should."""
 
-    def work(session: Session) -> None:
+    def work(session: WriteSession) -> None:
         session.connection.execute(sql)
         session.dirty = True
 
@@ -159,14 +159,14 @@ async def test_upload_that_pauses_for_long(
     """An upload may pause for more than a day, unless chunks of it were given back meanwhile: then it is refused."""
     await engine.blobs.put(container, "x", b"old")
 
-    def give_back(session: Session) -> None:
+    def give_back(session: WriteSession) -> None:
         blob_contents.reclaim(session.connection, reclaimed)
         session.dirty = True
 
     async def pause() -> AsyncIterator[bytes]:
         yield LARGE
         later = write_session.now() + 2 * DAY
-        for module in ("session", "contents"):
+        for module in ("write_session", "blob_contents"):
             monkeypatch.setattr(f"tableorm_local.engine.{module}.now", lambda: later)
         if reclaimed:
             await engine.submit(give_back)
@@ -213,7 +213,7 @@ async def test_small_blob_that_is_replaced_between_two_looks(
 ) -> None:
     """Reading begins at one moment: that another process replaces the blob, and gives it back, is not seen."""
     await engine.blobs.put(container, "x", b"old")
-    original = blob_contents.bytes_at
+    original = blob_contents.read_bytes
 
     def replaced_meanwhile(connection: Connection, content: int, position: int, end: int) -> bytes | None:
         other = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
@@ -221,7 +221,7 @@ async def test_small_blob_that_is_replaced_between_two_looks(
         other.close()
         return original(connection, content, position, end)
 
-    monkeypatch.setattr(blob_contents, "bytes_at", replaced_meanwhile)
+    monkeypatch.setattr(blob_contents, "read_bytes", replaced_meanwhile)
     assert await engine.blobs.read(container, "x") == b"old"
 
 

@@ -67,7 +67,7 @@ async def test_killed_writers_lose_nothing_acknowledged(
         await engine.close()
 
     later = write_session.now() + 2 * 86_400 * TICKS_PER_SECOND
-    for module in ("session", "contents"):
+    for module in ("write_session", "blob_contents"):
         monkeypatch.setattr(f"tableorm_local.engine.{module}.now", lambda: later)
     await engine.open()
     live = "SELECT (SELECT count(*) FROM contents) - (SELECT count(*) FROM blobs)"

@@ -23,7 +23,7 @@ from tableorm_local.engine import Engine
 async def main():
     engine = Engine(sys.argv[1])
     await engine.open()
-    engine._open.files.turnstile.enter()
+    engine._open.files.writer_lock.acquire()
     child = os.fork()
     if child == 0:
         os.write(1, b"forked\\n")
@@ -60,7 +60,7 @@ async def test_a_damaged_row_is_named_as_damage(tmp_path: Path) -> None:
 
 
 def fork_and_die(path: Path) -> int:
-    """The process id of a child whose parent was killed inside the turnstile."""
+    """The process id of a child whose parent was killed while it held the writer lock."""
     command = [sys.executable, "-c", FORKS_AND_DIES, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdin is not None

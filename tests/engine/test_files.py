@@ -97,7 +97,7 @@ async def test_folder_and_special_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     assert "is a folder" in (await refused(tmp_path)).message
-    with pytest.raises(OpenError, match="no regular file"):
+    with pytest.raises(OpenError, match="not a regular file"):
         await Engine(tmp_path / "pipe").open()
 
 
@@ -250,7 +250,7 @@ async def test_read_only_file(public_folder: Path, child: Child, mode: int) -> N
     await engine.close()
     path.chmod(0o444)
     public_folder.chmod(mode)
-    out, _ = child("read_only", path).communicate()
+    out, _ = child("read_only_fault", path).communicate()
     public_folder.chmod(0o755)
 
     lines = out.splitlines()
@@ -269,7 +269,7 @@ async def test_forbidden_file(public_folder: Path, child: Child, *, exists: bool
         await engine.close()
         path.chmod(0o000)
     public_folder.chmod(0o555)
-    out, _ = child("read_only", path).communicate()
+    out, _ = child("read_only_fault", path).communicate()
     public_folder.chmod(0o755)
 
     assert out.startswith("DENIED")

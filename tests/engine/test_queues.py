@@ -22,7 +22,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ticks = write_session.now()
-        for module in ("session", "queues"):
+        for module in ("write_session", "queues"):
             monkeypatch.setattr(f"tableorm_local.engine.{module}.now", lambda: self.ticks)
 
     def go_on(self, seconds: float) -> None:

@@ -43,7 +43,7 @@ class Programs(RuleBasedStateMachine):
         self.engine = Engine(Path(self.folder.name) / "data")
         self.now = write_session.now()
         self.patch = pytest.MonkeyPatch()
-        for module in ("session", "queues"):
+        for module in ("write_session", "queues"):
             self.patch.setattr(f"tableorm_local.engine.{module}.now", lambda: self.now)
         self.model: dict[str, Known] = {}
         self.ids: set[str] = set()

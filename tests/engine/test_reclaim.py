@@ -22,7 +22,7 @@ async def test_deletion_during_the_last_look(path: Path, monkeypatch: pytest.Mon
         loop.call_soon_threadsafe(engine.reclaim if looks == 1 else again.set)
         return False
 
-    monkeypatch.setattr("tableorm_local.engine.reclaim._KINDS", (look,))
+    monkeypatch.setattr("tableorm_local.engine.reclaim._RECLAIMERS", (look,))
     await engine.open()
     engine.reclaim()
     async with asyncio.timeout(60):

@@ -1,6 +1,6 @@
 """
-What a file knows of access to it: the stored access policies of its tables, and a key of its own, which signs tokens
-for programs that have the file open, and no account's key.
+Access records of a file: the stored access policies of its tables, and a key of its own. Programs that have the file
+open, and no account's key, sign tokens with it.
 """
 
 import secrets
@@ -16,7 +16,7 @@ from .settings import Settings
 __all__ = ["AccessRecords", "Policies"]
 
 Policies = Mapping[str, AccessPolicy | None]
-"""By name, in order; None for one that supplies nothing."""
+"""The policies by name, in order; None for a policy that says nothing."""
 
 _POLICIES = "policies"
 _KEY = "signing-key"
@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(dict[str, dict[str, str | None] | None]).decode
 
 
 class AccessRecords:
-    """Policies and key of an engine's file."""
+    """The policies and the key of an engine's file."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -34,7 +34,7 @@ class AccessRecords:
 
     async def policies(self, table: str) -> Policies:
         """
-        All policies of a table.
+        Read all policies of a table.
 
         Raises:
             Fault: TableNotFound.
@@ -42,7 +42,7 @@ class AccessRecords:
         return _read(await self._settings.get(_POLICIES, table))
 
     async def policy(self, table: str, name: str) -> AccessPolicy | None:
-        """The table's policy of that name; None if there is none, or no such table."""
+        """Read a policy of a table; None if the table has none of that name, or does not exist."""
         try:
             found = await self.policies(table)
         except Fault as fault:
@@ -53,7 +53,7 @@ class AccessRecords:
 
     async def change_policies(self, table: str, change: Callable[[Policies], Policies]) -> None:
         """
-        Put other policies in place of all of a table; nobody else changes them meanwhile.
+        Replace all policies of a table by what `change` makes of them. Nobody else changes them meanwhile.
 
         Raises:
             Fault: TableNotFound; and what `change` raises.
@@ -61,14 +61,14 @@ class AccessRecords:
         await self._settings.change(_POLICIES, lambda value: _write(change(_read(value))), table)
 
     async def keys(self) -> tuple[bytes, ...]:
-        """The file's key, if it has one."""
+        """Read the file's key, if it has one."""
         if self._key is None:
             self._key = await self._settings.get(_KEY)
         return () if self._key is None else (self._key,)
 
     async def key(self) -> bytes:
         """
-        The file's key, which is made when it is first asked for. Who can read the file can read it, and nobody else.
+        Read the file's key, which is made at the first call. Only who can read the file can read it.
         """
         for found in await self.keys():
             return found

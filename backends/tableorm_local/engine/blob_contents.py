@@ -1,9 +1,10 @@
 """
-The bytes of blobs: a *content* is a number, and chunks under it that never change.
+The contents of blobs: a content is a number, with chunks of bytes that never change.
 
-What is large is staged under a new content in several transactions, between which others write; a small one then gives
-it the name of a blob. A content without a name, because the blob was replaced or deleted or its writer died, is given
-back later, in slices. Its number never returns, so that whoever still reads it finds its bytes, or finds them gone.
+Large data is staged under a new content in several transactions, between which others write; one small transaction then
+gives the content the name of a blob. A content without a name, because the blob was replaced or deleted or its writer
+died, is deleted later, in slices. Its number is never used again, so that a reader finds its bytes or an error, but
+never other bytes.
 """
 
 import asyncio
@@ -15,23 +16,23 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import TICKS_PER_SECOND
 
 from .sqlite import Connection
-from .write_session import Session, now
+from .write_session import WriteSession, now
 
 __all__ = [
     "CHUNK_BYTES",
     "SCHEMA",
-    "add",
-    "bytes_at",
+    "add_chunks",
     "check_staged",
-    "chunks_of",
-    "gone",
+    "find_unnamed",
+    "keep",
     "new_content",
+    "read_bytes",
     "reclaim",
-    "slices",
+    "release",
+    "release_staged",
+    "slice_data",
+    "split_chunks",
     "stage",
-    "take_name",
-    "unstage",
-    "use_for_name",
 ]
 
 SCHEMA = """
@@ -41,52 +42,52 @@ CREATE TABLE chunks (id INTEGER PRIMARY KEY, content INTEGER NOT NULL, start INT
 ) STRICT;
 CREATE UNIQUE INDEX chunks_by_place ON chunks (content, start);
 """
-# `until` is the tick from which on a content is given back: null while it has a name, 0 when it has lost it, ahead
-# while it is being staged.
+# `until` is the tick from which on a content may be deleted: null while it has a name, 0 when it has lost its name, in
+# the future while it is being staged.
 
 CHUNK_BYTES = 256 * 1024
-# What one transaction stages: more would hold up other writers, less would wait for the disk more often.
+# The chunks that one transaction stages: more would delay other writers, fewer would wait for the disk more often.
 _SLICE_CHUNKS = 4
-# An upload that has not gone on for so long is taken for dead; if it does go on later, it is refused.
+# An upload that has paused for so long is taken for dead; if it goes on later, it is refused.
 _STAGED_SECONDS = 86_400
-# How long an iterable that does not wait may keep the event loop to itself.
+# How long an iterable that does not wait may keep the event loop busy.
 _TURN_SECONDS = 0.002
 
 
 def new_content() -> int:
-    """A number that no content has or had. Drawn: a count that is rolled back would be given to someone else."""
+    """Draw a number that no content has or had. A counter that is rolled back would give the same number twice."""
     return secrets.randbits(62)
 
 
-def stage(session: Session, content: int) -> None:
-    """Keep a content for some time, though it has no name yet; it is made if it is new."""
+def stage(session: WriteSession, content: int) -> None:
+    """Keep a content for some time although it has no name yet. A new content is added."""
     _set_end(session, content, now() + _STAGED_SECONDS * TICKS_PER_SECOND)
 
 
-def use_for_name(session: Session, content: int) -> None:
-    """Keep a content for as long as it has a name; it is made if it is new."""
+def keep(session: WriteSession, content: int) -> None:
+    """Keep a content that has a name. A new content is added."""
     _set_end(session, content, None)
 
 
-def take_name(session: Session, content: int) -> None:
-    """Let a content be given back."""
+def release(session: WriteSession, content: int) -> None:
+    """Let a content be deleted: it has lost its name."""
     _set_end(session, content, 0)
 
 
-def _set_end(session: Session, content: int, until: int | None) -> None:
+def _set_end(session: WriteSession, content: int, until: int | None) -> None:
     sql = "INSERT INTO contents VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET until = ?2"
     session.connection.execute(sql, (content, until))
     session.dirty = True
 
 
-def unstage(session: Session, content: int) -> None:
-    """Let a content be given back if it is staged, not if it got a name or never arrived."""
+def release_staged(session: WriteSession, content: int) -> None:
+    """Let a content be deleted if it is staged, but not if it got a name or was never added."""
     session.connection.execute("UPDATE contents SET until = 0 WHERE id = ? AND until > 0", (content,))
     session.dirty = session.dirty or session.connection.changes() > 0
 
 
 def check_staged(connection: Connection, content: int) -> None:
-    """Refuse to go on with an upload whose beginning was given back."""
+    """Refuse to go on with an upload whose beginning may have been deleted."""
     if connection.execute("SELECT 1 FROM contents WHERE id = ? AND until > 0", (content,)).get is None:
         raise Fault(
             Code.SERVER_BUSY,
@@ -94,13 +95,13 @@ def check_staged(connection: Connection, content: int) -> None:
         )
 
 
-def chunks_of(data: bytes) -> list[bytes]:
-    """All of the data in chunks."""
+def split_chunks(data: bytes) -> list[bytes]:
+    """Split all of the data into chunks."""
     return [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
 
 
-def add(session: Session, content: int, start: int, chunks: Sequence[bytes]) -> Generator[None, None, int]:
-    """Write chunks of a content from `start` on; where they end."""
+def add_chunks(session: WriteSession, content: int, start: int, chunks: Sequence[bytes]) -> Generator[None, None, int]:
+    """Write chunks of a content from the position `start` on. Return the position of their end."""
     for data in chunks:
         sql = "INSERT INTO chunks (content, start, data) VALUES (?, ?, ?)"
         session.connection.execute(sql, (content, start, data))
@@ -110,8 +111,8 @@ def add(session: Session, content: int, start: int, chunks: Sequence[bytes]) -> 
     return start
 
 
-def bytes_at(connection: Connection, content: int, position: int, end: int) -> bytes | None:
-    """The next bytes of a content, a chunk's worth or a little more; b"" at the end, None if they are gone."""
+def read_bytes(connection: Connection, content: int, position: int, end: int) -> bytes | None:
+    """Read the next bytes of a content, a chunk or a little more; b"" at the end, None if they are deleted."""
     if position >= end:
         return b""
     sql = "SELECT max(start) FROM chunks WHERE content = ? AND start <= ?"
@@ -131,18 +132,18 @@ def bytes_at(connection: Connection, content: int, position: int, end: int) -> b
     return b"".join(parts) or None
 
 
-def gone(connection: Connection) -> int | None:
-    """A content without a name whose chunks are not all given back yet."""
+def find_unnamed(connection: Connection) -> int | None:
+    """Find a content without a name whose chunks are not all deleted yet."""
     content: int | None = connection.execute("SELECT id FROM contents WHERE until <= ? LIMIT 1", (now(),)).get
     return content
 
 
 def reclaim(connection: Connection, rows: int) -> bool:
-    """Give back up to `rows` chunks without a name; False if there are none."""
-    any_gone = False
-    while rows > 0 and (content := gone(connection)) is not None:
-        any_gone = True
-        # Dead from now on, also if the upload should go on after all.
+    """Delete up to `rows` chunks of contents without a name. Return False if there are none."""
+    deleted_any = False
+    while rows > 0 and (content := find_unnamed(connection)) is not None:
+        deleted_any = True
+        # It is dead from now on, also if its upload should go on.
         connection.execute("UPDATE contents SET until = 0 WHERE id = ?", (content,))
         sql = "DELETE FROM chunks WHERE id IN (SELECT id FROM chunks WHERE content = ? ORDER BY start LIMIT ?)"
         connection.execute(sql, (content, rows))
@@ -150,11 +151,11 @@ def reclaim(connection: Connection, rows: int) -> bool:
         if deleted < rows:
             connection.execute("DELETE FROM contents WHERE id = ?", (content,))
         rows -= max(1, deleted)
-    return any_gone
+    return deleted_any
 
 
-async def slices(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[list[bytes], None]:
-    """The data as chunks, so many at a time as one transaction stages."""
+async def slice_data(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[list[bytes], None]:
+    """Split the data into chunks, and yield as many at a time as one transaction stages."""
     chunks, rest = list[bytes](), bytearray()
     until = time.perf_counter() + _TURN_SECONDS
     async for piece in _pieces(data):
@@ -175,7 +176,7 @@ async def slices(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[list[byte
 
 
 async def _pieces(data: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """The data in pieces of at most a chunk: copying a larger one would take too long."""
+    """Split the data into pieces of at most a chunk: copying a larger one would take too long."""
     if isinstance(data, bytes):
         for at in range(0, len(data), CHUNK_BYTES):
             yield data[at : at + CHUNK_BYTES]

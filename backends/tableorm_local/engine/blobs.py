@@ -1,7 +1,7 @@
 """
 Blobs: a `BlobStore` in the engine's file, shared by tasks, engines and processes.
 
-A blob is a row that gives a name to a content: to replace it is to give the name to another content.
+A blob is a row that gives a name to a content. To replace the blob, the name is given to another content.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
 from . import blob_contents
 from .host import Host
 from .sqlite import Connection
-from .write_session import Session, Steps, moment
+from .write_session import Steps, WriteSession, moment
 
-__all__ = ["SCHEMA", "Blobs", "gone", "reclaim"]
+__all__ = ["SCHEMA", "Blobs", "find_deleted", "reclaim"]
 
 SCHEMA = """
 CREATE TABLE containers (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE) STRICT;
@@ -47,7 +47,7 @@ _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 @attrs.frozen
 class _Blob:
-    """A row of `blobs`: what the store tells, and what it keeps to itself."""
+    """A row of `blobs`: its info, and where it is stored."""
 
     container: int
     content: int
@@ -63,15 +63,15 @@ class Blobs:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the engine can do."""
+        """The capabilities of the engine."""
         return self._host.capabilities
 
     async def create_container(self, container: str) -> None:
         """Create a container. Fault ContainerAlreadyExists."""
         check_container_name(container)
 
-        def work(session: Session) -> None:
-            if _look_up_container(session.connection, container) is not None:
+        def work(session: WriteSession) -> None:
+            if _find_container_number(session.connection, container) is not None:
                 raise Fault(Code.CONTAINER_EXISTS, f"The specified container already exists: {container!r}.")
             session.connection.execute("INSERT INTO containers (name) VALUES (?)", (container,))
             session.dirty = True
@@ -81,8 +81,8 @@ class Blobs:
     async def delete_container(self, container: str) -> None:
         """Delete a container and its blobs, in constant time."""
 
-        def work(session: Session) -> None:
-            number = _find_container(session.connection, container)
+        def work(session: WriteSession) -> None:
+            number = _require_container(session.connection, container)
             session.connection.execute("UPDATE containers SET name = NULL WHERE id = ?", (number,))
             session.dirty = True
 
@@ -90,7 +90,7 @@ class Blobs:
         self._host.reclaim()
 
     async def list_containers(self, prefix: str = "") -> list[str]:
-        """Names of the containers that start with `prefix`, in order."""
+        """List the names of the containers that start with `prefix`, in order."""
         sql = "SELECT name FROM containers WHERE name IS NOT NULL ORDER BY name"
         names = await self._host.read(lambda connection: [name for (name,) in connection.execute(sql)])
         return [name for name in names if name.startswith(prefix)]
@@ -105,42 +105,42 @@ class Blobs:
         if_match: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> BlobInfo:
-        """Write a blob in full, in place of what had the name. Durable when it returns, and not seen before."""
+        """Write a blob in full, in place of the one that had the name. It is durable on return, and not seen before."""
         check_blob_name(name)
         kept = dict(metadata or {})
         check_metadata(kept)
 
         def check(connection: Connection) -> tuple[int, _Blob | None]:
-            number = _find_container(connection, container)
-            old = _look_up(connection, number, name)
+            number = _require_container(connection, container)
+            old = _find_blob(connection, number, name)
             if if_none_match and old is not None:
                 raise Fault(Code.BLOB_EXISTS, f"The specified blob already exists: {name!r}.")
             if if_match is not None:
-                _check_tag(name, old, if_match)
+                _check_etag(name, old, if_match)
             return number, old
 
-        def stage(session: Session) -> Steps:
+        def stage(session: WriteSession) -> Steps:
             if start:
                 blob_contents.check_staged(session.connection, content)
             blob_contents.stage(session, content)
-            return blob_contents.add(session, content, start, chunks)
+            return blob_contents.add_chunks(session, content, start, chunks)
 
-        def publish(session: Session) -> Steps:
-            # What may be refused comes first: a request that is refused has written nothing.
+        def publish(session: WriteSession) -> Steps:
+            # The checks come first, so that a request that is refused has written nothing.
             number, old = check(session.connection)
             if start:
                 blob_contents.check_staged(session.connection, content)
-            blob_contents.use_for_name(session, content)
-            end = yield from blob_contents.add(session, content, start, chunks)
+            blob_contents.keep(session, content)
+            end = yield from blob_contents.add_chunks(session, content, start, chunks)
             if old is not None:
-                blob_contents.take_name(session, old.content)
-            return _store(session, number, content, None, BlobInfo(name, "", end, kept, moment(0))), old is not None
+                blob_contents.release(session, old.content)
+            return _write_row(session, number, content, None, BlobInfo(name, "", end, kept, moment(0))), old is not None
 
         content, start, chunks = blob_contents.new_content(), 0, list[bytes]()
-        await self._host.read(check)  # before anything is sent; once more when it counts
+        await self._host.read(check)  # before any data is sent; `publish` checks again
         try:
-            # The last slice goes together with the name: most blobs have only that.
-            async with contextlib.aclosing(blob_contents.slices(data)) as slices:
+            # The last slice is written together with the name: most blobs have only one slice.
+            async with contextlib.aclosing(blob_contents.slice_data(data)) as slices:
                 async for following in slices:
                     if chunks:
                         await self._host.submit(stage)
@@ -155,24 +155,24 @@ class Blobs:
         return stored
 
     async def _abandon(self, content: int) -> None:
-        """Give back what was staged, unless it got its name."""
-        # If this fails as well, it is given back when its time is over.
+        """Delete what was staged, unless it got its name."""
+        # If this fails too, the content is deleted when its time is over.
         with contextlib.suppress(Fault):
-            await self._host.submit(lambda session: blob_contents.unstage(session, content))
+            await self._host.submit(lambda session: blob_contents.release_staged(session, content))
             self._host.reclaim()
 
     async def append(
         self, container: str, name: str, data: bytes, *, create: bool = True, if_position: int | None = None
     ) -> BlobInfo:
-        """Write at the end of a blob that was made by appending. Durable when it returns."""
+        """Write at the end of a blob that was made by appending. It is durable on return."""
         check_blob_name(name)
         check_append(data)
 
-        def work(session: Session) -> Steps:
-            number = _find_container(session.connection, container)
-            old = _look_up(session.connection, number, name)
+        def work(session: WriteSession) -> Steps:
+            number = _require_container(session.connection, container)
+            old = _find_blob(session.connection, number, name)
             if old is None and not create:
-                raise _not_found(name)
+                raise _missing_blob_fault(name)
             start = 0 if old is None else old.info.length
             if if_position not in (None, start):
                 raise Fault(
@@ -187,39 +187,39 @@ class Blobs:
                     Code.BLOCK_COUNT_EXCEEDED, f"The blob {name!r} has {MAX_APPENDS} appends already; begin another."
                 )
             content = blob_contents.new_content() if old is None else old.content
-            blob_contents.use_for_name(session, content)
-            end = yield from blob_contents.add(session, content, start, blob_contents.chunks_of(data))
+            blob_contents.keep(session, content)
+            end = yield from blob_contents.add_chunks(session, content, start, blob_contents.split_chunks(data))
             kept: Mapping[str, str] = old.info.metadata if old is not None else {}
-            return _store(session, number, content, appends + 1, BlobInfo(name, "", end, kept, moment(0)))
+            return _write_row(session, number, content, appends + 1, BlobInfo(name, "", end, kept, moment(0)))
 
         info: BlobInfo = await self._host.submit(work)
         return info
 
     async def info(self, container: str, name: str) -> BlobInfo:
-        """What is known of a blob. Fault BlobNotFound."""
-        return (await self._host.read(lambda connection: _find(connection, container, name))).info
+        """Read the info of a blob. Fault BlobNotFound."""
+        return (await self._host.read(lambda connection: _require_blob(connection, container, name))).info
 
     @contextlib.asynccontextmanager
     async def get(
         self, container: str, name: str, offset: int = 0, length: int | None = None
     ) -> AsyncGenerator[BlobStream, None]:
-        """Read a blob in chunks of at least 256 KiB, the last one excepted."""
+        """Read a blob in chunks of at least 256 KiB, except for the last."""
         if offset < 0 or (length is not None and length < 1):
             raise Fault(
                 Code.INVALID_INPUT, f"A range has an offset from 0 and a length from 1, not {offset} and {length}."
             )
 
         def begin(connection: Connection) -> tuple[_Blob, int, bytes]:
-            # At one moment: otherwise a blob that is replaced just now might be gone before its first byte.
+            # Both at one moment: otherwise a blob might be replaced, and deleted, before its first byte is read.
             with _snapshot(connection):
-                blob = _find(connection, container, name)
+                blob = _require_blob(connection, container, name)
                 if offset and offset >= blob.info.length:
                     raise Fault(
                         Code.INVALID_RANGE,
                         f"The blob {name!r} has {blob.info.length} bytes, none from offset {offset}.",
                     )
                 end = blob.info.length if length is None else min(blob.info.length, offset + length)
-                return blob, end, _more(connection, container, blob, offset, end)
+                return blob, end, _read_more(connection, container, blob, offset, end)
 
         blob, end, first = await self._host.read(begin)
 
@@ -228,27 +228,27 @@ class Blobs:
             while data:
                 yield data
                 position += len(data)
-                # Reading does not wait, and perhaps the caller does not either: others shall have their turn.
+                # Reading does not wait, and perhaps the caller does not either, so other tasks get their turn here.
                 await asyncio.sleep(0)
-                rest = partial(_more, container=container, blob=blob, position=position, end=end)
+                rest = partial(_read_more, container=container, blob=blob, position=position, end=end)
                 data = await self._host.read(rest)
 
         async with contextlib.aclosing(chunks()) as stream:
             yield BlobStream(blob.info, stream)
 
     async def read(self, container: str, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        """All of what `get` streams, at once in memory."""
+        """Read a blob, or a part of it, into memory."""
         async with self.get(container, name, offset, length) as stream:
             return b"".join([chunk async for chunk in stream.chunks])
 
     async def delete(self, container: str, name: str, *, if_match: str | None = None) -> None:
         """Delete a blob, if it has this ETag. Fault BlobNotFound; ConditionNotMet."""
 
-        def work(session: Session) -> None:
-            blob = _find(session.connection, container, name)
+        def work(session: WriteSession) -> None:
+            blob = _require_blob(session.connection, container, name)
             if if_match is not None:
-                _check_tag(name, blob, if_match)
-            blob_contents.take_name(session, blob.content)
+                _check_etag(name, blob, if_match)
+            blob_contents.release(session, blob.content)
             session.connection.execute("DELETE FROM blobs WHERE container = ? AND name = ?", (blob.container, name))
 
         await self._host.submit(work)
@@ -257,7 +257,7 @@ class Blobs:
     async def list_blobs(
         self, container: str, prefix: str = "", continuation: str | None = None, limit: int = MAX_BLOB_PAGE
     ) -> BlobPage:
-        """One page of at most `limit` blobs in the order of their names, by code point."""
+        """List one page of at most `limit` blobs in the order of their names, by code point."""
         if not 1 <= limit <= MAX_BLOB_PAGE:
             raise Fault(Code.PARAMETER_OUT_OF_RANGE, f"A page has 1 to {MAX_BLOB_PAGE} blobs, not {limit}.")
         after, found = continuation or "", list[BlobInfo]()
@@ -267,7 +267,7 @@ class Blobs:
                 raise Fault(Code.INVALID_INPUT, f"The {name} {text[:80]!r} {problem}.")
         while True:
             wanted = min(limit + 1 - len(found), _LIST_SLICE)
-            wanted_next = partial(_listed, container=container, prefix=prefix, after=after, count=wanted)
+            wanted_next = partial(_list_page, container=container, prefix=prefix, after=after, count=wanted)
             more = await self._host.read(wanted_next)
             found += more
             if len(found) > limit:
@@ -278,15 +278,15 @@ class Blobs:
             await asyncio.sleep(0)
 
 
-def gone(connection: Connection) -> int | None:
-    """A deleted container whose blobs are not all taken away yet."""
+def find_deleted(connection: Connection) -> int | None:
+    """Find a deleted container whose blobs are not all deleted yet."""
     number: int | None = connection.execute("SELECT id FROM containers WHERE name IS NULL LIMIT 1").get
     return number
 
 
 def reclaim(connection: Connection, rows: int) -> bool:
-    """Take away up to `rows` blobs of a deleted container; False if there is no deleted container."""
-    number = gone(connection)
+    """Delete up to `rows` blobs of a deleted container. Return False if there is no deleted container."""
+    number = find_deleted(connection)
     if number is None:
         return False
     blobs = list(connection.execute("SELECT content, name FROM blobs WHERE container = ? LIMIT ?", (number, rows)))
@@ -307,14 +307,14 @@ def _snapshot(connection: Connection) -> Generator[None, None, None]:
         connection.execute("COMMIT")
 
 
-def _look_up_container(connection: Connection, container: str) -> int | None:
+def _find_container_number(connection: Connection, container: str) -> int | None:
     number: int | None = connection.execute("SELECT id FROM containers WHERE name = ?", (container,)).get
     return number
 
 
-def _find_container(connection: Connection, container: str) -> int:
+def _require_container(connection: Connection, container: str) -> int:
     check_container_name(container)
-    number = _look_up_container(connection, container)
+    number = _find_container_number(connection, container)
     if number is None:
         raise Fault(Code.CONTAINER_NOT_FOUND, f"The specified container does not exist: {container!r}.")
     return number
@@ -323,70 +323,70 @@ def _find_container(connection: Connection, container: str) -> int:
 _COLUMNS = "name, content, length, tick, appends, metadata"
 
 
-def _blob(number: int, row: tuple[str, int, int, int, int | None, bytes]) -> _Blob:
+def _make_blob(number: int, row: tuple[str, int, int, int, int | None, bytes]) -> _Blob:
     name, content, length, tick, appends, metadata = row
-    return _Blob(number, content, appends, BlobInfo(name, _tag(tick), length, _decode(metadata), moment(tick)))
+    return _Blob(number, content, appends, BlobInfo(name, _etag_of(tick), length, _decode(metadata), moment(tick)))
 
 
-def _look_up(connection: Connection, number: int, name: str) -> _Blob | None:
+def _find_blob(connection: Connection, number: int, name: str) -> _Blob | None:
     row = connection.execute(f"SELECT {_COLUMNS} FROM blobs WHERE container = ? AND name = ?", (number, name)).get  # noqa: S608
-    return None if row is None else _blob(number, row)
+    return None if row is None else _make_blob(number, row)
 
 
-def _find(connection: Connection, container: str, name: str) -> _Blob:
-    number = _find_container(connection, container)
+def _require_blob(connection: Connection, container: str, name: str) -> _Blob:
+    number = _require_container(connection, container)
     check_blob_name(name)
-    blob = _look_up(connection, number, name)
+    blob = _find_blob(connection, number, name)
     if blob is None:
-        raise _not_found(name)
+        raise _missing_blob_fault(name)
     return blob
 
 
-def _listed(connection: Connection, container: str, prefix: str, after: str, count: int) -> list[BlobInfo]:
-    number, found = _find_container(connection, container), list[BlobInfo]()
+def _list_page(connection: Connection, container: str, prefix: str, after: str, count: int) -> list[BlobInfo]:
+    number, found = _require_container(connection, container), list[BlobInfo]()
     sql = f"SELECT {_COLUMNS} FROM blobs WHERE container = ? AND name > ? AND name >= ? ORDER BY name LIMIT ?"  # noqa: S608
     rows = connection.execute(sql, (number, after, prefix, count))
     for row in rows:
         if not row[0].startswith(prefix):
             rows.close()
             break
-        found.append(_blob(number, (row[0], row[1], row[2], row[3], row[4], row[5])).info)
+        found.append(_make_blob(number, (row[0], row[1], row[2], row[3], row[4], row[5])).info)
     return found
 
 
-def _not_found(name: str) -> Fault:
+def _missing_blob_fault(name: str) -> Fault:
     return Fault(Code.BLOB_NOT_FOUND, f"The specified blob does not exist: {name!r}.")
 
 
-def _tag(tick: int) -> str:
+def _etag_of(tick: int) -> str:
     return f'"0x{tick:X}"'
 
 
-def _check_tag(name: str, blob: _Blob | None, tag: str) -> None:
+def _check_etag(name: str, blob: _Blob | None, tag: str) -> None:
     if blob is None or tag not in ("*", blob.info.etag):
         raise Fault(
             Code.CONDITION_NOT_MET, f"The blob {name!r} does not have the ETag {tag[:80]!r}, or does not exist."
         )
 
 
-def _store(session: Session, number: int, content: int, appends: int | None, info: BlobInfo) -> BlobInfo:
-    """Write a blob's row; its info with ETag and time."""
+def _write_row(session: WriteSession, number: int, content: int, appends: int | None, info: BlobInfo) -> BlobInfo:
+    """Write a blob's row. Return its info with ETag and time."""
     tick = session.tick()
     session.connection.execute(
         f"REPLACE INTO blobs (container, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
         (number, info.name, content, info.length, tick, appends, _encode(info.metadata)),
     )
     session.dirty = True
-    return attrs.evolve(info, etag=_tag(tick), modified=moment(tick))
+    return attrs.evolve(info, etag=_etag_of(tick), modified=moment(tick))
 
 
-def _more(connection: Connection, container: str, blob: _Blob, position: int, end: int) -> bytes:
-    """The next bytes of a blob, none at the end; refused if the name has meanwhile lost them."""
-    data = blob_contents.bytes_at(connection, blob.content, position, end)
+def _read_more(connection: Connection, container: str, blob: _Blob, position: int, end: int) -> bytes:
+    """Read the next bytes of a blob, none at the end. Refuse if the blob was replaced meanwhile."""
+    data = blob_contents.read_bytes(connection, blob.content, position, end)
     if data is not None:
         return data
     name = blob.info.name
-    if _find(connection, container, name).content == blob.content:
+    if _require_blob(connection, container, name).content == blob.content:
         raise Fault(
             Code.INTERNAL_ERROR, f"The blob {name!r} is damaged at byte {position}; restore the file from a backup."
         )

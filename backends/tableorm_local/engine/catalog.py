@@ -1,9 +1,9 @@
 """
-Tables as the file holds them: the catalog of names, and the statements of each physical table.
+The catalog: the names of the tables in a file, and the statements of each physical table.
 
-A table named N in any letter case is the physical table `t<ID>`, one B-tree of (key, ts, body). A deleted one is
-renamed to `gone_<ID>`: its name is free at once, the statements of every other connection fail from then on and look
-the name up again, and its pages are given back later, in slices.
+A table is the physical table `t<ID>`, one B-tree of (key, ts, body), whatever the letter case of its name. A deleted
+table is renamed to `gone_<ID>`: its name is free at once, the statements of other connections fail from then on and
+look the name up again, and its pages are freed later, in slices.
 """
 # ruff: noqa: S608 - the only names in statements are made here, of numbers
 
@@ -15,12 +15,12 @@ __all__ = [
     "SCHEMA",
     "Catalog",
     "Table",
-    "create",
-    "drop",
-    "gone",
+    "create_table",
+    "drop_table",
+    "find_deleted",
+    "find_table",
     "key_of",
-    "look_up",
-    "names",
+    "list_names",
     "reclaim",
 ]
 
@@ -29,14 +29,14 @@ CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), tick INTEGER NOT NULL
 INSERT INTO clock VALUES (1, 0);
 CREATE TABLE catalog (id INTEGER PRIMARY KEY AUTOINCREMENT, folded TEXT NOT NULL UNIQUE, name TEXT NOT NULL) STRICT;
 """
-# AUTOINCREMENT: an id must never come back, or a statement cached elsewhere would reach another table.
+# AUTOINCREMENT: an id must never be used again, or a statement cached elsewhere would reach another table.
 
 
 def key_of(partition_key: str, row_key: str) -> bytes:
     """
-    The key of a row in its B-tree: sorts by PartitionKey, then RowKey, both by UTF-16 unit.
+    Return the key of a row in its B-tree. Keys sort by PartitionKey, then RowKey, both by UTF-16 unit.
 
-    U+0000 is forbidden in keys, so as separator it sorts before everything.
+    U+0000 is forbidden in keys, so as the separator it sorts before everything.
     """
     if partition_key.isascii() and row_key.isascii():
         return f"{partition_key}\0{row_key}".encode("ascii")
@@ -50,7 +50,7 @@ class Table:
     Attributes:
         id: Its number, never used again.
         folded: Its name in lower case.
-        stale: Whether it proved to be dropped; its name then means another table, or none.
+        stale: Whether the table proved to be dropped. Its name then means another table, or none.
     """
 
     __slots__ = ("delete", "folded", "id", "insert", "put", "read", "scan", "stale", "tick")
@@ -70,7 +70,7 @@ _KNOWN_MAX = 10_000
 
 class Catalog:
     """
-    Names of tables as one connection sees them, remembered until a table proves stale.
+    The names of tables as one connection sees them, remembered until a table proves stale.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -78,41 +78,42 @@ class Catalog:
         self._known: dict[str, Table] = {}
 
     def find(self, name: str) -> Table | None:
-        """The table of that name in any letter case."""
+        """Find the table of a name in any letter case."""
         table = self._known.get(name)
-        return self._look_up(name) if table is None or table.stale else table
+        return self._find_new(name) if table is None or table.stale else table
 
-    def _look_up(self, name: str) -> Table | None:
-        table = look_up(self._connection, name.lower()) if name.isascii() else None
+    def _find_new(self, name: str) -> Table | None:
+        table = find_table(self._connection, name.lower()) if name.isascii() else None
         if table is not None:
-            # By the spelling that was used: folding it at every request would cost more. Spellings are many.
+            # Remembered by the spelling that was used, since folding it at every request would take longer. There may
+            # be many spellings.
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             self._known[name] = table
         return table
 
     def forget(self, name: str) -> None:
-        """The table of that name is no more."""
+        """Mark the table of a name as dropped."""
         folded = name.lower()
         for table in self._known.values():
             table.stale = table.stale or table.folded == folded
 
 
-def look_up(connection: Connection, folded: str) -> Table | None:
-    """The table of a name in lower case."""
+def find_table(connection: Connection, folded: str) -> Table | None:
+    """Find the table with a name in lower case."""
     found = connection.execute("SELECT id FROM catalog WHERE folded = ?", (folded,)).get
     return None if found is None else Table(found, folded)
 
 
-def names(connection: Connection) -> list[str]:
-    """Names of all tables as created, ordered without regard to case."""
+def list_names(connection: Connection) -> list[str]:
+    """List the names of all tables as created, ordered without regard to case."""
     return [name for (name,) in connection.execute("SELECT name FROM catalog ORDER BY folded")]
 
 
-def create(connection: Connection, name: str) -> bool:
-    """Create a table; False if there is one of that name in any letter case."""
+def create_table(connection: Connection, name: str) -> bool:
+    """Create a table. Return False if there is one of that name in any letter case."""
     folded = name.lower()
-    if look_up(connection, folded) is not None:
+    if find_table(connection, folded) is not None:
         return False
     connection.execute("INSERT INTO catalog (folded, name) VALUES (?, ?)", (folded, name))
     connection.execute(
@@ -122,9 +123,9 @@ def create(connection: Connection, name: str) -> bool:
     return True
 
 
-def drop(connection: Connection, name: str) -> bool:
-    """Free a table's name, in constant time; False if there is none."""
-    table = look_up(connection, name.lower())
+def drop_table(connection: Connection, name: str) -> bool:
+    """Drop a table, in constant time: free its name. Return False if there is no such table."""
+    table = find_table(connection, name.lower())
     if table is None:
         return False
     connection.execute("DELETE FROM catalog WHERE id = ?", (table.id,))
@@ -133,15 +134,15 @@ def drop(connection: Connection, name: str) -> bool:
     return True
 
 
-def gone(connection: Connection) -> str | None:
-    """The physical name of a deleted table whose pages are not all given back yet."""
+def find_deleted(connection: Connection) -> str | None:
+    """Find the physical name of a deleted table whose pages are not all free yet."""
     sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'gone_*' LIMIT 1"
     found: str | None = connection.execute(sql).get
     return found
 
 
 def reclaim(connection: Connection, name: str, rows: int) -> bool:
-    """Give back the pages of up to `rows` rows of a deleted table; True when the table is no more."""
+    """Free the pages of up to `rows` rows of a deleted table. Return True when none are left."""
     last = connection.execute(f"SELECT key FROM {name} ORDER BY key LIMIT 1 OFFSET ?", (rows,)).get
     if last is None:
         connection.execute(f"DROP TABLE {name}")

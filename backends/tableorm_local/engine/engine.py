@@ -2,7 +2,7 @@
 The embedded engine: a `TableStore` in one SQLite file, shared by tasks, engines and processes.
 
 Reads are statements on the event loop: a row that is in memory arrives faster than a thread could be asked for it.
-Writes go through the pump. Nothing here knows of models or of HTTP.
+Writes go through the group commit. Nothing here knows of models or of HTTP.
 """
 
 import asyncio
@@ -33,52 +33,60 @@ from . import catalog, writes
 from .access import AccessRecords
 from .blobs import Blobs
 from .catalog import Catalog, Table, key_of
-from .faults import OpenError, busy, damaged_row, fault_from, is_missing_table, read_only, table_not_found
+from .faults import (
+    OpenError,
+    busy_fault,
+    damage_fault,
+    fault_from,
+    is_missing_table,
+    missing_table_fault,
+    read_only_fault,
+)
 from .files import Files, after_fork, open_file, open_memory
-from .group_commit import Pump
+from .group_commit import GroupCommit
 from .queues import Queues
 from .reclaim import Reclaimer, anything_to_reclaim
 from .scan import PageScan, check_limit, project
 from .settings import Settings
 from .sqlite import Connection
 from .worker import InlineWorker, ThreadWorker, Worker
-from .write_session import Session, Steps, Work
+from .write_session import Steps, Work, WriteSession
 
 __all__ = ["Engine"]
 
 T = TypeVar("T")
 
-# How long a query or the checks of a transaction keep the event loop to themselves.
+# How long a query or the checks of a transaction keep the event loop busy.
 _SLICE_SECONDS = 0.001
-# How long a page may look for rows before it ends with fewer. The service: 5 seconds.
+# How long a page may look for rows before it ends with fewer. The service takes 5 seconds.
 _PAGE_SECONDS = 1.0
 _BUSY_PAUSE_SECONDS = 0.001
-# What reading one row may be taken to cost, with its caller's work.
+# The time that reading one row is taken to need, with its caller's work.
 _ROW_SECONDS = 0.00001
 
 
 class _Open:
-    """What an engine has while it is open."""
+    """The state of an engine while it is open."""
 
-    __slots__ = ("catalog", "files", "loop", "pump", "reader", "reclaimer", "unbroken", "worker")
+    __slots__ = ("catalog", "commits", "files", "loop", "reader", "reclaimer", "unbroken", "worker")
 
     def __init__(self, files: Files, worker: Worker, name: str, timeout: float) -> None:
         self.loop = asyncio.get_running_loop()
         self.files, self.worker = files, worker
         self.reader = files.reader
         self.catalog = Catalog(files.reader)
-        # Seconds of reading without a turn of the event loop.
+        # Seconds of reading since the event loop last ran other tasks.
         self.unbroken = 0.0
-        self.pump: Pump | None = None
+        self.commits: GroupCommit | None = None
         self.reclaimer: Reclaimer | None = None
         if files.writer is not None:
-            self.pump = Pump(Session(files.writer), worker, files.turnstile, name, timeout)
-            self.reclaimer = Reclaimer(self.pump)
+            self.commits = GroupCommit(WriteSession(files.writer), worker, files.writer_lock, name, timeout)
+            self.reclaimer = Reclaimer(self.commits)
 
 
 class Engine:
     """
-    Tables in one file, or in memory. Belongs to the event loop that opened it.
+    Tables in one file, or in memory. An engine belongs to the event loop that opened it.
 
     Args:
         path: The file; None for memory.
@@ -93,7 +101,7 @@ class Engine:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, *, timeout: float = 30.0, create: bool = True) -> None:
-        # The real path: what lies beside the file must be the same for everyone, also under another name.
+        # The real path: the files beside it must be the same for all programs, also if they use another name of it.
         self._path = None if path is None else os.path.realpath(path)
         self._name = ":memory:" if self._path is None else repr(self._path)
         self._timeout, self._create = timeout, create
@@ -107,7 +115,7 @@ class Engine:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Everything, `retries` too: it waits for other processes itself. A database in memory is not durable."""
+        """All capabilities, also `retries`: it waits for other processes. A database in memory is not durable."""
         return self._capabilities
 
     async def open(self) -> None:
@@ -115,7 +123,7 @@ class Engine:
         Open the file, or create it, with mode 0600.
 
         Raises:
-            OpenError: It cannot be opened; nothing was changed.
+            OpenError: The file cannot be opened; nothing was changed.
         """
         if self._open is not None:
             return
@@ -124,7 +132,9 @@ class Engine:
             self._attach(_Open(open_memory(), InlineWorker(), self._name, timeout))
             return
         worker = ThreadWorker(asyncio.get_running_loop(), f"tableorm {self._name}")
-        self._attach(_Open(await _open_in(worker, path, timeout, create=self._create), worker, self._name, timeout))
+        self._attach(
+            _Open(await _open_in_worker(worker, path, timeout, create=self._create), worker, self._name, timeout)
+        )
 
     def _attach(self, state: _Open) -> None:
         self._open = state
@@ -134,7 +144,7 @@ class Engine:
 
     async def close(self) -> None:
         """
-        Finish what was asked for, then give everything back. Idempotent.
+        Finish the requests that are under way, then close the file. Idempotent.
         """
         state, self._open = self._open, None
         self._why_not = "is closed; open it anew"
@@ -144,47 +154,47 @@ class Engine:
         if state.reclaimer is not None:
             state.reclaimer.close()
         try:
-            if state.pump is not None:
-                # By then each request is done, or was refused since another process never gave way.
-                await asyncio.wait_for(state.pump.drain(), self._timeout + 1)
+            if state.commits is not None:
+                # By then each request is done, or was refused because another process kept the write lock.
+                await asyncio.wait_for(state.commits.drain(), self._timeout + 1)
         except TimeoutError:
             pass
         finally:
-            # In turn after what the worker is doing, also if this task is cancelled.
-            state.worker.run(state.files.close, lambda _: _set(closed))
+            # After the job that the worker is doing, also if this task is cancelled.
+            state.worker.run(state.files.close, lambda _: _finish(closed))
             state.worker.stop()
         await asyncio.wait([closed], timeout=self._timeout)
 
     async def create_table(self, table: str) -> None:
         """Create a table. Fault TableAlreadyExists if one has that name in any letter case."""
         check_table_name(table)
-        await self._change_tables(lambda connection: catalog.create(connection, table), _TABLE_EXISTS)
+        await self._change_catalog(lambda connection: catalog.create_table(connection, table), _TABLE_EXISTS)
 
     async def delete_table(self, table: str) -> None:
         """Delete a table and its rows, in constant time. Fault ResourceNotFound if there is none."""
         check_table_name(table)
-        await self._change_tables(lambda connection: catalog.drop(connection, table), _NOT_FOUND)
-        self._state().catalog.forget(table)
+        await self._change_catalog(lambda connection: catalog.drop_table(connection, table), _NOT_FOUND)
+        self._require_open().catalog.forget(table)
         self.reclaim()
 
-    async def _change_tables(self, change: Callable[[Connection], bool], refused: tuple[Code, str]) -> None:
-        def work(session: Session) -> Steps:
+    async def _change_catalog(self, change: Callable[[Connection], bool], refused: tuple[Code, str]) -> None:
+        def work(session: WriteSession) -> Steps:
             if not change(session.connection):
                 raise Fault(*refused)
             session.dirty = True
             yield from ()
             return None
 
-        await self._pump(self._state()).submit(work)
+        await self._require_commits().submit(work)
 
     async def list_tables(self) -> list[str]:
-        """Names of all tables as created, ordered without regard to case."""
-        return await self._read(lambda state: catalog.names(state.reader))
+        """List the names of all tables as created, ordered without regard to case."""
+        return await self._read(lambda state: catalog.list_names(state.reader))
 
     async def has_table(self, table: str) -> bool:
-        """Whether there is a table of that name in any letter case."""
+        """Return whether there is a table of that name in any letter case."""
         try:
-            await self._find(table)
+            await self._find_table(table)
         except Fault as fault:
             if fault.code != Code.TABLE_NOT_FOUND:
                 raise
@@ -192,15 +202,15 @@ class Engine:
         return True
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        """One row. Fault ResourceNotFound or TableNotFound."""
+        """Read one row. Fault ResourceNotFound or TableNotFound."""
         try:
             key = key_of(partition_key, row_key)
         except UnicodeEncodeError:
-            key = b""  # no row's: refused below
+            key = b""  # the key of no row: the keys are refused below
         try:
-            body = _body(self._state(), table, key)
+            body = _read_body(self._require_open(), table, key)
         except apsw.Error as error:
-            body = await self._read(lambda state: _body(state, table, key), error)
+            body = await self._read(lambda state: _read_body(state, table, key), error)
         if body is None:
             check_key("PartitionKey", partition_key)
             check_key("RowKey", row_key)
@@ -208,22 +218,22 @@ class Engine:
         try:
             row = writes.decode(body)
         except msgspec.DecodeError as error:
-            raise damaged_row(self._name, error) from error
-        await self._let_others_run(_ROW_SECONDS)
+            raise damage_fault(self._name, error) from error
+        await self._yield_to_loop(_ROW_SECONDS)
         return row if select is None else project(row, select)
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         """
-        One page, in key order. It ends at `limit` rows, at 4 MiB of rows, and after about a second of work.
+        Read one page, in key order. It ends at `limit` rows, at 4 MiB of rows, or after about a second of work.
         """
         check_limit(limit)
-        scan = PageScan(query, limit, (await self._find(table)).folded, continuation)
+        scan = PageScan(query, limit, (await self._find_table(table)).folded, continuation)
         first: Table | None = None
 
         def work(state: _Open, found: Table) -> bool:
             nonlocal first
             if first is not None and first.id != found.id:
-                raise table_not_found()  # A page does not go on in a table that took the name meanwhile.
+                raise missing_table_fault()  # A page does not go on in another table that got the name meanwhile.
             done = scan.advance(state.reader, found, _SLICE_SECONDS)
             first = found
             return done
@@ -231,16 +241,16 @@ class Engine:
         done = False
         while not done and scan.seconds <= _PAGE_SECONDS:
             before = scan.seconds
-            done = await self._read(lambda state: _on_table(state, table, lambda found: work(state, found)))
-            await self._let_others_run(scan.seconds - before)
+            done = await self._read(lambda state: _call_with_table(state, table, lambda found: work(state, found)))
+            await self._yield_to_loop(scan.seconds - before)
         return scan.page()
 
     async def write(self, table: str, operation: Operation) -> str | None:
-        """Do one operation; the row's new ETag, None after a delete. Durable when it returns."""
-        pump = self._pump(self._state())
-        found = await self._find(table)
-        item = writes.prepare(operation)
-        etag: str | None = await pump.submit(lambda session: writes.write(session, found, item))
+        """Do one operation. Return the row's new ETag, None after a delete. It is durable on return."""
+        commits = self._require_commits()
+        found = await self._find_table(table)
+        item = writes.prepare_write(operation)
+        etag: str | None = await commits.submit(lambda session: writes.apply_write(session, found, item))
         return etag
 
     async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
@@ -248,16 +258,16 @@ class Engine:
         Do 1 to 100 operations of one partition, each row once, in order and all or nothing.
 
         Returns:
-            What `write` returns, for each.
+            For each operation what `write` returns.
         """
-        pump = self._pump(self._state())
-        found = await self._find(table)
+        commits = self._require_commits()
+        found = await self._find_table(table)
         check_transaction(operations)
         items: list[writes.Write] = []
         size, until = 0, time.perf_counter() + _SLICE_SECONDS
         for index, operation in enumerate(operations):
             try:
-                item = writes.prepare(operation, keys_checked=True)
+                item = writes.prepare_write(operation, keys_checked=True)
             except Fault as fault:
                 raise with_index(fault, index) from None
             items.append(item)
@@ -266,50 +276,51 @@ class Engine:
             if time.perf_counter() > until:
                 await asyncio.sleep(0)
                 until = time.perf_counter() + _SLICE_SECONDS
-        etags: list[str | None] = await pump.submit(lambda session: writes.transaction(session, found, items))
+        etags: list[str | None] = await commits.submit(lambda session: writes.apply_transaction(session, found, items))
         return etags
 
     async def read(self, read: Callable[[Connection], T]) -> T:
-        """Call `read` with the connection for reading, again while another process keeps us from it."""
+        """Call `read` with the connection for reading, again and again while another process prevents reading."""
         return await self._read(lambda state: read(state.reader))
 
     async def submit(self, work: Work) -> Any:
-        """Do `work` in a transaction, with that of others; its result, when it is durable."""
-        return await self._pump(self._state()).submit(work)
+        """Do `work` in a transaction, with the work of others. Return its result when that is durable."""
+        return await self._require_commits().submit(work)
 
     def reclaim(self) -> None:
-        """Start to give back the pages of what was deleted."""
+        """Start to free the pages of what was deleted."""
         if self._open is not None and self._open.reclaimer is not None:
             self._open.reclaimer.start()
 
     def disown(self) -> None:
-        """In a forked child: let go of what the parent has open, without closing it."""
+        """In a forked child: give up the parent's files without closing them."""
         state, self._open = self._open, None
         if state is not None:
             self._why_not = "was opened before this process was forked; open a database of its own in the child"
-            if state.files.turnstile is not None:
-                # Not a lock of SQLite's: held open here, it would stay locked when the parent dies inside.
-                state.files.turnstile.close()
-            # One reference too many: SQLite shall not close, and thereby tidy up, the parent's file at the child's end.
+            if state.files.writer_lock is not None:
+                # Not a lock of SQLite's: if the child kept it open, it would stay locked when the parent dies with it.
+                state.files.writer_lock.close()
+            # One reference too many, so that SQLite does not close and tidy up the parent's file when the child ends.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(state.files))
 
-    def _state(self) -> _Open:
+    def _require_open(self) -> _Open:
         state = self._open
         if state is None or state.loop is not asyncio.get_running_loop():
             why = self._why_not if state is None else "belongs to another event loop; open one in this loop"
             raise Fault(Code.INTERNAL_ERROR, f"The database {self._name} {why}.")
         return state
 
-    def _pump(self, state: _Open) -> Pump:
-        if state.pump is None:
-            raise read_only(self._name)
-        return state.pump
+    def _require_commits(self) -> GroupCommit:
+        commits = self._require_open().commits
+        if commits is None:
+            raise read_only_fault(self._name)
+        return commits
 
-    async def _let_others_run(self, seconds: float) -> None:
+    async def _yield_to_loop(self, seconds: float) -> None:
         """
-        Let the event loop turn if reads together have kept it long enough.
+        Let the event loop run other tasks if reads together have kept it busy for long enough.
 
-        Each by itself is short and never waits, so a task that reads row after row would otherwise keep it for good.
+        Each read is short and never waits, so a task that reads row after row would otherwise keep the loop for ever.
         """
         state = self._open
         if state is not None:
@@ -318,39 +329,39 @@ class Engine:
                 state.unbroken = 0.0
                 await asyncio.sleep(0)
 
-    async def _find(self, name: str) -> Table:
+    async def _find_table(self, name: str) -> Table:
         try:
-            found = self._state().catalog.find(name)
+            found = self._require_open().catalog.find(name)
         except apsw.Error as error:
             found = await self._read(lambda state: state.catalog.find(name), error)
         if found is None:
-            raise table_not_found()
+            raise missing_table_fault()
         return found
 
     async def _read(self, read: Callable[[_Open], T], error: apsw.Error | None = None) -> T:
-        """Call `read`, again while another process keeps us from reading; `error` is that of a first try."""
+        """Call `read` until no other process prevents reading. `error` is the error of a first try."""
         deadline = time.monotonic() + self._timeout
         while True:
             if error is not None:
                 if not isinstance(error, apsw.BusyError):
                     raise fault_from(error, self._name) from error
                 if time.monotonic() > deadline:
-                    raise busy(self._name) from error
+                    raise busy_fault(self._name) from error
                 await asyncio.sleep(_BUSY_PAUSE_SECONDS)
             try:
-                return read(self._state())
+                return read(self._require_open())
             except apsw.Error as again:
                 error = again
             except msgspec.DecodeError as damage:
-                raise damaged_row(self._name, damage) from damage
+                raise damage_fault(self._name, damage) from damage
 
 
 _TABLE_EXISTS = Code.TABLE_EXISTS, "The table specified already exists."
 _NOT_FOUND = Code.RESOURCE_NOT_FOUND, "The specified resource does not exist."
 
 
-def _on_table(state: _Open, name: str, action: Callable[[Table], T]) -> T:
-    """Call `action` with the table of that name, again if it was another one that has been dropped."""
+def _call_with_table(state: _Open, name: str, action: Callable[[Table], T]) -> T:
+    """Call `action` with the table of a name. Call it again if the table that was known has been dropped."""
     table = state.catalog.find(name)
     if table is not None:
         try:
@@ -362,24 +373,24 @@ def _on_table(state: _Open, name: str, action: Callable[[Table], T]) -> T:
         table = state.catalog.find(name)
         if table is not None:
             return action(table)
-    raise table_not_found()
+    raise missing_table_fault()
 
 
-def _body(state: _Open, name: str, key: bytes) -> bytes | None:
+def _read_body(state: _Open, name: str, key: bytes) -> bytes | None:
     def read(table: Table) -> bytes | None:
         body: bytes | None = state.reader.execute(table.read, (key,)).get
         return body
 
-    return _on_table(state, name, read)
+    return _call_with_table(state, name, read)
 
 
-def _set(future: "asyncio.Future[None]") -> None:
+def _finish(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
 
 
-async def _open_in(worker: Worker, path: str, patience: float, *, create: bool) -> Files:
-    """Open in the worker. If the caller is cancelled meanwhile, the file is closed again."""
+async def _open_in_worker(worker: Worker, path: str, patience: float, *, create: bool) -> Files:
+    """Open the file in the worker. If the caller is cancelled meanwhile, close it again."""
     opened: asyncio.Future[Files] = asyncio.get_running_loop().create_future()
 
     def job() -> Files | OpenError:
@@ -408,7 +419,7 @@ _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 
 def _after_fork() -> None:
     """
-    In a forked child: no engine of the parent may be used, nor closed, which would touch the parent's files.
+    In a forked child: give up the engines of the parent. To use or to close one would touch the parent's files.
     """
     after_fork()
     for engine in list(_engines):

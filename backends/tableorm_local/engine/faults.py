@@ -1,5 +1,5 @@
 """
-What SQLite and the operating system report, in the words of stores: the one place that translates foreign errors.
+Faults of errors: the one place that translates the errors of SQLite and of the operating system.
 """
 
 import errno
@@ -12,13 +12,13 @@ from tableorm.protocol.codes import Code, Fault
 __all__ = [
     "OpenError",
     "Reason",
-    "busy",
-    "damaged_row",
+    "busy_fault",
+    "damage_fault",
     "fault_from",
     "is_missing_table",
+    "missing_table_fault",
     "open_error_from",
-    "read_only",
-    "table_not_found",
+    "read_only_fault",
 ]
 
 
@@ -35,8 +35,8 @@ class OpenError(Exception):
     A database that cannot be opened.
 
     Args:
-        reason: Of which sort the obstacle is.
-        message: Which file, what is wrong, what to do.
+        reason: The kind of obstacle.
+        message: Names the file, what is wrong, and what to do.
     """
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -48,18 +48,18 @@ class OpenError(Exception):
 
 
 def is_missing_table(error: apsw.Error) -> bool:
-    """Whether a statement failed because another connection dropped its table."""
+    """Return whether a statement failed because another connection dropped its table."""
     return isinstance(error, apsw.SQLError) and str(error).startswith("no such table")
 
 
-def table_not_found() -> Fault:
-    """The service's answer when a table is missing."""
+def missing_table_fault() -> Fault:
+    """Return the service's fault for a table that does not exist."""
     return Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
 
 
 def fault_from(error: BaseException, name: str) -> Fault:
     """
-    The fault that tells a caller about `error` in the database `name`.
+    Return the fault for an error in the database `name`.
     """
     if isinstance(error, Fault):
         return error
@@ -70,9 +70,9 @@ def fault_from(error: BaseException, name: str) -> Fault:
             "file), then try again.",
         )
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
-        return busy(name)
+        return busy_fault(name)
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, PermissionError)):
-        return read_only(name)
+        return read_only_fault(name)
     if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
         return Fault(Code.INTERNAL_ERROR, f"{name}: the file is damaged ({error}); restore it from a backup.")
     if isinstance(error, (apsw.IOError, apsw.CantOpenError, OSError)):
@@ -86,8 +86,8 @@ def fault_from(error: BaseException, name: str) -> Fault:
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-def busy(name: str) -> Fault:
-    """The fault of a request that waited for another process until its time was up."""
+def busy_fault(name: str) -> Fault:
+    """Return the fault of a request that waited for another process until its time was over."""
     return Fault(
         Code.SERVER_BUSY,
         f"{name}: another process holds the write lock and did not give it back in time; try again, or open with a "
@@ -95,13 +95,13 @@ def busy(name: str) -> Fault:
     )
 
 
-def damaged_row(name: str, error: Exception) -> Fault:
-    """A stored row is not what was written."""
+def damage_fault(name: str, error: Exception) -> Fault:
+    """Return the fault for a stored row that is not what was written."""
     return Fault(Code.INTERNAL_ERROR, f"{name} is damaged: a stored row cannot be read ({error}); restore a backup.")
 
 
-def read_only(name: str) -> Fault:
-    """The fault of a write where only reading is possible."""
+def read_only_fault(name: str) -> Fault:
+    """Return the fault of a write to a file that can only be read."""
     return Fault(
         Code.AUTHORIZATION_FAILURE,
         f"{name}: opened for reading only, because the permissions of the file or its folder allow no more; nothing "
@@ -111,7 +111,7 @@ def read_only(name: str) -> Fault:
 
 def open_error_from(error: apsw.Error | OSError, name: str) -> OpenError:
     """
-    The error that tells why opening the database `name` failed.
+    Return the error that says why the database `name` does not open.
     """
     if isinstance(error, apsw.NotADBError):
         return OpenError(Reason.UNSUPPORTED, f"{name} is not a database; give the path of another file.")

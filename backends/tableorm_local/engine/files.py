@@ -1,5 +1,5 @@
 """
-Opening files: only our own, never changing another's, and creating what is not there.
+Files: opens the databases of tableorm and creates new ones. Never changes a file of another program.
 """
 
 import os
@@ -14,20 +14,20 @@ import attrs
 from . import blob_contents, blobs, catalog, queues, settings
 from .faults import OpenError, Reason, open_error_from
 from .sqlite import Connection, connect
-from .writer_lock import Turnstile
+from .writer_lock import WriterLock
 
 __all__ = ["Files", "after_fork", "open_file", "open_memory"]
 
 APPLICATION_ID = 0x5462_4F72  # "TbOr"
 FORMAT = 1
 
-# 3.51.3 fixed the corruption of a WAL that is reset while another connection checkpoints.
+# 3.51.3 fixed the corruption of a log that is reset while another connection checkpoints.
 _MIN_SQLITE = (3, 51, 3)
 # Rows of up to about 2 KB stay on one page of the tree.
 _PAGE_SIZE = 8192
 _CACHE_KIB = 64 * 1024
 _MMAP_BYTES = 1 << 30
-# In pages of the WAL, 32 MiB: fewer, larger checkpoints write a page that changes often only once.
+# In pages of the log, 32 MiB: with fewer, larger checkpoints a page that changes often is written only once.
 _CHECKPOINT_PAGES = 4000
 
 _SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + blob_contents.SCHEMA + settings.SCHEMA
@@ -44,24 +44,24 @@ class Files:
     The connections of one open database.
 
     Args:
-        writer: For write transactions; None if the file can only be read.
-        reader: For reading; the writer itself for a database in memory.
-        turnstile: The order among writing processes; None without a file or without a writer.
+        writer: The connection that writes; None if the file can only be read.
+        reader: The connection that reads; the writer itself for a database in memory.
+        writer_lock: Orders the processes that write; None without a file or without a writer.
         identity: Device and inode; None in memory.
     """
 
     writer: Connection | None
     reader: Connection
-    turnstile: Turnstile | None
+    writer_lock: WriterLock | None
     identity: tuple[int, int] | None
 
     def close(self) -> None:
-        """Close everything; the last connection to a file also tidies up its log."""
+        """Close everything. The last connection to a file also removes its log."""
         self.reader.close()
         if self.writer is not None:
             self.writer.close()
-        if self.turnstile is not None:
-            self.turnstile.close()
+        if self.writer_lock is not None:
+            self.writer_lock.close()
         if self.identity is not None:
             with _opening:
                 left = _open_files.get(self.identity, 0) - 1
@@ -82,7 +82,7 @@ def _check_library() -> None:
 
 
 def open_memory() -> Files:
-    """A new database in memory, with one connection for everything."""
+    """Make a database in memory, with one connection for everything."""
     _check_library()
     connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
@@ -92,10 +92,10 @@ def open_memory() -> Files:
 
 def open_file(path: str, timeout: float, *, create: bool = True) -> Files:
     """
-    Open the database at `path`, an absolute path without symbolic links; if there is none, `create` it. Blocks.
+    Open the database at `path`, an absolute path without symbolic links; with `create`, make a missing one. Blocks.
 
     Raises:
-        OpenError: It cannot be opened; nothing was changed.
+        OpenError: The file cannot be opened; nothing was changed.
     """
     _check_library()
     try:
@@ -127,7 +127,7 @@ def _open(path: str, timeout: float, *, create: bool) -> Files:
         else:
             reader = connect(path, apsw.SQLITE_OPEN_READONLY)
             _tune(reader)
-            files = Files(connection, reader, Turnstile(path + "-lock"), identity)
+            files = Files(connection, reader, WriterLock(path + "-lock"), identity)
     except BaseException:
         connection.close()
         raise
@@ -140,7 +140,7 @@ def _create_empty(path: str) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        pass  # Another process was faster; whoever locks it first fills it.
+        pass  # Another process was faster; the first one that locks the file fills it.
     except (FileNotFoundError, NotADirectoryError):
         folder = str(Path(path).parent)
         raise OpenError(
@@ -150,7 +150,7 @@ def _create_empty(path: str) -> None:
 
 def _check_file(path: str) -> tuple[int, int]:
     """
-    Refuse, without touching it, what is not ours.
+    Refuse a file that is not a database of tableorm, without touching it.
 
     Returns:
         Device and inode.
@@ -158,7 +158,7 @@ def _check_file(path: str) -> tuple[int, int]:
     status = Path(path).stat()
     identity = status.st_dev, status.st_ino
     if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise OpenError(Reason.UNSUPPORTED, f"{path!r} is {kind}; give the path of a file.")
     if identity in _forked_files:
         raise OpenError(
@@ -166,8 +166,8 @@ def _check_file(path: str) -> tuple[int, int]:
             f"{path!r} was open when this process was forked; open it in the child only, or start the child with "
             "multiprocessing's 'spawn' or 'forkserver'.",
         )
-    # Closing a file drops all locks that the process has on it, those of another open engine too (POSIX), so we
-    # may look into it only if there is none; otherwise it has been looked into.
+    # Closing a file drops all locks that the process has on it, also those of another engine (POSIX). So the file is
+    # read here only if no engine has it open; otherwise it has been checked already.
     if status.st_size == 0 or identity in _open_files:
         return identity
     with Path(path).open("rb") as file:
@@ -191,14 +191,14 @@ def _check_version(version: int, path: str) -> None:
 
 
 def _check_format(connection: Connection, path: str) -> None:
-    # Once more through SQLite: the header may still be in the log.
+    # Check again through SQLite: the header may still be in the log.
     if connection.execute("PRAGMA application_id").get != APPLICATION_ID:
         raise OpenError(Reason.UNSUPPORTED, f"{path!r} is not a database of tableorm; give the path of another file.")
     _check_version(connection.execute("PRAGMA user_version").get, path)
 
 
 def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
-    """A connection that writes if it may, and whether it may."""
+    """Return a connection, and whether it may write."""
     connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
     try:
         connection.set_busy_timeout(int(timeout * 1000))
@@ -223,7 +223,7 @@ def _connect_immutable(path: str) -> Connection:
 
 
 def _initialise(connection: Connection) -> None:
-    """Fill an empty file, in one transaction and before there is a log: a crash leaves all of it or nothing."""
+    """Fill an empty file, in one transaction and before there is a log, so that a crash leaves all of it or nothing."""
     connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
     if connection.execute("PRAGMA page_count").get:
         return
@@ -268,8 +268,8 @@ def after_fork() -> None:
     """
     In a forked child: refuse the files that the parent had open.
 
-    SQLite's memory says that this process holds the parent's locks, which it does not: even a new connection to such a
-    file would trust in them.
+    SQLite's memory says that this process holds the parent's locks, but it does not. A new connection to such a file
+    would rely on them too.
     """
     _forked_files.update(_open_files)
     _open_files.clear()

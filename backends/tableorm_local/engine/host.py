@@ -1,5 +1,5 @@
 """
-What the queues and the blobs use of the engine that holds the file.
+The host: the part of the engine that queues, blobs and settings use.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,21 @@ T = TypeVar("T")
 
 
 class Host(Protocol):
-    """An engine, open or not; each call tells."""
+    """An engine. A call is refused while that is not open."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What holds for everything in the file."""
+        """The capabilities of everything in the file."""
         ...
 
     async def read(self, read: Callable[[Connection], T]) -> T:
-        """Call `read` on the event loop; again while another process keeps us from reading."""
+        """Call `read` on the event loop, again and again while another process prevents reading."""
         ...
 
     async def submit(self, work: Work) -> Any:
-        """Do `work` in a transaction; its result, when it is durable."""
+        """Do `work` in a transaction, and return its result when that is durable."""
         ...
 
     def reclaim(self) -> None:
-        """Start to give back pages of what was deleted."""
+        """Start to free the pages of what was deleted."""
         ...

@@ -1,8 +1,8 @@
 """
 Queues: a `QueueStore` in the engine's file, shared by tasks, engines and processes.
 
-A message is a row that says until when it is hidden, and which receipt is good. A queue is a number; deleting or
-clearing it takes its name from the number, in constant time, and the messages are given back later, in slices.
+A message is a row that says until when it is hidden, and which receipt is valid. A queue is a number. To delete or
+clear it is to take the name from the number, in constant time; the messages are deleted later, in slices.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from tableorm.stores import Capabilities, Message, MessageId
 
 from .host import Host
 from .sqlite import Connection
-from .write_session import Session, moment, now
+from .write_session import WriteSession, moment, now
 
-__all__ = ["SCHEMA", "Queues", "gone", "reclaim"]
+__all__ = ["SCHEMA", "Queues", "find_deleted", "reclaim"]
 
 SCHEMA = """
 CREATE TABLE queues (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, length INTEGER NOT NULL DEFAULT 0) STRICT;
@@ -34,9 +34,9 @@ CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT N
 CREATE INDEX messages_by_time ON messages (queue, visible, expires);
 CREATE INDEX messages_by_end ON messages (queue, expires) WHERE expires IS NOT NULL;
 """
-# AUTOINCREMENT: ids must never come back. A queue without a name is deleted. Times are ticks.
+# AUTOINCREMENT: ids must never be used again. A queue without a name is deleted. Times are ticks.
 
-# Expired messages that one take removes before it takes; if there are more, it comes again.
+# How many expired messages `take` removes in one transaction; if there are more, it begins another.
 _EXPIRED = 50
 
 
@@ -48,15 +48,15 @@ class Queues:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the engine can do."""
+        """The capabilities of the engine."""
         return self._host.capabilities
 
     async def create_queue(self, queue: str) -> None:
         """Create a queue; nothing happens if it exists."""
         check_queue_name(queue)
 
-        def work(session: Session) -> None:
-            if _look_up(session.connection, queue) is None:
+        def work(session: WriteSession) -> None:
+            if _find_number(session.connection, queue) is None:
                 session.connection.execute("INSERT INTO queues (name) VALUES (?)", (queue,))
                 session.dirty = True
 
@@ -67,12 +67,12 @@ class Queues:
         await self._drop(queue, anew=False)
 
     async def clear(self, queue: str) -> None:
-        """Delete all messages that are in the queue, in constant time."""
+        """Delete all messages of the queue, in constant time."""
         await self._drop(queue, anew=True)
 
     async def _drop(self, queue: str, *, anew: bool) -> None:
-        def work(session: Session) -> None:
-            number = _find(session.connection, queue)
+        def work(session: WriteSession) -> None:
+            number = _require_number(session.connection, queue)
             session.connection.execute("UPDATE queues SET name = NULL WHERE id = ?", (number,))
             if anew:
                 session.connection.execute("INSERT INTO queues (name) VALUES (?)", (queue,))
@@ -82,7 +82,7 @@ class Queues:
         self._host.reclaim()
 
     async def list_queues(self, prefix: str = "") -> list[str]:
-        """Names of the queues that start with `prefix`, in order."""
+        """List the names of the queues that start with `prefix`, in order."""
         sql = "SELECT name FROM queues WHERE name IS NOT NULL ORDER BY name"
         names = await self._host.read(lambda connection: [name for (name,) in connection.execute(sql)])
         return [name for name in names if name.startswith(prefix)]
@@ -90,41 +90,41 @@ class Queues:
     async def put(
         self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None
     ) -> MessageId:
-        """Add a message. Durable when it returns."""
+        """Add a message. It is durable on return."""
         check_message(body)
         check_seconds("delay_seconds", delay_seconds, 0, MAX_VISIBILITY_SECONDS)
         if ttl_seconds is not None:
             check_seconds("ttl_seconds", ttl_seconds, delay_seconds + 1)
 
-        def work(session: Session) -> MessageId:
+        def work(session: WriteSession) -> MessageId:
             connection = session.connection
-            number = _find(connection, queue)
+            number = _require_number(connection, queue)
             present = now()
-            expires = None if ttl_seconds is None else _after(present, ttl_seconds)
+            expires = None if ttl_seconds is None else _add_seconds(present, ttl_seconds)
             connection.execute(
                 "INSERT INTO messages (queue, visible, expires, inserted, count, receipt, body) VALUES (?,?,?,?,0,?,?)",
-                (number, _after(present, delay_seconds), expires, present, session.tick(), body),
+                (number, _add_seconds(present, delay_seconds), expires, present, session.tick(), body),
             )
             message = str(connection.last_insert_rowid())
-            _count(session, number, 1)
+            _change_length(session, number, 1)
             return message
 
         message: MessageId = await self._host.submit(work)
         return message
 
     async def take(self, queue: str, count: int = 1, visibility_seconds: int = 30) -> list[Message]:
-        """Take at most `count` visible messages, the longest visible first."""
+        """Take at most `count` visible messages, beginning with the one that has been visible for longest."""
         check_message_count(count)
         check_seconds("visibility_seconds", visibility_seconds, 1, MAX_VISIBILITY_SECONDS)
 
-        def work(session: Session) -> list[Message] | None:
+        def work(session: WriteSession) -> list[Message] | None:
             connection = session.connection
-            number = _find(connection, queue)
+            number = _require_number(connection, queue)
             present = now()
-            if _expire(session, number, present) == _EXPIRED:
+            if _remove_expired(session, number, present) == _EXPIRED:
                 return None
-            receipt, until = session.tick(), _after(present, visibility_seconds)
-            taken = _visible(connection, number, present, count)
+            receipt, until = session.tick(), _add_seconds(present, visibility_seconds)
+            taken = _read_visible(connection, number, present, count)
             for message in taken:
                 connection.execute(
                     "UPDATE messages SET visible = ?, count = count + 1, receipt = ? WHERE id = ?",
@@ -133,12 +133,12 @@ class Queues:
                 session.dirty = True
             return [attrs.evolve(each, receipt=str(receipt), dequeue_count=each.dequeue_count + 1) for each in taken]
 
-        # Who asks a queue again and again shall not hold up those who write.
-        while await self._host.read(lambda connection: _any_visible(connection, queue)):
+        # Looking first: a program that asks a queue again and again must not delay those that write.
+        while await self._host.read(lambda connection: _has_visible(connection, queue)):
             messages: list[Message] | None = await self._host.submit(work)
             if messages is not None:
                 return messages
-        # Looking does not wait, and who finds nothing may look again at once: others shall have their turn.
+        # Looking does not wait, and a caller that finds nothing may look again: other tasks get their turn here.
         await asyncio.sleep(0)
         return []
 
@@ -146,12 +146,12 @@ class Queues:
         """Hide a taken message for `visibility_seconds` from now."""
         check_seconds("visibility_seconds", visibility_seconds, 0, MAX_VISIBILITY_SECONDS)
 
-        def work(session: Session) -> Message:
-            held = _held(session.connection, _find(session.connection, queue), message)
+        def work(session: WriteSession) -> Message:
+            taken_id = _find_taken(session.connection, _require_number(session.connection, queue), message)
             receipt = session.tick()
             session.connection.execute(
                 "UPDATE messages SET visible = ?, receipt = ? WHERE id = ?",
-                (_after(now(), visibility_seconds), receipt, held),
+                (_add_seconds(now(), visibility_seconds), receipt, taken_id),
             )
             session.dirty = True
             return attrs.evolve(message, receipt=str(receipt))
@@ -162,40 +162,42 @@ class Queues:
     async def delete(self, queue: str, message: Message) -> None:
         """Delete a taken message."""
 
-        def work(session: Session) -> None:
-            number = _find(session.connection, queue)
-            held = _held(session.connection, number, message)
-            session.connection.execute("DELETE FROM messages WHERE id = ?", (held,))
-            _count(session, number, -1)
+        def work(session: WriteSession) -> None:
+            number = _require_number(session.connection, queue)
+            taken_id = _find_taken(session.connection, number, message)
+            session.connection.execute("DELETE FROM messages WHERE id = ?", (taken_id,))
+            _change_length(session, number, -1)
 
         await self._host.submit(work)
 
     async def peek(self, queue: str, count: int = 1) -> list[Message]:
-        """At most `count` visible messages, without receipts."""
+        """Read at most `count` visible messages, without receipts."""
         check_message_count(count)
         return await self._host.read(
-            lambda connection: _visible(connection, _find(connection, queue), now(), count),
+            lambda connection: _read_visible(connection, _require_number(connection, queue), now(), count),
         )
 
     async def length(self, queue: str) -> int:
-        """How many messages there are, hidden ones included, and expired ones that no take has removed yet."""
+        """Count the messages, also hidden ones, and expired ones that no `take` has removed yet."""
 
         def read(connection: Connection) -> int:
-            length: int = connection.execute("SELECT length FROM queues WHERE id = ?", (_find(connection, queue),)).get
+            length: int = connection.execute(
+                "SELECT length FROM queues WHERE id = ?", (_require_number(connection, queue),)
+            ).get
             return length
 
         return await self._host.read(read)
 
 
-def gone(connection: Connection) -> int | None:
-    """A deleted queue whose messages are not all given back yet."""
+def find_deleted(connection: Connection) -> int | None:
+    """Find a deleted queue whose messages are not all deleted yet."""
     number: int | None = connection.execute("SELECT id FROM queues WHERE name IS NULL LIMIT 1").get
     return number
 
 
 def reclaim(connection: Connection, rows: int) -> bool:
-    """Give back up to `rows` messages of a deleted queue; False if there is no deleted queue."""
-    number = gone(connection)
+    """Delete up to `rows` messages of a deleted queue. Return False if there is no deleted queue."""
+    number = find_deleted(connection)
     if number is None:
         return False
     connection.execute(
@@ -206,47 +208,47 @@ def reclaim(connection: Connection, rows: int) -> bool:
     return True
 
 
-def _after(ticks: int, seconds: int) -> int:
-    # SQLite's largest integer: a time to live may be any number.
+def _add_seconds(ticks: int, seconds: int) -> int:
+    # At most SQLite's largest integer: a time to live may be any number.
     return min(ticks + int(seconds * TICKS_PER_SECOND), (1 << 63) - 1)
 
 
-def _look_up(connection: Connection, queue: str) -> int | None:
+def _find_number(connection: Connection, queue: str) -> int | None:
     number: int | None = connection.execute("SELECT id FROM queues WHERE name = ?", (queue,)).get
     return number
 
 
-def _find(connection: Connection, queue: str) -> int:
+def _require_number(connection: Connection, queue: str) -> int:
     check_queue_name(queue)
-    number = _look_up(connection, queue)
+    number = _find_number(connection, queue)
     if number is None:
         raise Fault(Code.QUEUE_NOT_FOUND, f"The specified queue does not exist: {queue!r}.")
     return number
 
 
-def _count(session: Session, number: int, change: int) -> None:
+def _change_length(session: WriteSession, number: int, change: int) -> None:
     session.connection.execute("UPDATE queues SET length = length + ? WHERE id = ?", (change, number))
     session.dirty = True
 
 
-def _expire(session: Session, number: int, present: int) -> int:
-    """Remove expired messages, at most `_EXPIRED`; how many."""
+def _remove_expired(session: WriteSession, number: int, present: int) -> int:
+    """Remove expired messages, at most `_EXPIRED`. Return how many."""
     session.connection.execute(
         "DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE queue = ? AND expires <= ? LIMIT ?)",
         (number, present, _EXPIRED),
     )
     removed = session.connection.changes()
     if removed:
-        _count(session, number, -removed)
+        _change_length(session, number, -removed)
     return removed
 
 
-def _any_visible(connection: Connection, queue: str) -> bool:
+def _has_visible(connection: Connection, queue: str) -> bool:
     sql = "SELECT 1 FROM messages WHERE queue = ? AND visible <= ? LIMIT 1"
-    return connection.execute(sql, (_find(connection, queue), now())).get is not None
+    return connection.execute(sql, (_require_number(connection, queue), now())).get is not None
 
 
-def _visible(connection: Connection, number: int, present: int, count: int) -> list[Message]:
+def _read_visible(connection: Connection, number: int, present: int, count: int) -> list[Message]:
     rows = connection.execute(
         "SELECT id, body, count, inserted FROM messages WHERE queue = ? AND visible <= ? "
         "AND (expires IS NULL OR expires > ?) ORDER BY visible LIMIT ?",
@@ -255,10 +257,10 @@ def _visible(connection: Connection, number: int, present: int, count: int) -> l
     return [Message(str(each), body, None, taken, moment(inserted)) for each, body, taken, inserted in rows]
 
 
-def _held(connection: Connection, number: int, message: Message) -> int:
-    """The row of a message whose receipt is good."""
-    held = int(message.id) if message.id.isdecimal() and len(message.id) < 19 else 0
-    row = connection.execute("SELECT receipt, expires FROM messages WHERE id = ? AND queue = ?", (held, number)).get
+def _find_taken(connection: Connection, number: int, message: Message) -> int:
+    """Find the row of a message whose receipt is valid."""
+    taken_id = int(message.id) if message.id.isdecimal() and len(message.id) < 19 else 0
+    row = connection.execute("SELECT receipt, expires FROM messages WHERE id = ? AND queue = ?", (taken_id, number)).get
     if row is None or (row[1] is not None and row[1] <= now()):
         raise Fault(Code.MESSAGE_NOT_FOUND, f"The specified message does not exist: {message.id[:40]!r}.")
     if str(row[0]) != message.receipt:
@@ -266,4 +268,4 @@ def _held(connection: Connection, number: int, message: Message) -> int:
             Code.POP_RECEIPT_MISMATCH,
             f"The receipt of message {message.id!r} is not, or no longer, that of the one who took it last.",
         )
-    return held
+    return taken_id

@@ -1,5 +1,5 @@
 """
-Giving back the pages of what was deleted, a slice at a time, between the writes of everyone else.
+Reclaiming: frees the pages of what was deleted, a slice at a time, between the writes of others.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from tableorm.protocol.codes import Fault
 
 from . import blob_contents, blobs, catalog, queues
 from .faults import is_missing_table
-from .group_commit import Pump
+from .group_commit import GroupCommit
 from .sqlite import Connection
-from .write_session import Session
+from .write_session import WriteSession
 
 __all__ = ["Reclaimer", "anything_to_reclaim"]
 
-# One slice delays writes that come meanwhile; its rows are adapted to this time.
+# A slice delays the writes that come meanwhile, so its number of rows is adapted to take this time.
 _SLICE_SECONDS = 0.003
-# Share of the time, as rest after each slice.
+# After a slice it rests for so many times the time that the slice took.
 _REST = 4
 _FIRST_ROWS = 64
 _MAX_ROWS = 5000
@@ -29,7 +29,7 @@ _RETRY_SECONDS = 0.1
 
 
 def _reclaim_table(connection: Connection, rows: int) -> bool:
-    name = catalog.gone(connection)
+    name = catalog.find_deleted(connection)
     if name is None:
         return False
     try:
@@ -40,8 +40,8 @@ def _reclaim_table(connection: Connection, rows: int) -> bool:
     return True
 
 
-# Each gives back up to so many rows of one deleted thing; False if there is none. Blobs leave contents behind.
-_KINDS: tuple[Callable[[Connection, int], bool], ...] = (
+# Each frees up to so many rows of one deleted thing and returns False if there is none. Blobs leave contents behind.
+_RECLAIMERS: tuple[Callable[[Connection, int], bool], ...] = (
     _reclaim_table,
     queues.reclaim,
     blobs.reclaim,
@@ -50,27 +50,26 @@ _KINDS: tuple[Callable[[Connection, int], bool], ...] = (
 
 
 def anything_to_reclaim(connection: Connection) -> bool:
-    """Whether something was deleted and is not all given back; looks without changing anything."""
+    """Return whether something was deleted and is not all free yet. Changes nothing."""
     return (
-        catalog.gone(connection) is not None
-        or queues.gone(connection) is not None
-        or blobs.gone(connection) is not None
-        or blob_contents.gone(connection) is not None
+        catalog.find_deleted(connection) is not None
+        or queues.find_deleted(connection) is not None
+        or blobs.find_deleted(connection) is not None
+        or blob_contents.find_unnamed(connection) is not None
     )
 
 
 class Reclaimer:
     """
-    Empties deleted tables, queues, containers and blobs until none is left. Any process may do it, and several may at
-    once.
+    Empties deleted tables, queues, containers and blobs until none is left. Several processes may do so at once.
     """
 
-    def __init__(self, pump: Pump) -> None:
-        self._pump = pump
+    def __init__(self, commits: GroupCommit) -> None:
+        self._commits = commits
         self._loop = asyncio.get_running_loop()
-        # Per kind: a chunk of a blob takes more time than a message.
-        self._rows = dict.fromkeys(_KINDS, _FIRST_ROWS)
-        self._took = 0.0
+        # For each kind, since a chunk of a blob takes more time than a message.
+        self._rows = dict.fromkeys(_RECLAIMERS, _FIRST_ROWS)
+        self._seconds = 0.0
         self._finished = False
         self._active = False
         self._wanted = False
@@ -78,39 +77,39 @@ class Reclaimer:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look for what is deleted; call it after a deletion and at open."""
+        """Look for what was deleted. To be called after a deletion and at open."""
         self._wanted = True
         if not (self._active or self._closed):
             self._active = True
-            self._pump.set_chore(self._slice, self._sliced)
+            self._commits.set_background_job(self._reclaim_slice, self._end_slice)
 
     def close(self) -> None:
-        """Stop; what is left is done after the next open."""
+        """Stop. The rest is done after the next open."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
 
-    def _slice(self, session: Session) -> None:
+    def _reclaim_slice(self, session: WriteSession) -> None:
         self._wanted = False
         start = time.perf_counter()
-        kind = next((kind for kind in _KINDS if kind(session.connection, self._rows[kind])), None)
+        kind = next((kind for kind in _RECLAIMERS if kind(session.connection, self._rows[kind])), None)
         self._finished = kind is None
         if kind is None:
             return
         session.dirty = True
-        self._took = time.perf_counter() - start
-        scale = _SLICE_SECONDS / max(self._took, 1e-6)
+        self._seconds = time.perf_counter() - start
+        scale = _SLICE_SECONDS / max(self._seconds, 1e-6)
         self._rows[kind] = max(1, min(_MAX_ROWS, int(self._rows[kind] * min(2.0, scale))))
 
-    def _sliced(self, fault: Fault | None) -> None:
-        # A deletion after the last look is looked for again.
+    def _end_slice(self, fault: Fault | None) -> None:
+        # After a deletion since the last look, look again.
         if self._closed or (self._finished and fault is None and not self._wanted):
             self._active = False
             return
-        pause = _RETRY_SECONDS if fault is not None else _REST * self._took
-        self._timer = self._loop.call_later(pause, self._again)
+        pause = _RETRY_SECONDS if fault is not None else _REST * self._seconds
+        self._timer = self._loop.call_later(pause, self._run_again)
 
-    def _again(self) -> None:
+    def _run_again(self) -> None:
         self._timer = None
         if not self._closed:
-            self._pump.set_chore(self._slice, self._sliced)
+            self._commits.set_background_job(self._reclaim_slice, self._end_slice)

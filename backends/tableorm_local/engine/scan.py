@@ -1,8 +1,8 @@
 """
-Queries: one page as a walk over key ranges of a table, in slices that hold nothing between them.
+Scans: one page of a query as a walk over key ranges of a table, in slices that hold nothing between them.
 
-Each slice is a statement of its own that starts at the key where the one before stopped. So the event loop turns
-between slices, no read transaction outlives one, and a page may be continued by any process at any time.
+Each slice is a statement of its own that starts at the key where the previous one stopped. So the event loop runs other
+tasks between slices, no read transaction outlives a slice, and any process can continue a page at any time.
 """
 
 import time
@@ -23,21 +23,21 @@ from .writes import decode
 
 __all__ = ["PageScan", "check_limit", "project"]
 
-# Outside of an interval of RowKeys, stepping over a row is faster than seeking the next partition; not for many rows.
+# Outside of an interval of RowKeys, stepping over a few rows is faster than seeking the next partition.
 _STEPS_BEFORE_SEEK = 8
-# A page ends when its rows have so many bytes, as in the service; it would otherwise reach 1000 rows of 1 MiB.
+# A page ends when its rows have so many bytes, as in the service. Otherwise it could have 1000 rows of 1 MiB.
 _PAGE_BYTES = 4 * 1024 * 1024
 # Rows between two looks at the clock: about 100 us of work.
 _BATCH = 50
 _FIRST_BATCH = 4
-_LARGE = 8 * 1024  # bytes of a row that takes its time by itself
+_LARGE = 8 * 1024  # bytes of a row that takes long by itself
 _END = b"\xff"  # no byte of a key is as large
 _VERSION = b"\x01"
 
 _ANY = Bounds()
 
 _Interval = tuple[bytes, bytes]
-"""Keys from the first to before the second."""
+"""The keys from the first one on, and before the second."""
 
 
 def check_limit(limit: int) -> None:
@@ -52,7 +52,7 @@ def check_limit(limit: int) -> None:
 
 
 def project(row: Row, select: tuple[str, ...]) -> Row:
-    """The ETag and the named properties of a row with their types; an absent one is None."""
+    """Return the ETag and the named properties of a row with their types; an absent one is None."""
     result: Row = {"odata.etag": row["odata.etag"]}
     for name in select:
         result[name] = row.get(name)
@@ -62,7 +62,7 @@ def project(row: Row, select: tuple[str, ...]) -> Row:
     return result
 
 
-def _bound(name: str, text: str) -> bytes:
+def _encode_bound(name: str, text: str) -> bytes:
     try:
         return utf16_key(text)
     except UnicodeEncodeError as error:
@@ -71,11 +71,11 @@ def _bound(name: str, text: str) -> bytes:
         ) from None
 
 
-def _edges(name: str, bounds: Bounds) -> tuple[bytes | None, bytes | None, bool, bool]:
+def _encode_bounds(name: str, bounds: Bounds) -> tuple[bytes | None, bytes | None, bool, bool]:
     """
-    Bounds as bytes (lower, upper, lower_open, upper_open).
+    Return bounds as bytes (lower, upper, lower_open, upper_open).
 
-    Keys have no U+0000, so a bound that has one lies just after the text in front of it.
+    Keys have no U+0000, so a bound that has one is just after the text in front of it.
     """
     lower, upper, lower_open, upper_open = bounds.lower, bounds.upper, bounds.lower_open, bounds.upper_open
     if lower is not None and "\0" in lower:
@@ -83,33 +83,33 @@ def _edges(name: str, bounds: Bounds) -> tuple[bytes | None, bytes | None, bool,
     if upper is not None and "\0" in upper:
         upper, upper_open = upper[: upper.index("\0")], False
     return (
-        None if lower is None else _bound(name, lower),
-        None if upper is None else _bound(name, upper),
+        None if lower is None else _encode_bound(name, lower),
+        None if upper is None else _encode_bound(name, upper),
         lower_open,
         upper_open,
     )
 
 
-def _partitions(bounds: Bounds) -> _Interval:
-    """The keys of all rows in those partitions: PK + 0 is a partition's start, PK + 1 is past its end."""
-    lower, upper, lower_open, upper_open = _edges("PartitionKey", bounds)
+def _partition_interval(bounds: Bounds) -> _Interval:
+    """Return the keys of all rows in those partitions: PK + 0 is a partition's start, PK + 1 is past its end."""
+    lower, upper, lower_open, upper_open = _encode_bounds("PartitionKey", bounds)
     low = b"" if lower is None else lower + (b"\1" if lower_open else b"\0")
     high = _END if upper is None else upper + (b"\0" if upper_open else b"\1")
     return low, high
 
 
-def _rows(bounds: Bounds) -> _Interval:
-    lower, upper, lower_open, upper_open = _edges("RowKey", bounds)
+def _row_interval(bounds: Bounds) -> _Interval:
+    lower, upper, lower_open, upper_open = _encode_bounds("RowKey", bounds)
     low = b"" if lower is None else lower + (b"\0" if lower_open else b"")
     high = _END if upper is None else upper + (b"" if upper_open else b"\0")
     return low, high
 
 
-def _test_of(where: Filter) -> Callable[[Row], bool]:
+def _compile_filter(where: Filter) -> Callable[[Row], bool]:
     try:
         return matcher(where)
     except ValueError:
-        check_filter(where)  # what it refuses is the client's fault
+        check_filter(where)  # raises a Fault if the client made the mistake
         raise
 
 
@@ -118,25 +118,25 @@ class PageScan:
     One page under construction.
 
     Args:
-        query: What to find.
-        limit: Rows at most.
+        query: The rows to find.
+        limit: The most rows of the page.
         table: Name of the table in lower case, which continuations are bound to.
-        continuation: Of the page before.
+        continuation: The continuation of the previous page.
 
     Raises:
-        Fault: InvalidInput: the continuation is malformed or belongs to another table, a bound is no text, or the
-            filter nests too deeply.
+        Fault: InvalidInput: the continuation is malformed or belongs to another table, a bound has a lone surrogate,
+            or the filter nests too deeply.
     """
 
     def __init__(self, query: RowQuery, limit: int, table: str, continuation: str | None) -> None:
         self._limit = limit
         self._table = table
         self._select = query.select
-        self._test = None if query.where is None else _test_of(query.where)
-        self._low, self._high = _partitions(query.partition)
+        self._test = None if query.where is None else _compile_filter(query.where)
+        self._low, self._high = _partition_interval(query.partition)
         self._rows: _Interval | None = None
         if query.row != _ANY:
-            rows = _rows(query.row)
+            rows = _row_interval(query.row)
             if query.partition.point and self._low < self._high:
                 start = self._low
                 self._low, self._high = start + rows[0], min(start + rows[1], self._high)
@@ -145,15 +145,15 @@ class PageScan:
             if rows[0] >= rows[1]:
                 self._high = self._low
         if continuation is not None:
-            # Never before the query's own start: a continuation is the client's word, and bounds may be permissions.
-            self._low = max(self._low, self._position(continuation))
+            # Not before the query's own start: a client may forge a continuation, and bounds may be permissions.
+            self._low = max(self._low, self._read_continuation(continuation))
         self._found: list[Row] = []
         self._bytes = 0
         self._more = True
         self.seconds = 0.0
 
     def advance(self, connection: Connection, table: Table, seconds: float) -> bool:
-        """Work for about `seconds`; True when the page is complete. `self.seconds` sums up the work."""
+        """Work for about `seconds`. Return True when the page is complete. `self.seconds` adds up the work."""
         start = time.perf_counter()
         until = start + seconds
         done = False
@@ -165,11 +165,11 @@ class PageScan:
         return done
 
     def page(self) -> RowPage:
-        """What was found so far, and where to go on."""
-        return RowPage(self._found, self._continuation() if self._more else None)
+        """Return the rows that were found so far, and where to go on."""
+        return RowPage(self._found, self._make_continuation() if self._more else None)
 
     def _walk(self, connection: Connection, table: Table, until: float) -> bool:
-        """One statement: until out of time, or somewhere else to seek (False), or the page is complete (True)."""
+        """Run one statement. Return True when the page is complete, False to run another, there or elsewhere."""
         cursor = connection.execute(table.scan, (self._low, self._high))
         try:
             done = self._walk_all(cursor, until) if self._rows is None else self._walk_within(cursor, self._rows, until)
@@ -178,9 +178,9 @@ class PageScan:
         return done
 
     def _walk_all(self, cursor: Cursor, until: float) -> bool:
-        """Every row counts: they are taken in batches."""
+        """Take every row, in batches."""
         rows, count = iter(cursor), _FIRST_BATCH
-        # One more than the page has room for tells whether more follow.
+        # One row more than the page has room for tells whether more follow.
         while batch := list(islice(rows, min(count, self._limit - len(self._found) + 1))):
             if len(batch[-1][1]) < _LARGE:
                 count = _BATCH
@@ -203,7 +203,7 @@ class PageScan:
         return True
 
     def _walk_within(self, cursor: Cursor, rows: _Interval, until: float) -> bool:
-        """Only RowKeys of an interval count, in each of several partitions."""
+        """Take only the rows whose RowKey is in an interval, in each of several partitions."""
         outside = 0
         for key, body in cursor:
             if self._full:
@@ -225,11 +225,11 @@ class PageScan:
         return True
 
     def _take_all(self, batch: list[tuple[bytes, bytes]]) -> int:
-        """As `_take` for each while there is room, without a call per row; how many were taken."""
+        """Take rows while there is room, without a call for each row. Return how many were taken."""
         found, test, select = self._found, self._test, self._select
         taken = 0
         while taken < len(batch) and not self._full:
-            # So many have room whatever they are; those that do not pass make room for others.
+            # So many have room whichever pass the filter; those that do not pass leave room for others.
             some = batch[taken : taken + self._limit - len(found)]
             size = sum([len(body) for _, body in some])
             if size > _PAGE_BYTES - self._bytes:
@@ -257,11 +257,11 @@ class PageScan:
             self._found.append(row if self._select is None else project(row, self._select))
             self._bytes += len(body)
 
-    def _continuation(self) -> str:
+    def _make_continuation(self) -> str:
         check = crc32(self._table.encode() + b"\0" + self._low).to_bytes(4, "big")
         return urlsafe_b64encode(_VERSION + check + self._low).rstrip(b"=").decode("ascii")
 
-    def _position(self, continuation: str) -> bytes:
+    def _read_continuation(self, continuation: str) -> bytes:
         try:
             raw = urlsafe_b64decode(continuation.encode("ascii") + b"=" * (-len(continuation) % 4))
         except ValueError:
@@ -271,6 +271,6 @@ class PageScan:
             raise Fault(
                 Code.INVALID_INPUT,
                 f"The continuation {continuation[:80]!r} is malformed or of another table than {self._table!r}; "
-                "pass that of the page before, unchanged.",
+                "pass the one of the previous page, unchanged.",
             )
         return low

@@ -1,6 +1,6 @@
 """
-Settings: named bytes that belong to the whole file, or to a table and go with it. The server keeps access policies and
-the properties of the service here.
+Settings: named bytes that belong to the whole file, or to a table and are deleted with it. The server keeps access
+policies and the properties of the service here.
 """
 
 from collections.abc import Callable
@@ -8,14 +8,15 @@ from collections.abc import Callable
 from tableorm.protocol.codes import Code, Fault
 
 from . import catalog
-from .faults import table_not_found
+from .faults import missing_table_fault
 from .host import Host
 from .sqlite import Connection
-from .write_session import Session
+from .write_session import WriteSession
 
 __all__ = ["SCHEMA", "Settings"]
 
-# A table's settings are stored under its number, which never returns; `catalog.drop` deletes them. 0 is the file.
+# A table's settings are stored under its number, which is never used again; `catalog.drop_table` deletes them.
+# 0 is the file.
 SCHEMA = """
 CREATE TABLE settings (owner INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (owner, name)
 ) WITHOUT ROWID, STRICT;
@@ -23,7 +24,7 @@ CREATE TABLE settings (owner INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NO
 
 _FILE = 0
 _READ = "SELECT value FROM settings WHERE owner = ? AND name = ?"
-# They are read whole, on the event loop.
+# A setting is read whole, on the event loop.
 _MAX_BYTES = 256 * 1024
 
 
@@ -35,21 +36,21 @@ class Settings:
 
     async def get(self, name: str, table: str | None = None) -> bytes | None:
         """
-        A setting of the table, or of the file; None if it is not set.
+        Read a setting of the table, or of the file; None if it is not set.
 
         Raises:
             Fault: TableNotFound.
         """
 
         def read(connection: Connection) -> bytes | None:
-            value: bytes | None = connection.execute(_READ, (_owner(connection, table), name)).get
+            value: bytes | None = connection.execute(_READ, (_find_owner(connection, table), name)).get
             return value
 
         return await self._host.read(read)
 
     async def put(self, name: str, value: bytes | None, table: str | None = None) -> None:
         """
-        Set it, or remove it with None. Durable when it returns.
+        Write a setting, or remove it with None. It is durable on return.
 
         Raises:
             Fault: TableNotFound; InvalidInput if the value is too large.
@@ -58,15 +59,15 @@ class Settings:
 
     async def change(self, name: str, change: Callable[[bytes | None], bytes | None], table: str | None = None) -> None:
         """
-        Set it to what `change` makes of its value, None meaning none; nobody else changes it meanwhile.
+        Replace a setting by what `change` makes of it, where None means none. Nobody else changes it meanwhile.
 
         Raises:
-            Fault: As `put`; and what `change` raises.
+            Fault: TableNotFound; InvalidInput if the value is too large; and what `change` raises.
         """
 
-        def work(session: Session) -> None:
+        def work(session: WriteSession) -> None:
             connection = session.connection
-            owner = _owner(connection, table)
+            owner = _find_owner(connection, table)
             value = change(connection.execute(_READ, (owner, name)).get)
             if value is None:
                 connection.execute("DELETE FROM settings WHERE owner = ? AND name = ?", (owner, name))
@@ -80,10 +81,10 @@ class Settings:
         await self._host.submit(work)
 
 
-def _owner(connection: Connection, table: str | None) -> int:
+def _find_owner(connection: Connection, table: str | None) -> int:
     if table is None:
         return _FILE
-    found = catalog.look_up(connection, table.lower()) if table.isascii() else None
+    found = catalog.find_table(connection, table.lower()) if table.isascii() else None
     if found is None:
-        raise table_not_found()
+        raise missing_table_fault()
     return found.id

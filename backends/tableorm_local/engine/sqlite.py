@@ -1,5 +1,5 @@
 """
-The part of apsw's connection that the engine uses, with types that hold on every version of Python.
+SQLite: the part of apsw's connection that the engine uses, with types that hold on every version of Python.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,15 +15,15 @@ Value = bytes | int | str | None
 
 
 class Cursor(Protocol):
-    """The rows of a statement. Until they are exhausted or it is closed, its transaction stays open."""
+    """The rows of a statement. Its transaction stays open until they are exhausted or the cursor is closed."""
 
     @property
     def get(self) -> Any:
-        """All rows at once: None if there is none, the value itself if there is but one."""
+        """All rows at once: None if there is none, the value itself if there is only one."""
         ...
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """One row after the other."""
+        """Return the rows, one after the other."""
         ...
 
     def close(self) -> None:
@@ -32,7 +32,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """See apsw.Connection."""
+    """A connection to a file. See apsw.Connection."""
 
     @property
     def in_transaction(self) -> bool:
@@ -48,27 +48,27 @@ class Connection(Protocol):
         ...
 
     def changes(self) -> int:
-        """Rows that the last statement changed."""
+        """Return how many rows the last statement changed."""
         ...
 
     def total_changes(self) -> int:
-        """Rows that all statements so far have changed."""
+        """Return how many rows all statements so far have changed."""
         ...
 
     def last_insert_rowid(self) -> int:
-        """The id that the last insert made."""
+        """Return the id that the last insert made."""
         ...
 
     def readonly(self, name: str) -> bool:
-        """Whether the file can only be read."""
+        """Return whether the file can only be read."""
         ...
 
     def set_busy_timeout(self, milliseconds: int) -> None:
-        """How long a statement waits for locks."""
+        """Set how long a statement waits for locks."""
         ...
 
     def close(self) -> None:
-        """Give the file back. Idempotent."""
+        """Close the file. Idempotent."""
         ...
 
 

@@ -1,5 +1,5 @@
 """
-Where work that may wait is done: one thread per open file, or at once for a database in memory.
+Workers: they do the jobs that may wait, in one thread per open file, or at once for a database in memory.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ __all__ = ["InlineWorker", "ThreadWorker", "Worker"]
 
 T = TypeVar("T")
 _Job = Callable[[], None]
-# A thread that sleeps takes some 50 us to wake; more than this the event loop does not wait for it.
-_LET_IN_SECONDS = 0.001
+# A sleeping thread takes some 50 us to wake; the event loop waits for it no longer than this.
+_START_SECONDS = 0.001
 
 
 class Worker(Protocol):
@@ -23,7 +23,7 @@ class Worker(Protocol):
     Does jobs one after the other.
 
     Attributes:
-        parallel: Whether the event loop turns meanwhile.
+        parallel: Whether the event loop runs meanwhile.
     """
 
     parallel: bool
@@ -32,17 +32,17 @@ class Worker(Protocol):
         """Call `job`, which does not raise, then `done` with its result on the event loop."""
         ...
 
-    def let_in(self) -> None:
-        """Return when the job just given is at work, or very soon."""
+    def wait_until_started(self) -> None:
+        """Return when the job that was just given has started, or very soon."""
         ...
 
     def stop(self) -> None:
-        """End after the jobs given so far."""
+        """End after the jobs that were given so far."""
         ...
 
 
 class InlineWorker:
-    """Does a job at once, where it is asked to."""
+    """Does a job at once, in the caller's thread."""
 
     parallel = False
 
@@ -50,11 +50,11 @@ class InlineWorker:
         """Call `job`, then `done` with its result."""
         done(job())
 
-    def let_in(self) -> None:
-        """It is done already."""
+    def wait_until_started(self) -> None:
+        """Return at once: the job is done already."""
 
     def stop(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is no thread."""
 
 
 class ThreadWorker:
@@ -62,7 +62,7 @@ class ThreadWorker:
     Does jobs in a thread of its own.
 
     The thread is a daemon: a program that forgets to close still ends, and SQLite rolls back what was not committed.
-    A loop that has ended takes no more results; the job is done in full nevertheless.
+    A loop that has ended takes no more results; the job is finished nevertheless.
     """
 
     parallel = True
@@ -88,23 +88,23 @@ class ThreadWorker:
 
         self._jobs.put(both)
 
-    def let_in(self) -> None:
+    def wait_until_started(self) -> None:
         """
-        Give up the interpreter until the job has it.
+        Let the thread run until the job has started.
 
-        Otherwise the thread would wait for it while this one goes on with its own work, up to the interpreter's switch
-        interval of 5 ms, and the disk would wait as well.
+        Otherwise the thread would wait for the interpreter while this one goes on with its own work, up to the
+        interpreter's switch interval of 5 ms, and the disk would wait as well.
         """
-        if self._entered.acquire(timeout=_LET_IN_SECONDS):
+        if self._entered.acquire(timeout=_START_SECONDS):
             self._entered.release()
 
     def stop(self) -> None:
-        """End the thread after the jobs given so far."""
+        """End the thread after the jobs that were given so far."""
         self._stop()
 
 
 def _serve(jobs: "SimpleQueue[_Job | None]") -> None:
     while (job := jobs.get()) is not None:
         job()
-        # The job holds the engine; while the thread waits for the next one nothing may keep that alive.
+        # The job refers to the engine, which must not stay alive while the thread waits for the next job.
         del job

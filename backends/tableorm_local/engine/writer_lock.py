@@ -1,16 +1,16 @@
 """
-The turnstile: who of several processes may try for SQLite's write lock next.
+The writer lock: which of several processes may try for SQLite's write lock next.
 
-SQLite's own waiting is a lottery in which the process that has just committed holds most tickets. Every writer passes
-this lock before `BEGIN IMMEDIATE` and leaves it when that has succeeded: the one that waits for SQLite's lock holds it,
-so that whoever has just committed queues up behind.
+SQLite's own waiting is a lottery that the process that has just committed wins most often. Every writer takes this lock
+before `BEGIN IMMEDIATE` and releases it when that has succeeded. The process that waits for SQLite's lock holds this
+one, so the process that has just committed queues behind it.
 """
 
 import os
 import sys
 import time
 
-__all__ = ["Turnstile"]
+__all__ = ["WriterLock"]
 
 if sys.platform == "win32":
     import msvcrt
@@ -49,33 +49,33 @@ else:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-class Turnstile:
+class WriterLock:
     """
     A lock between processes, and between the engines of one process, on a file of its own.
 
-    The file is never deleted: a process that still waits on a deleted file would no longer meet the others.
+    The file is never deleted: a process that still waits for the lock on a deleted file would not exclude the others.
 
     Args:
-        path: The file, made if absent, readable by its owner only.
+        path: The file, created if it is missing, readable by its owner only.
     """
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
 
-    def try_enter(self) -> bool:
-        """Enter if nobody is inside; never waits."""
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody holds it. Never waits."""
         return _try_lock(self._fd)
 
-    def enter(self) -> None:
-        """Enter, waiting for as long as it takes: for threads."""
+    def acquire(self) -> None:
+        """Take the lock, however long that takes. To be called in a thread."""
         _lock(self._fd)
 
-    def leave(self) -> None:
-        """Let the next one in."""
+    def release(self) -> None:
+        """Give the lock to the next process."""
         _unlock(self._fd)
 
     def close(self) -> None:
-        """Give the file back. Idempotent."""
+        """Close the file. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
