@@ -1,33 +1,33 @@
 """
-Every error that tableorm raises, as one tree.
+Every error that tableorm raises, in one tree.
 
     TableOrmError
-      ModelError            a declaration is wrong, raised when the class is made; or a call is
+      ModelError            a declaration is wrong, raised when the class is made; or a call is wrong
         TemplateError       a key template is wrong, or cannot make or read a key
       EncodeError           a value does not fit its field
       DecodeError           a stored row does not fit its model
       EntityNotFound        no such row
-        ReferenceNotFound   what an entity refers to, or is counted in, does not exist
+        ReferenceNotFound   an entity that another one refers to, or is counted in, does not exist
       TableNotFound         no such table
       WrongKind             the row is of another kind
       NotLoaded             the field was not loaded
       NotSupported          this backend or version cannot do it
       Conflict
-        EntityExists        an insert met a row
+        EntityExists        an insert found a row with its key
           UniqueViolation   another entity has the value of a unique index
         PreconditionFailed  the row has changed since it was read
       TransactionFailed     one operation failed, nothing was applied
       OutcomeUnknown        the reply to a write was lost, and nothing proves what happened
       LimitExceeded         a limit of the service, checked before anything is sent
       ScanRefused           the query would scan
-      CursorError           the cursor is of another query, or damaged
+      CursorError           the cursor belongs to another query, or is damaged
       MultipleEntitiesFound one entity was asked for, and there are several
-      AccessDenied          not permitted
+      AccessDenied          the caller is not permitted to do this
       Unavailable           the store cannot be reached, is busy, or is damaged
         Throttled           the store refuses for now: it is asked for too much, or is busy
 
-Each says which model and key (or field), the value, and what to do; `.code` is the service's error code where there is
-one. They survive pickling.
+Each message names the model and the key (or field) and the value, and says what to do. `.code` is the service's error
+code if there is one. All errors survive pickling.
 """
 
 from collections.abc import Mapping
@@ -63,10 +63,10 @@ __all__ = [
 
 
 def shown(value: object, limit: int = 80) -> str:
-    """`repr` of a value for a message, cut to `limit` characters."""
+    """Return `repr` of a value for a message, cut to `limit` characters."""
     try:
         text = repr(value)
-    except Exception as error:  # noqa: BLE001  # a message about a value must not fail for how it shows itself
+    except Exception as error:  # noqa: BLE001  # a message about a value must not fail because its repr() does
         text = f"<{type(value).__name__} whose repr() raises {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
@@ -98,12 +98,12 @@ def _rebuild(cls: type[TableOrmError], args: tuple[Any, ...], state: dict[str, A
 
 
 class ModelError(TableOrmError, TypeError):
-    """A model is declared wrongly, or a call cannot be meant so; names the class and the field, keyword or call."""
+    """A declaration or a call is wrong; the message names the class and the field, the keyword or the call."""
 
 
 class TemplateError(ModelError, ValueError):
     """
-    A key template is wrong, or a key cannot be made from fields or read into them.
+    A key template is wrong, or a key cannot be made from fields or read back into them.
 
     Args:
         problem: What is wrong and what to do.
@@ -141,7 +141,7 @@ class DecodeError(TableOrmError, ValueError):
         problem: What is wrong and what to do.
         model: Name of the model.
         key: (PartitionKey, RowKey) of the row.
-        field: Name of the field, if one is at fault.
+        field: Name of the field that is at fault, if there is one.
     """
 
     def __init__(self, problem: str, model: str, key: tuple[str, str], field: str | None = None) -> None:
@@ -151,7 +151,7 @@ class DecodeError(TableOrmError, ValueError):
 
 
 class EntityNotFound(TableOrmError, LookupError):
-    """There is no such row; `key` says which."""
+    """There is no row with the key `key`."""
 
     def __init__(self, message: str, code: str | None = None, key: object = None) -> None:
         super().__init__(message, code)
@@ -159,7 +159,7 @@ class EntityNotFound(TableOrmError, LookupError):
 
 
 class ReferenceNotFound(EntityNotFound):
-    """What an entity refers to, or is counted in, does not exist; `key` is its PartitionKey and RowKey."""
+    """An entity that another one refers to, or is counted in, does not exist; `key` is its PartitionKey and RowKey."""
 
 
 class TableNotFound(TableOrmError, LookupError):
@@ -179,7 +179,7 @@ class WrongKind(TableOrmError, LookupError):
 
 
 class NotLoaded(TableOrmError, AttributeError):
-    """The field of this entity was not loaded, so it has no value."""
+    """A field of this entity was not loaded, so it has no value."""
 
 
 class NotSupported(TableOrmError):
@@ -187,7 +187,7 @@ class NotSupported(TableOrmError):
 
 
 class Conflict(TableOrmError):
-    """Another write got there first. `entity` is what was to be written."""
+    """The store does not hold what the write expected. `entity` is what was to be written."""
 
     def __init__(self, message: str, code: str | None = None, entity: object = None) -> None:
         super().__init__(message, code)
@@ -196,13 +196,13 @@ class Conflict(TableOrmError):
 
 class EntityExists(Conflict):
     """
-    An insert met a row with the same key.
+    An insert found a row with the same key.
 
     Args:
         message: Which row, and what to do.
         code: The service's error code.
         entity: What was to be written.
-        index: Name of the index whose copy met the row: "Employee.by_email"; "" if the entity itself did.
+        index: Name of the index whose entry found a row at its key: "Employee.by_email". "" if the entity itself did.
     """
 
     def __init__(self, message: str, code: str | None = None, entity: object = None, *, index: str = "") -> None:
@@ -219,7 +219,7 @@ class UniqueViolation(EntityExists):
         code: The service's error code.
         entity: What was to be written.
         index: Name of the index: "Employee.by_email".
-        values: The fields that it is made of, as they were to be.
+        values: The values of the index's fields that were to be written.
     """
 
     def __init__(
@@ -236,19 +236,19 @@ class UniqueViolation(EntityExists):
 
 
 class PreconditionFailed(Conflict):
-    """The row has changed since it was read: its ETag is another."""
+    """The row has changed since it was read, so its ETag is another one."""
 
 
 class TransactionFailed(TableOrmError):
     """
-    One operation of a transaction failed; nothing was applied. `__cause__` is the error of that operation.
+    One operation of a transaction failed, so nothing was applied. `__cause__` is the error of that operation.
 
     Args:
         message: What failed.
         code: The service's error code.
-        index: Which of the user's operations, from 0; None when the store did not say.
-        operation: Its verb.
-        entity: What it was given.
+        index: Which of the user's operations failed, counted from 0; None when the store did not say.
+        operation: The verb of that operation.
+        entity: The entity that the operation was given.
     """
 
     def __init__(
@@ -265,13 +265,15 @@ class TransactionFailed(TableOrmError):
 
 class OutcomeUnknown(TableOrmError):
     """
-    The reply to a write was lost, and nothing proves whether it happened. No `Conflict`: repeating it is your choice.
+    The reply to a write was lost, and nothing proves whether the write happened.
+
+    This is not a `Conflict`: whether to repeat the write is your choice.
 
     Args:
         message: What was attempted, and what was found.
         code: The service's error code of the last attempt.
         verb: What was attempted: "insert", "save", ...
-        token: The write token that the row would carry; None for models without.
+        token: The write token that the row would carry; None for models without write tokens.
         found: The row as it was found afterwards, an entity or a bag; None if there is none, or it could not be read.
     """
 
@@ -288,23 +290,23 @@ class OutcomeUnknown(TableOrmError):
 
 
 class LimitExceeded(TableOrmError, ValueError):
-    """A limit of the service would be passed; nothing was sent. The message gives the limit and the actual size."""
+    """A limit of the service would be exceeded, so nothing was sent. The message gives the limit and the size."""
 
 
 class ScanRefused(TableOrmError):
-    """The query would visit every partition; the message says which condition is missing."""
+    """The query would visit every partition. The message says which condition is missing."""
 
 
 class CursorError(TableOrmError, ValueError):
-    """The cursor is damaged, belongs to another query, or names a place outside of it."""
+    """The cursor is damaged, belongs to another query, or names a position outside of the query."""
 
 
 class MultipleEntitiesFound(TableOrmError):
-    """The query was to find one entity, and finds several."""
+    """The query was to find one entity, and there are several."""
 
 
 class AccessDenied(TableOrmError):
-    """The credentials, the permissions of the file, or the scope, do not allow it."""
+    """The credentials, the permissions of the file, or the scope do not allow this."""
 
 
 class Unavailable(TableOrmError):

@@ -1,5 +1,5 @@
 """
-Types of fields that Python has no type for.
+Types of fields for which Python has no type.
 """
 
 from typing import Annotated

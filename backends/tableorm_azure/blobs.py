@@ -211,7 +211,7 @@ def _make_condition(if_match: str | None, *, if_none_match: bool = False) -> dic
 async def _upload(blob: Any, name: str, data: bytes, metadata: dict[str, str], condition: dict[str, Any]) -> BlobInfo:
     with translated(write=True):
         done = await blob.upload_blob(data, length=len(data), overwrite=True, metadata=metadata, **condition)
-        return BlobInfo(name, _quote_etag(done["etag"]), len(data), metadata, _to_utc(done["last_modified"]))
+        return _written_info(name, done, len(data), metadata)
 
 
 async def _upload_parts(
@@ -230,7 +230,7 @@ async def _upload_parts(
         part = await anext(parts, b"")
     with translated(write=True):
         done = await blob.commit_block_list(blocks, metadata=metadata, **condition)
-        return BlobInfo(name, _quote_etag(done["etag"]), length, metadata, _to_utc(done["last_modified"]))
+        return _written_info(name, done, length, metadata)
 
 
 async def _split_blocks(data: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
@@ -253,7 +253,7 @@ async def _append(blob: Any, name: str, data: bytes, position: int | None) -> Bl
     with translated(write=True):
         done = await blob.append_block(data, length=len(data), **condition)
         length = int(done["blob_append_offset"]) + len(data)
-        return BlobInfo(name, _quote_etag(done["etag"]), length, {}, _to_utc(done["last_modified"]))
+        return _written_info(name, done, length, {})
 
 
 async def _iterate_chunks(found: Any) -> AsyncIterator[bytes]:
@@ -267,8 +267,18 @@ async def _iterate_chunks(found: Any) -> AsyncIterator[bytes]:
 
 def _read_info(name: str, properties: Any, length: int) -> BlobInfo:
     return BlobInfo(
-        name, _quote_etag(properties.etag), length, dict(properties.metadata or {}), _to_utc(properties.last_modified)
+        name=name,
+        etag=_quote_etag(properties.etag),
+        length=length,
+        metadata=dict(properties.metadata or {}),
+        modified=_to_utc(properties.last_modified),
     )
+
+
+def _written_info(name: str, done: Any, length: int, metadata: dict[str, str]) -> BlobInfo:
+    """Return what is known of a blob after the service answered `done` to a write."""
+    etag, modified = _quote_etag(done["etag"]), _to_utc(done["last_modified"])
+    return BlobInfo(name=name, etag=etag, length=length, metadata=metadata, modified=modified)
 
 
 def _quote_etag(etag: str) -> str:

@@ -149,7 +149,11 @@ def _require_receipt(message: Message) -> str:
 def _read_message(found: Any) -> Message:
     inserted: dt.datetime = found.inserted_on
     return Message(
-        found.id, _read_body(found.content or ""), found.pop_receipt, found.dequeue_count, inserted.astimezone(dt.UTC)
+        id=found.id,
+        body=_read_body(found.content or ""),
+        receipt=found.pop_receipt,
+        dequeue_count=found.dequeue_count,
+        inserted_at=inserted.astimezone(dt.UTC),
     )
 
 

@@ -1,5 +1,5 @@
 """
-The body of a class: its fields, with their annotations, defaults and property names.
+Read the body of a model's class: its fields, with their annotations, defaults and property names.
 """
 
 import inspect
@@ -47,7 +47,7 @@ def as_written(name: str) -> str:
 
 
 def bare_annotation(annotation: Any) -> Any:
-    """The type of a field as key formats take it: without None, and without what `Annotated` adds except Int32."""
+    """Return a field's type as key formats need it: without None, and without `Annotated` unless it is Int32."""
     bare = split_optional(annotation)[0]
     return typing.get_args(bare)[0] if typing.get_origin(bare) is typing.Annotated and bare != Int32 else bare
 
@@ -58,7 +58,7 @@ def refuse_odd_bases(model: type[Any]) -> None:
     if getattr(model, "__parameters__", ()) or any(
         typing.get_origin(base) is not None for base in model.__dict__.get("__orig_bases__", ())
     ):
-        raise ModelError(f"{name} is generic: a stored model needs types that are known; declare one class per type")
+        raise ModelError(f"{name} is generic: a stored model needs fixed types; declare one class per type")
     for base in model.__mro__[1:]:
         if (
             base is object
@@ -94,7 +94,7 @@ class _Declared:
 
 
 def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> dict[str, _Declared]:
-    """The fields of the class body."""
+    """Read the fields of the class body."""
     name = model.__name__
     annotations = inspect.get_annotations(model)
     for field, value in vars(model).items():
@@ -102,12 +102,12 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
             raise ModelError(f"{name}.{field} = field(...) has no type; write {field}: Mapped[...] = field(...)")
     own: dict[str, _Declared] = {}
     for field, text in annotations.items():
-        annotation = _resolve(model, field, text, frames + 1)
+        annotation = _resolve_annotation(model, field, text, frames + 1)
         if typing.get_origin(annotation) is ClassVar or annotation is ClassVar:
             continue
         if typing.get_origin(annotation) is not Mapped:
             raise ModelError(
-                f"{name}.{field} is annotated {_shown(annotation)}; a field is Mapped[...], for example "
+                f"{name}.{field} is annotated {_show_annotation(annotation)}; a field is Mapped[...], for example "
                 f"{field}: Mapped[str], and anything else is ClassVar[...]"
             )
         _check_field_name(name, field)
@@ -122,7 +122,7 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
 
 
 def all_fields(model: type[Any], own: dict[str, _Declared]) -> dict[str, _Declared]:
-    """The fields of the class and its bases, each as the nearest class declares it."""
+    """Return the fields of the class and its bases, each as the nearest class declares it."""
     model.__declarations__ = own
     declared: dict[str, _Declared] = {}
     for base in reversed(model.__mro__):
@@ -130,31 +130,31 @@ def all_fields(model: type[Any], own: dict[str, _Declared]) -> dict[str, _Declar
     for field in declared:
         if field in vars(model):
             raise ModelError(
-                f"{model.__name__}.{field} = {vars(model)[field]!r} hides an inherited field; call it otherwise, or "
-                f"declare the field again: {field}: Mapped[...] = field(default=...)"
+                f"{model.__name__}.{field} = {vars(model)[field]!r} hides an inherited field; give it another "
+                f"name, or declare the field again: {field}: Mapped[...] = field(default=...)"
             )
     return declared
 
 
-def _shown(annotation: Any) -> str:
+def _show_annotation(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def _check_field_name(model: str, field: str) -> None:
     if field in RESERVED_FIELDS:
         raise ModelError(
-            f"{model}.{field}: the name {field!r} belongs to every entity; call the field otherwise and give the "
-            f"stored name: {field}_: Mapped[...] = field(name={field!r})"
+            f"{model}.{field}: every entity has an attribute {field!r}; give the field another name, and the "
+            f"stored property this one: {field}_: Mapped[...] = field(name={field!r})"
         )
     if field.startswith("_") or field == "self" or keyword.iskeyword(field):
         raise ModelError(
-            f"{model}.{field}: a field name is a public identifier other than self; give the stored name by "
-            "field(name=...)"
+            f"{model}.{field}: a field name must be a public identifier other than self; give the stored name "
+            "by field(name=...)"
         )
 
 
-def _resolve(model: type[Any], field: str, annotation: Any, frames: int) -> Any:
-    """An annotation with its names looked up: in the class, where the class statement stands, in the module."""
+def _resolve_annotation(model: type[Any], field: str, annotation: Any, frames: int) -> Any:
+    """Look up the names of an annotation: in the class, around the class statement, and in the module."""
     module = sys.modules.get(model.__module__)
     frame: types.FrameType | None = sys._getframe(frames)  # pyright: ignore[reportPrivateUsage]  # as collections.namedtuple does
     scopes: list[dict[str, Any]] = []
@@ -163,13 +163,13 @@ def _resolve(model: type[Any], field: str, annotation: Any, frames: int) -> Any:
         if frame.f_locals is not frame.f_globals:
             scopes.append(frame.f_locals)
         frame = frame.f_back
-    # What the class statement sees comes first. A name of a function around it, which only the annotation uses, is not
-    # among its own; that function is usually a caller, whose names serve where nothing else does.
+    # The names that the class statement sees come first. If only the annotation uses a name of the function around it,
+    # that name is not among them. That function is usually a caller, so the names of callers come last.
     scopes[1:1] = [{model.__name__: model}, vars(module) if module else {}]
     names: dict[str, Any] = {}
     for scope in reversed(scopes):
         names |= scope
-    # A class of its own: only there is ClassVar allowed.
+    # The annotation is resolved in a class, because ClassVar is allowed only there.
     holder = type(model.__name__, (), {"__annotations__": {field: annotation}, "__module__": model.__module__})
     try:
         hints = typing.get_type_hints(holder, names, names, include_extras=True)
@@ -179,23 +179,23 @@ def _resolve(model: type[Any], field: str, annotation: Any, frames: int) -> Any:
 
 
 def make_attrs_class(model: type[Any], own: dict[str, _Declared]) -> None:
-    """Make an attrs class of the model, in place."""
+    """Turn the model into an attrs class, in place."""
     these: dict[str, Any] = {}
     for field, each in own.items():
         arguments = dict(each.declaration.arguments) if each.declaration else {}
         default = arguments.get("default")
-        # As dataclasses do: what cannot be hashed can be changed.
+        # A value that cannot be hashed can be changed; dataclasses use the same rule.
         if type(default).__hash__ is None:
             raise ModelError(
                 f"{model.__name__}.{field} has the mutable default {default!r}, which all entities would share; use "
-                f"factory={type(default).__name__}, or a function that makes it"
+                f"factory={type(default).__name__}, or a function that makes the value"
             )
         these[field] = attrs.field(**arguments)
     for field in own:
         if field in vars(model):
             delattr(model, field)
     try:
-        # Equality and representation are the entity's own: they must work when fields were not loaded.
+        # Entities have their own equality and representation, which work when fields were not loaded.
         attrs.define(model, these=these, slots=False, kw_only=True, eq=False, repr=False, order=False)
     except (TypeError, ValueError) as error:
         raise ModelError(f"{model.__name__}: {error}") from None
@@ -209,21 +209,21 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
         each = declared[field]
         bare, optional = split_optional(each.annotation)
         name = f"{model.__name__}.{field}"
-        other = next(_models_in(bare), None)
+        other = next(_find_models(bare), None)
         if other is not None:
             raise ModelError(
-                f"{name} is declared with {other.__name__}, a model of its own; store the fields of its key"
+                f"{name} is declared with {other.__name__}, which is a model; declare fields for its key instead"
             )
         kind = property_type(bare)
         if isinstance(kind, str):
             raise ModelError(f"{name} {kind}")
         given = each.declaration
         infos[field] = FieldInfo(
-            field,
-            each.property,
-            kind,
-            optional,
-            _default_maker(name, attribute, kind, optional=optional),
+            name=field,
+            property=each.property,
+            type=kind,
+            optional=optional,
+            default=_make_default(name, attribute, kind, optional=optional),
             stored=field not in full or bool(given and given.stored),
             on_insert=given.on_insert if given else None,
             on_write=given.on_write if given else None,
@@ -233,15 +233,15 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
     return infos
 
 
-def _models_in(annotation: Any) -> Iterator[type[Any]]:
+def _find_models(annotation: Any) -> Iterator[type[Any]]:
     if isinstance(annotation, type) and isinstance(annotation.__dict__.get("__schema__"), Schema):
         yield annotation
     for argument in typing.get_args(annotation):
-        yield from _models_in(argument)
+        yield from _find_models(argument)
 
 
-def _default_maker(name: str, attribute: Any, kind: PropertyType, *, optional: bool) -> Callable[[], Any] | None:
-    """What makes the default of a field, as a new entity gets it: converted."""
+def _make_default(name: str, attribute: Any, kind: PropertyType, *, optional: bool) -> Callable[[], Any] | None:
+    """Return a function that makes the default of a field, already converted; None if there is none."""
     default, convert = attribute.default, attribute.converter
     if default is attrs.NOTHING:
         return None
@@ -275,7 +275,7 @@ def _check_properties(model: str, infos: dict[str, FieldInfo]) -> None:
             continue
         if is_reserved_property(info.property):
             raise ModelError(
-                f"{model}.{field} would be stored as {info.property!r}, a reserved name; choose another by "
+                f"{model}.{field} would be stored as {info.property!r}, which is a reserved name; choose another by "
                 "field(name=...)"
             )
         try:

@@ -1,5 +1,5 @@
 """
-Entities to and from plain dictionaries.
+Convert entities to plain dictionaries and back.
 """
 
 import datetime as dt
@@ -24,11 +24,11 @@ E = TypeVar("E", bound=Entity)
 
 def to_dict(entity: Entity, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
     """
-    The fields of an entity by name; those that were not loaded are left out, and so are unknown properties.
+    Return the fields of an entity by name, without those that were not loaded and without unknown properties.
 
     Args:
-        entity: What to convert.
-        mode: "python" keeps the values; "json" gives what JSON has: dates, UUIDs and decimals as text, bytes as
+        entity: The entity to convert.
+        mode: "python" keeps the values. "json" gives values that JSON has: dates, UUIDs and decimals as text, bytes as
             base64, enums by value, NaN and infinities as "NaN", "Infinity" and "-Infinity".
     """
     own = entity.__dict__
@@ -36,7 +36,7 @@ def to_dict(entity: Entity, mode: Literal["python", "json"] = "python") -> dict[
     if mode == "python":
         return {name: own[name] for name in fields if name in own}
     if mode != "json":
-        raise ValueError(f"to_dict(mode={mode!r}) is unknown; use 'python' or 'json'")
+        raise ValueError(f"to_dict() has no mode {mode!r}; use 'python' or 'json'")
     return {name: _to_json(own[name]) for name in fields if name in own}
 
 
@@ -56,10 +56,10 @@ def _to_json(value: Any) -> Any:
 
 def from_dict(model: type[E], data: Mapping[str, Any]) -> E:
     """
-    An entity of what `to_dict` gave, in either mode.
+    Make an entity from what `to_dict` returned, in either mode.
 
     Raises:
-        EncodeError: A value does not fit its field, or there is no such field; names it.
+        EncodeError: A value does not fit its field, or there is no such field; the message names the field.
         TypeError: A field without default is missing.
     """
     schema = schema_of(model)
@@ -68,7 +68,10 @@ def from_dict(model: type[E], data: Mapping[str, Any]) -> E:
         info = schema.fields.get(name)
         if info is None:
             raise EncodeError(
-                f"has no field; the model's fields are {', '.join(schema.fields)}", schema.name, name, value
+                f"is given for a field that does not exist; the model's fields are {', '.join(schema.fields)}",
+                schema.name,
+                name,
+                value,
             )
         values[name] = None if value is None else _from_json(schema.name, info, value)
     return model(**values)
@@ -86,10 +89,10 @@ def _from_json(model: str, info: FieldInfo, value: Any) -> Any:
             value = _SPECIAL.get(value, value)
     elif isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         value = next((member for member in annotation if _to_json(member) == value), value)
-    # What is stored as it is, is a value of the field already; in a list[date] each date can still be text.
+    # A value that can be stored as it is needs no conversion. In a list[date], for example, dates can still be text.
     converted: Any = value
     problem = _misfit(info, value)
-    if problem is not None and not (annotation is float and type(value) is int):  # no float holds it
+    if problem is not None and not (annotation is float and type(value) is int):  # a float cannot hold it exactly
         try:
             converted = msgspec.convert(value, info.type.annotation, str_keys=True)
             problem = _misfit(info, converted)

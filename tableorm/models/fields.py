@@ -1,5 +1,5 @@
 """
-Field declarations: `Mapped[T]` and `field(...)`, as a model's class body writes them.
+The parts of a field declaration in a model's class body: `Mapped[T]` and `field(...)`.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 class Mapped(Generic[T]):
     """
-    Annotation of a field: on the class it is a `Field[T]`, on an instance a value of type T.
+    The annotation of a field. On the class the field is a `Field[T]`, on an instance a value of type T.
     """
 
     if TYPE_CHECKING:  # how checkers read `Model.name`, `entity.name` and `entity.name = value`
@@ -32,8 +32,8 @@ class Mapped(Generic[T]):
 
 class FieldDescriptor:
     """
-    What stands on the class for a field. It has no `__set__`, so a value in the instance's own
-    dictionary wins at native speed; only a field that was not loaded ends up here.
+    The attribute of a class that stands for a field. It has no `__set__`, so that Python finds a value in the
+    instance's own dictionary first, at native speed; only a field that was not loaded leads here.
     """
 
     __slots__ = ("expression",)
@@ -49,18 +49,18 @@ class FieldDescriptor:
         )
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class FieldDeclaration:
     """
-    What `field(...)` was given.
+    The arguments of `field(...)`.
 
     Args:
         name: Name of the stored property, None for the default.
         stored: Store the field as a property although a key holds it in full.
-        on_insert: Makes its value at an insert; None if nothing does.
-        on_write: Makes its value at every write.
-        maintained: Other entities keep it.
-        arguments: The rest, for `attrs.field`.
+        on_insert: Makes the field's value at an insert; None if nothing does.
+        on_write: Makes the field's value at every write; None if nothing does.
+        maintained: Whether writes of other entities maintain the field.
+        arguments: The remaining arguments, for `attrs.field`.
     """
 
     name: str | None
@@ -128,17 +128,27 @@ def field(
         validator: One of `attrs.validators`, or a list; runs when the entity is made and when the field is set.
         converter: Applied to what is given and set; as in `attrs.field`.
         init: Always True: every field can be given to the model.
-        on_insert: Called without arguments when an entity is inserted, or upserted without having been read, and the
-            field is None: makes the value, as of `created_at`.
-        on_write: Likewise whenever the entity is written, whatever the value was, as of `updated_at`. The entity gets
-            what these made when the write has succeeded.
-        maintained: Other entities keep it, by a `Count`, `Sum` or `Embedded`: its own writes leave it as it is.
-        arguments: The above, as `attrs.field` takes them.
+        on_insert: Makes the value, for example of `created_at`. It is called without arguments when the field is None
+            and the entity is inserted, or is upserted without having been read.
+        on_write: Makes the value, for example of `updated_at`. It is called without arguments whenever the entity is
+            written, whatever the value was. The entity gets the values of both functions when the write has succeeded.
+        maintained: Writes of other entities maintain the field, by a `Count`, `Sum` or `Embedded`; writes of the entity
+            itself leave it as it is.
+        arguments: `default`, `factory`, `validator` and `converter`, which are passed to `attrs.field`.
 
     Returns:
-        A declaration; the class turns it into the field.
+        A declaration, which the class turns into the field.
     """
     if not init:
-        raise TypeError("field(init=False) is not supported: an entity is made of all its fields")
+        raise TypeError(
+            "field(init=False) is not supported: an entity must be made from all of its fields; leave init out"
+        )
     arguments = {key: value for key, value in arguments.items() if key in ("default", "factory") or value is not None}
-    return FieldDeclaration(name, stored, on_insert, on_write, maintained, arguments)
+    return FieldDeclaration(
+        name=name,
+        stored=stored,
+        on_insert=on_insert,
+        on_write=on_write,
+        maintained=maintained,
+        arguments=arguments,
+    )

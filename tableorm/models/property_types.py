@@ -1,9 +1,9 @@
 """
-Property types: what a field's annotation stores, and how.
+Property types: how the values of a field are stored, according to its annotation.
 
-`property_type(annotation)` reads a declaration once, when the class is made, and gives a `PropertyType`: the EDM type
-and a pair of functions between the field's value and the row's JSON. The generated code of a model has the plain types
-inline and calls these functions for the rest.
+`property_type(annotation)` reads an annotation once, when the class is made, and returns a `PropertyType`: the EDM type
+and two functions that convert between the field's value and the row's JSON. The generated code of a model converts the
+plain types inline and calls these functions for the others.
 """
 
 import datetime as dt
@@ -35,7 +35,7 @@ from ..protocol.edm import (
 __all__ = ["PropertyType", "annotation_name", "property_type", "split_optional"]
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class PropertyType:
     """
     How the values of a field are stored.
@@ -43,9 +43,9 @@ class PropertyType:
     Args:
         annotation: The declared type, without None and without `Annotated`.
         edm: The EDM type.
-        encode: Value to JSON value; ValueError says what does not fit.
-        decode: JSON value and annotation to value; ValueError if they are not of this type.
-        inline: Whether the value is of the EDM type's own Python type, so that generated code can do it in place.
+        encode: Converts a value to its JSON value; ValueError says what does not fit.
+        decode: Converts a JSON value and its annotation to the value; ValueError if they are not of this type.
+        inline: Whether values have the EDM type's own Python type, so that generated code can convert them inline.
         json_text: Whether the value is stored as JSON text, may be mutable, and is compared by content.
     """
 
@@ -63,12 +63,12 @@ class PropertyType:
 
 
 def annotation_name(annotation: object) -> str:
-    """An annotation as a user would write it."""
+    """Return an annotation as a user would write it."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def split_optional(annotation: Any) -> tuple[Any, bool]:
-    """`X | None` as (X, True); anything else as (itself, False)."""
+    """Return (X, True) for `X | None`, and (annotation, False) for anything else."""
     origin = typing.get_origin(annotation)
     if origin is typing.Union or origin is types.UnionType:
         arguments = [a for a in typing.get_args(annotation) if a is not types.NoneType]
@@ -81,19 +81,19 @@ def split_optional(annotation: Any) -> tuple[Any, bool]:
 
 
 def property_type(annotation: Any) -> PropertyType | str:
-    """The property type of an annotation without None, or what is wrong with it."""
+    """Return the property type of an annotation without None, or what is wrong with the annotation."""
     structured = attrs.has(annotation) or is_dataclass(annotation)
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         base, *extras = typing.get_args(annotation)
         return _PLAIN[Edm.INT32] if base is int and Edm.INT32 in extras else property_type(base)
-    plain = _BY_PYTHON.get(annotation) if isinstance(annotation, type) else None
+    plain = _BY_PYTHON_TYPE.get(annotation) if isinstance(annotation, type) else None
     if plain is not None:
         return plain
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return _enum(annotation)
+        return _enum_type(annotation)
     if structured or annotation in (dict, list) or origin in (dict, list):
-        return _json(annotation)
+        return _json_type(annotation)
     shown = annotation_name(cast(object, annotation))
     return (
         f"is declared as {shown}, which has no stored type; use str, int, Int32, float, bool, datetime, date, UUID, "
@@ -101,27 +101,27 @@ def property_type(annotation: Any) -> PropertyType | str:
     )
 
 
-def _type_fault(value: object, wanted: str) -> ValueError:
+def _wrong_type(value: object, wanted: str) -> ValueError:
     given = type(value).__name__
     return ValueError(f"is {'an' if given[0] in 'aeiouAEIOU' else 'a'} {given}, not {wanted}")
 
 
 def _encode_str(value: Any) -> str:
     if not isinstance(value, str) or isinstance(value, enum.Enum):
-        raise _type_fault(value, "a str")
+        raise _wrong_type(value, "a str")
     fault = check_text(value)
     if fault:
         raise ValueError(f"{fault}, which cannot be stored")
-    return str.__str__(value)  # the text itself, whatever a subclass makes of str()
+    return str.__str__(value)  # the text itself, whatever str() of a subclass returns
 
 
 def _decode_str(value: Any, annotation: str | None) -> str:
     if type(value) is not str or annotation not in (None, Edm.STRING):
-        raise _stored_fault(value, annotation, Edm.STRING)
+        raise _wrong_stored_type(value, annotation, Edm.STRING)
     return value
 
 
-def _stored_fault(value: object, annotation: str | None, wanted: Edm) -> ValueError:
+def _wrong_stored_type(value: object, annotation: str | None, wanted: Edm) -> ValueError:
     names = {"str": "Edm.String", "bool": "Edm.Boolean", "int": "Edm.Int32", "float": "Edm.Double"}
     kind = annotation or names.get(type(value).__name__, type(value).__name__)
     return ValueError(f"holds {value!r}, an {kind}, where {wanted} is declared")
@@ -129,44 +129,44 @@ def _stored_fault(value: object, annotation: str | None, wanted: Edm) -> ValueEr
 
 def _encode_bool(value: Any) -> bool:
     if type(value) is not bool:
-        raise _type_fault(value, "a bool")
+        raise _wrong_type(value, "a bool")
     return value
 
 
 def _decode_bool(value: Any, annotation: str | None) -> bool:
     if type(value) is not bool:
-        raise _stored_fault(value, annotation, Edm.BOOLEAN)
+        raise _wrong_stored_type(value, annotation, Edm.BOOLEAN)
     return value
 
 
-def _number(value: Any, low: int, high: int, kind: Edm) -> int:
+def _check_integer(value: Any, low: int, high: int, kind: Edm) -> int:
     if type(value) is not int:
-        raise _type_fault(value, "an int")
+        raise _wrong_type(value, "an int")
     if not low <= value <= high:
         raise ValueError(f"is outside the range of {kind}, {low} to {high}")
     return value
 
 
 def _encode_int64(value: Any) -> str:
-    return str(_number(value, INT64_MIN, INT64_MAX, Edm.INT64))
+    return str(_check_integer(value, INT64_MIN, INT64_MAX, Edm.INT64))
 
 
 def _decode_int64(value: Any, annotation: str | None) -> int:
     if type(value) is str and annotation == Edm.INT64:
         return int(value)
     if type(value) is int and annotation in (None, Edm.INT32):
-        return value  # Int32 read where Int64 is declared loses nothing
-    raise _stored_fault(value, annotation, Edm.INT64)
+        return value  # reading an Int32 where Int64 is declared loses nothing
+    raise _wrong_stored_type(value, annotation, Edm.INT64)
 
 
 def _encode_int32(value: Any) -> int:
-    return _number(value, INT32_MIN, INT32_MAX, Edm.INT32)
+    return _check_integer(value, INT32_MIN, INT32_MAX, Edm.INT32)
 
 
 def _decode_int32(value: Any, annotation: str | None) -> int:
     if type(value) is int and annotation in (None, Edm.INT32):
         return value
-    raise _stored_fault(value, annotation, Edm.INT32)
+    raise _wrong_stored_type(value, annotation, Edm.INT32)
 
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -175,7 +175,7 @@ _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 def _encode_double(value: Any) -> float | str:
     if type(value) is not float:
         if type(value) is not int:
-            raise _type_fault(value, "a float")
+            raise _wrong_type(value, "a float")
         try:
             exact = int(float(value)) == value
         except OverflowError:
@@ -193,15 +193,15 @@ def _decode_double(value: Any, annotation: str | None) -> float:
         return value
     if type(value) is str and annotation == Edm.DOUBLE and value in _SPECIAL:
         return _SPECIAL[value]
-    # Clients without a float type (JavaScript) send 3.0 as 3; as a float it loses nothing.
+    # Clients without a float type (JavaScript) send 3.0 as 3; reading that as a float loses nothing.
     if type(value) is int and annotation in (None, Edm.DOUBLE):
         return float(value)
-    raise _stored_fault(value, annotation, Edm.DOUBLE)
+    raise _wrong_stored_type(value, annotation, Edm.DOUBLE)
 
 
 def _encode_datetime(value: Any) -> str:
     if not isinstance(value, dt.datetime):
-        raise _type_fault(value, "a datetime")
+        raise _wrong_type(value, "a datetime")
     if value.utcoffset() is None:
         raise ValueError("is naive; give it a time zone, for example datetime.now(UTC)")
     try:
@@ -213,35 +213,35 @@ def _encode_datetime(value: Any) -> str:
 def _decode_datetime(value: Any, annotation: str | None) -> dt.datetime:
     if type(value) is str and annotation == Edm.DATETIME:
         return datetime_from_text(value)
-    raise _stored_fault(value, annotation, Edm.DATETIME)
+    raise _wrong_stored_type(value, annotation, Edm.DATETIME)
 
 
 def _encode_guid(value: Any) -> str:
     if not isinstance(value, UUID):
-        raise _type_fault(value, "a UUID")
+        raise _wrong_type(value, "a UUID")
     return str(value)
 
 
 def _decode_guid(value: Any, annotation: str | None) -> UUID:
     if type(value) is str and annotation == Edm.GUID:
         return UUID(value)
-    raise _stored_fault(value, annotation, Edm.GUID)
+    raise _wrong_stored_type(value, annotation, Edm.GUID)
 
 
 def _encode_binary(value: Any) -> str:
     if type(value) is not bytes:
-        raise _type_fault(value, "bytes")
+        raise _wrong_type(value, "bytes")
     return b64encode(value).decode("ascii")
 
 
 def _decode_binary(value: Any, annotation: str | None) -> bytes:
     if type(value) is str and annotation == Edm.BINARY:
         return b64decode(value, validate=True)
-    raise _stored_fault(value, annotation, Edm.BINARY)
+    raise _wrong_stored_type(value, annotation, Edm.BINARY)
 
 
 _PLAIN = {
-    kind: PropertyType(python, kind, encode, decode, inline=True)
+    kind: PropertyType(annotation=python, edm=kind, encode=encode, decode=decode, inline=True)
     for python, kind, encode, decode in (
         (str, Edm.STRING, _encode_str, _decode_str),
         (bool, Edm.BOOLEAN, _encode_bool, _decode_bool),
@@ -257,28 +257,28 @@ _PLAIN = {
 
 def _encode_date(value: Any) -> str:
     if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
-        raise _type_fault(value, "a date")
+        raise _wrong_type(value, "a date")
     return value.isoformat()
 
 
 def _encode_decimal(value: Any) -> str:
     if not isinstance(value, Decimal):
-        raise _type_fault(value, "a Decimal")
+        raise _wrong_type(value, "a Decimal")
     return str(value)
 
 
-def _from_text(read: Callable[[str], Any], what: str) -> Callable[[Any, str | None], Any]:
+def _make_decoder(read: Callable[[str], Any], what: str) -> Callable[[Any, str | None], Any]:
     def decode(value: Any, annotation: str | None) -> Any:
         text = _decode_str(value, annotation)
         try:
             return read(text)
         except (ValueError, ArithmeticError):
-            raise ValueError(f"holds {value!r}, which is no {what}") from None
+            raise ValueError(f"holds {value!r}, which is not a {what}") from None
 
     return decode
 
 
-_BY_PYTHON: dict[type, PropertyType] = {
+_BY_PYTHON_TYPE: dict[type, PropertyType] = {
     str: _PLAIN[Edm.STRING],
     bool: _PLAIN[Edm.BOOLEAN],
     int: _PLAIN[Edm.INT64],
@@ -286,21 +286,31 @@ _BY_PYTHON: dict[type, PropertyType] = {
     dt.datetime: _PLAIN[Edm.DATETIME],
     UUID: _PLAIN[Edm.GUID],
     bytes: _PLAIN[Edm.BINARY],
-    dt.date: PropertyType(dt.date, Edm.STRING, _encode_date, _from_text(dt.date.fromisoformat, "date")),
-    Decimal: PropertyType(Decimal, Edm.STRING, _encode_decimal, _from_text(Decimal, "decimal number")),
+    dt.date: PropertyType(
+        annotation=dt.date,
+        edm=Edm.STRING,
+        encode=_encode_date,
+        decode=_make_decoder(dt.date.fromisoformat, "date"),
+    ),
+    Decimal: PropertyType(
+        annotation=Decimal,
+        edm=Edm.STRING,
+        encode=_encode_decimal,
+        decode=_make_decoder(Decimal, "decimal number"),
+    ),
 }
 
 
-def _enum(annotation: type[enum.Enum]) -> PropertyType | str:
+def _enum_type(annotation: type[enum.Enum]) -> PropertyType | str:
     kinds: set[type[Any]] = {type(member.value) for member in annotation}
-    inner = _BY_PYTHON.get(kinds.pop()) if len(kinds) == 1 else None
+    inner = _BY_PYTHON_TYPE.get(kinds.pop()) if len(kinds) == 1 else None
     if inner is None or not inner.inline:
         return f"is declared as {annotation.__name__}, whose values are not all of one stored type such as str or int"
     base = inner
 
     def encode(value: Any) -> Any:
         if not isinstance(value, annotation):
-            raise _type_fault(value, f"a {annotation.__name__}")
+            raise _wrong_type(value, f"a {annotation.__name__}")
         return base.encode(value.value)
 
     def decode(value: Any, stored: str | None) -> Any:
@@ -309,12 +319,14 @@ def _enum(annotation: type[enum.Enum]) -> PropertyType | str:
             return annotation(plain)
         except ValueError:
             known = ", ".join(repr(member.value) for member in annotation)
-            raise ValueError(f"holds {plain!r}, which is no {annotation.__name__}; known: {known}") from None
+            raise ValueError(
+                f"holds {plain!r}, which is not a value of {annotation.__name__}; its values are {known}"
+            ) from None
 
-    return PropertyType(annotation, inner.edm, encode, decode)
+    return PropertyType(annotation=annotation, edm=inner.edm, encode=encode, decode=decode)
 
 
-def _json(annotation: Any) -> PropertyType | str:
+def _json_type(annotation: Any) -> PropertyType | str:
     try:
         reader = msgspec.json.Decoder(annotation)
     except TypeError as error:
@@ -323,17 +335,17 @@ def _json(annotation: Any) -> PropertyType | str:
 
     def encode(value: Any) -> str:
         if not isinstance(value, base):
-            raise _type_fault(value, f"a {base.__name__}")
+            raise _wrong_type(value, f"a {base.__name__}")
         try:
             text = msgspec.json.encode(value)
             back = reader.decode(text)
-            # NaN becomes null, a tuple a list, an int key text: what does not come back as it was is refused.
+            # JSON turns NaN into null, a tuple into a list, an int key into text. Such values are refused.
             same = back == value if _has_equality(base) else msgspec.json.encode(back) == text
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"has no exact JSON form: {error}") from None
         if not same:
             raise ValueError(
-                "does not come back from JSON as it was (NaN, a tuple, or a key that is no str?); change the value"
+                "is changed by JSON, perhaps NaN, a tuple, or a key that is not a str; use a value that JSON can hold"
             )
         return text.decode("utf-8")
 
@@ -342,9 +354,9 @@ def _json(annotation: Any) -> PropertyType | str:
         try:
             return reader.decode(text)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            raise ValueError(f"holds JSON text that is no {base.__name__}: {error}") from None
+            raise ValueError(f"holds JSON text that is not a {base.__name__}: {error}") from None
 
-    return PropertyType(annotation, Edm.STRING, encode, decode, json_text=True)
+    return PropertyType(annotation=annotation, edm=Edm.STRING, encode=encode, decode=decode, json_text=True)
 
 
 def _has_equality(kind: type) -> bool:

@@ -1,5 +1,5 @@
 """
-Names that tableorm keeps for itself: properties of stored rows, and attributes of entities.
+Names that tableorm reserves for itself: properties of stored rows, and attributes of entities.
 """
 
 import re
@@ -15,29 +15,29 @@ __all__ = [
 ]
 
 ENTITY_TYPE = "EntityType"
-"""Property that holds the kind, and after a colon the version from 2 on."""
+"""The property that holds a row's kind and, from version 2 on, a colon and the version."""
 
 ENTITY_VERSION = "EntityVersion"
-"""Property that holds the version from 2 on, where the kind is told by a key or a function."""
+"""The property that holds the version from 2 on, for models whose kind is told by a key or a function."""
 
 WRITE_TOKENS = "_w"
-"""Property that holds the tokens of the last writes, newest first; see `tableorm.writes.tail`."""
+"""The property that holds the tokens of the last writes, newest first; see `tableorm.writes.write_tokens`."""
 
 MANIFEST = "_ix"
-"""Property of an entity that notes what was derived from it: JSON text, by name of the index where its copy is."""
+"""The property that holds an entity's manifest: JSON text that lists what other rows hold because of the entity."""
 
 COPY_OF = "_of"
-"""Property of a copy: the RowKey of its primary, in the same partition."""
+"""The property of an index entry that holds the RowKey of its primary, which is in the same partition."""
 
 RESERVED_FIELDS = frozenset({"etag", "timestamp", "extra", "key", "key_of", "kind", "evolve"})
-"""Names on every entity, so never fields of a model."""
+"""Attributes of every entity, whose names no field of a model may have."""
 
 _PROPERTIES = re.compile(
     r"PartitionKey|RowKey|Timestamp|EntityType|EntityVersion"  # the service's, and what tells kinds apart
-    r"|_w|_ix|_of|_v|_un|_mv|_p[0-9]{2}"  # what multi-row protocols note on a row
+    r"|_w|_ix|_of|_v|_un|_mv|_p[0-9]{2}"  # what writes of several rows store in a row
 )
 
 
 def is_reserved_property(name: str) -> bool:
-    """Whether a stored property name is not free for fields."""
+    """Return whether fields may not be stored under this property name."""
     return _PROPERTIES.fullmatch(name) is not None

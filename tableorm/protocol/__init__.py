@@ -1,5 +1,5 @@
 """
-The Table service's own rules, as pure functions: EDM types and JSON, limits, filters, error codes, signatures, tokens.
+The Table service's own rules as pure functions: EDM types and JSON, limits, filters, error codes, signatures, tokens.
 
-Everything in tableorm uses this package; it imports nothing of ours and does no I/O.
+Everything in tableorm uses this package. It imports nothing else of tableorm, and does no I/O.
 """

@@ -1,7 +1,7 @@
 """
-The service's error codes: what a store answers when it refuses a request.
+The service's error codes, with which a store refuses a request.
 
-A store raises `Fault`; the mapper turns it into the error of `tableorm.errors` that names the model and the key.
+A store raises `Fault`. The mapper turns it into the error of `tableorm.errors` that names the model and the key.
 """
 
 from enum import StrEnum
@@ -95,7 +95,7 @@ class Code(StrEnum):
     INVALID_RANGE = "InvalidRange"
     METADATA_TOO_LARGE = "MetadataTooLarge"
 
-    # Not the service's: a backend says it where no answer came, after a time-out or a reset connection.
+    # Not a code of the service: a backend uses it when no answer came, after a time-out or a reset connection.
     NO_ANSWER = "NoAnswer"
 
 
@@ -177,26 +177,26 @@ STATUS: dict[Code, int] = {
     Code.METADATA_TOO_LARGE: 400,
     Code.NO_ANSWER: 504,
 }
-"""HTTP status of each code."""
+"""The HTTP status of each code."""
 
 THROTTLING = frozenset({Code.SERVER_BUSY, Code.TOO_MANY_REQUESTS})
-"""The store is asked for too much at once."""
+"""Codes that say that the store is asked for too much at once."""
 
 TRANSIENT = THROTTLING | {Code.INTERNAL_ERROR, Code.OPERATION_TIMED_OUT, Code.NO_ANSWER}
-"""The same request may well succeed a moment later."""
+"""Codes after which the same request may well succeed a moment later."""
 
 
 class Fault(Exception):
     """
-    A request that a store refused, in the service's words; stores raise it and nothing else.
+    The error with which a store refuses a request, in the service's words. Stores raise no other.
 
     Args:
         code: The service's error code.
         message: One sentence, without request id and time.
-        index: In a transaction, the zero-based operation that failed; None when the store did not say.
-        property: The property that is at fault, if one is.
-        doubt: Whether a write may have happened all the same, now or later: a time-out, a reset connection, a 5xx.
-        retry_after: Seconds after which the service wants to be asked again, if it said so.
+        index: Which operation of a transaction failed, counted from 0; None when the store did not say.
+        property: The property that is at fault, if there is one.
+        doubt: Whether a write may still have happened, or happen later: after a time-out, a reset connection, a 5xx.
+        retry_after: After how many seconds the service wants to be asked again, if it said so.
     """
 
     def __init__(

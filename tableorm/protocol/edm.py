@@ -1,7 +1,7 @@
 """
-EDM types: how the service spells each value in JSON, both ways and exactly.
+EDM types: how each value is written as the service's JSON and read back, without loss.
 
-A property of a row is its JSON value, and where JSON alone does not tell the type, a sibling member
+A property of a row is its JSON value and, where JSON alone does not tell the type, a sibling member
 `NAME@odata.type` (section "Property types" of the Table service REST reference).
 """
 
@@ -48,7 +48,7 @@ __all__ = [
 
 ANNOTATION = "@odata.type"
 SYSTEM_MEMBERS = frozenset({"PartitionKey", "RowKey", "Timestamp", "odata.etag"})
-"""Members of a row that are not properties of the user."""
+"""Members of a row that are not the user's properties."""
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -80,7 +80,7 @@ class Edm(StrEnum):
 
 
 def utf16_length(text: str) -> int:
-    """Length of `text` in UTF-16 code units, the unit of the service's limits."""
+    """Return the length of `text` in UTF-16 code units, the unit of the service's limits."""
     if text.isascii():
         return len(text)
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
@@ -88,9 +88,9 @@ def utf16_length(text: str) -> int:
 
 def utf16_key(text: str) -> bytes:
     """
-    Bytes that sort as the UTF-16 code units of `text` do, which is how the service orders keys (CESU-8).
+    Return bytes that sort as the UTF-16 code units of `text` do, which is how the service orders keys (CESU-8).
 
-    The same as UTF-8 except that a character outside the BMP is written as its two surrogates.
+    They are UTF-8, except that a character outside the BMP is written as its two surrogates.
     """
     if text.isascii() or max(text) <= "\uffff":
         return text.encode("utf-8")
@@ -100,7 +100,7 @@ def utf16_key(text: str) -> bytes:
 
 
 def check_text(text: str) -> str | None:
-    """What is wrong with `text` as a String value, or None: a surrogate without its partner has no UTF-8 form."""
+    """Return what is wrong with `text` as a String, or None: a surrogate without its partner has no UTF-8 form."""
     if text.isascii():
         return None
     try:
@@ -113,16 +113,16 @@ def check_text(text: str) -> str | None:
 _DATETIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,7}))?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 
 
-# What the service itself writes.
+# The form in which the service itself writes a DateTime.
 _CANONICAL = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{7}Z")
 
 
 def ticks_from_text(text: str) -> int:
     """
-    Ticks of a DateTime as the service writes it, 0 to 7 fractional digits.
+    Return the ticks of a DateTime in the service's text, which has 0 to 7 fractional digits.
 
     Raises:
-        ValueError: Not a date, or outside 1601-01-01 to 9999-12-31.
+        ValueError: `text` is not a date, or is outside 1601-01-01 to 9999-12-31.
     """
     if _CANONICAL.fullmatch(text):
         ticks = ticks_from_datetime(dt.datetime.fromisoformat(text)) + int(text[26])
@@ -144,7 +144,7 @@ def ticks_from_text(text: str) -> int:
 
 
 def check_datetime(text: str) -> None:
-    """Raise as `ticks_from_text`, and count no ticks."""
+    """Raise the ValueError of `ticks_from_text` if there is one; this is faster, since it counts no ticks."""
     if text >= "1601" and _CANONICAL.fullmatch(text):
         dt.datetime.fromisoformat(text)
     else:
@@ -153,26 +153,26 @@ def check_datetime(text: str) -> None:
 
 @lru_cache(maxsize=256)
 def _second_texts(second: int) -> tuple[str, str]:
-    """A second as Timestamps and as ETags have it."""
+    """Return the text of a second as a Timestamp has it, and as an ETag has it."""
     # Writes of one second share this part; formatting a datetime anew costs more than the rest of the text.
     text = (EPOCH + dt.timedelta(seconds=second)).isoformat()[:19]
     return text, text.replace(":", "%3A")
 
 
 def text_from_ticks(ticks: int) -> str:
-    """The service's text of `ticks`: `2024-02-29T12:34:56.7891234Z`."""
+    """Return the service's text of `ticks`: `2024-02-29T12:34:56.7891234Z`."""
     second, fraction = divmod(ticks, TICKS_PER_SECOND)
     return f"{_second_texts(second)[0]}.{str(fraction).zfill(7)}Z"
 
 
 def etag_from_ticks(ticks: int) -> str:
-    """The ETag of a row last written at `ticks`. Source: the service derives it from the Timestamp."""
+    """Return the ETag of a row last written at `ticks`. Source: the service derives it from the Timestamp."""
     second, fraction = divmod(ticks, TICKS_PER_SECOND)
     return f"W/\"datetime'{_second_texts(second)[1]}.{str(fraction).zfill(7)}Z'\""
 
 
 def marks_from_ticks(ticks: int) -> tuple[str, str]:
-    """Timestamp and ETag of a row last written at `ticks`: both for little more than one of them costs."""
+    """Return Timestamp and ETag of a row last written at `ticks`; making both costs little more than making one."""
     second, fraction = divmod(ticks, TICKS_PER_SECOND)
     text, escaped = _second_texts(second)
     rest = f".{str(fraction).zfill(7)}Z"  # half the time of a format
@@ -180,14 +180,14 @@ def marks_from_ticks(ticks: int) -> tuple[str, str]:
 
 
 def timestamp_of_etag(etag: str) -> str | None:
-    """The Timestamp that `etag` was made from, or None if it has another form."""
+    """Return the Timestamp that `etag` was made from, or None if it has another form."""
     if etag.startswith("W/\"datetime'") and etag.endswith("'\""):
         return etag[12:-2].replace("%3A", ":")
     return None
 
 
 def ticks_from_datetime(moment: dt.datetime) -> int:
-    """Ticks of an aware datetime, exact to its microsecond. ValueError if it is naive."""
+    """Return the ticks of an aware datetime, exact to its microsecond. ValueError if it is naive."""
     if moment.utcoffset() is None:
         raise ValueError(f"{moment!r} is naive; give it a time zone, for example datetime.now(UTC)")
     delta = moment - EPOCH
@@ -196,10 +196,10 @@ def ticks_from_datetime(moment: dt.datetime) -> int:
 
 def text_from_datetime(moment: dt.datetime) -> str:
     """
-    The service's text of an aware datetime, in UTC with 7 fractional digits.
+    Return the service's text of an aware datetime, in UTC with 7 fractional digits.
 
     Raises:
-        ValueError: Naive, or outside 1601-01-01 to 9999-12-31 in UTC.
+        ValueError: `moment` is naive, or outside 1601-01-01 to 9999-12-31 in UTC.
     """
     if moment.tzinfo is not dt.UTC:
         if moment.utcoffset() is None:
@@ -214,7 +214,7 @@ def text_from_datetime(moment: dt.datetime) -> str:
 
 
 def datetime_from_text(text: str) -> dt.datetime:
-    """An aware UTC datetime of the service's text; digits beyond the microsecond are cut."""
+    """Return the service's text as an aware datetime in UTC; digits beyond the microsecond are cut."""
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is not dt.UTC:
         return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
@@ -223,10 +223,10 @@ def datetime_from_text(text: str) -> dt.datetime:
 
 def type_of(row: dict[str, Any], name: str) -> Edm:
     """
-    The type of a property of a row.
+    Return the type of a property of a row.
 
     Raises:
-        ValueError: An annotation or a JSON value that is no EDM type.
+        ValueError: The annotation is not an EDM type, or a JSON value without annotation has none.
     """
     annotation = row.get(name + ANNOTATION)
     if annotation is not None:
@@ -243,7 +243,7 @@ _JSON_TYPES: dict[type, Edm] = {str: Edm.STRING, bool: Edm.BOOLEAN, int: Edm.INT
 
 def decode(value: object, annotation: str | None) -> Value:
     """
-    The Python value of a JSON value and its annotation.
+    Return the Python value of a JSON value and its annotation.
 
     Raises:
         ValueError: They do not fit each other, or the value is outside its type's range.
@@ -296,7 +296,7 @@ _SPECIAL_DOUBLES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.in
 
 def natural_type(value: object) -> Edm:
     """
-    The type that a Python value is stored with when nothing else is declared: an int is Int64.
+    Return the type that a Python value is stored with when no type is declared. An int is stored as Int64.
 
     Raises:
         ValueError: No EDM type holds such a value.
@@ -320,7 +320,7 @@ _NATURAL_TYPES: tuple[tuple[type, Edm], ...] = (
 
 def encode(value: Any, kind: Edm) -> tuple[str | int | float | bool, str | None]:
     """
-    The JSON value and annotation of a Python value of type `kind`.
+    Return the JSON value and annotation of a Python value of type `kind`.
 
     Raises:
         ValueError: The value does not fit the type.
@@ -330,7 +330,7 @@ def encode(value: Any, kind: Edm) -> tuple[str | int | float | bool, str | None]
         fault = check_text(value)
         if fault:
             raise ValueError(f"{value[:40]!r} {fault}; such text has no UTF-8 form")
-        # str() of an enum's member is its name.
+        # str() of an enum's member may be the member's name.
         return str.__str__(value), None
     if kind is Edm.BOOLEAN and isinstance(value, bool):
         return value, None

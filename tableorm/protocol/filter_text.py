@@ -1,8 +1,8 @@
 """
-Filter text: what `$filter` says, as a tree, and with parameters.
+Parse the text of `$filter`, with or without parameters, into a tree.
 
-Everything is one pass over the tokens with a stack of its own: the time taken grows with the length of the text, and
-nesting costs no Python frames, so that no text can exhaust them.
+One pass reads the tokens, with a stack of its own. The time grows with the length of the text, and nesting costs no
+Python frames, so that no text can exhaust them.
 """
 
 import re
@@ -17,7 +17,7 @@ from .filters import MAX_DEPTH, And, Compare, Constant, Filter, Not, Op, Or, con
 
 __all__ = ["MAX_FILTER_LENGTH", "FilterSyntaxError", "format_filter", "parse_filter"]
 
-# In characters. A filter is a part of a URL, of which services accept 32 KiB in all.
+# In characters. A filter is part of a URL, and services accept URLs of 32 KiB.
 MAX_FILTER_LENGTH = 32 * 1024
 
 
@@ -26,12 +26,12 @@ def parse_filter(text: str) -> Filter:
     Read the text of `$filter`.
 
     `or` binds weakest, then `and`, then `not`. `not a eq 1` is read as `not (a eq 1)`: OData lets `not` bind tighter
-    than the comparison, which has no meaning here. A property alone, `active`, means `active eq true`; a constant may
-    stand on the left, and `5 lt age` becomes `age gt 5`. `and` in `and`, and `or` in `or`, become one node. A whole
-    number beyond Int32 without a suffix is an Int64.
+    than the comparison, which has no meaning here. A property alone, `active`, means `active eq true`. A constant may
+    stand on the left: `5 lt age` becomes `age gt 5`. An `and` within an `and` becomes one node with it, and so does an
+    `or` within an `or`. A whole number beyond Int32 without a suffix is an Int64.
 
-    Names and operators are case-sensitive. A property may have the name of an operator, as `and` or `le`, but there is
-    no way to speak of one that is named `not`, `null`, `true`, `false`, `NaN` or `INF`.
+    Names and operators are case-sensitive. A property may have the name of an operator, such as `and` or `le`. A
+    property named `not`, `null`, `true`, `false`, `NaN` or `INF` cannot be used in a filter.
 
     Raises:
         FilterSyntaxError: The text is blank or malformed; it compares two properties, two constants or `null`; it calls
@@ -48,16 +48,16 @@ def format_filter(text: str, *values: Value) -> Filter:
     Read filter text in which each `{}` stands for a value, in order: `format_filter("Age ge {}", 30)`.
 
     The values become constants of the tree and never text, so that nothing in them can change what the filter says. A
-    `{}` stands where a literal may, without quotes; inside of quotes braces are text. An int becomes an Int64 (and is
+    `{}` stands where a literal may, without quotes; within quotes braces are text. An int becomes an Int64 (and is
     sent as an Int32 if it fits, which the service compares with every width of number).
 
     Args:
-        text: As for `parse_filter`, with placeholders.
-        values: A str, bool, int, float, UUID, bytes or aware datetime for each.
+        text: Filter text as `parse_filter` reads it, with placeholders.
+        values: A str, bool, int, float, UUID, bytes or aware datetime for each placeholder.
 
     Raises:
-        FilterSyntaxError: As for `parse_filter`; or there are more or fewer values than placeholders, or a value is
-            none that the service can compare. `.position` is the placeholder's.
+        FilterSyntaxError: `parse_filter` would raise it; or there are more or fewer values than placeholders, or the
+            service cannot compare a value, and then `.position` is that of its placeholder.
     """
     return _parse(text, values)
 
@@ -67,12 +67,12 @@ def _parse(text: str, values: Sequence[object] | None) -> Filter:
         problem = f"the filter has {len(text)} characters, {MAX_FILTER_LENGTH} are allowed"
         raise FilterSyntaxError(text, MAX_FILTER_LENGTH, problem)
     reader = _Reader(text, values)
-    tree = _tree(text, _postfix(reader))
+    tree = _build_tree(text, _to_postfix(reader))
     reader.check_values_used()
     return tree
 
 
-# Names that are operators in the place of an operator. A property may bear one of them nevertheless.
+# Names that are operators where an operator is expected. A property may have one of these names nevertheless.
 _RANKS = {"or": 1, "and": 2, "not": 3}
 _COMPARISONS = {op.value: op for op in Op}
 _FLIPPED = {Op.GT: Op.LT, Op.GE: Op.LE, Op.LT: Op.GT, Op.LE: Op.GE}
@@ -81,7 +81,7 @@ _CALL = re.compile(r"\s*+\(")
 
 
 class _Reader:
-    """The tokens in order, and what operands among them mean."""
+    """Reads the tokens in order, and finds what the operands among them mean."""
 
     def __init__(self, text: str, values: Sequence[object] | None) -> None:
         self.text, self.values = text, values
@@ -95,25 +95,27 @@ class _Reader:
         return FilterSyntaxError(self.text, token.position, problem, unsupported)
 
     def operand(self, token: Token) -> "_Operand":
-        """The constant or the property that `token` is."""
+        """Return the constant or the property that `token` is."""
         if token.constant is not None:
             return _Operand(token, token.constant)
         if token.kind is Kind.PLACEHOLDER:
-            return _Operand(token, self._value(token))
+            return _Operand(token, self._parameter(token))
         end = token.position + len(token.text)
         operator = token.text in _RANKS or token.text in _COMPARISONS
         called = token.kind is Kind.NAME and _CALL.match(self.text, end)
         if token.kind is not Kind.NAME or (called and operator):
             found = "the filter ends" if token.kind is Kind.END else f"{token.text!r} stands"
-            raise self.fault(token, f"{found} where a property or a constant is due")
+            raise self.fault(token, f"{found} where a property or a constant is expected")
         if called:
-            problem = f"the service has no functions, such as {token.text!r}; a prefix is Name ge 'ab' and Name lt 'ac'"
+            problem = (
+                f"the service has no functions such as {token.text!r}; for a prefix write Name ge 'ab' and Name lt 'ac'"
+            )
             raise self.fault(token, problem, unsupported=True)
         if self.text.startswith("'", end):
             if token.text in PREFIXES:
                 raise self.fault(token, f"the {token.text} has no closing quote")
             raise self.fault(
-                token, f"{token.text}'...' is no literal; before a quote stand datetime, guid, X and binary"
+                token, f"{token.text}'...' is not a literal; only datetime, guid, X and binary stand before a quote"
             )
         if token.text == "null":
             raise self.fault(
@@ -122,7 +124,7 @@ class _Reader:
         return _Operand(token, None)
 
     def comparison(self, left: "_Operand", word: Token) -> Compare:
-        """`left word right`, with the constant on either side."""
+        """Return the comparison `left word right`; the constant may be on either side."""
         token, depth = self.next(), 0
         while token.kind is Kind.OPEN:
             token, depth = self.next(), depth + 1
@@ -130,7 +132,7 @@ class _Reader:
         for _ in range(depth):
             token = self.next()
             if token.kind is not Kind.CLOSE:
-                raise self.fault(token, "a closing parenthesis is due")
+                raise self.fault(token, "a closing parenthesis is expected")
         op = _COMPARISONS[word.text]
         if left.constant is None and right.constant is not None:
             return Compare(left.token.text, op, right.constant)
@@ -138,27 +140,27 @@ class _Reader:
             return Compare(right.token.text, _FLIPPED.get(op, op), left.constant)
         if left.constant is None:
             names = f"the properties {left.token.text!r} and {right.token.text!r}"
-            problem = f"compares {names}; one side is a constant, and text stands in single quotes"
+            problem = f"compares {names}; one side must be a constant, and text stands in single quotes"
             raise self.fault(right.token, problem)
-        raise self.fault(left.token, "compares two constants; one side is a property, a name without quotes")
+        raise self.fault(left.token, "compares two constants; one side must be a property, a name without quotes")
 
-    def alone(self, operand: "_Operand") -> Compare:
-        """A property that is a condition by itself."""
+    def boolean(self, operand: "_Operand") -> Compare:
+        """Return the condition that a Boolean property alone is."""
         if operand.constant is not None:
-            raise self.fault(operand.token, "a constant is no condition by itself; compare it with a property")
+            raise self.fault(operand.token, "a constant alone is not a condition; compare it with a property")
         return Compare(operand.token.text, Op.EQ, Constant(Edm.BOOLEAN, value=True))
 
     def misplaced(self, token: Token) -> FilterSyntaxError:
-        """The error for a token in the place of an operator."""
+        """Return the error for a token where an operator is expected."""
         if token.text.lower() in {*_RANKS, *_COMPARISONS} and token.text != token.text.lower():
-            return self.fault(token, f"operators are written small: {token.text.lower()}")
+            return self.fault(token, f"operators are written in lower case: {token.text.lower()}")
         if token.text in _ARITHMETIC:
             return self.fault(token, f"the service does not calculate, so {token.text!r} has no meaning")
-        return self.fault(token, f"{token.text!r} stands where an operator is due")
+        return self.fault(token, f"{token.text!r} stands where an operator is expected")
 
-    def _value(self, token: Token) -> Constant:
+    def _parameter(self, token: Token) -> Constant:
         if self.values is None:
-            raise self.fault(token, "a placeholder, and this filter has no parameters")
+            raise self.fault(token, "this filter has no parameters, so a placeholder has no meaning")
         number, self._used = self._used, self._used + 1
         if number >= len(self.values):
             problem = f"placeholder {number}, counted from 0, has no value; values given: {len(self.values)}"
@@ -169,30 +171,30 @@ class _Reader:
             raise self.fault(token, f"value {number}, counted from 0: {error}") from None
 
     def check_values_used(self) -> None:
-        """Refuse values that no placeholder stands for."""
+        """Refuse values for which there is no placeholder."""
         if self.values is not None and self._used < len(self.values):
             problem = f"values given: {len(self.values)}, placeholders: {self._used}"
             if "{}'" in self.text:
-                problem += "; in quotes {} is text, write it without them"
+                problem += "; within quotes {} is text, write it without them"
             raise FilterSyntaxError(self.text, len(self.text), problem)
 
 
 @attrs.frozen
 class _Operand:
-    """A property, or a constant with its value."""
+    """A property or a constant; `constant` is None for a property."""
 
     token: Token
     constant: Constant | None
 
 
 def _constant(value: object) -> Constant:
-    """The constant for a parameter; ValueError says why there is none."""
+    """Make the constant of a parameter. ValueError says why there is none."""
     try:
         kind = natural_type(value)
     except ValueError as error:
         raise ValueError(f"{error}; give a str, bool, int, float, UUID, bytes or an aware datetime") from None
     encode(value, kind)
-    # A member of an enum is not what is compared, but the text or number that it is.
+    # An enum's member is compared by its text or number.
     if isinstance(value, str):
         return constant(str.__str__(value))
     if isinstance(value, int) and not isinstance(value, bool):
@@ -200,38 +202,38 @@ def _constant(value: object) -> Constant:
     return constant(cast("Value", value))
 
 
-def _postfix(reader: _Reader) -> "list[Compare | Token]":
+def _to_postfix(reader: _Reader) -> "list[Compare | Token]":
     """
-    The comparisons in their order, each operator after what it joins: `a and not b` as `a b not and`.
+    Return the comparisons in their order, and each operator after its operands: `a and not b` as `a b not and`.
     """
     output: list[Compare | Token] = []
-    waiting: list[Token] = []  # operators and parentheses that something must still follow
+    waiting: list[Token] = []  # operators and parentheses whose operands are not complete
     token = reader.next()
     while True:
         while token.kind is Kind.OPEN or token.text == "not":
             waiting.append(token)
             token = reader.next()
-        token = _condition(reader, reader.operand(token), waiting, output)
+        token = _read_condition(reader, reader.operand(token), waiting, output)
         while token.kind is Kind.CLOSE:
-            _settle(waiting, output, 0)
+            _pop_operators(waiting, output, 0)
             if not waiting:
                 raise reader.fault(token, "there is no parenthesis to close")
             waiting.pop()
             token = reader.next()
         if token.kind is Kind.END:
-            _settle(waiting, output, 0)
+            _pop_operators(waiting, output, 0)
             if waiting:
                 raise reader.fault(waiting[-1], "the parenthesis is not closed")
             return output
         if token.text not in ("and", "or"):
             raise reader.misplaced(token)
-        _settle(waiting, output, _RANKS[token.text])
+        _pop_operators(waiting, output, _RANKS[token.text])
         waiting.append(token)
         token = reader.next()
 
 
-def _condition(reader: _Reader, left: _Operand, waiting: list[Token], output: "list[Compare | Token]") -> Token:
-    """Read on after an operand until it is a condition; the token after that."""
+def _read_condition(reader: _Reader, left: _Operand, waiting: list[Token], output: "list[Compare | Token]") -> Token:
+    """Read on after an operand until it is a condition; return the token after that."""
     token = reader.next()
     # `(age) ge 30`: parentheses around an operand mean nothing.
     while token.kind is Kind.CLOSE and waiting and waiting[-1].kind is Kind.OPEN:
@@ -240,19 +242,19 @@ def _condition(reader: _Reader, left: _Operand, waiting: list[Token], output: "l
     if token.text in _COMPARISONS:
         output.append(reader.comparison(left, token))
         return reader.next()
-    output.append(reader.alone(left))
+    output.append(reader.boolean(left))
     return token
 
 
-def _settle(waiting: list[Token], output: "list[Compare | Token]", rank: int) -> None:
-    """Put out the operators since the last open parenthesis that bind at least as tightly as `rank`."""
+def _pop_operators(waiting: list[Token], output: "list[Compare | Token]", rank: int) -> None:
+    """Move the operators since the last open parenthesis that bind at least as tightly as `rank` to the output."""
     while waiting and waiting[-1].kind is not Kind.OPEN and _RANKS[waiting[-1].text] >= rank:
         output.append(waiting.pop())
 
 
 @attrs.define
 class _Node:
-    """An operator and those of its terms that are complete, the last one first."""
+    """An operator, how many terms it still lacks, and its complete terms, the last one first."""
 
     word: str
     due: int
@@ -265,8 +267,8 @@ class _Node:
         return And(terms) if self.word == "and" else Or(terms)
 
 
-def _tree(text: str, postfix: "list[Compare | Token]") -> Filter:
-    """Backwards an operator comes before its terms, so that one inside of its like just adds a term to it."""
+def _build_tree(text: str, postfix: "list[Compare | Token]") -> Filter:
+    """Build the tree from the end, where operators come before their terms: `and` within `and` just adds a term."""
     nodes: list[_Node] = []
     while True:
         item = postfix.pop()

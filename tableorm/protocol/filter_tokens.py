@@ -26,10 +26,10 @@ class FilterSyntaxError(ValueError):
 
     Args:
         text: The filter.
-        position: Where in it: the offset of a character, or the text's length for its end.
+        position: Where in the text: the offset of a character, or the text's length for its end.
         problem: What is wrong there, and the remedy if there is one.
-        unsupported: Whether it is a function call, which OData has: the service answers NotImplemented to it, and
-            InvalidInput to everything else.
+        unsupported: Whether it is a function call, which OData has and the service has not: it answers NotImplemented
+            to that, and InvalidInput to everything else.
     """
 
     def __init__(self, text: str, position: int, problem: str, unsupported: bool = False) -> None:  # noqa: FBT001, FBT002
@@ -48,7 +48,7 @@ def _one_line(text: str) -> str:
 
 
 class Kind(StrEnum):
-    """What a token is. `and`, `or`, `not` and the comparisons are names: their place tells."""
+    """The kinds of tokens. `and`, `or`, `not` and the comparisons are names; their place tells what they mean."""
 
     OPEN = "("
     CLOSE = ")"
@@ -60,7 +60,7 @@ class Kind(StrEnum):
 
 @attrs.frozen
 class Token:
-    """A token of a text: what is written at `position`; a literal's value."""
+    """A token: the text that stands at `position`, and the value if it is a literal."""
 
     kind: Kind
     text: str
@@ -69,9 +69,9 @@ class Token:
 
 
 PREFIXES = ("datetime", "guid", "binary", "X")
-"""What stands before the quote of a literal that is not text."""
+"""The words that stand before the quote of a literal that is not text."""
 
-# Possessive repetitions (`*+`): a literal without its last quote fails at once instead of being tried at every length.
+# Repetitions are possessive (`*+`): a literal without its last quote fails at once, and is not tried at every length.
 _TOKEN = re.compile(
     rf"""
     (?P<space>\s*+)
@@ -92,17 +92,17 @@ _SOLID = (Kind.NAME, Kind.LITERAL, Kind.PLACEHOLDER)
 
 def tokens(text: str) -> Iterator[Token]:
     """
-    The tokens of `text`, the last of which is its end.
+    Yield the tokens of `text`; the last one is its end.
 
     Raises:
-        FilterSyntaxError: What comes next is no token.
+        FilterSyntaxError: The text goes on with something that is not a token.
     """
     position, before = 0, Kind.OPEN
     while before is not Kind.END:
         found = _TOKEN.match(text, position)
         if found is None:
-            raise _unknown(text, position)
-        token = _token(text, found)
+            raise _unknown_token(text, position)
+        token = _make_token(text, found)
         # Names and literals stand apart from each other; a parenthesis needs no space.
         if token.position == position and before in _SOLID and token.kind in _SOLID:
             raise FilterSyntaxError(text, position, "a space is missing")
@@ -110,16 +110,16 @@ def tokens(text: str) -> Iterator[Token]:
         position, before = found.end(), token.kind
 
 
-def _unknown(text: str, position: int) -> FilterSyntaxError:
+def _unknown_token(text: str, position: int) -> FilterSyntaxError:
     space = _SPACE.match(text, position)
     position = space.end() if space else position
     char = text[position]
     if char == "'":
-        problem = "text without its closing quote; a quote inside of text is written twice"
+        problem = "the text has no closing quote; a quote within text is written twice"
     elif char == '"':
         problem = "text stands in single quotes"
     elif char in "=<>!&|":
-        problem = f"{char!r} is no operator; write eq, ne, gt, ge, lt, le, and, or, not"
+        problem = f"{char!r} is not an operator; write eq, ne, gt, ge, lt, le, and, or, not"
     elif char in "{}":
         problem = "a placeholder is written {}, without a name or a number"
     else:
@@ -135,7 +135,7 @@ _WORDS = {
 }
 
 
-def _token(text: str, found: re.Match[str]) -> Token:
+def _make_token(text: str, found: re.Match[str]) -> Token:
     position = found.end("space")
     word = text[position : found.end()]
     match found.lastgroup:
@@ -155,14 +155,14 @@ def _token(text: str, found: re.Match[str]) -> Token:
             constant = Constant(Edm.DOUBLE, -math.inf)
         case _:
             try:
-                constant = _literal(found)
+                constant = _read_literal(found)
             except ValueError as error:
                 raise FilterSyntaxError(text, position, str(error)) from None
     return Token(Kind.LITERAL, word, position, constant)
 
 
-def _literal(found: re.Match[str]) -> Constant:
-    """The value of a literal; ValueError says what is wrong with it."""
+def _read_literal(found: re.Match[str]) -> Constant:
+    """Return the value of a literal. ValueError says what is wrong with it."""
     match found.lastgroup, found["prefix"]:
         case "string", _:
             value = found["string"].replace("''", "'")
@@ -184,7 +184,7 @@ def _literal(found: re.Match[str]) -> Constant:
                 raise ValueError("not pairs of hexadecimal digits such as X'00ff'")
             return Constant(Edm.BINARY, bytes.fromhex(found["content"]))
         case _:
-            return _number(found["integer"], found["fraction"], found["suffix"])
+            return _read_number(found["integer"], found["fraction"], found["suffix"])
 
 
 _GUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -192,7 +192,7 @@ _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*+")
 _INT64_DIGITS = 19
 
 
-def _number(integer: str, fraction: str, suffix: str) -> Constant:
+def _read_number(integer: str, fraction: str, suffix: str) -> Constant:
     if suffix in ("d", "D") or (fraction and not suffix):
         double = float(integer + fraction)
         if math.isinf(double):
@@ -200,12 +200,12 @@ def _number(integer: str, fraction: str, suffix: str) -> Constant:
         return Constant(Edm.DOUBLE, double)
     if fraction or suffix not in ("", "l", "L"):
         raise ValueError(f"not a number: {suffix!r} follows its digits; L makes an Int64 and d a Double")
-    # Python refuses to read thousands of digits, and takes longer than linear for hundreds.
+    # Python refuses to read thousands of digits, and its time for hundreds grows faster than their number.
     digits = integer.lstrip("-").lstrip("0") or "0"
     value = int(digits) if len(digits) <= _INT64_DIGITS else INT64_MAX + 2
     value = -value if integer[0] == "-" else value
     if not INT64_MIN <= value <= INT64_MAX:
         raise ValueError("beyond the range of Int64; write it with a fraction or the suffix d as a Double")
-    # The service wants a suffix beyond Int32, which its own clients leave out: the kinder reading loses nothing.
+    # Beyond Int32 the service wants a suffix, which its own clients leave out. Reading it without one loses nothing.
     small = INT32_MIN <= value <= INT32_MAX and not suffix
     return Constant(Edm.INT32 if small else Edm.INT64, value)

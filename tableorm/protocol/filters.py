@@ -1,8 +1,8 @@
 """
-Filters as expression trees: what `$filter` says, its OData text, and when a row satisfies it.
+Filters as expression trees: their OData text, and functions that tell whether a row satisfies them.
 
-A tree crosses from the mapper to a store; only the server parses text. Comparison follows the service:
-an absent property makes a comparison unknown (neither true nor false, also under `not`); text compares by UTF-16 unit.
+The mapper passes a tree to a store; only the server parses text. Comparison follows the service: an absent property
+makes a comparison unknown (neither true nor false, also under `not`), and text is compared by UTF-16 units.
 """
 
 import datetime as dt
@@ -48,22 +48,22 @@ __all__ = [
 
 Row = dict[str, Any]
 Test = Callable[[Row], bool | None]
-"""Whether a row satisfies a condition; None for unknown, which is no result."""
+"""A function that tells whether a row satisfies a condition; None means unknown, and the row is not found."""
 
 
 MAX_DEPTH = 64
 """
-Levels of And, Or and Not above a comparison, at most.
+How many levels of And, Or and Not may stand above a comparison.
 
 The functions here call themselves once per level, and `matcher` makes Python text with as many brackets, of which
-Python reads 200. What people and programs write nests a few levels; And in And is one level once it is parsed.
+Python reads 200. What people and programs write has a few levels; an And within an And is one level once it is parsed.
 """
 
 
 class Op(StrEnum):
-    """Comparison operators, spelt as in OData."""
+    """The comparison operators, spelled as in OData."""
 
-    __hash__ = str.__hash__  # an enum's own is a function of Python, several times slower
+    __hash__ = str.__hash__  # an enum's own is a Python function, several times slower
 
     EQ = "eq"
     NE = "ne"
@@ -76,7 +76,7 @@ class Op(StrEnum):
 @attrs.frozen
 class Constant:
     """
-    A literal with its type. A DateTime is held in ticks, so that no digit is lost.
+    A literal with its type. A DateTime is held as ticks, so that no digit is lost.
     """
 
     type: Edm
@@ -118,10 +118,10 @@ Filter = Compare | And | Or | Not
 
 def constant(value: Value, kind: Edm | None = None) -> Constant:
     """
-    A literal for a Python value.
+    Make the literal of a Python value.
 
-    An Int64 that fits Int32 is written as an Int32 literal: the service promotes it to both, while an Int64 literal
-    misses rows that other programs wrote as Int32.
+    An Int64 that fits Int32 is written as an Int32 literal. The service compares that with both types, while an Int64
+    literal misses rows that other programs wrote as Int32.
 
     Raises:
         ValueError: No EDM type holds the value.
@@ -138,7 +138,7 @@ def constant(value: Value, kind: Edm | None = None) -> Constant:
 
 def check_depth(tree: Filter) -> None:
     """
-    Refuse a tree that nests too deep to be written or compiled; level by level, so that any depth is answered.
+    Refuse a tree that nests too deeply to be written or compiled. The check goes level by level, so any depth is safe.
 
     Raises:
         ValueError: And, Or, Not are nested in more than `MAX_DEPTH` levels.
@@ -149,7 +149,7 @@ def check_depth(tree: Filter) -> None:
         if not level:
             return
     raise ValueError(
-        f"The filter nests too deeply: more than {MAX_DEPTH} levels of And, Or, Not; write And in And as one And"
+        f"The filter nests too deeply: more than {MAX_DEPTH} levels of And, Or, Not; merge an And in an And into one"
     )
 
 
@@ -165,10 +165,10 @@ def _terms(node: Filter) -> tuple[Filter, ...]:
 
 def to_odata(node: Filter) -> str:
     """
-    The `$filter` text of a tree.
+    Return the `$filter` text of a tree.
 
     Raises:
-        ValueError: The tree is too deep, as `check_depth` says.
+        ValueError: The tree nests in more than `MAX_DEPTH` levels.
     """
     check_depth(node)
     return _to_odata(node, 0)
@@ -213,23 +213,23 @@ def _literal(const: Constant) -> str:
 
 def matcher(node: Filter) -> Callable[[Row], bool]:
     """
-    A function that tells whether a row satisfies the tree; unknown is no.
+    Return a function that tells whether a row satisfies the tree; unknown counts as no.
 
-    Generated as one expression, so that a row costs a few dictionary look-ups. `not` moves down to the comparisons,
-    where unknown makes both a comparison and its negation not hold; above them two values are enough.
+    The function is generated as one expression, so that a row costs a few dictionary look-ups. `not` is moved down to
+    the comparisons, where unknown makes neither a comparison nor its negation hold; so two values are enough above.
 
     Raises:
-        ValueError: The tree is too deep, as `check_depth` says.
+        ValueError: The tree nests in more than `MAX_DEPTH` levels.
     """
-    known = _KNOWN.get(id(node))  # page after page it is the very same
+    known = _KNOWN.get(id(node))  # the pages of a query pass the same object
     if known is not None:
         return known[1]
-    # Before the look-up, which hashes the tree level by level.
+    # This must come before the cached call, which hashes the tree recursively.
     check_depth(node)
     match = _matcher(node)
     if len(_KNOWN) >= _MOST_KNOWN:
         _KNOWN.clear()
-    _KNOWN[id(node)] = node, match  # with the node, so that nothing else gets its identity
+    _KNOWN[id(node)] = node, match  # keeping the node keeps its id from being used again
     return match
 
 
@@ -241,7 +241,7 @@ _MOST_KNOWN = 256
 def _matcher(node: Filter) -> Callable[[Row], bool]:
     names: dict[str, Any] = {}
     text = _expression(node, names, negated=False)
-    # Names and values of the filter are variables of the generated text, never part of it.
+    # The filter's names and values are variables of the generated text, never part of it.
     names["__builtins__"] = {}
     exec(f"def match(row):\n    get = row.get\n    return {text}", names)  # noqa: S102
     match: Callable[[Row], bool] = names["match"]
@@ -268,12 +268,12 @@ def _expression(node: Filter, names: dict[str, Any], *, negated: bool) -> str:
 
 def compile_filter(node: Filter) -> Test:
     """
-    A function that tells whether a row satisfies the tree: True, False, or None for unknown.
+    Return a function that tells whether a row satisfies the tree: True, False, or None for unknown.
 
-    Rows that answer True are the result of a query.
+    The result of a query are the rows for which it returns True.
 
     Raises:
-        ValueError: The tree is too deep, as `check_depth` says.
+        ValueError: The tree nests in more than `MAX_DEPTH` levels.
     """
     check_depth(node)
     return _compile(node)
@@ -288,7 +288,7 @@ def _compile(node: Filter) -> Test:
 
 
 def negation(test: Test) -> Test:
-    """What is true where a test is false; unknown stays unknown."""
+    """Return the test that is true where `test` is false; unknown stays unknown."""
 
     def negate(row: Row) -> bool | None:
         known = test(row)
@@ -299,7 +299,9 @@ def negation(test: Test) -> Test:
 
 def combination(tests: Iterable[Test], *, decides: bool) -> Test:
     """
-    Tests joined by `or` if one that is true decides, by `and` if one that is false does; that wins over unknown ones.
+    Join tests by `or` if `decides` is True, since one true test decides then, and by `and` if it is False.
+
+    A test that decides wins over unknown ones.
     """
     terms = tuple(tests)
 
@@ -316,12 +318,12 @@ def combination(tests: Iterable[Test], *, decides: bool) -> Test:
     return combine
 
 
-# Which property types a constant is compared with: its own, and wider numbers (the constant is promoted upwards).
+# A constant is compared with properties of its own type and of wider number types, to which it is promoted.
 _PROMOTES = {
     Edm.INT32: frozenset({Edm.INT32, Edm.INT64, Edm.DOUBLE}),
     Edm.INT64: frozenset({Edm.INT64, Edm.DOUBLE}),
 }
-# The service orders values of different types; observed: Double and DateTime before String. The rest is our choice.
+# The service orders values of different types. We observed Double and DateTime before String, and chose the rest.
 _TYPE_ORDER = {
     Edm.BOOLEAN: 0,
     Edm.INT32: 1,
@@ -363,7 +365,7 @@ def _compile_compare(node: Compare) -> Test:
             value = row.get(name)
             if value is None:
                 return None
-            # An annotated value, say a Guid, may be spelt like the text and still is another type.
+            # An annotated value, for example a Guid, may have the same text and is still of another type.
             equal = value == text and type(value) is str and row.get(annotation_name, Edm.STRING) == Edm.STRING
             return equal is same
 
@@ -374,7 +376,9 @@ def _compile_compare(node: Compare) -> Test:
         if value is None:
             return None
         annotation = row.get(annotation_name)
-        if annotation is None and is_text and type(value) is str:  # as in every condition on the kind of a row
+        if (
+            annotation is None and is_text and type(value) is str
+        ):  # the commonest case: a condition on the kind of a row
             return test(utf16_key(value), wanted)
         kind = Edm(annotation) if annotation is not None else _JSON_TYPES[type(value)]
         if kind in allowed:

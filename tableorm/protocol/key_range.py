@@ -1,7 +1,7 @@
 """
-Ranges of rows that a token is for: from one pair of keys to another, as tuples in the service's order.
+The range of rows that a token gives access to: from one pair of keys to another, compared as tuples.
 
-A query asks for intervals of PartitionKey and of RowKey apart; a range of pairs is up to three of those.
+A query asks for an interval of PartitionKey and an interval of RowKey. A range of pairs is up to three of such queries.
 """
 
 import attrs
@@ -14,7 +14,7 @@ __all__ = ["Interval", "KeyInterval", "KeyRange"]
 
 @attrs.frozen
 class Interval:
-    """An interval of one key, in UTF-16 order. A bound of None is open; the other bounds belong to it, unless told."""
+    """An interval of one key, in UTF-16 order. A bound of None is no limit; other bounds belong to it unless open."""
 
     lower: str | None = None
     upper: str | None = None
@@ -24,7 +24,7 @@ class Interval:
 
 @attrs.frozen
 class KeyInterval:
-    """Rows whose PartitionKey and whose RowKey are each within an interval."""
+    """The rows whose PartitionKey is within one interval, and whose RowKey is within another."""
 
     partition: Interval = Interval()
     row: Interval = Interval()
@@ -33,7 +33,7 @@ class KeyInterval:
 @attrs.frozen(kw_only=True)
 class KeyRange:
     """
-    Rows from `(start_partition, start_row)` to `(end_partition, end_row)`, both included, compared as tuples.
+    The rows from `(start_partition, start_row)` to `(end_partition, end_row)`, both included, compared as tuples.
 
     Args:
         start_partition: The first PartitionKey, None for no bound.
@@ -42,7 +42,7 @@ class KeyRange:
         end_row: The last RowKey in it, None for all of its rows. Only together with `end_partition`.
 
     Raises:
-        ValueError: A RowKey without its PartitionKey.
+        ValueError: A RowKey is given without its PartitionKey.
 
     Source: REST, "Create a service SAS", "Restrict access to table entities".
     """
@@ -55,10 +55,12 @@ class KeyRange:
     def __attrs_post_init__(self) -> None:
         if self.start_row is not None and self.start_partition is None:
             raise ValueError(
-                f"a range starts at RowKey {self.start_row!r} of no PartitionKey; give both, or that alone"
+                f"a range starts at RowKey {self.start_row!r} without a PartitionKey; give both or the PartitionKey"
             )
         if self.end_row is not None and self.end_partition is None:
-            raise ValueError(f"a range ends at RowKey {self.end_row!r} of no PartitionKey; give both, or that alone")
+            raise ValueError(
+                f"a range ends at RowKey {self.end_row!r} without a PartitionKey; give both or the PartitionKey"
+            )
 
     def __str__(self) -> str:
         if self.start_partition is None and self.end_partition is None:
@@ -69,7 +71,7 @@ class KeyRange:
 
     @property
     def empty(self) -> bool:
-        """Whether it ends before it starts."""
+        """Whether the range ends before it starts, so that no row is in it."""
         if self.start_partition is None or self.end_partition is None:
             return False
         start, end = utf16_key(self.start_partition), utf16_key(self.end_partition)
@@ -78,7 +80,7 @@ class KeyRange:
         return utf16_key(self.start_row or "") > utf16_key(self.end_row)
 
     def contains(self, partition_key: str, row_key: str) -> bool:
-        """Whether the row is within the range."""
+        """Return whether the row is within the range."""
         partition, row = utf16_key(partition_key), utf16_key(row_key)
         if self.start_partition is not None:
             start = utf16_key(self.start_partition)
@@ -92,9 +94,9 @@ class KeyRange:
 
     def intervals(self) -> tuple[KeyInterval, ...]:
         """
-        The range in the order of its keys: the end of its first partition, all of those between, the start of its last.
+        Split the range in key order: the end of its first partition, the partitions between, the start of its last.
 
-        None of them if the range is empty; no two have a row in common.
+        An empty range has no intervals; no two intervals have a row in common.
         """
         first, last = self.start_partition, self.end_partition
         start_row, end_row = self.start_row or None, self.end_row
@@ -111,7 +113,7 @@ class KeyRange:
         return tuple(found)
 
     def condition(self) -> Filter | None:
-        """The range as one condition on both keys, None if it holds every row."""
+        """Return the range as one condition on both keys; None if it holds every row."""
         found: list[Filter] = []
         if self.start_partition is not None:
             found.append(_beyond(Op.GT, Op.GE, self.start_partition, self.start_row))

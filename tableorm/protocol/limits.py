@@ -76,7 +76,7 @@ MAX_PAGE = 1000
 # Source: "Understanding the Table service data model", "Characters disallowed in key fields".
 FORBIDDEN_IN_KEYS = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 
-# The commonest at once: ASCII without those.
+# Most keys are ASCII without those characters, and need only this check.
 _PLAIN_KEY = re.compile(r"[ !\"$-.0->@-\[\]-~]{0,512}").fullmatch
 
 _TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
@@ -108,7 +108,7 @@ def check_table_name(name: str) -> None:
 
 
 def key_fault(key: str) -> str | None:
-    """What is wrong with the text of a PartitionKey or RowKey, or None."""
+    """Return what is wrong with the text of a PartitionKey or RowKey, or None."""
     if _PLAIN_KEY(key):
         return None
     found = FORBIDDEN_IN_KEYS.search(key)
@@ -126,10 +126,10 @@ def check_key(name: str, key: object) -> str:
     Refuse a PartitionKey or RowKey (`name` says which) that the service would refuse.
 
     Raises:
-        Fault: OutOfRangeInput; PropertiesNeedValue if it is missing or no text.
+        Fault: OutOfRangeInput; PropertiesNeedValue if it is missing or is not text.
     """
     if type(key) is str and _PLAIN_KEY(key):
-        return key  # most of them
+        return key  # most keys
     if not isinstance(key, str):
         raise Fault(
             Code.PROPERTIES_NEED_VALUE,
@@ -187,10 +187,10 @@ def check_row(row: dict[str, Any], encoded_size: int | None = None) -> None:
 
     Args:
         row: PartitionKey, RowKey and properties with their annotations, in canonical form.
-        encoded_size: Bytes of the row as JSON where known; a small row needs no measuring.
+        encoded_size: The size of the row as JSON in bytes, if it is known; a small row need not be measured.
 
     Raises:
-        Fault: With the service's code; `property` names what is at fault.
+        Fault: It has the service's code; `property` names the property that is at fault.
     """
     check_key("PartitionKey", row.get("PartitionKey"))
     check_key("RowKey", row.get("RowKey"))
@@ -198,9 +198,7 @@ def check_row(row: dict[str, Any], encoded_size: int | None = None) -> None:
 
 
 def check_properties(row: dict[str, Any], encoded_size: int | None = None) -> None:
-    """
-    As `check_row`, without the keys, which must be right.
-    """
+    """Refuse a row as `check_row` does, except for its keys, which the caller has checked."""
     # No String can be longer than the whole row.
     small = encoded_size is not None and encoded_size <= MAX_VALUE_BYTES // 2
     names = tuple(row)
@@ -216,7 +214,11 @@ def check_properties(row: dict[str, Any], encoded_size: int | None = None) -> No
             elif value is True or value is False or (type(value) is float and isfinite(value)):
                 pass
             elif type(value) is not int or not INT32_MIN <= value <= INT32_MAX:
-                raise Fault(Code.INVALID_INPUT, f"{name}: {value!r} is not a value without a type.", property=name)
+                raise Fault(
+                    Code.INVALID_INPUT,
+                    f"{name}: {value!r} is not a value that is stored without a type annotation.",
+                    property=name,
+                )
         else:
             _check_annotated(name, value, row[annotation_name], small=small)
     if not small:
@@ -230,11 +232,11 @@ _SHAPES_MAX = 500  # rows of a table have few sets of names; the bound keeps odd
 
 
 def _shape(names: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
-    """The properties among the members of a row and the name of each one's annotation; all names are checked."""
+    """Check all names of a row; return each property with the name of its annotation, None if it has none."""
     present = set(names)
     for name in names:
         if name.endswith(ANNOTATION) and name[: -len(ANNOTATION)] not in present:
-            raise Fault(Code.INVALID_INPUT, f"{name} stands without its property.", property=name)
+            raise Fault(Code.INVALID_INPUT, f"{name} annotates a property that the row does not have.", property=name)
     properties = [name for name in names if name not in SYSTEM_MEMBERS and not name.endswith(ANNOTATION)]
     for name in properties:
         check_property_name(name)
@@ -249,11 +251,11 @@ def _shape(names: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
     return shape
 
 
-_NATURAL = re.compile(r"0|[1-9][0-9]{0,17}")  # any number of 18 digits is an Int64
+_NATURAL = re.compile(r"0|[1-9][0-9]{0,17}")  # every number of 18 digits is an Int64
 
 
 def _check_annotated(name: str, value: object, annotation: str, *, small: bool) -> None:
-    # The commonest first, and without a call.
+    # The commonest type comes first, and needs no call.
     if annotation == "Edm.Int64" and type(value) is str and _NATURAL.fullmatch(value):
         return
     try:
@@ -284,7 +286,7 @@ _FIXED_SIZES = {Edm.DATETIME: 8, Edm.DOUBLE: 8, Edm.INT64: 8, Edm.GUID: 16}
 
 def entity_size(row: dict[str, Any]) -> int:
     """
-    Bytes that a row takes in the service: the published estimate of storage.
+    Return the bytes that a row takes in the service, by the published estimate.
 
     Source: "Understanding Azure Storage billing": 4 + 2 x (len PK + len RK) + per property 8 + 2 x len(name) + size.
     """
@@ -308,7 +310,7 @@ def entity_size(row: dict[str, Any]) -> int:
 
 
 def binary_size(text: str) -> int:
-    """Bytes of a Binary, of its base64."""
+    """Return the number of bytes that a Binary has, given its base64."""
     return len(text) // 4 * 3 - text.endswith("=") - text.endswith("==")
 
 
@@ -318,7 +320,7 @@ def binary_size(text: str) -> int:
 # Source: Queue service REST, "Put Message".
 MAX_MESSAGE_BYTES = 48 * 1024
 
-# Of one take or peek. Source: Queue service REST, "Get Messages".
+# The most that one take or peek returns. Source: Queue service REST, "Get Messages".
 MAX_MESSAGES = 32
 
 # Source: Queue service REST, "Get Messages", "Put Message", "Update Message".
@@ -327,10 +329,10 @@ MAX_VISIBILITY_SECONDS = 7 * 86_400
 # Source: "Naming and referencing containers, blobs, and metadata", "Blob names".
 MAX_BLOB_NAME = 1024
 
-# Names and values. Source: "Setting and retrieving properties and metadata for Blob resources".
+# Names and values together. Source: "Setting and retrieving properties and metadata for Blob resources".
 MAX_METADATA_BYTES = 8 * 1024
 
-# Of one append, in the versions of the service before 2022-11-02, which are the emulator's too.
+# The most that one append adds, in versions of the service before 2022-11-02, which the emulator has too.
 # Source: Blob service REST, "Append Block".
 MAX_APPEND_BYTES = 4 * 1024 * 1024
 
@@ -343,7 +345,7 @@ MAX_BLOB_PAGE = 5000
 _DNS_NAME = re.compile(r"[a-z0-9](?:-?[a-z0-9])*")
 _FORBIDDEN_IN_BLOB_NAMES = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffe\uffff]")
 _METADATA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-# What comes back from a header as it went in.
+# Only such a value comes back from a header unchanged.
 _METADATA_VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
@@ -361,7 +363,7 @@ def check_queue_name(name: str) -> None:
 
 def check_container_name(name: str) -> None:
     """
-    Refuse a container name that the service would refuse, and those that mean something else there (`$root`).
+    Refuse a container name that the service would refuse, and names with a special meaning there (`$root`).
 
     Source: "Naming and referencing containers, blobs, and metadata".
 
@@ -387,14 +389,9 @@ def _check_dns_name(kind: str, name: str) -> None:
 
 
 def check_message(body: object) -> None:
-    """
-    Refuse a message that is too large, or not bytes.
-
-    Raises:
-        Fault: MessageTooLarge or InvalidInput.
-    """
+    """Refuse a message that is too large, or not bytes. Raises Fault MessageTooLarge or InvalidInput."""
     if not isinstance(body, bytes):
-        raise Fault(Code.INVALID_INPUT, f"A message is bytes, not {type(body).__name__}; encode it.")
+        raise Fault(Code.INVALID_INPUT, f"A message must be bytes, not {type(body).__name__}; encode it.")
     if len(body) > MAX_MESSAGE_BYTES:
         raise Fault(
             Code.MESSAGE_TOO_LARGE,
@@ -405,7 +402,7 @@ def check_message(body: object) -> None:
 
 def check_message_count(count: int) -> None:
     """
-    Refuse to take or peek at other than 1 to `MAX_MESSAGES` messages.
+    Refuse a number of messages to take or peek at that is not 1 to `MAX_MESSAGES`.
 
     Raises:
         Fault: OutOfRangeQueryParameterValue.
@@ -430,7 +427,7 @@ def check_seconds(name: str, seconds: int, least: int, most: int | None = None) 
 
 def check_blob_name(name: str) -> None:
     """
-    Refuse a blob name that the service would refuse, or that does not come back from a URL as it went in.
+    Refuse a blob name that the service would refuse, or that a URL does not bring back unchanged.
 
     Source: "Naming and referencing containers, blobs, and metadata", "Blob names".
 
@@ -454,7 +451,7 @@ def check_blob_name(name: str) -> None:
 
 def check_metadata(metadata: Mapping[str, str]) -> None:
     """
-    Refuse metadata that the service would refuse, or that does not come back from a header as it went in.
+    Refuse metadata that the service would refuse, or that a header does not bring back unchanged.
 
     Source: "Naming and referencing containers, blobs, and metadata", "Metadata names".
 
@@ -462,7 +459,7 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
         Fault: InvalidMetadata or MetadataTooLarge.
     """
     if len({name.lower() for name in metadata}) != len(metadata):
-        raise Fault(Code.INVALID_METADATA, f"Metadata names ignore case; of {sorted(metadata)!r} two are the same.")
+        raise Fault(Code.INVALID_METADATA, f"Metadata names ignore case; two of {sorted(metadata)!r} are the same.")
     for name, value in metadata.items():
         if not _METADATA_NAME.fullmatch(name):
             raise Fault(
@@ -482,13 +479,16 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
 
 def check_append(data: object) -> None:
     """
-    Refuse an append of nothing, of more than `MAX_APPEND_BYTES`, or of other things than bytes.
+    Refuse an append that is empty, larger than `MAX_APPEND_BYTES`, or not bytes.
 
     Raises:
         Fault: InvalidInput or RequestBodyTooLarge.
     """
     if not isinstance(data, bytes) or not data:
-        raise Fault(Code.INVALID_INPUT, f"An append is one byte or more, not {type(data).__name__} {str(data)[:20]!r}.")
+        raise Fault(
+            Code.INVALID_INPUT,
+            f"An append must be bytes, at least one of them, not {type(data).__name__} {str(data)[:20]!r}.",
+        )
     if len(data) > MAX_APPEND_BYTES:
         raise Fault(
             Code.REQUEST_BODY_TOO_LARGE,

@@ -1,8 +1,9 @@
 """
-Rights: what a token lets its bearer do, decided in one place for servers, for embedded engines and for clients.
+Rights: what a token allows, decided in one place for servers, embedded engines and clients.
 
-A server and an engine first `read_token`, which proves the signature, then `admit` it, now and here. Who holds a token
-and not the key can only ask what it says: that is enough to refuse, before anything is sent, what would be refused.
+A server and an engine call `read_token`, which verifies the signature, and then `admit`, which checks time and place. A
+client has the token but not the key, and can only read what the token says. That is enough to refuse what the service
+would refuse, before anything is sent.
 """
 
 import datetime as dt
@@ -32,11 +33,11 @@ __all__ = ["Owner", "Rights", "admit", "authorize", "failed", "range_of", "read_
 
 @attrs.frozen
 class Owner:
-    """Whoever has a key of the account: everything is allowed."""
+    """The rights of a caller who has a key of the account: everything is allowed."""
 
 
 Rights = Owner | AccountSas | TableSas
-"""What may be done."""
+"""What a caller may do."""
 
 _FAILED = (
     "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly "
@@ -46,16 +47,16 @@ _NOT_AUTHORIZED = "This request is not authorized to perform this operation"
 
 
 def failed(why: str) -> Fault:
-    """The fault AuthenticationFailed."""
+    """Make the fault AuthenticationFailed."""
     return Fault(Code.AUTHENTICATION_FAILED, f"{_FAILED} {why}")
 
 
 def read_token(query: str, account: str, keys: Iterable[bytes]) -> AccountSas | TableSas:
     """
-    The token of a query string, signed with one of the account's keys.
+    Read the token of a query string, and verify that one of the account's keys has signed it.
 
     Raises:
-        Fault: AuthenticationFailed: it is no token, or the signature is wrong, which is not in the message.
+        Fault: AuthenticationFailed: it is not a token, or its signature is wrong. The message leaves out the signature.
     """
     try:
         token, signature = parse_sas(query)
@@ -75,17 +76,18 @@ def admit(
     scheme: str,
 ) -> AccountSas | TableSas:
     """
-    What a verified token allows at this time, from this place.
+    Check that a verified token is valid at this time and from this place.
 
     Args:
-        token: As `read_token` returns it.
-        policy: The stored access policy that it names; None if there is none of that name, or it names none.
+        token: The token that `read_token` has returned.
+        policy: The stored access policy that the token names; None if it names none, or the table has none of that
+            name.
         now: The time.
-        address: Where the request comes from.
+        address: The address that the request comes from.
         scheme: `http` or `https`.
 
     Returns:
-        The token, with what its policy supplies.
+        The token, with the values that its policy supplies.
 
     Raises:
         Fault: AuthenticationFailed, or one of the Authorization...Mismatch family.
@@ -111,17 +113,18 @@ def admit(
 
 def authorize(rights: Rights, access: Access, table: str, keys: tuple[str, str] | None) -> None:
     """
-    Refuse what is not allowed.
+    Refuse a request that the caller's rights do not allow.
 
     Args:
-        rights: Of whoever asks.
-        access: What is asked for.
-        table: Of which table; empty if of none.
-        keys: PartitionKey and RowKey of the entity that it is about; None if it is about none, or they are not known.
+        rights: The caller's rights.
+        access: What the caller asks for.
+        table: The table that the request is about; empty if it is about none.
+        keys: PartitionKey and RowKey of the entity that the request is about; None if it is about none, or they are
+            not known.
 
     Raises:
-        Fault: AuthorizationResourceTypeMismatch, AuthorizationPermissionMismatch, AuthorizationFailure; says which
-            right is missing, or which range was left.
+        Fault: AuthorizationResourceTypeMismatch, AuthorizationPermissionMismatch or AuthorizationFailure. The message
+            says which right is missing, or outside of which range the key is.
     """
     match rights:
         case Owner():
@@ -154,5 +157,5 @@ def authorize(rights: Rights, access: Access, table: str, keys: tuple[str, str] 
 
 
 def range_of(rights: Rights) -> KeyRange | None:
-    """The rows that a query may return; None for all."""
+    """Return the range of rows that a query may return; None for all rows."""
     return rights.keys if isinstance(rights, TableSas) else None

@@ -1,8 +1,8 @@
 """
 Shared access signatures: tokens for one table or for an account, how they are signed, and what they allow.
 
-A token is a set of query parameters, which have the same names here. Signing and checking work on the decoded values,
-exactly as they were given: the signature covers the text.
+A token is a set of query parameters, and the fields have the parameters' names. Signing and checking use the decoded
+text exactly as it was given, since the signature covers the text.
 
 Source: REST, "Create a service SAS", "Create an account SAS".
 """
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class Access(StrEnum):
-    """What a request does, as far as permissions tell requests apart."""
+    """What a request does, as far as permissions distinguish requests."""
 
     GET_PROPERTIES = "get service properties"
     SET_PROPERTIES = "set service properties"
@@ -67,7 +67,7 @@ TABLE_PERMISSIONS: Mapping[Access, str] = {
     Access.DELETE: "d",
 }
 """
-The letters of `sp` that a table's token needs, all of them; what is not here it never allows.
+The letters of `sp` that a table's token needs, all of them. It never allows what is not listed here.
 
 Source: REST, "Create a service SAS", "Permissions for a table".
 """
@@ -86,7 +86,9 @@ ACCOUNT_RULES: Mapping[Access, tuple[str, tuple[str, ...]]] = {
     Access.DELETE: ("o", ("d",)),
 }
 """
-The letter of `srt` that an account's token needs, and the letters of `sp`, or others; what is not here it never allows.
+What an account's token needs: one letter of `srt`, and the letters of `sp`, of which any alternative suffices.
+
+It never allows what is not listed here.
 
 Source: REST, "Create an account SAS", "Account SAS permissions by operation".
 """
@@ -94,14 +96,14 @@ Source: REST, "Create an account SAS", "Account SAS permissions by operation".
 # The first version whose table tokens sign their own version. Source: REST, "Versioning for Azure Storage".
 _FIRST_TABLE_VERSION = "2012-02-12"
 _RESOURCE_NAMES_SERVICE = "2015-02-21"
-# Account tokens, `sip` and `spr` came with it.
+# The first version that has account tokens, `sip` and `spr`.
 _ADDRESS_AND_PROTOCOL = "2015-04-05"
 _ENCRYPTION_SCOPE = "2020-12-06"
 
 TABLE_LETTERS = "raud"
 """The permissions of a table's token, in the order that the service documents."""
 
-# Likewise.
+# The permissions of an account's token, in the order that the service documents.
 _ACCOUNT_LETTERS = "rwdxylacuptfi"
 _SERVICES = "bqtf"
 _RESOURCE_TYPES = "sco"
@@ -122,19 +124,20 @@ class TableSas:
 
     Args:
         sv: Version of the service that defines the token, `2019-02-02`.
-        tn: The table's name; its letter case does not count.
-        st: From when it is good, as text: `2024-01-01`, `2024-01-01T00:00Z`, with seconds or up to 7 digits more. None
-            for at once.
-        se: Until when, likewise. Needed unless `si` supplies it.
-        sp: What it allows: letters of `raud`, query, insert (add), update, delete. Needed unless `si` supplies it.
+        tn: The table's name; letter case does not matter.
+        st: When the token starts to be valid, as text: `2024-01-01`, `2024-01-01T00:00Z`, with seconds or up to 7
+            digits more. None for at once.
+        se: When the token expires, in the same form. Needed unless `si` supplies it.
+        sp: What the token allows, by letters of `raud`: read (query), add (insert), update, delete. Needed unless `si`
+            supplies it.
         si: The table's stored access policy that supplies what the token lacks.
-        sip: The address, or `FIRST-LAST`, that requests come from.
-        spr: `https`, or `https,http` which is the default.
-        spk, srk: The first keys that it gives access to, see `KeyRange`.
-        epk, erk: The last ones.
+        sip: The address that requests must come from, or a range of addresses, `FIRST-LAST`.
+        spr: `https`, or `https,http`, which is the default.
+        spk, srk: The first PartitionKey and RowKey that the token gives access to; see `KeyRange`.
+        epk, erk: The last PartitionKey and RowKey that it gives access to.
 
     Raises:
-        ValueError: A parameter is missing or malformed, or does not go with another; the text names it.
+        ValueError: A parameter is missing or malformed, or contradicts another one; the message names it.
     """
 
     sv: str
@@ -151,7 +154,7 @@ class TableSas:
     erk: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check(self, _FIRST_TABLE_VERSION)
+        _check_token(self, _FIRST_TABLE_VERSION)
         if not self.tn:
             raise ValueError("tn, the table, is empty")
         if self.si is None:
@@ -171,23 +174,23 @@ class TableSas:
 
     @property
     def keys(self) -> KeyRange:
-        """The rows that it gives access to."""
+        """The range of rows that the token gives access to."""
         return KeyRange(start_partition=self.spk, start_row=self.srk, end_partition=self.epk, end_row=self.erk)
 
     def text(self, account: str) -> str:
-        """The string to sign."""
+        """Return the string to sign."""
         service = "/table" if self.sv >= _RESOURCE_NAMES_SERVICE else ""
         origin = [self.sip, self.spr] if self.sv >= _ADDRESS_AND_PROTOCOL else []
         resource = f"{service}/{account}/{self.tn.lower()}"
         keys = [self.spk, self.srk, self.epk, self.erk]
-        return _lines(self.sp, self.st, self.se, resource, self.si, *origin, self.sv, *keys)
+        return _join_lines(self.sp, self.st, self.se, resource, self.si, *origin, self.sv, *keys)
 
     def allows_table(self, name: str) -> bool:
-        """Whether it is for that table."""
+        """Return whether the token is for the table of this name."""
         return name.lower() == self.tn.lower()
 
     def allows(self, access: Access) -> bool:
-        """Whether its permissions suffice."""
+        """Return whether the token's permissions suffice for this access."""
         needed = TABLE_PERMISSIONS.get(access)
         return needed is not None and set(needed) <= set(self.sp or "")
 
@@ -199,17 +202,18 @@ class AccountSas:
 
     Args:
         sv: Version of the service that defines the token.
-        ss: The services: letters of `bqtf`; `t` is tables.
-        srt: Types of resources: `s` the service, `c` tables, `o` entities.
-        sp: What it allows: letters of `rwdxylacuptfi`, as read, write, delete, list, add, create, update.
-        se: Until when it is good, as for `TableSas`.
-        st: From when, None for at once.
-        sip: The address, or `FIRST-LAST`, that requests come from.
-        spr: `https`, or `https,http` which is the default.
-        ses: An encryption scope, which means nothing to tables and is signed.
+        ss: The services, by letters of `bqtf`; `t` is tables.
+        srt: The types of resources: `s` for the service, `c` for tables, `o` for entities.
+        sp: What the token allows, by letters of `rwdxylacuptfi`: read, write, delete, list, add, create, update and
+            others that tables do not have.
+        se: When the token expires, as text in the form that `TableSas` has.
+        st: When the token starts to be valid; None for at once.
+        sip: The address that requests must come from, or a range of addresses, `FIRST-LAST`.
+        spr: `https`, or `https,http`, which is the default.
+        ses: An encryption scope. It has no meaning for tables, but it is signed.
 
     Raises:
-        ValueError: A parameter is missing or malformed; the text names it.
+        ValueError: A parameter is missing or malformed; the message names it.
     """
 
     sv: str
@@ -223,7 +227,7 @@ class AccountSas:
     ses: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check(self, _ADDRESS_AND_PROTOCOL)
+        _check_token(self, _ADDRESS_AND_PROTOCOL)
         _check_letters("ss", self.ss, _SERVICES)
         _check_letters("srt", self.srt, _RESOURCE_TYPES)
         _check_letters("sp", self.sp, _ACCOUNT_LETTERS)
@@ -231,32 +235,32 @@ class AccountSas:
             raise ValueError(f"ses is not signed in version {self.sv}; it needs {_ENCRYPTION_SCOPE} or later")
 
     def text(self, account: str) -> str:
-        """The string to sign, which ends with a line end."""
+        """Return the string to sign, which ends with a line end."""
         scope = [self.ses] if self.sv >= _ENCRYPTION_SCOPE else []
         origin = [self.sip, self.spr]
-        return _lines(account, self.sp, self.ss, self.srt, self.st, self.se, *origin, self.sv, *scope, None)
+        return _join_lines(account, self.sp, self.ss, self.srt, self.st, self.se, *origin, self.sv, *scope, None)
 
     @property
     def allows_tables(self) -> bool:
-        """Whether it is for the Table service at all."""
+        """Whether the token is for the Table service at all."""
         return "t" in self.ss
 
     def allows_type(self, access: Access) -> bool:
-        """Whether it is for the type of resource that the request is about."""
+        """Return whether the token is for the type of resource that the request is about."""
         return access in ACCOUNT_RULES and ACCOUNT_RULES[access][0] in self.srt
 
     def allows(self, access: Access) -> bool:
-        """Whether its permissions suffice, resource type apart."""
+        """Return whether the token's permissions suffice for this access; `allows_type` checks the resource type."""
         return access in ACCOUNT_RULES and any(set(needed) <= set(self.sp) for needed in ACCOUNT_RULES[access][1])
 
 
-def _lines(*values: str | None) -> str:
+def _join_lines(*values: str | None) -> str:
     return "\n".join(value or "" for value in values)
 
 
-def _check(token: TableSas | AccountSas, first_version: str) -> None:
-    for name, value in _values(token).items():
-        # A line end inside of a value could make one string to sign of two different tokens.
+def _check_token(token: TableSas | AccountSas, first_version: str) -> None:
+    for name, value in _parameters(token).items():
+        # With a line end in a value, two different tokens could have the same string to sign.
         if found := _CONTROL.search(value):
             raise ValueError(f"{name} {value!r} has the forbidden character U+{ord(found.group()):04X}")
     if not _VERSION.fullmatch(token.sv):
@@ -265,20 +269,20 @@ def _check(token: TableSas | AccountSas, first_version: str) -> None:
         raise ValueError(f"sv {token.sv} is older than {first_version}, the first version of such tokens that is read")
     for name, moment in (("st", token.st), ("se", token.se)):
         if moment is not None:
-            _ticks(name, moment)
+            _parse_moment(name, moment)
     if token.sip is not None:
-        _addresses(token.sip)
+        _parse_addresses(token.sip)
     if token.spr is not None and token.spr not in _PROTOCOLS:
         raise ValueError(f"spr {token.spr!r} is not one of {' or '.join(map(repr, _PROTOCOLS))}")
 
 
 def _check_letters(name: str, letters: str | None, known: str) -> None:
     if letters is not None and (not letters or len(set(letters)) < len(letters) or not set(letters) <= set(known)):
-        raise ValueError(f"{name} {letters!r} is not made of the letters {known!r}, each once at most")
+        raise ValueError(f"{name} {letters!r} is not made of the letters {known!r}, each at most once")
 
 
-def _ticks(name: str, text: str) -> int:
-    """The moment that `st` or `se` names; a date alone is its midnight."""
+def _parse_moment(name: str, text: str) -> int:
+    """Return the moment that `st` or `se` names, in ticks; a date alone means its midnight."""
     try:
         return ticks_from_text(text if "T" in text else f"{text}T00:00Z")
     except ValueError:
@@ -288,8 +292,8 @@ def _ticks(name: str, text: str) -> int:
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def _addresses(sip: str) -> tuple[_Address, _Address]:
-    """The first and the last address of `sip`."""
+def _parse_addresses(sip: str) -> tuple[_Address, _Address]:
+    """Return the first and the last address of `sip`."""
     first, dash, last = sip.partition("-")
     try:
         start = ipaddress.ip_address(first)
@@ -301,33 +305,35 @@ def _addresses(sip: str) -> tuple[_Address, _Address]:
     return start, end
 
 
-def _values(token: TableSas | AccountSas) -> dict[str, str]:
-    """The parameters that a token has."""
+def _parameters(token: TableSas | AccountSas) -> dict[str, str]:
+    """Return the parameters that a token has."""
     values: dict[str, str | None] = attrs.asdict(token)
     return {name: value for name, value in values.items() if value is not None}
 
 
 def sign_sas(token: TableSas | AccountSas, account: str, key: bytes) -> str:
     """
-    The token as a query string, percent-encoded and with its signature, without `?`.
+    Return the token as a query string, percent-encoded and with its signature, without `?`.
 
     Raises:
-        ValueError: A token that would be useless or unsafe: it is never good; permissions are not in the service's
-            order; its last key is empty, which the signature does not tell from no limit.
+        ValueError: The token would be useless or unsafe: it is never valid, its permissions are not in the service's
+            order, or its last key is empty, which has the same signature as no last key.
     """
     letters = TABLE_LETTERS if isinstance(token, TableSas) else _ACCOUNT_LETTERS
     if token.sp is not None and token.sp != "".join(letter for letter in letters if letter in token.sp):
         raise ValueError(f"sp {token.sp!r} is not in the order {letters!r}, which the service may refuse")
-    if token.st is not None and token.se is not None and _ticks("st", token.st) >= _ticks("se", token.se):
-        raise ValueError(f"the token would expire, se {token.se}, before it is good, st {token.st}")
+    if token.st is not None and token.se is not None and _parse_moment("st", token.st) >= _parse_moment("se", token.se):
+        raise ValueError(f"the token would expire (se {token.se}) before it starts to be valid (st {token.st})")
     if isinstance(token, TableSas):
         if token.keys.empty:
-            raise ValueError("the token would be for no row: its last keys, epk and erk, come before spk and srk")
+            raise ValueError(
+                "the token would be for no row: its last keys, epk and erk, come before its first ones, spk and srk"
+            )
         if token.erk == "" or (token.epk == "" and token.erk is None):
             # Whoever holds the token could leave the parameter out.
             name = "epk" if token.erk is None else "erk"
-            raise ValueError(f"{name} is empty, which a signature does not tell from no limit; end at another key")
-    values = {**_values(token), "sig": sign(key, token.text(account))}
+            raise ValueError(f"{name} is empty, which has the same signature as no limit; end at another key")
+    values = {**_parameters(token), "sig": sign(key, token.text(account))}
     return "&".join(f"{name}={quote(value, safe='')}" for name, value in values.items())
 
 
@@ -338,14 +344,13 @@ _KEY_NAMES = ("spk", "srk", "epk", "erk")
 
 def parse_sas(query: str) -> tuple[TableSas | AccountSas, str]:
     """
-    The token and its signature in a query string: a token as it is handed out, or the query of a request's URL.
+    Read the token and its signature from a query string: from the text of a token, or from the query of a URL.
 
-    An empty parameter is an absent one, except for keys, which may be empty. Parameters that belong to no token are
-    left aside.
+    An empty parameter counts as absent, except for keys, which may be empty. Parameters that no token has are ignored.
 
     Raises:
-        ValueError: A parameter is missing, repeated, malformed, or not one of this type of token. The signature is not
-            in the message.
+        ValueError: A parameter is missing, repeated, malformed, or does not belong to this type of token. The message
+            leaves out the signature.
     """
     try:
         pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=True, errors="strict")
@@ -370,18 +375,18 @@ def parse_sas(query: str) -> tuple[TableSas | AccountSas, str]:
     for name in values:
         if name not in known:
             # It is not signed, so that whoever holds the token could leave it out.
-            raise ValueError(f"{name} is no parameter of {kind}")
+            raise ValueError(f"{name} is not a parameter of {kind}")
     return (TableSas(**values) if "tn" in values else AccountSas(**values)), signature
 
 
 def verify_sas(token: TableSas | AccountSas, signature: str, account: str, keys: Iterable[bytes]) -> bool:
-    """Whether the signature is the token's, made with one of the account's keys; in constant time."""
+    """Return, in constant time, whether one of the account's keys has made this signature for the token."""
     return matches(signature, token.text(account), keys)
 
 
 @attrs.frozen(kw_only=True)
 class AccessPolicy:
-    """A stored access policy of a table: what a token that names it need not have. Empty text is none."""
+    """A table's stored access policy, which supplies what a token that names it lacks. Empty text supplies nothing."""
 
     start: str | None = None
     expiry: str | None = None
@@ -390,10 +395,10 @@ class AccessPolicy:
 
 def under_policy(token: TableSas, policy: AccessPolicy) -> TableSas:
     """
-    The token with what its policy supplies, as one that names no policy; verify the signature before.
+    Return the token with the values that its policy supplies, and without the policy's name. Verify it before.
 
     Raises:
-        ValueError: Both have the same field, or neither has one that is needed.
+        ValueError: Token and policy both have a field, or neither has one that is needed.
     """
     given = {"st": token.st, "se": token.se, "sp": token.sp}
     supplied = {"st": policy.start, "se": policy.expiry, "sp": policy.permission}
@@ -405,35 +410,35 @@ def under_policy(token: TableSas, policy: AccessPolicy) -> TableSas:
 
 
 def expiry_ticks(token: TableSas | AccountSas) -> int | None:
-    """When it expires, in ticks; None if its stored access policy says that."""
-    return None if token.se is None else _ticks("se", token.se)
+    """Return when the token expires, in ticks; None if its stored access policy says when."""
+    return None if token.se is None else _parse_moment("se", token.se)
 
 
 def time_fault(token: TableSas | AccountSas, now: dt.datetime) -> str | None:
-    """What is wrong with a request that uses the token at `now`, an aware datetime; None within `st` to `se`."""
+    """Return why the token is not valid at `now`, an aware datetime; None if it is."""
     ticks = ticks_from_datetime(now)
-    if token.st is not None and ticks < _ticks("st", token.st):
-        return f"the token is not good before {token.st}"
-    if token.se is not None and ticks >= _ticks("se", token.se):
+    if token.st is not None and ticks < _parse_moment("st", token.st):
+        return f"the token is not valid before {token.st}"
+    if token.se is not None and ticks >= _parse_moment("se", token.se):
         return f"the token expired at {token.se}"
     return None
 
 
 def allows_protocol(token: TableSas | AccountSas, scheme: str) -> bool:
-    """Whether requests may come by `http` or by `https`."""
+    """Return whether requests may come by this scheme, `http` or `https`."""
     return scheme in (token.spr or _PROTOCOLS[1]).split(",")
 
 
 def allows_address(token: TableSas | AccountSas, address: str) -> bool:
-    """Whether requests may come from `address`; never from what is no address, if the token names any."""
+    """Return whether requests may come from `address`; if the token names addresses, unreadable ones may not."""
     if token.sip is None:
         return True
     try:
         given = ipaddress.ip_address(address)
     except ValueError:
         return False
-    # A socket for both versions shows the older one in this form.
+    # A socket for both versions of IP shows an IPv4 address in this form.
     if isinstance(given, ipaddress.IPv6Address) and given.ipv4_mapped:
         given = given.ipv4_mapped
-    start, end = _addresses(token.sip)
+    start, end = _parse_addresses(token.sip)
     return given.version == start.version and int(start) <= int(given) <= int(end)

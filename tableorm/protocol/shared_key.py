@@ -1,8 +1,10 @@
 """
-Shared Key: how a client signs a request with a key of the account, and how a server checks that.
+Shared Key: how a client signs a request with a key of the account, and how a server verifies it.
 
-Pure text and HMAC. The form for tables differs from the one for blobs and queues: no canonicalized headers, and the
-date is always signed. Source: REST, "Authorize with Shared Key", "Table service (Shared Key authorization)".
+These functions work on text and HMACs only. The form for tables differs from the one for blobs and queues: it has no
+canonicalized headers, and the date is always signed.
+
+Source: REST, "Authorize with Shared Key", "Table service (Shared Key authorization)".
 """
 
 import binascii
@@ -32,14 +34,14 @@ __all__ = [
 ]
 
 DEVELOPMENT_ACCOUNT = "devstoreaccount1"
-"""What clients expand `UseDevelopmentStorage=true` to, with a key that is published."""
+"""The account that clients use for `UseDevelopmentStorage=true`, with a key that is published."""
 
 # Source: REST, "Authorize with Shared Key", "Specifying the Date header".
 MAX_SKEW = dt.timedelta(minutes=15)
 
 
 class Scheme(StrEnum):
-    """The two forms; `SharedKeyLite` leaves out verb, Content-MD5 and Content-Type."""
+    """The two forms of Shared Key; `SharedKeyLite` leaves out the verb, Content-MD5 and Content-Type."""
 
     SHARED_KEY = "SharedKey"
     SHARED_KEY_LITE = "SharedKeyLite"
@@ -48,16 +50,16 @@ class Scheme(StrEnum):
 @attrs.frozen(kw_only=True)
 class SignedParts:
     """
-    What of a request is signed.
+    The parts of a request that are signed.
 
     Args:
         verb: `GET`, `POST`, ... in capitals.
-        account: Whose key signs; without `-secondary`.
-        path: As in the request line, still percent-encoded. In path style it begins with the account.
+        account: The account whose key signs, without `-secondary`.
+        path: The path in the request line, still percent-encoded. In path style it begins with the account.
         date: The text of `x-ms-date` if the request has it, else of `Date`.
-        content_md5: The header's text, empty without the header.
-        content_type: Likewise, with its parameters.
-        comp: The query parameter `comp`, the only one that is signed; None without it.
+        content_md5: The text of the header Content-MD5; empty if there is none.
+        content_type: The text of the header Content-Type, with its parameters; empty if there is none.
+        comp: The query parameter `comp`, the only one that is signed; None if there is none.
     """
 
     verb: str
@@ -69,7 +71,7 @@ class SignedParts:
     comp: str | None = None
 
     def text(self, scheme: Scheme = Scheme.SHARED_KEY) -> str:
-        """The string to sign."""
+        """Return the string to sign."""
         resource = f"/{self.account}{self.path or '/'}"
         if self.comp is not None:
             resource += f"?comp={self.comp}"
@@ -80,10 +82,10 @@ class SignedParts:
 
 def decode_key(text: str) -> bytes:
     """
-    The bytes of an account key, which is given as base64.
+    Return the bytes of an account key, which is given as base64.
 
     Raises:
-        ValueError: It is not base64; the key itself is not in the message.
+        ValueError: The text is not base64. The message leaves out the key.
     """
     try:
         key = b64decode(text, validate=True)
@@ -95,20 +97,20 @@ def decode_key(text: str) -> bytes:
 
 
 def sign(key: bytes, text: str) -> str:
-    """The signature of a string to sign: HMAC-SHA256 under the decoded key, in base64."""
+    """Return the signature of a string to sign: its HMAC-SHA256 with the decoded key, in base64."""
     return b64encode(hmac.digest(key, _bytes(text), "sha256")).decode("ascii")
 
 
 def _bytes(text: str) -> bytes:
-    # Servers decode headers in this way, so that what was sent comes back byte for byte.
+    # Servers decode headers in this way, so that the bytes that were sent come back unchanged.
     return text.encode("utf-8", "surrogateescape")
 
 
 def matches(signature: str, text: str, keys: Iterable[bytes]) -> bool:
     """
-    Whether `signature` is that of `text` under one of `keys`.
+    Return whether one of `keys` has made `signature` for `text`.
 
-    Every key is tried, and each comparison takes the same time, so that the time taken tells nothing.
+    Every key is tried, and each comparison takes the same time, so that the time taken reveals nothing.
     """
     found = False
     for key in keys:
@@ -117,13 +119,13 @@ def matches(signature: str, text: str, keys: Iterable[bytes]) -> bool:
 
 
 def authorization(parts: SignedParts, key: bytes, scheme: Scheme = Scheme.SHARED_KEY) -> str:
-    """The value of the `Authorization` header."""
+    """Return the value of the `Authorization` header."""
     return f"{scheme} {parts.account}:{sign(key, parts.text(scheme))}"
 
 
 @attrs.frozen
 class Authorization:
-    """An `Authorization` header, read."""
+    """The parts of an `Authorization` header."""
 
     scheme: Scheme
     account: str
@@ -138,7 +140,8 @@ def parse_authorization(header: str) -> Authorization:
     Read an `Authorization` header of Shared Key.
 
     Raises:
-        ValueError: Another scheme, or not of the form `SCHEME ACCOUNT:SIGNATURE`. The signature is not in the message.
+        ValueError: The scheme is another one, or the form is not `SCHEME ACCOUNT:SIGNATURE`. The message leaves out the
+            signature.
     """
     name, space, rest = header.strip().partition(" ")
     if name not in _SCHEMES:
@@ -151,9 +154,9 @@ def parse_authorization(header: str) -> Authorization:
 
 def verify(given: Authorization, parts: SignedParts, keys: Iterable[bytes]) -> bool:
     """
-    Whether the header belongs to the request and was made with one of the account's keys, in constant time.
+    Return, in constant time, whether one of the account's keys has made this header for this request.
 
-    At the secondary location a signature for the primary's path is accepted too: see `_signed_paths`.
+    At the secondary location a signature for the primary's path is accepted too; `_signed_paths` explains why.
     """
     if given.account != parts.account:
         return False
@@ -167,10 +170,10 @@ def verify(given: Authorization, parts: SignedParts, keys: Iterable[bytes]) -> b
 
 def _signed_paths(parts: SignedParts) -> list[str]:
     """
-    The paths that a client may have signed for a request to this path.
+    Return the paths that a client may have signed for a request to this path.
 
-    In path style the secondary location is `/ACCOUNT-secondary/...`. Clients that fail over after they have signed
-    send a signature made for `/ACCOUNT/...`; azure-data-tables moreover puts the secondary account before the
+    In path style the secondary location is `/ACCOUNT-secondary/...`. Clients that switch to it after they have signed
+    send a signature made for `/ACCOUNT/...`. In addition azure-data-tables puts the secondary account before the
     primary's path and sends `/ACCOUNT-secondary/ACCOUNT/...`. Both name the same resource, read-only.
     """
     paths = [parts.path]
@@ -185,11 +188,11 @@ def _signed_paths(parts: SignedParts) -> list[str]:
 
 def date_fault(date: str, now: dt.datetime) -> str | None:
     """
-    What is wrong with the date of a signed request (`x-ms-date`, else `Date`) that arrives at `now`, or None.
+    Return what is wrong with the date (`x-ms-date`, else `Date`) of a signed request that arrives at `now`, or None.
 
-    A signature is good for `MAX_SKEW` only, so that a request that was overheard cannot be sent again later.
+    A signature is valid for `MAX_SKEW` only, so that someone who overhears a request cannot send it again later.
     """
-    sent = _moment(date)
+    sent = _parse_date(date)
     if sent is None:
         return f"{date[:60]!r} is not a date such as 'Thu, 29 Feb 2024 12:34:56 GMT'"
     if abs(now - sent) > MAX_SKEW:
@@ -197,10 +200,10 @@ def date_fault(date: str, now: dt.datetime) -> str | None:
     return None
 
 
-# Whoever sends many requests sends many with the same second.
+# A client that sends many requests sends many in the same second.
 @functools.lru_cache(maxsize=64)
-def _moment(date: str) -> dt.datetime | None:
-    """The moment, in UTC unless it says otherwise; None if it is no date."""
+def _parse_date(date: str) -> dt.datetime | None:
+    """Read a date, in UTC unless it says otherwise; None if the text is not a date."""
     try:
         moment = parsedate_to_datetime(date)
     except (ValueError, TypeError, OverflowError):

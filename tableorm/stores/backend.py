@@ -15,22 +15,23 @@ class Backend(Protocol):
     """
     What `connect` opens: an entry point of the group `tableorm.backends` names a class with these members.
 
-    A class may also have `joint = True`: then its `from_url` gets `queues` and `blobs` of `connect` among the options,
-    where it handles their URLs, and serves them over the same connections. It may have `traffic`, if it repeats itself.
+    A class may also have `joint = True`. Then its `from_url` gets the arguments `queues` and `blobs` of `connect` among
+    the options, if it handles their URLs, and serves them over the same connections. A backend that repeats requests
+    itself may have a member `traffic`, the `Traffic` that it has counted.
     """
 
     @classmethod
     def handles(cls, url: str) -> bool:
-        """Whether this backend opens `url`."""
+        """Return whether this backend opens `url`."""
         ...
 
     @classmethod
     def from_url(cls, url: str, *, timeout: float, options: dict[str, Any]) -> "Backend":
         """
-        A backend that is not open yet. `options` are the remaining arguments of `connect`.
+        Make a backend that is not open yet. `options` are the remaining arguments of `connect`.
 
         Raises:
-            TypeError: An option that this backend does not know, named.
+            TypeError: This backend does not know an option, which the message names.
         """
         ...
 
@@ -41,18 +42,18 @@ class Backend(Protocol):
 
     @property
     def queues(self) -> QueueStore | None:
-        """The queues, None if this backend has none."""
+        """The queues, or None if this backend has none."""
         ...
 
     @property
     def blobs(self) -> BlobStore | None:
-        """The blobs, None if this backend has none."""
+        """The blobs, or None if this backend has none."""
         ...
 
     async def open(self) -> None:
-        """Open; raises an error of `tableorm.errors`."""
+        """Open the backend; failures are errors of `tableorm.errors`."""
         ...
 
     async def close(self) -> None:
-        """Finish what was acknowledged and release everything. Idempotent."""
+        """Finish what was acknowledged and release everything. Closing again does nothing."""
         ...

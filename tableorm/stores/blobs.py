@@ -14,16 +14,16 @@ from .capabilities import Capabilities
 __all__ = ["BlobInfo", "BlobPage", "BlobStore", "BlobStream"]
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class BlobInfo:
     """
     What is known of a blob without reading it.
 
     Args:
         name: Its name in the container.
-        etag: Another after every write, and never one that was.
-        length: Bytes.
-        metadata: As it was put. Names ignore case, and some stores return them in lower case.
+        etag: It changes with every write, and no earlier one ever returns.
+        length: Its size in bytes.
+        metadata: What was put with it. Names ignore case, and some stores return them in lower case.
         modified: When it was last written, in UTC, by the store's clock.
     """
 
@@ -37,7 +37,7 @@ class BlobInfo:
 @attrs.frozen
 class BlobPage:
     """
-    Blobs in the order of their names, and where to go on: None after the last page.
+    A page of blobs in the order of their names. `continuation` leads to the next page; None after the last one.
     """
 
     blobs: list[BlobInfo]
@@ -50,8 +50,8 @@ class BlobStream:
     A blob, or a range of it, being read.
 
     Args:
-        info: The blob of which the bytes are, in full; `length` is the blob's, not the range's.
-        chunks: The bytes in order, in chunks of the store's choice.
+        info: The blob that the bytes belong to; its `length` is that of the whole blob, not of the range.
+        chunks: The bytes in order, in chunks whose size the store chooses.
     """
 
     info: BlobInfo
@@ -63,8 +63,8 @@ class BlobStore(Protocol):
     Containers of blobs: bytes under names, written in full or appended to.
 
     Every method raises `tableorm.protocol.codes.Fault` and nothing else (besides `asyncio.CancelledError`, and what the
-    caller's own iterable raises); ContainerNotFound if there is no such container. A call that is cancelled happened in
-    full or not at all.
+    caller's own iterable raises). The Fault is ContainerNotFound if there is no such container. A call that is
+    cancelled happened in full or not at all.
 
     Source: Blob service REST.
     """
@@ -76,7 +76,10 @@ class BlobStore(Protocol):
 
     async def create_container(self, container: str) -> None:
         """
-        Create a container. Fault ContainerAlreadyExists; ContainerBeingDeleted, where a name is not free at once.
+        Create a container.
+
+        Raises:
+            Fault: ContainerAlreadyExists; ContainerBeingDeleted where a deleted container's name is not free at once.
         """
         ...
 
@@ -85,7 +88,7 @@ class BlobStore(Protocol):
         ...
 
     async def list_containers(self, prefix: str = "") -> list[str]:
-        """Names of the containers that start with `prefix`, in order."""
+        """List the names of the containers that start with `prefix`, in order."""
         ...
 
     async def put(
@@ -99,18 +102,19 @@ class BlobStore(Protocol):
         metadata: Mapping[str, str] | None = None,
     ) -> BlobInfo:
         """
-        Write a blob in full, in place of what had the name. Durable when it returns, and not seen before.
+        Write a blob in full and replace the one that had the name. It is durable when the call returns, and no reader
+        sees it earlier.
 
         Args:
             container: Name of the container.
             name: Name of the blob, 1 to 1024 characters; `/` makes no folders.
-            data: Its bytes; of an iterable, little is in memory at a time.
-            if_none_match: Only if there is no blob of that name.
-            if_match: Only if the blob has this ETag, or "*" for any.
+            data: Its bytes. Given as an iterable, only a few of them are in memory at a time.
+            if_none_match: Write only if there is no blob of that name.
+            if_match: Write only if the blob has this ETag; "*" stands for any.
             metadata: Names (C# identifiers) and values (printable ASCII), 8 KiB at most.
 
         Raises:
-            Fault: BlobAlreadyExists under `if_none_match`; ConditionNotMet under `if_match`, also if there is no blob.
+            Fault: BlobAlreadyExists with `if_none_match`; ConditionNotMet with `if_match`, also if there is no blob.
         """
         ...
 
@@ -118,17 +122,17 @@ class BlobStore(Protocol):
         self, container: str, name: str, data: bytes, *, create: bool = True, if_position: int | None = None
     ) -> BlobInfo:
         """
-        Write at the end of a blob that was made by appending. Durable when it returns.
+        Write at the end of a blob that was made by appending. The data is durable when the call returns.
 
         Args:
             container: Name of the container.
             name: Name of the blob.
-            data: 1 byte to 4 MiB; 50,000 appends at most.
+            data: 1 byte to 4 MiB. A blob takes 50,000 appends at most.
             create: Make the blob if there is none.
-            if_position: Only if the blob has this length; 0 if there is none.
+            if_position: Append only if the blob has this length; 0 if there must be no blob.
 
         Returns:
-            The blob after it; the data starts at `length - len(data)`.
+            The blob after the append; the data starts at `length - len(data)`.
 
         Raises:
             Fault: AppendPositionConditionNotMet; BlobNotFound without `create`; InvalidBlobType if the blob was `put`;
@@ -137,7 +141,7 @@ class BlobStore(Protocol):
         ...
 
     async def info(self, container: str, name: str) -> BlobInfo:
-        """What is known of a blob. Fault BlobNotFound."""
+        """Return what is known of a blob. Fault BlobNotFound."""
         ...
 
     def get(
@@ -146,38 +150,39 @@ class BlobStore(Protocol):
         """
         Read a blob in chunks: `async with store.get(...) as stream: async for chunk in stream.chunks: ...`.
 
-        All chunks are of the blob that `stream.info` describes. If it is replaced or deleted meanwhile, they go on with
-        what it was, or end with a Fault: ConditionNotMet or BlobNotFound.
+        All chunks belong to the blob that `stream.info` describes. If it is replaced or deleted meanwhile, the stream
+        goes on with the old bytes, or ends with a Fault: ConditionNotMet or BlobNotFound.
 
         Args:
             container: Name of the container.
             name: Name of the blob.
             offset: The first byte wanted.
-            length: Bytes wanted, at least 1; fewer come if the blob ends before. None for all.
+            length: How many bytes are wanted, at least 1; fewer come if the blob ends before. None for all.
 
         Raises:
-            Fault: BlobNotFound; InvalidRange if `offset` is at the end or beyond (0 is good for an empty blob).
+            Fault: BlobNotFound; InvalidRange if `offset` is at the end or beyond (an empty blob may be read from 0).
         """
         ...
 
     async def read(self, container: str, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        """All of what `get` streams, at once in memory."""
+        """Read at once, into memory, what `get` streams."""
         ...
 
     async def delete(self, container: str, name: str, *, if_match: str | None = None) -> None:
-        """Delete a blob, if it has this ETag. Fault BlobNotFound; ConditionNotMet."""
+        """Delete a blob, with `if_match` only if it has this ETag. Fault BlobNotFound; ConditionNotMet."""
         ...
 
     async def list_blobs(
         self, container: str, prefix: str = "", continuation: str | None = None, limit: int = 5000
     ) -> BlobPage:
         """
-        One page of at most `limit` (1 to 5000) blobs whose names start with `prefix`.
+        List one page of at most `limit` (1 to 5000) blobs whose names start with `prefix`.
 
         Args:
             container: Name of the container.
-            prefix: What names start with.
-            continuation: Of the page before; opaque, valid after a restart and while blobs come and go.
-            limit: Blobs at most; fewer, even none, may come and more still follow.
+            prefix: What the names start with.
+            continuation: The one of the page before. It is opaque, and valid after a restart and while blobs come and
+                go.
+            limit: How many blobs a page has at most; it may have fewer, even none, while more still follow.
         """
         ...

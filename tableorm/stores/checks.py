@@ -1,7 +1,8 @@
 """
-What every store checks of an operation before it acts, and the JSON that it makes of its row.
+What every store checks before it performs an operation, and how a row becomes JSON.
 
-A service would refuse the same, after the upload and with less to say. Here all backends raise the same Fault.
+A service would refuse the same operations, but only after the upload and with less to say. Here all backends raise the
+same Fault.
 """
 
 from collections.abc import Sequence
@@ -43,16 +44,16 @@ _IGNORED = tuple(sorted((SYSTEM_MEMBERS | {name + ANNOTATION for name in SYSTEM_
 
 
 def access_of(verb: Verb) -> Access:
-    """What an operation needs the right for. Source: REST, "Create a service SAS", "Permissions for a table"."""
+    """Return the right that an operation needs. Source: REST, "Create a service SAS", "Permissions for a table"."""
     return _ACCESS[verb]
 
 
 def check_if_match(verb: Verb, tag: str | None) -> str | None:
     """
-    The ETag that an operation sends, trimmed.
+    Return the ETag that an operation sends, without blanks around it.
 
     Raises:
-        Fault: It is missing, makes no sense for the verb, or is no ETag.
+        Fault: InvalidInput: the ETag is missing, malformed, or given for a verb that takes none.
     """
     if verb in CONDITIONAL:
         if tag is None:
@@ -63,12 +64,16 @@ def check_if_match(verb: Verb, tag: str | None) -> str | None:
                 Code.INVALID_INPUT, f"If-Match {tag[:80]!r} is neither '*' nor an ETag such as {etag_from_ticks(0)}."
             )
     elif tag is not None:
-        raise Fault(Code.INVALID_INPUT, f"An {verb} takes no If-Match (got {tag[:80]!r}); use a merge or replace.")
+        raise Fault(Code.INVALID_INPUT, f"An {verb} takes no If-Match (got {tag[:80]!r}); use merge or replace.")
     return tag
 
 
 def clean_row(row: Row, partition_key: str, row_key: str) -> Row:
-    """The row without what is not stored: nulls, and members that belong to the service. Itself if it has none."""
+    """
+    Return the row without what is not stored: nulls, and members that belong to the service.
+
+    A row that has none of these is returned itself, not copied.
+    """
     if None not in row.values() and row.keys().isdisjoint(_IGNORED):
         return row
     clean: Row = {"PartitionKey": partition_key, "RowKey": row_key}
@@ -83,10 +88,10 @@ def clean_row(row: Row, partition_key: str, row_key: str) -> Row:
 
 def encode_row(clean: Row) -> bytes:
     """
-    A row as JSON.
+    Encode a row as JSON.
 
     Raises:
-        Fault: A value is none of the service's; it is named.
+        Fault: InvalidInput: the service cannot store a value; the message names its property.
     """
     try:
         return _encode(clean)
@@ -101,7 +106,7 @@ def encode_row(clean: Row) -> bytes:
 
 def check_transaction(operations: Sequence[Operation]) -> None:
     """
-    Check what holds of a transaction as a whole: count, one partition, each row once.
+    Check a transaction as a whole: its number of operations, that they share a partition, that no row occurs twice.
 
     Raises:
         Fault: `index` names the first operation at fault.
@@ -133,7 +138,9 @@ def check_transaction(operations: Sequence[Operation]) -> None:
             )
         if row_key in seen:
             raise Fault(
-                Code.DUPLICATE_ROW, f"The batch request contains RowKey {row_key[:80]!r} twice; each row once.", index
+                Code.DUPLICATE_ROW,
+                f"The batch request contains RowKey {row_key[:80]!r} twice; a row occurs once.",
+                index,
             )
         seen.add(row_key)
 
@@ -141,6 +148,9 @@ def check_transaction(operations: Sequence[Operation]) -> None:
 def check_transaction_size(size: int) -> None:
     """
     Refuse a transaction whose rows together have more than `MAX_TRANSACTION_BYTES` as JSON.
+
+    Raises:
+        Fault: RequestBodyTooLarge.
     """
     if size > MAX_TRANSACTION_BYTES:
         raise Fault(
@@ -150,5 +160,5 @@ def check_transaction_size(size: int) -> None:
 
 
 def with_index(fault: Fault, index: int) -> Fault:
-    """The same fault, of operation `index` of a transaction."""
+    """Return the fault as that of operation `index` of a transaction."""
     return Fault(fault.code, fault.message, index, fault.property, fault.doubt, fault.retry_after)

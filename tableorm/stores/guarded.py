@@ -1,9 +1,9 @@
 """
-Guarded stores: a store behind a token, and what backends offer to those who make tokens.
+Guarded stores, which a token limits, and what a backend offers to programs that make tokens.
 
-The guard stands around the store of any backend. It refuses what the token does not allow, narrows queries to the
-token's range of keys, and gets a fresh token when one runs out. A backend that can verify a token does so in `admit`;
-for a client it is enough to read it, since the service verifies.
+A `GuardedStore` wraps the store of any backend. It refuses what the token does not allow, narrows queries to the
+token's range of keys, and gets a fresh token when one expires. A backend that can verify a token does so in `admit`. A
+client only reads it, since the service verifies it.
 """
 
 import asyncio
@@ -40,25 +40,25 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Policies = Mapping[str, AccessPolicy | None]
-"""A table's stored access policies by name; None for one that supplies nothing."""
+"""A table's stored access policies by name. The value is None for a policy that supplies nothing."""
 
 Supplier = Callable[[], Awaitable[str]]
-"""An `async def` that returns a token, called whenever another is needed."""
+"""An `async def` function that returns a token; it is called whenever another one is needed."""
 
-# A refusal that another token may lift. Azurite says the second where the service says the first.
+# Another token may succeed after these refusals. Azurite answers the second where the service answers the first.
 _STALE = frozenset({Code.AUTHENTICATION_FAILED, Code.AUTHORIZATION_FAILURE})
-# How long before its end a token is replaced, at most; of a short one the tenth part of its time.
+# A token is replaced this long before it expires; a short-lived one when a tenth of its time is left.
 _EARLY_SECONDS = 60.0
 
 
 @attrs.frozen
 class Signer:
     """
-    What signs tokens.
+    The account and the key that sign tokens.
 
     Args:
         account: Name of the account.
-        key: One of its keys.
+        key: One of the account's keys, decoded.
     """
 
     account: str
@@ -67,51 +67,52 @@ class Signer:
 
 class AccessControl(Protocol):
     """
-    What a backend offers to those who give others access: its optional member `access`.
+    The optional member `access` of a backend, for programs that give others access.
 
-    Every method raises `Fault`, or `tableorm.errors.NotSupported` where there is nothing of the kind, saying why.
+    Every method raises `Fault`, or `tableorm.errors.NotSupported` where the backend cannot do it; the message says why.
     """
 
     async def signer(self) -> Signer:
-        """What signs tokens for the tables."""
+        """Return the account and key that sign tokens for the tables."""
         ...
 
     async def policies(self, table: str) -> Policies:
-        """The stored access policies of a table."""
+        """Read the stored access policies of a table."""
         ...
 
     async def change_policies(self, table: str, change: Callable[[Policies], Policies]) -> None:
-        """Put what `change` makes of a table's policies in their place; it raises nothing."""
+        """Replace a table's policies by what `change` makes of them. `change` must not raise."""
         ...
 
 
 class TokenSource(Protocol):
-    """Where a guard has its token from."""
+    """Where a `GuardedStore` gets its token from."""
 
     async def current(self) -> str:
-        """The token to use now."""
+        """Return the token to use now."""
         ...
 
     async def renew(self, used: str) -> bool:
-        """Whether there is another token than the one that was refused."""
+        """Return whether there is another token than `used`, which was refused."""
         ...
 
 
 class Tokens:
     """
-    A token, or a function that supplies one; it is asked again shortly before a token expires, and if one is refused.
+    A token, or a function that supplies one. The function is called again shortly before a token expires, and when one
+    is refused.
 
     Args:
         given: The token, or the function.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: `given` is neither.
     """
 
     def __init__(self, given: str | Supplier) -> None:
         _check_source(given)
         self._supplier = None if isinstance(given, str) else given
-        self._text = _plain(given) if isinstance(given, str) else ""
+        self._text = _strip_token(given) if isinstance(given, str) else ""
         self._due: float | None = None  # ticks
         self._turn = asyncio.Lock()
 
@@ -122,20 +123,20 @@ class Tokens:
 
     async def current(self) -> str:
         """
-        The token to use now.
+        Return the token to use now.
 
         Raises:
-            Exception: What the function raises.
-            TypeError: It returned no text.
+            Exception: Whatever the function raises.
+            TypeError: The function returned no text.
         """
         if self._supplier is not None and self._is_due():
-            async with self._turn:  # one asks for all
+            async with self._turn:  # one task asks for all of them
                 if self._is_due():
                     await self._ask(self._supplier)
         return self._text
 
     async def renew(self, used: str) -> bool:
-        """Whether there is another token than the one that was refused. Raises as `current`."""
+        """Return whether there is another token than `used`, which was refused. Raises what `current` raises."""
         if self._supplier is None:
             return False
         async with self._turn:
@@ -149,12 +150,12 @@ class Tokens:
     async def _ask(self, supplier: Supplier) -> None:
         text: object = await supplier()
         if not isinstance(text, str) or not text:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"sas={supplier!r} returned {type(text).__name__}, which is no token; return its text")
-        self._text, self._due = _plain(text), None
+            raise TypeError(f"sas={supplier!r} returned {type(text).__name__}, not a token; return its text")
+        self._text, self._due = _strip_token(text), None
         try:
             token, _ = parse_sas(self._text)
         except ValueError:
-            return  # whoever is asked with it says so
+            return  # the service refuses it, and says why
         end, now = expiry_ticks(token), _now()
         if end is not None:
             self._due = end - min(_EARLY_SECONDS * TICKS_PER_SECOND, max(0, end - now) / 10)
@@ -162,7 +163,7 @@ class Tokens:
 
 def _check_source(given: object) -> None:
     if not isinstance(given, str) and not callable(given):
-        # Not the value: bytes of a token would be shown.
+        # The message leaves out the value, which could be a token as bytes.
         kind = type(given).__name__
         raise TypeError(f"sas is {kind}: give a token as str, or an async function that returns one")
 
@@ -171,15 +172,16 @@ def _now() -> int:
     return ticks_from_datetime(dt.datetime.now(dt.UTC))
 
 
-def _plain(token: str) -> str:
-    # As it is read from a file, or copied with its question mark.
+def _strip_token(token: str) -> str:
+    # It may come from a file with a line end, or be copied with its question mark.
     return str(token).strip().lstrip("?")
 
 
 def rights_of(token: str) -> Rights | None:
     """
-    What a token says that it allows, for who cannot verify it; None if it cannot be read: then all is for the service
-    to decide. So are the permissions where a stored policy supplies them.
+    Read what a token allows, without verifying it. None if it cannot be read: then the service decides alone.
+
+    Where a stored policy supplies the permissions, every permission counts as given, since only the service knows them.
     """
     try:
         found, _ = parse_sas(token)
@@ -192,22 +194,22 @@ def rights_of(token: str) -> Rights | None:
 
 def narrowed(query: RowQuery, keys: KeyRange) -> RowQuery | None:
     """
-    What of a query is within a range of keys; None if nothing is.
+    Return the part of a query that lies within a range of keys; None if no part does.
 
     Raises:
-        Fault: InvalidInput: the filter nests too deep to add a condition.
+        Fault: InvalidInput: the filter nests too deeply to add a condition.
     """
-    partition = _meet(query.partition, keys.start_partition, keys.end_partition)
+    partition = _intersect(query.partition, keys.start_partition, keys.end_partition)
     if partition is None:
         return None
     if partition.point:
         first = keys.start_row if partition.lower == keys.start_partition else None
         last = keys.end_row if partition.lower == keys.end_partition else None
-        row = _meet(query.row, first or None, last)
+        row = _intersect(query.row, first or None, last)
         return None if row is None else attrs.evolve(query, partition=partition, row=row)
     where, condition = query.where, keys.condition()
     if condition is not None and (keys.start_row or keys.end_row is not None):
-        # The first and the last of its partitions are not in it as a whole.
+        # The first and the last partition of the range are not in it as a whole.
         where = condition if where is None else And((*(where.terms if isinstance(where, And) else (where,)), condition))
         try:
             check_depth(where)
@@ -216,8 +218,8 @@ def narrowed(query: RowQuery, keys: KeyRange) -> RowQuery | None:
     return attrs.evolve(query, partition=partition, where=where)
 
 
-def _meet(bounds: Bounds, first: str | None, last: str | None) -> Bounds | None:
-    """What of an interval lies from `first` to `last`; None if nothing does."""
+def _intersect(bounds: Bounds, first: str | None, last: str | None) -> Bounds | None:
+    """Return the part of an interval that lies from `first` to `last`; None if no key does."""
     lower, lower_open, upper, upper_open = bounds.lower, bounds.lower_open, bounds.upper, bounds.upper_open
     if first is not None and (lower is None or utf16_key(first) > utf16_key(lower)):
         lower, lower_open = first, False
@@ -232,15 +234,15 @@ def _meet(bounds: Bounds, first: str | None, last: str | None) -> Bounds | None:
 
 class GuardedStore:
     """
-    A `TableStore` behind a token: what it does not allow raises one of the service's Faults before the store is asked.
+    A `TableStore` that a token limits: what it does not allow raises the service's Fault before the store is asked.
 
-    A query returns only what is within the token's range; one that is wholly outside returns nothing, as from the
-    service. What is refused with a token that can be replaced is done again, once: a refusal has had no effect.
+    A query returns only rows within the token's range of keys; one that is wholly outside returns no rows, as from the
+    service. When a token is refused and there is another, the request is repeated once: a refusal has had no effect.
 
     Args:
-        store: The store itself.
-        tokens: Where the token is from.
-        admit: What a token allows now; None if that is not known. Raises Fault if it is not good.
+        store: The store that is guarded.
+        tokens: Where the token comes from.
+        admit: Returns what a token allows now, or None if that is not known. Raises Fault if the token is not valid.
     """
 
     def __init__(
@@ -250,66 +252,66 @@ class GuardedStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the store."""
+        """The capabilities of the guarded store."""
         return self._store.capabilities
 
     async def create_table(self, table: str) -> None:
         """See `TableStore`."""
-        await self._do(_about(Access.CREATE_TABLE, table), lambda _: self._store.create_table(table))
+        await self._run(_require(Access.CREATE_TABLE, table), lambda _: self._store.create_table(table))
 
     async def delete_table(self, table: str) -> None:
         """See `TableStore`."""
-        await self._do(_about(Access.DELETE_TABLE, table), lambda _: self._store.delete_table(table))
+        await self._run(_require(Access.DELETE_TABLE, table), lambda _: self._store.delete_table(table))
 
     async def list_tables(self) -> list[str]:
         """See `TableStore`."""
-        return await self._do(_about(Access.LIST_TABLES, ""), lambda _: self._store.list_tables())
+        return await self._run(_require(Access.LIST_TABLES, ""), lambda _: self._store.list_tables())
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         """See `TableStore`."""
         keys = check_key("PartitionKey", partition_key), check_key("RowKey", row_key)
-        allowed = _about(Access.QUERY, table, keys)
-        return await self._do(allowed, lambda _: self._store.get(table, partition_key, row_key, select))
+        check = _require(Access.QUERY, table, keys)
+        return await self._run(check, lambda _: self._store.get(table, partition_key, row_key, select))
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         """See `TableStore`."""
 
-        def within(rights: Rights | None) -> RowQuery | None:
+        def narrow(rights: Rights | None) -> RowQuery | None:
             if rights is None:
                 return query
             authorize(rights, Access.QUERY, table, None)
             keys = range_of(rights)
             return query if keys is None else narrowed(query, keys)
 
-        async def ask(ready: RowQuery | None) -> RowPage:
-            if ready is None:
-                # Nothing of it comes back; but whether the token is good, and the table there, the store says.
+        async def ask(allowed: RowQuery | None) -> RowPage:
+            if allowed is None:
+                # No row is returned, but the store still checks the token, and whether the table exists.
                 await self._store.query(table, attrs.evolve(query, select=()), 1)
                 return RowPage([], None)
-            return await self._store.query(table, ready, limit, continuation)
+            return await self._store.query(table, allowed, limit, continuation)
 
-        return await self._do(within, ask)
+        return await self._run(narrow, ask)
 
     async def write(self, table: str, operation: Operation) -> str | None:
         """See `TableStore`."""
-        allowed = _about(access_of(operation.verb), table, _keys_of(operation))
-        return await self._do(allowed, lambda _: self._store.write(table, operation))
+        check = _require(access_of(operation.verb), table, _keys_of(operation))
+        return await self._run(check, lambda _: self._store.write(table, operation))
 
     async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
         """See `TableStore`. Each operation needs its own right."""
 
-        def allowed(rights: Rights | None) -> None:
+        def check(rights: Rights | None) -> None:
             for index, operation in enumerate(operations):
                 try:
-                    _about(access_of(operation.verb), table, _keys_of(operation))(rights)
+                    _require(access_of(operation.verb), table, _keys_of(operation))(rights)
                 except Fault as fault:
                     raise with_index(fault, index) from None
 
-        return await self._do(allowed, lambda _: self._store.transact(table, operations))
+        return await self._run(check, lambda _: self._store.transact(table, operations))
 
     async def ping(self) -> None:
         """
-        Ask the store for something small that the token allows: a token for one table cannot list tables.
+        Send the store a small request that the token allows. A token for one table cannot list tables.
         """
         rights = await self._admit(await self._tokens.current())
         table = getattr(rights, "tn", None)
@@ -321,12 +323,12 @@ class GuardedStore:
         try:
             await self.query(table, RowQuery(Bounds.only(start), select=()), 1)
         except Fault as fault:
-            # It has answered: the token is good, and not for reading.
+            # The store has answered: the token is valid, but not for reading.
             if fault.code != Code.AUTHORIZATION_PERMISSION:
                 raise
 
-    async def _do(self, check: Callable[[Rights | None], T], call: Callable[[T], Awaitable[R]]) -> R:
-        """`call` what `check` lets pass, with a good token."""
+    async def _run(self, check: Callable[[Rights | None], T], call: Callable[[T], Awaitable[R]]) -> R:
+        """Pass what `check` allows on to `call`; where the token was refused, once again with a new one."""
         for last in (False, True):
             used = await self._tokens.current()
             try:
@@ -335,16 +337,18 @@ class GuardedStore:
                 if last or fault.code not in _STALE or not await self._tokens.renew(used):
                     raise
                 continue
-            ready = check(rights)
+            allowed = check(rights)
             try:
-                return await call(ready)
+                return await call(allowed)
             except Fault as fault:
                 if last or fault.code not in _STALE or not await self._tokens.renew(used):
                     raise
         raise AssertionError("the second attempt returns or raises")
 
 
-def _about(access: Access, table: str, keys: tuple[str, str] | None = None) -> Callable[[Rights | None], None]:
+def _require(access: Access, table: str, keys: tuple[str, str] | None = None) -> Callable[[Rights | None], None]:
+    """Return a function that refuses rights without this access."""
+
     def check(rights: Rights | None) -> None:
         if rights is not None:
             authorize(rights, access, table, keys)

@@ -13,19 +13,19 @@ __all__ = ["Message", "MessageId", "QueueStore"]
 
 
 MessageId = str
-"""What a queue calls a message: opaque, never used again in that queue."""
+"""The name that a queue gives a message: opaque, and never used again in that queue."""
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Message:
     """
-    A message as one take saw it.
+    A message as it was when it was taken.
 
     Args:
         id: Its name.
-        body: What was put.
-        receipt: The right to renew or delete it, until someone else takes it; None if it was only peeked at.
-        dequeue_count: How often it was taken, this time included.
+        body: The bytes that were put.
+        receipt: Allows its holder to renew or delete the message until someone else takes it; None after a peek.
+        dequeue_count: How often the message was taken, this time included.
         inserted_at: When it was put, in UTC, by the store's clock.
     """
 
@@ -38,14 +38,14 @@ class Message:
 
 class QueueStore(Protocol):
     """
-    Queues of messages: delivered at least once, in no order.
+    Queues of messages, which are delivered at least once, in no particular order.
 
-    A message is visible, or hidden for a time: since it was put with a delay, or because someone works on it. What was
-    taken and not deleted when that time is over may be taken by someone else; until then, also later, its receipt is
-    good. Times are by the store's clock, which may jump: receipts save work, they are no locks.
+    A message is visible, or hidden for a time: it was put with a delay, or someone works on it. A message that was
+    taken, and not deleted when its time is over, may be taken by someone else; its receipt is valid until that happens.
+    Times are measured by the store's clock, which may jump: receipts save work, but they are not locks.
 
-    Every method raises `tableorm.protocol.codes.Fault` and nothing else (besides `asyncio.CancelledError`);
-    QueueNotFound if there is no such queue. A call that is cancelled happened in full or not at all.
+    Every method raises `tableorm.protocol.codes.Fault` and nothing else (besides `asyncio.CancelledError`). The Fault
+    is QueueNotFound if there is no such queue. A call that is cancelled happened in full or not at all.
 
     Source: Queue service REST.
     """
@@ -57,7 +57,10 @@ class QueueStore(Protocol):
 
     async def create_queue(self, queue: str) -> None:
         """
-        Create a queue; nothing happens if it exists. Fault QueueBeingDeleted, where a name is not free at once.
+        Create a queue; nothing happens if it exists.
+
+        Raises:
+            Fault: QueueBeingDeleted where a deleted queue's name is not free at once.
         """
         ...
 
@@ -66,20 +69,20 @@ class QueueStore(Protocol):
         ...
 
     async def list_queues(self, prefix: str = "") -> list[str]:
-        """Names of the queues that start with `prefix`, in order."""
+        """List the names of the queues that start with `prefix`, in order."""
         ...
 
     async def put(
         self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None
     ) -> MessageId:
         """
-        Add a message. Durable when it returns.
+        Add a message. It is durable when the call returns.
 
         Args:
             queue: Name of the queue.
             body: Any bytes, `MAX_MESSAGE_BYTES` at most.
-            delay_seconds: How long it is hidden at first, up to 7 days.
-            ttl_seconds: After how long it vanishes if nobody deleted it, more than the delay; None for never.
+            delay_seconds: How long the message is hidden at first, up to 7 days.
+            ttl_seconds: After how long the message expires, more than the delay; None for never.
 
         Raises:
             Fault: MessageTooLarge, OutOfRangeQueryParameterValue, QueueNotFound.
@@ -88,8 +91,10 @@ class QueueStore(Protocol):
 
     async def take(self, queue: str, count: int = 1, visibility_seconds: int = 30) -> list[Message]:
         """
-        Take visible messages: at most `count` (1 to 32), perhaps none; each is hidden from all others for
-        `visibility_seconds` (1 second to 7 days), and has a receipt that makes older ones of it stale.
+        Take at most `count` (1 to 32) visible messages, perhaps none.
+
+        Each one is hidden from everybody else for `visibility_seconds` (1 second to 7 days), and has a new receipt,
+        which makes its older ones stale.
 
         Raises:
             Fault: OutOfRangeQueryParameterValue, QueueNotFound.
@@ -109,15 +114,15 @@ class QueueStore(Protocol):
         ...
 
     async def delete(self, queue: str, message: Message) -> None:
-        """Delete a taken message. Faults as in `renew`."""
+        """Delete a taken message. Fault PopReceiptMismatch or MessageNotFound."""
         ...
 
     async def peek(self, queue: str, count: int = 1) -> list[Message]:
-        """At most `count` (1 to 32) visible messages, without receipts; nothing changes."""
+        """Read at most `count` (1 to 32) visible messages without taking them: they get no receipts."""
         ...
 
     async def length(self, queue: str) -> int:
-        """About how many messages there are, hidden ones included; never less than there are."""
+        """Estimate the number of messages, hidden ones included. The estimate is never too low."""
         ...
 
     async def clear(self, queue: str) -> None:

@@ -1,9 +1,9 @@
 """
-What a backend is: the stores that the mapper asks, in the neutral form that every backend shares.
+The interface of a store of tables, and the neutral form of rows, operations and queries that every backend shares.
 
 A row is the service's own OData object, parsed: `PartitionKey`, `RowKey`, `Timestamp`, `odata.etag`, then the
-user's properties, each with a sibling `NAME@odata.type` where JSON does not tell the type. The wire has it, the
-embedded engine stores it as it is, and one generated encoder and decoder per model serves every backend. Only backends
+user's properties, each with a sibling `NAME@odata.type` where JSON does not tell the type. The wire has this form, the
+embedded engine stores it unchanged, and one generated encoder and decoder per model serves every backend. Only backends
 make or read bytes.
 """
 
@@ -21,11 +21,11 @@ from .capabilities import Capabilities
 __all__ = ["Bounds", "Operation", "Row", "RowPage", "RowQuery", "TableStore", "Verb"]
 
 Row = dict[str, Any]
-"""A stored entity as JSON: see the module."""
+"""A stored entity as a JSON object; the module's docstring describes it."""
 
 
 class Verb(StrEnum):
-    """What an operation does to its row. Source: Table service REST, "Operations on entities"."""
+    """The effect of an operation on its row. Source: Table service REST, "Operations on entities"."""
 
     INSERT = "insert"
     MERGE = "merge"
@@ -42,9 +42,10 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     Args:
         verb: What to do.
         row: PartitionKey, RowKey and the properties to write, in canonical form; for a delete the keys alone.
-            The store does not change it.
-        if_match: For merge, replace and delete: the ETag the row must have, or "*" for any. None otherwise.
-        canonical: Whether names and values are right and not null for sure: only keys and size are left to check.
+            The store does not change this dictionary.
+        if_match: For merge, replace and delete: the ETag that the row must have, or "*" for any. None otherwise.
+        canonical: The caller vouches that names and values are valid and not null, so that the store checks only the
+            keys and the size.
     """
 
     verb: Verb
@@ -56,7 +57,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 @attrs.frozen
 class Bounds:
     """
-    An interval of one key in UTF-16 order; a bound of None is open. Equal bounds mean that very key.
+    An interval of one key in UTF-16 order. A bound of None is no limit; two equal bounds mean that one key.
     """
 
     lower: str | None = None
@@ -66,16 +67,16 @@ class Bounds:
 
     @classmethod
     def only(cls, key: str) -> "Bounds":
-        """The interval that holds `key` alone."""
+        """Return the interval that holds `key` alone."""
         return cls(key, key)
 
     @property
     def point(self) -> bool:
-        """Whether the interval holds one key."""
+        """Whether the interval holds exactly one key."""
         return self.lower is not None and self.lower == self.upper and not (self.lower_open or self.upper_open)
 
     def conditions(self, key: str) -> list[Filter]:
-        """The interval as conditions on `PartitionKey` or `RowKey`; none if it holds every key."""
+        """Return the interval as conditions on `PartitionKey` or `RowKey`; an empty list if it holds every key."""
         if self.point and self.lower is not None:
             return [Compare(key, Op.EQ, Constant(Edm.STRING, self.lower))]
         found: list[Filter] = []
@@ -89,11 +90,11 @@ class Bounds:
 @attrs.frozen
 class RowQuery:
     """
-    A query of one table: keys within both bounds, and `where` holds.
+    A query of one table: it finds the rows whose keys lie within both bounds, and for which `where` holds.
 
     Args:
-        partition: Which PartitionKeys.
-        row: Which RowKeys, in each of those partitions.
+        partition: Bounds of the PartitionKey.
+        row: Bounds of the RowKey, in each of those partitions.
         where: What else must hold.
         select: Properties to return, None for all. An absent one comes back as None; `odata.etag` always comes.
     """
@@ -105,7 +106,7 @@ class RowQuery:
 
     @property
     def filter(self) -> Filter | None:
-        """All of it as one condition, which is how a service gets it; None if every row satisfies it."""
+        """Bounds and `where` as one condition, which is what a service is sent; None if every row satisfies it."""
         terms = [*self.partition.conditions("PartitionKey"), *self.row.conditions("RowKey")]
         if self.where is not None:
             terms += self.where.terms if isinstance(self.where, And) else [self.where]
@@ -115,7 +116,7 @@ class RowQuery:
 @attrs.frozen
 class RowPage:
     """
-    Rows in key order, perhaps none, and where to go on: None after the last page.
+    A page of rows in key order, perhaps none. `continuation` leads to the next page; None after the last one.
     """
 
     rows: list[Row]
@@ -124,10 +125,11 @@ class RowPage:
 
 class TableStore(Protocol):
     """
-    Tables of rows. Every method raises `tableorm.protocol.codes.Fault` with the service's code and nothing else
-    (besides `asyncio.CancelledError`); cancelling a call leaves no half-state: it happened in full or not at all.
+    Tables of rows.
 
-    A write that may have happened although it failed (a time-out, a reset connection, a 5xx) is a Fault with `doubt`.
+    Every method raises `tableorm.protocol.codes.Fault` with the service's code and nothing else (besides
+    `asyncio.CancelledError`). A call that is cancelled happened in full or not at all. A write that may have happened
+    although it failed (a time-out, a reset connection, a 5xx) raises a Fault with `doubt`.
     """
 
     @property
@@ -144,35 +146,36 @@ class TableStore(Protocol):
         ...
 
     async def list_tables(self) -> list[str]:
-        """Names of all tables as created, ordered without regard to case."""
+        """List the names of all tables as they were created, ordered without regard to case."""
         ...
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        """One row. Fault ResourceNotFound or TableNotFound. `select` as in `RowQuery`."""
+        """Read one row. Fault ResourceNotFound or TableNotFound. `RowQuery` describes `select`."""
         ...
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         """
-        One page of at most `limit` (1 to 1000) rows, in key order if the store is ordered.
+        Read one page of at most `limit` (1 to 1000) rows, in key order if the store is ordered.
 
         Args:
-            table: Name, in any letter case.
+            table: The table's name, in any letter case.
             query: What to find.
-            limit: Rows at most; fewer, even none, may come and more still follow.
-            continuation: Of the page before; opaque, valid after a restart and while rows come and go.
+            limit: How many rows a page has at most; it may have fewer, even none, while more still follow.
+            continuation: The one of the page before. It is opaque, and valid after a restart and while rows come and
+                go.
         """
         ...
 
     async def write(self, table: str, operation: Operation) -> str | None:
-        """Do one operation; the row's new ETag, None after a delete. Durable when it returns."""
+        """Do one operation and return the row's new ETag, None after a delete. It is durable when the call returns."""
         ...
 
     async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
         """
-        Do 1 to 100 operations of one partition, each row once, in order and all or nothing.
+        Do 1 to 100 operations on different rows of one partition, in order and all or nothing.
 
         Returns:
-            What `write` returns, for each.
+            What `write` returns, for each operation.
 
         Raises:
             Fault: `index` names the operation that failed; nothing was applied.

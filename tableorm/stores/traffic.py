@@ -1,5 +1,5 @@
 """
-What becomes of requests on their way: counted by a backend that repeats them itself, else by the mapper.
+Counters of requests sent, repeated and throttled: kept by a backend that repeats requests itself, else by the mapper.
 """
 
 import attrs
@@ -10,12 +10,12 @@ __all__ = ["Traffic"]
 @attrs.define
 class Traffic:
     """
-    What has become of requests on their way, since a database was opened.
+    Counters of requests since a database was opened.
 
     Args:
-        attempts: Requests, repeated ones included; only a backend counts them.
-        retries: How many requests were repetitions.
-        throttled: Answers that refused a request for its rate.
+        attempts: Requests that were sent, repeated ones included; only a backend counts them.
+        retries: Requests that repeated an earlier one.
+        throttled: Answers that refused a request because there were too many.
     """
 
     attempts: int = 0

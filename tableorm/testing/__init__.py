@@ -1,5 +1,5 @@
 """
-The contract of stores as tests: subclass it in a backend's own test suite, and override nothing but fixtures.
+The contract of stores as tests. Subclass it in a backend's own test suite, and override nothing but fixtures.
 
     class TestMyTables(TableStoreContract):
         @pytest.fixture
@@ -7,8 +7,8 @@ The contract of stores as tests: subclass it in a backend's own test suite, and 
             async with MyBackend(...) as backend:
                 yield backend.tables
 
-The tests are coroutines for pytest-asyncio, in its mode "auto". What a store's `capabilities` leave out is skipped with
-a reason that starts with "capability"; `pytest -rs` lists what was left out.
+The tests are coroutines for pytest-asyncio in its mode "auto". Tests of what a store's `capabilities` leave out are
+skipped, with a reason that starts with "capability"; `pytest -rs` lists them.
 """
 
 try:
@@ -19,11 +19,22 @@ except ImportError as error:
         f"tableorm.testing needs pytest and pytest-asyncio ({error}); install them: pip install pytest pytest-asyncio"
     ) from error
 
-# Before they are imported, so that their assertions explain themselves.
+# Pytest rewrites the assertions of these modules, so that they explain themselves. This must precede their import.
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{part}"
-        for part in ("base", "blob_base", "blobs", "points", "queries", "queues", "tables", "times", "transactions")
+        for part in (
+            "base",
+            "blob_appends",
+            "blob_base",
+            "blobs",
+            "points",
+            "queries",
+            "queues",
+            "tables",
+            "times",
+            "transactions",
+        )
     )
 )
 

@@ -1,5 +1,5 @@
 """
-What every part of the contract uses: the fixtures that a backend overrides, and words for rows and refusals.
+What every part of the contract uses: the fixtures that a backend overrides, and helpers for rows and faults.
 """
 
 import itertools
@@ -30,7 +30,7 @@ __all__ = [
 
 class StoreContract:
     """
-    Base of the parts. A backend overrides `store`.
+    The base of all parts of the contract. A backend overrides the fixture `store`.
     """
 
     @pytest.fixture
@@ -51,41 +51,41 @@ _numbers = itertools.count()
 
 
 def new_name() -> str:
-    """A name that no table has."""
+    """Make a name that no table has."""
     return f"Contract{uuid.uuid4().hex[:16]}n{next(_numbers)}"
 
 
 def need(store: TableStore | QueueStore | BlobStore, capability: str) -> None:
-    """Skip the test, with a reason, if the store cannot do what it is about."""
+    """Skip the test, with a reason, if the store does not have this capability."""
     if not getattr(store.capabilities, capability):
         pytest.skip(f"capability: the store does not claim `{capability}`")
 
 
 def row(partition_key: str = "p", row_key: str = "r", **properties: Any) -> Row:
-    """A row with properties whose JSON tells their type."""
+    """Make a row with properties whose JSON tells their type."""
     return {"PartitionKey": partition_key, "RowKey": row_key, **properties}
 
 
 def typed(name: str, value: str, kind: Edm) -> Row:
-    """A property whose type needs an annotation."""
+    """Make a property whose type needs an annotation."""
     return {name: value, name + ANNOTATION: kind.value}
 
 
 async def insert(store: TableStore, table: str, *rows: Row) -> list[str]:
-    """Insert rows; their ETags."""
+    """Insert rows and return their ETags."""
     tags = [await store.write(table, Operation(Verb.INSERT, each)) for each in rows]
     return [tag for tag in tags if tag is not None]
 
 
 async def refusal(call: Awaitable[object]) -> Fault:
-    """The fault that a call must raise."""
+    """Return the fault that a call must raise."""
     with pytest.raises(Fault) as caught:
         await call
     return caught.value
 
 
 async def everything(store: TableStore, table: str, query: RowQuery | None = None, limit: int = 1000) -> list[Row]:
-    """The rows of all pages."""
+    """Read the rows of all pages."""
     rows: list[Row] = []
     continuation: str | None = None
     while True:
@@ -98,15 +98,15 @@ async def everything(store: TableStore, table: str, query: RowQuery | None = Non
 
 
 def keys_of(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    """(PartitionKey, RowKey) of each row."""
+    """Return the (PartitionKey, RowKey) of each row."""
     return [(each["PartitionKey"], each["RowKey"]) for each in rows]
 
 
 def names_of(rows: Iterable[Row]) -> list[str]:
-    """The RowKeys, sorted: for tests that are not about order."""
+    """Return the RowKeys, sorted, for tests that are not about order."""
     return sorted(each["RowKey"] for each in rows)
 
 
 def user_part(stored: Row) -> Row:
-    """A row without what the store adds."""
+    """Return a row without what the store adds to it."""
     return {name: value for name, value in stored.items() if name not in ("odata.etag", "Timestamp")}

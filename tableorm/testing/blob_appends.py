@@ -1,5 +1,5 @@
 """
-The contract of blobs that are appended to.
+The contract of blobs that are written by appending.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ class AppendContract(BlobTests):
     """Blobs that are written at their end."""
 
     async def test_appends_add_up(self, store: BlobStore, container: str) -> None:
-        """Each append goes to the end; ranges run over their borders."""
+        """Each append goes to the end; ranges may cross the borders of appends."""
         whole = b""
         for size in (1, 10, 300_000, 2, 1_000_000, 5):
             data = random.Random(size).randbytes(size)
@@ -49,7 +49,7 @@ class AppendContract(BlobTests):
         await store.delete(container, "log", if_match=tags[4])
 
     async def test_not_created_unless_asked(self, store: BlobStore, container: str) -> None:
-        """Without `create` there must be a blob."""
+        """Appending with `create=False` to a blob that does not exist is refused."""
         assert (await refusal(store.append(container, "log", b"x", create=False))).code == Code.BLOB_NOT_FOUND
         await store.append(container, "log", b"x")
         assert (await store.append(container, "log", b"x", create=False)).length == 2
@@ -65,7 +65,7 @@ class AppendContract(BlobTests):
         assert await store.read(container, "log") == b"abcdef"
 
     async def test_only_appended_blobs_are_appended_to(self, store: BlobStore, container: str) -> None:
-        """A blob that was put is not; put in place of one that was appended to, it is not either."""
+        """Appending to a blob that was put is refused, also where the put replaced an appended blob."""
         await store.put(container, "put", b"x")
         await store.append(container, "log", b"x")
         await store.put(container, "log", b"y")
@@ -75,7 +75,7 @@ class AppendContract(BlobTests):
         assert await store.read(container, "log") == b"y"
 
     async def test_concurrent_appends_are_all_there(self, store: BlobStore, container: str) -> None:
-        """Each append of many at once is in one piece, where its answer says."""
+        """Each of many concurrent appends is in one piece, at the position that its answer tells."""
         records = [bytes([number]) * (number + 1) * 1000 for number in range(20)]
         infos = await asyncio.gather(*(store.append(container, "log", record) for record in records))
 
@@ -85,7 +85,7 @@ class AppendContract(BlobTests):
             assert whole[info.length - len(record) : info.length] == record
 
     async def test_reader_sees_the_blob_as_it_was(self, store: BlobStore, container: str) -> None:
-        """What is appended while a blob is read is not part of the stream."""
+        """Bytes that are appended while a blob is read are not part of the stream."""
         data = LARGE[:MAX_APPEND_BYTES]
         await store.append(container, "log", data)
         got = b""

@@ -14,7 +14,7 @@ from ..stores import BlobInfo, BlobStore
 
 __all__ = ["LARGE", "NAMES", "BlobTests", "listed", "new_container_name", "pieces", "ranges_of"]
 
-# Larger than any chunk of a store, and no multiple of one.
+# Larger than any chunk of a store, and not a multiple of one.
 LARGE = random.Random(0).randbytes(5_000_001)
 NAMES = ["x", "a/b/c", "größe 😀.txt", "%41+&=?#'\"<>;:@", "back\\slash", "UPPER", "upper", "z" * MAX_BLOB_NAME]
 
@@ -22,24 +22,24 @@ _numbers = itertools.count()
 
 
 def new_container_name() -> str:
-    """A name that no container has."""
+    """Make a name that no container has."""
     return f"contract-{uuid.uuid4().hex[:16]}-{next(_numbers)}"
 
 
 async def pieces(data: bytes, size: int) -> AsyncIterator[bytes]:
-    """The data in pieces of `size` bytes, and an empty one."""
+    """Yield the data in pieces of `size` bytes, and then an empty piece."""
     for at in range(0, len(data), size):
         yield data[at : at + size]
     yield b""
 
 
 async def ranges_of(store: BlobStore, container: str, name: str, *ranges: tuple[int, int | None]) -> list[bytes]:
-    """What `read` gives for each (offset, length)."""
+    """Read each range, given as (offset, length)."""
     return [await store.read(container, name, offset, length) for offset, length in ranges]
 
 
 async def listed(store: BlobStore, container: str, prefix: str = "", limit: int = 5000) -> list[BlobInfo]:
-    """The blobs of all pages."""
+    """List the blobs of all pages."""
     found: list[BlobInfo] = []
     continuation: str | None = None
     while True:
@@ -53,7 +53,7 @@ async def listed(store: BlobStore, container: str, prefix: str = "", limit: int 
 
 class BlobTests:
     """
-    Base of the parts. A backend overrides `store`.
+    The base of all parts of the contract. A backend overrides the fixture `store`.
     """
 
     @pytest.fixture

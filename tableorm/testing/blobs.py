@@ -53,7 +53,7 @@ class BlobLifecycleContract(BlobTests):
         assert await store.read(container, "x") == b"kept"
 
     async def test_absent_container_is_refused(self, store: BlobStore) -> None:
-        """Whatever is asked of a container that does not exist, or not any more, is refused."""
+        """Every call for a container that does not exist, or was deleted, raises ContainerNotFound."""
         gone, never = new_container_name(), new_container_name()
         await store.create_container(gone)
         await store.put(gone, "x", b"x")
@@ -78,7 +78,7 @@ class BlobContract(BlobTests):
 
     @pytest.mark.parametrize("data", [b"", b"\0", bytes(range(256)), LARGE], ids=["empty", "zero", "all", "large"])
     async def test_data_comes_back(self, store: BlobStore, container: str, data: bytes) -> None:
-        """Any bytes come back as they were put, and `put` tells what `info` and `get` tell."""
+        """Any bytes come back as they were put; `put`, `info` and `get` return the same information."""
         info = await store.put(container, "x", data, metadata={"author": "ann", "n": "1"})
 
         assert await store.read(container, "x") == data
@@ -90,19 +90,19 @@ class BlobContract(BlobTests):
 
     @pytest.mark.parametrize("size", [1000, 65536, 300_000, 10_000_000])
     async def test_data_of_an_iterable(self, store: BlobStore, container: str, size: int) -> None:
-        """Pieces of any size are put one after the other, also when they are many."""
+        """Data given as an iterable is stored in order, whatever the size and number of the pieces."""
         info = await store.put(container, "x", pieces(LARGE, size))
 
         assert info.length == len(LARGE)
         assert await store.read(container, "x") == LARGE
 
     async def test_empty_iterable(self, store: BlobStore, container: str) -> None:
-        """No pieces make an empty blob."""
+        """An iterable without pieces makes an empty blob."""
         assert (await store.put(container, "x", pieces(b"", 1))).length == 0
         assert await store.read(container, "x") == b""
 
     async def test_failing_iterable(self, store: BlobStore, container: str) -> None:
-        """If the data ends with an error, the caller gets that, and the blob is what it was before."""
+        """If the iterable raises an error, the caller gets it, and the blob is unchanged."""
         await store.put(container, "x", b"old")
 
         async def fail() -> AsyncIterator[bytes]:
@@ -149,7 +149,7 @@ class BlobContract(BlobTests):
 
     @pytest.mark.parametrize("data", [b"new", LARGE], ids=["small", "large"])
     async def test_only_if_absent(self, store: BlobStore, container: str, data: bytes) -> None:
-        """With `if_none_match` a blob is made but never replaced."""
+        """With `if_none_match` a blob is made, but never replaced."""
         await store.put(container, "x", data, if_none_match=True)
         fault = await refusal(store.put(container, "x", b"other", if_none_match=True))
 
@@ -157,7 +157,7 @@ class BlobContract(BlobTests):
         assert await store.read(container, "x") == data
 
     async def test_one_of_many_creators_wins(self, store: BlobStore, container: str) -> None:
-        """Of several that put under `if_none_match` at once one succeeds; the blob is its blob."""
+        """Of several tasks that put with `if_none_match` at once, one succeeds, and its blob is stored."""
         calls = (
             store.put(container, "x", bytes([number]) * (1 + number * 400_000), if_none_match=True)
             for number in range(6)
@@ -169,7 +169,7 @@ class BlobContract(BlobTests):
         assert await store.read(container, "x") == bytes([winner]) * (1 + winner * 400_000)
 
     async def test_only_if_unchanged(self, store: BlobStore, container: str) -> None:
-        """With `if_match` a blob is replaced or deleted only under its present ETag, or any."""
+        """With `if_match` a blob is replaced or deleted only if it has that ETag, or any for "*"."""
         first = await store.put(container, "x", b"1")
         second = await store.put(container, "x", b"2", if_match=first.etag)
 
@@ -192,7 +192,7 @@ class BlobContract(BlobTests):
         assert fault.code == Code.CONDITION_NOT_MET
 
     async def test_absent_blob_is_refused(self, store: BlobStore, container: str) -> None:
-        """There is nothing to read or delete, before it was put and after it was deleted."""
+        """Reading or deleting raises BlobNotFound before a blob is put and after it is deleted."""
         info = await store.put(container, "gone", b"x")
         await store.delete(container, "gone")
 
@@ -237,7 +237,7 @@ class BlobContract(BlobTests):
         assert await ranges_of(store, container, "empty", (0, None), (0, 5)) == [b"", b""]
 
     async def test_chunks_are_small(self, store: BlobStore, container: str) -> None:
-        """A stream gives a large blob in parts that make the whole, and may be left early."""
+        """A stream returns a large blob in chunks that make up the whole, and may be left early."""
         await store.put(container, "x", LARGE)
         async with store.get(container, "x", 7) as stream:
             chunks = [chunk async for chunk in stream.chunks]
@@ -252,7 +252,7 @@ class BlobContract(BlobTests):
 
     @pytest.mark.parametrize("end", ["replace", "delete", "both"])
     async def test_reader_never_sees_a_mixture(self, store: BlobStore, container: str, end: str) -> None:
-        """A blob that is replaced or deleted while it is read goes on as it was, or ends with a fault."""
+        """A stream of a blob that is replaced or deleted goes on with the old bytes, or ends with a fault."""
         await store.put(container, "x", LARGE)
         got = b""
         with contextlib.suppress(Fault):
@@ -270,7 +270,7 @@ class BlobContract(BlobTests):
         assert got
 
     async def test_new_blob_is_seen_whole(self, store: BlobStore, container: str) -> None:
-        """Who reads while large blobs take each other's place sees one of them in full, or is refused."""
+        """A reader sees one blob in full, or is refused, while large blobs replace each other."""
         versions = [bytes([number]) * 1_500_000 for number in range(4)]
         await store.put(container, "x", versions[0])
         done = False
@@ -291,7 +291,7 @@ class BlobContract(BlobTests):
         assert await store.read(container, "x") == versions[-1]
 
     async def test_cancelled_put_happens_in_full_or_not_at_all(self, store: BlobStore, container: str) -> None:
-        """Cancelling writers at any point leaves whole blobs, and a store that goes on."""
+        """Cancelling writers at any point leaves whole blobs, and a store that still works."""
         tasks = [asyncio.create_task(store.put(container, f"{number:02d}", LARGE)) for number in range(8)]
         for number, task in enumerate(tasks):
             await asyncio.sleep(0.003)
@@ -306,7 +306,7 @@ class BlobContract(BlobTests):
         await store.put(container, "after", b"x")
 
     async def test_list_in_pages(self, store: BlobStore, container: str) -> None:
-        """Blobs are listed by prefix, in the order of their names, in pages of any size, with all that `info` tells."""
+        """Blobs are listed by prefix, in the order of names, in pages of any size, with what `info` returns."""
         names = [f"{folder}/{number:03d}" for folder in ("a", "b", "b-c") for number in range(30)]
         infos = await asyncio.gather(
             *(store.put(container, name, name.encode(), metadata={"n": name}) for name in names)
@@ -320,7 +320,7 @@ class BlobContract(BlobTests):
         assert await listed(store, container, "c") == []
 
     async def test_list_goes_on_while_blobs_come_and_go(self, store: BlobStore, container: str) -> None:
-        """A continuation is good when the blob at which the page ended is gone; what stays is listed once."""
+        """A continuation is valid after the blob at which its page ended is deleted; others are listed once."""
         for number in range(9):
             await store.put(container, str(number), b"x")
         first = await store.list_blobs(container, limit=4)
@@ -373,7 +373,7 @@ class BlobLimitsContract(BlobTests):
             assert (await refusal(store.put(container, name, b"x"))).code == Code.KEY_OUT_OF_RANGE
 
     async def test_metadata(self, store: BlobStore, container: str) -> None:
-        """8 KiB of names and values come back; more, and what a header cannot carry, is refused."""
+        """8 KiB of names and values come back; more, and text that a header cannot carry, is refused."""
         need(store, "exact_limits")
         largest = {"name": "v" * (MAX_METADATA_BYTES - 6), "b": "w"}
         await store.put(container, "x", b"x", metadata=largest)
@@ -395,7 +395,7 @@ class BlobLimitsContract(BlobTests):
         assert await store.read(container, "x") == b"x"
 
     async def test_appends(self, store: BlobStore, container: str) -> None:
-        """Nothing, or more than 4 MiB, is not appended."""
+        """Appending no bytes, or more than 4 MiB, is refused."""
         need(store, "exact_limits")
 
         assert (await refusal(store.append(container, "x", b""))).code == Code.INVALID_INPUT
@@ -422,7 +422,7 @@ class BlobDurabilityContract(BlobTests):
         raise NotImplementedError(f"{type(self).__name__} must override the fixture `reopen`")
 
     async def test_blobs_stay(self, store: BlobStore, reopen: ReopenBlobs) -> None:
-        """Blobs are there, to the ETag; deleted ones are gone; appending goes on; a continuation is good."""
+        """After a restart blobs and ETags are the same, deleted blobs stay deleted, appends and continuations go on."""
         container = new_container_name()
         await store.create_container(container)
         await store.put(container, "a", LARGE, metadata={"k": "v"})
@@ -446,5 +446,5 @@ class BlobStoreContract(
     BlobLifecycleContract, BlobContract, AppendContract, BlobLimitsContract, BlobDurabilityContract
 ):
     """
-    All parts. Override the fixture `store`, and for a durable backend `reopen`.
+    All parts of the contract. Override the fixture `store`, and for a durable backend `reopen`.
     """

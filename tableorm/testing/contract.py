@@ -27,5 +27,5 @@ class TableStoreContract(
     ConcurrencyContract,
 ):
     """
-    All parts. Override the fixture `store`, and for a durable backend `reopen`.
+    All parts of the contract. Override the fixture `store`, and for a durable backend `reopen`.
     """

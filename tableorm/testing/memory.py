@@ -1,8 +1,8 @@
 """
-A store in plain dictionaries: the contract in its simplest form, which random tests compare other stores with.
+A store in plain dictionaries: the simplest form of the contract, with which random tests compare other stores.
 
 It shares no code with the embedded engine beyond the limits and filters of `tableorm.protocol`. It copies every row on
-its way in and out, keeps nothing, and is not meant to be fast.
+its way in and out, stores nothing on disk, and is not meant to be fast.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ __all__ = ["MemoryStore"]
 _Key = tuple[bytes, bytes]
 _Rows = dict[_Key, Row]
 
-# 2024-01-01: a clock that only writes move.
+# 2024-01-01. Only writes advance this clock.
 _FIRST_TICK = 638_396_640_000_000_000
 _CONDITIONAL = (Verb.MERGE, Verb.REPLACE, Verb.DELETE)
 
@@ -38,7 +38,7 @@ def _order(text: str) -> bytes:
 
 
 class MemoryStore:
-    """A `TableStore` for comparison: every operation is one step without an await in it."""
+    """A `TableStore` for comparison, in which no operation awaits between its checks and its effect."""
 
     def __init__(self) -> None:
         self._tables: dict[str, tuple[str, _Rows]] = {}
@@ -46,7 +46,7 @@ class MemoryStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Everything but durability."""
+        """The store can do everything but keep data durably."""
         return Capabilities(durable=False)
 
     async def create_table(self, table: str) -> None:
@@ -67,7 +67,7 @@ class MemoryStore:
         return [self._tables[folded][0] for folded in sorted(self._tables)]
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        """One row. Fault ResourceNotFound or TableNotFound."""
+        """Read one row. Fault ResourceNotFound or TableNotFound."""
         rows = self._rows(table)
         check_key("PartitionKey", partition_key)
         check_key("RowKey", row_key)
@@ -77,7 +77,7 @@ class MemoryStore:
         return _projected(row, select)
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        """One page of at most `limit` rows.."""
+        """Read one page of at most `limit` rows."""
         await asyncio.sleep(0)
         if not 1 <= limit <= MAX_PAGE:
             raise Fault(Code.INVALID_INPUT, f"A page has 1 to {MAX_PAGE} rows (got {limit}).")
@@ -101,13 +101,13 @@ class MemoryStore:
         return RowPage(found, None)
 
     async def write(self, table: str, operation: Operation) -> str | None:
-        """Do one operation; the row's new ETag, None after a delete."""
+        """Do one operation and return the row's new ETag, None after a delete."""
         rows = self._rows(table)
         row = _checked(operation)
         return self._apply(rows, operation, row)
 
     async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        """Do 1 to 100 operations of one partition, each row once, in order and all or nothing."""
+        """Do 1 to 100 operations on different rows of one partition, in order and all or nothing."""
         rows = self._rows(table)
         if not 1 <= len(operations) <= MAX_TRANSACTION_OPERATIONS:
             raise Fault(Code.INVALID_INPUT, f"A transaction has 1 to 100 operations; this one has {len(operations)}.")
@@ -179,9 +179,12 @@ def _checked(operation: Operation) -> Row:
     check_key("PartitionKey", row.get("PartitionKey"))
     check_key("RowKey", row.get("RowKey"))
     if (tag is not None) != (verb in _CONDITIONAL):
-        raise Fault(Code.INVALID_INPUT, f"{verb} with If-Match {tag!r}.")
+        raise Fault(
+            Code.INVALID_INPUT,
+            f"{verb} must not have If-Match {tag!r}: merge, replace and delete need it, other verbs take none.",
+        )
     if tag is not None and tag != "*" and timestamp_of_etag(tag) is None:
-        raise Fault(Code.INVALID_INPUT, f"{tag!r} is no ETag.")
+        raise Fault(Code.INVALID_INPUT, f"{tag!r} is not an ETag.")
     if verb is Verb.DELETE:
         return {"PartitionKey": row["PartitionKey"], "RowKey": row["RowKey"]}
     absent = {name for name, value in row.items() if value is None}
@@ -201,7 +204,7 @@ def _checked_at(index: int, operation: Operation) -> Row:
 
 
 def _size(row: Row) -> int:
-    # Near enough: what a test sends is far below the limit or far above it.
+    # An estimate suffices: tests send rows far below the limit or far above it.
     return sum(len(name) + len(str(value)) + 6 for name, value in row.items())
 
 

@@ -17,14 +17,14 @@ STALE = etag_from_ticks(638_000_000_000_000_001)
 
 
 def _operation(verb: Verb, target: Row, if_match: str | None = None) -> Operation:
-    """An operation; for a delete, of the row's keys."""
+    """Make an operation; a delete gets only the row's keys."""
     if verb is Verb.DELETE:
         target = row(target["PartitionKey"], target["RowKey"])
     return Operation(verb, target, if_match)
 
 
 class PointContract(StoreContract):
-    """One row, by its keys."""
+    """Reading and writing one row by its keys."""
 
     async def test_row_comes_back(self, store: TableStore, table: str) -> None:
         """A row that was inserted is read with its keys, properties, ETag and Timestamp."""
@@ -36,14 +36,14 @@ class PointContract(StoreContract):
         assert isinstance(stored["Timestamp"], str)
 
     async def test_missing_row(self, store: TableStore, table: str) -> None:
-        """Reading what is not there is refused, also next to rows that are."""
+        """Reading a row that does not exist is refused, also next to rows that do."""
         await insert(store, table, row("a", "b"))
 
         for keys in (("a", "c"), ("b", "b"), ("A", "b"), ("a", ""), ("", "b"), ("ab", "")):
             assert (await refusal(store.get(table, *keys))).code == Code.RESOURCE_NOT_FOUND
 
     async def test_missing_table(self, store: TableStore) -> None:
-        """Reading from a table that does not exist is refused as such."""
+        """Reading from a table that does not exist raises TableNotFound."""
         fault = await refusal(store.get(new_name(), "p", "r"))
 
         assert fault.code == Code.TABLE_NOT_FOUND
@@ -141,7 +141,7 @@ class PointContract(StoreContract):
 
     @pytest.mark.parametrize("verb", [verb for verb in Verb if verb is not Verb.DELETE])
     async def test_the_callers_row_is_not_changed(self, store: TableStore, table: str, verb: Verb) -> None:
-        """A store keeps its hands off the row that it is given, and keeps no reference to it."""
+        """A store does not change the row that it is given, and keeps no reference to it."""
         await store.write(table, Operation(Verb.INSERT_OR_REPLACE, row(A=1)))
         if verb is Verb.INSERT:
             await store.write(table, Operation(Verb.DELETE, row(), "*"))
@@ -162,7 +162,7 @@ class PointContract(StoreContract):
 
     @pytest.mark.parametrize("verb", list(Verb))
     async def test_write_to_a_missing_table(self, store: TableStore, verb: Verb) -> None:
-        """Every write to a table that does not exist is refused as such."""
+        """Every write to a table that does not exist raises TableNotFound."""
         call = store.write(new_name(), _operation(verb, row(A=1), "*" if verb in CONDITIONAL else None))
 
         assert (await refusal(call)).code == Code.TABLE_NOT_FOUND
@@ -170,13 +170,13 @@ class PointContract(StoreContract):
 
 class ConditionalWriteContract(StoreContract):
     """
-    Every verb against a row that exists or not, under every condition.
+    Every verb on a row that exists and on one that does not, under every condition.
 
     Source: Table service REST, "Operations on entities"; the table of conditional writes.
     """
 
     async def test_insert_of_what_exists(self, store: TableStore, table: str) -> None:
-        """An insert meets a row: refused, and the row is as it was."""
+        """An insert of a row that exists is refused, and the row is unchanged."""
         await insert(store, table, row(A=1))
         before = await store.get(table, "p", "r")
 
@@ -221,7 +221,7 @@ class ConditionalWriteContract(StoreContract):
 
     @pytest.mark.parametrize("verb", CONDITIONAL)
     async def test_stale_etag_is_refused(self, store: TableStore, table: str, verb: Verb) -> None:
-        """With the ETag of an earlier version the write is refused, and the row is as it was."""
+        """With the ETag of an earlier version the write is refused, and the row is unchanged."""
         (old,) = await insert(store, table, row(A=1))
         await store.write(table, Operation(Verb.MERGE, row(), old))
         before = await store.get(table, "p", "r")
@@ -236,7 +236,7 @@ class ConditionalWriteContract(StoreContract):
     async def test_missing_row_is_refused_before_its_tag(
         self, store: TableStore, table: str, verb: Verb, tag: str
     ) -> None:
-        """A condition on a row that is not there: not found, whatever the ETag; nothing is made."""
+        """A conditional write of a row that does not exist raises ResourceNotFound for every ETag, and makes no row."""
         fault = await refusal(store.write(table, _operation(verb, row(A=1), tag)))
 
         assert fault.code == Code.RESOURCE_NOT_FOUND
@@ -245,7 +245,7 @@ class ConditionalWriteContract(StoreContract):
     @pytest.mark.parametrize("exists", [True, False])
     @pytest.mark.parametrize("verb", CONDITIONAL)
     async def test_condition_is_required(self, store: TableStore, table: str, verb: Verb, *, exists: bool) -> None:
-        """Merge, replace and delete say what they expect; upserts are verbs of their own."""
+        """Merge, replace and delete need an ETag; upserts, which need none, are other verbs."""
         if exists:
             await insert(store, table, row(A=1))
 
@@ -254,7 +254,7 @@ class ConditionalWriteContract(StoreContract):
 
     @pytest.mark.parametrize("verb", [Verb.INSERT, *UPSERTS])
     async def test_condition_makes_no_sense(self, store: TableStore, table: str, verb: Verb) -> None:
-        """An insert or upsert with a condition is a contradiction."""
+        """An insert or upsert with an ETag is refused."""
         fault = await refusal(store.write(table, _operation(verb, row(A=2), "*")))
 
         assert fault.code == Code.INVALID_INPUT
@@ -262,7 +262,7 @@ class ConditionalWriteContract(StoreContract):
     @pytest.mark.parametrize("tag", ["", "x", "W/", '"abc"', "W/\"datetime'", "* *", "W/\"datetime'x'\", *"])
     @pytest.mark.parametrize("verb", CONDITIONAL)
     async def test_malformed_etag_is_refused(self, store: TableStore, table: str, verb: Verb, tag: str) -> None:
-        """What is neither `*` nor of an ETag's form is a mistake, not a stale ETag."""
+        """Text that is neither `*` nor an ETag is refused as malformed, not as a stale ETag."""
         await insert(store, table, row(A=1))
 
         assert (await refusal(store.write(table, _operation(verb, row(A=2), tag)))).code == Code.INVALID_INPUT
@@ -278,7 +278,7 @@ class ConditionalWriteContract(StoreContract):
 
 
 class MergeContract(StoreContract):
-    """What a merge changes, and what it leaves."""
+    """The properties that a merge changes, and those that it leaves."""
 
     @pytest.fixture(params=[Verb.MERGE, Verb.INSERT_OR_MERGE])
     def verb(self, request: pytest.FixtureRequest) -> Verb:
@@ -286,19 +286,19 @@ class MergeContract(StoreContract):
         return Verb(request.param)
 
     async def merge(self, store: TableStore, table: str, verb: Verb, change: Row) -> Row:
-        """Merge into the row (p, r); what it then is."""
+        """Merge into the row (p, r) and return the result."""
         await store.write(table, Operation(verb, change, "*" if verb is Verb.MERGE else None))
         return user_part(await store.get(table, "p", "r"))
 
     async def test_named_properties_change(self, store: TableStore, table: str, verb: Verb) -> None:
-        """What is named is written, the rest stays with its types."""
+        """Named properties are written; the others keep values and types."""
         await insert(store, table, row(A=1, B="x") | typed("C", "5", Edm.INT64))
 
         merged = await self.merge(store, table, verb, row(B="y", D=True))
         assert merged == row(A=1, B="y", D=True) | typed("C", "5", Edm.INT64)
 
     async def test_type_changes_with_the_value(self, store: TableStore, table: str, verb: Verb) -> None:
-        """A merge may change a property's type, in each direction; no old type is left on a new value."""
+        """A merge may change a property's type, between any two; no new value keeps an old type."""
         await insert(store, table, row(A=1, C="text") | typed("B", "5", Edm.INT64))
 
         change = (
@@ -307,14 +307,14 @@ class MergeContract(StoreContract):
         assert await self.merge(store, table, verb, change) == change
 
     async def test_null_leaves_as_is(self, store: TableStore, table: str, verb: Verb) -> None:
-        """None does not remove a property, nor its type, nor make one."""
+        """A property that is None in a merge is neither removed, nor made, and keeps its type."""
         await insert(store, table, row(A=1) | typed("B", "5", Edm.INT64))
 
         merged = await self.merge(store, table, verb, row(A=None, B=None, C=None))
         assert merged == row(A=1) | typed("B", "5", Edm.INT64)
 
     async def test_empty_merge_touches(self, store: TableStore, table: str, verb: Verb) -> None:
-        """A merge of nothing keeps every property and changes the ETag."""
+        """A merge without properties keeps every property and changes the ETag."""
         (tag,) = await insert(store, table, row(A=1))
 
         assert await self.merge(store, table, verb, row()) == row(A=1)
@@ -377,7 +377,7 @@ BAD_VALUES = [
 
 
 class TypesContract(StoreContract):
-    """Every type's values come back exactly as they went."""
+    """Values of every type come back exactly as they were written."""
 
     @pytest.mark.parametrize("value", PLAIN_VALUES, ids=repr)
     async def test_plain_value(self, store: TableStore, table: str, value: Value) -> None:
@@ -398,7 +398,7 @@ class TypesContract(StoreContract):
         assert user_part(await store.get(table, "p", "r")) == row() | typed("V", value, kind)
 
     async def test_all_types_in_one_row(self, store: TableStore, table: str) -> None:
-        """Neighbours do not disturb each other, also when a replace writes them again."""
+        """Properties of different types do not disturb each other, also when a replace writes them again."""
         wide = row()
         for index, value in enumerate(PLAIN_VALUES):
             wide[f"P{index}"] = value  # zeros of both signs are equal
@@ -414,7 +414,7 @@ class TypesContract(StoreContract):
     async def test_value_that_is_not_of_its_type(
         self, store: TableStore, table: str, value: str, kind: Edm, verb: Verb
     ) -> None:
-        """Refused, naming the property; nothing is stored."""
+        """A value that does not fit its type is refused; the fault names the property, and nothing is stored."""
         need(store, "exact_limits")
         bad = Operation(verb, row() | typed("V", value, kind), "*" if verb is Verb.REPLACE else None)
 
@@ -425,7 +425,7 @@ class TypesContract(StoreContract):
 
     @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, float("nan"), float("inf"), [1], {"a": 1}, b"x"], ids=repr)
     async def test_value_that_needs_a_type(self, store: TableStore, table: str, value: object) -> None:
-        """What JSON cannot hold without a type is refused, never changed silently."""
+        """A value that JSON cannot hold without a type is refused, never changed silently."""
         fault = await refusal(store.write(table, Operation(Verb.INSERT, row(V=value))))
 
         assert fault.code == Code.INVALID_INPUT

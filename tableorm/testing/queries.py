@@ -1,5 +1,5 @@
 """
-The contract of queries: which rows are found, in which order, page by page.
+The contract of queries: the rows that they find, their order, and their pages.
 """
 
 import datetime as dt
@@ -45,7 +45,7 @@ SORTED_KEYS = [
 
 
 class QueryContract(StoreContract):
-    """Keys, bounds and projection."""
+    """Order of keys, bounds, and projection."""
 
     async def test_empty_table(self, store: TableStore, table: str) -> None:
         """Nothing is found in an empty table."""
@@ -136,7 +136,7 @@ class QueryContract(StoreContract):
         assert keys_of(await everything(store, table, RowQuery(Bounds.only("")))) == [("", "a1")]
 
     async def test_row_bounds_in_many_partitions(self, store: TableStore, table: str) -> None:
-        """A bound of the RowKey holds in each partition of a range, also in large ones where little is inside."""
+        """Bounds of the RowKey hold in each partition of a range, also in large ones that have few such rows."""
         partitions = [f"p{number:02d}" for number in range(12)]
         for partition in partitions:
             await store.transact(
@@ -160,7 +160,7 @@ class QueryContract(StoreContract):
         assert [(set(each), each["Z"]) for each in absent] == [({"odata.etag", "Z"}, None)] * 2
 
     async def test_filter_sees_what_is_not_selected(self, store: TableStore, table: str) -> None:
-        """The filter holds of the row, not of what is returned of it."""
+        """The filter is evaluated on the whole row, not on the properties that are selected."""
         await insert(store, table, row(row_key="1", A=1), row(row_key="2", A=2))
 
         rows = await everything(store, table, RowQuery(where=Compare("A", Op.EQ, constant(2)), select=("RowKey",)))
@@ -192,7 +192,7 @@ TYPED = set(FILTER_ROWS) - {"absent"}
 
 
 def _v(op: Op, value: Value, kind: Edm | None = None) -> Filter:
-    """A comparison of the property V."""
+    """Compare the property V with a constant."""
     return Compare("V", op, Constant(kind, value) if kind else constant(value, natural_type(value)))
 
 
@@ -247,7 +247,7 @@ _HOLDS: dict[Op, Callable[[int, int], bool]] = {
 
 
 def _column(kind: Edm, *values: tuple[object, Any]) -> tuple[list[Row], list[Any], Edm]:
-    """Rows with a value each, in rising order, and the constants that equal them."""
+    """Make rows with one value each, in rising order, and the constants that equal these values."""
     annotation = {} if kind in (Edm.STRING, Edm.BOOLEAN, Edm.INT32, Edm.DOUBLE) else {"V" + ANNOTATION: kind.value}
     rows = [row(row_key=str(index), V=stored) | annotation for index, (stored, _) in enumerate(values)]
     return rows, [value for _, value in values], kind
@@ -278,7 +278,7 @@ COLUMNS = {
 
 class FilterContract(StoreContract):
     """
-    What a filter finds among values of every type.
+    The rows that a filter finds among values of every type.
 
     Source: Table service REST, "Querying tables and entities"; the rules of comparison.
     """
@@ -295,7 +295,7 @@ class FilterContract(StoreContract):
 
     @pytest.mark.parametrize("column", list(COLUMNS))
     async def test_filter_of_one_type(self, store: TableStore, table: str, column: str) -> None:
-        """Among values of one type, every operator finds what it says."""
+        """Among values of one type, every operator finds exactly the rows that it should."""
         rows, values, kind = COLUMNS[column]
         await store.transact(table, [Operation(Verb.INSERT, each) for each in rows])
 
@@ -308,7 +308,7 @@ class FilterContract(StoreContract):
                 assert found == [str(index) for index in range(len(values)) if holds(index, place)], where
 
     async def test_filter_that_nests_too_deeply(self, store: TableStore, table: str) -> None:
-        """A filter of endless depth is refused as a mistake of the caller's, and nothing is exhausted by it."""
+        """A filter that nests too deeply is refused with InvalidInput, and exhausts nothing."""
         where = _v(Op.EQ, 7)
         for _ in range(2000):
             where = And((Or((where, _v(Op.EQ, 1))), _v(Op.NE, 2)))
@@ -329,10 +329,10 @@ class FilterContract(StoreContract):
 
 
 class PagingContract(StoreContract):
-    """Pages, and going on after them."""
+    """Pages, and continuations, which lead to the next page."""
 
     async def fill(self, store: TableStore, table: str, count: int) -> list[tuple[str, str]]:
-        """Insert rows in two partitions; their keys."""
+        """Insert rows in two partitions and return their keys."""
         keys = [(str(number % 2), f"{number:04d}") for number in range(count)]
         for part in "01":
             mine = [Operation(Verb.INSERT, row(*key, N=int(key[1]))) for key in keys if key[0] == part]
@@ -342,7 +342,7 @@ class PagingContract(StoreContract):
 
     @pytest.mark.parametrize("limit", [1, 2, 7, 10, 19, 20, 21, 1000])
     async def test_pages_hold_every_row_once(self, store: TableStore, table: str, limit: int) -> None:
-        """Whatever the page size, all pages together hold each row once."""
+        """For every page size, all pages together have each row once."""
         keys = await self.fill(store, table, 20)
 
         assert sorted(keys_of(await everything(store, table, limit=limit))) == keys
@@ -362,7 +362,7 @@ class PagingContract(StoreContract):
         assert (await refusal(store.query(table, RowQuery(), limit))).code == Code.INVALID_INPUT
 
     async def test_filter_and_bounds_across_pages(self, store: TableStore, table: str) -> None:
-        """A query goes on as it began: filter, bounds and projection hold on every page."""
+        """Filter, bounds and projection hold on every page of a query."""
         await self.fill(store, table, 60)
         query = RowQuery(Bounds.only("1"), Bounds("0010", "0050"), Compare("N", Op.GT, constant(20)), ("RowKey",))
 
@@ -388,7 +388,7 @@ class PagingContract(StoreContract):
         assert len(rest.rows) == 2
 
     async def test_continuation_may_be_used_again(self, store: TableStore, table: str) -> None:
-        """A continuation is a place, not an object: it leads to the same page each time."""
+        """A continuation is a position, not an object: it leads to the same page each time."""
         await self.fill(store, table, 20)
         first = await store.query(table, RowQuery(), limit=5)
 
@@ -410,7 +410,7 @@ class PagingContract(StoreContract):
 
     @pytest.mark.parametrize("token", ["", "x", "ü", "1!2!3", "AAAA" * 10, "=="])
     async def test_malformed_continuation(self, store: TableStore, table: str, token: str) -> None:
-        """What no page returned is refused, not taken for a place."""
+        """Text that no page has returned is refused as a continuation."""
         await self.fill(store, table, 4)
 
         assert (await refusal(store.query(table, RowQuery(), continuation=token))).code == Code.INVALID_INPUT

@@ -28,7 +28,7 @@ __all__ = [
 ReopenQueues = Callable[[], Awaitable[QueueStore]]
 """Closes the store and opens the same data again."""
 
-# What a store says of a receipt that is good no longer: the service says either.
+# The codes with which a store refuses a stale receipt; the service uses either.
 _STALE = (Code.POP_RECEIPT_MISMATCH, Code.MESSAGE_NOT_FOUND)
 _POLL_SECONDS = 0.02
 
@@ -85,7 +85,7 @@ class QueueLifecycleContract(_Contract):
         assert [each.body for each in await store.peek(queue)] == [b"kept"]
 
     async def test_absent_queue_is_refused(self, store: QueueStore, queue: str) -> None:
-        """Whatever is asked of a queue that does not exist, or not any more, is refused."""
+        """Every call for a queue that does not exist, or was deleted, raises QueueNotFound."""
         await store.put(queue, b"x")
         (message,) = await store.take(queue)
         gone, never = _new_name(), _new_name()
@@ -108,7 +108,7 @@ class QueueLifecycleContract(_Contract):
                 assert (await refusal(call)).code in (Code.QUEUE_NOT_FOUND, Code.QUEUE_BEING_DELETED)
 
     async def test_cleared_queue_is_empty(self, store: QueueStore, queue: str) -> None:
-        """Clearing removes all messages, hidden ones too, whose receipts are good no longer; the queue stays."""
+        """Clearing removes all messages, hidden ones too, and makes their receipts stale; the queue stays."""
         for _ in range(3):
             await store.put(queue, b"old")
         (taken,) = await store.take(queue)
@@ -134,7 +134,7 @@ class MessageContract(_Contract):
         assert message.inserted_at.utcoffset() == dt.timedelta(0)
 
     async def test_taken_is_hidden(self, store: QueueStore, queue: str) -> None:
-        """What is taken is neither taken nor peeked at by others; what is not is."""
+        """Others neither take nor peek at a message that is taken, and can take the others."""
         await store.put(queue, b"one")
         await store.put(queue, b"two")
         (first,) = await store.take(queue)
@@ -146,7 +146,7 @@ class MessageContract(_Contract):
         assert await store.peek(queue) == []
 
     async def test_take_gives_no_more_than_asked(self, store: QueueStore, queue: str) -> None:
-        """As many as asked for at most; all in the end, each under an id of its own."""
+        """A take returns at most the number asked for; several takes return all messages, each with its own id."""
         ids = [await store.put(queue, b"x") for _ in range(5)]
         first = await store.take(queue, 2)
 
@@ -165,7 +165,7 @@ class MessageContract(_Contract):
         assert await store.take(queue) == []
 
     async def test_given_back_is_taken_by_the_next(self, store: QueueStore, queue: str) -> None:
-        """Renewed for no time a message is visible at once; whoever takes it then holds the only good receipt."""
+        """A message renewed for 0 seconds is visible at once; the next taker gets the only valid receipt."""
         await store.put(queue, b"x")
         (mine,) = await store.take(queue, visibility_seconds=600)
         mine = await store.renew(queue, mine, 0)
@@ -179,7 +179,7 @@ class MessageContract(_Contract):
         assert await store.take(queue) == []
 
     async def test_given_back_but_not_taken_is_still_mine(self, store: QueueStore, queue: str) -> None:
-        """A receipt is good until someone else takes the message, also when its time is over."""
+        """A receipt is valid until someone else takes the message, also when its time is over."""
         await store.put(queue, b"x")
         (message,) = await store.take(queue)
         message = await store.renew(queue, message, 0)
@@ -188,7 +188,7 @@ class MessageContract(_Contract):
         assert await store.take(queue) == []
 
     async def test_renewed_has_a_new_receipt(self, store: QueueStore, queue: str) -> None:
-        """Renewing makes the receipt before stale, hides the message, and does not count as taking."""
+        """Renewing makes the old receipt stale, hides the message, and does not count as taking."""
         await store.put(queue, b"x")
         (first,) = await store.take(queue)
         second = await store.renew(queue, first, 600)
@@ -231,7 +231,7 @@ class MessageContract(_Contract):
         assert await store.length(queue) >= 3
 
     async def test_hidden_comes_back_when_its_time_is_over(self, store: QueueStore, queue: str) -> None:
-        """What was taken for a second, or put with a delay of one, is hidden, and then visible."""
+        """A message that was taken for a second, or put with a delay of one, is hidden and then visible."""
         await store.put(queue, b"taken")
         await store.put(queue, b"delayed", delay_seconds=1)
         (mine,) = await store.take(queue, 32, visibility_seconds=1)
@@ -246,7 +246,7 @@ class MessageContract(_Contract):
         assert (await refusal(store.delete(queue, mine))).code in _STALE
 
     async def test_expired_vanishes(self, store: QueueStore, queue: str) -> None:
-        """A message lives as long as it was told to; others live on."""
+        """A message expires after its time to live; others stay."""
         await store.put(queue, b"short", ttl_seconds=1)
         await store.put(queue, b"long", ttl_seconds=600)
         await store.put(queue, b"for ever")
@@ -259,7 +259,7 @@ class MessageContract(_Contract):
         assert {each.body for each in await store.take(queue, 32)} == {b"long", b"for ever"}
 
     async def test_many_takers_share_all(self, store: QueueStore, queue: str) -> None:
-        """Every message that many put at once is taken by one of many that take at once, and by no other."""
+        """Each message is taken exactly once while many tasks put and many tasks take."""
         ids = await asyncio.gather(*(store.put(queue, f"{number}".encode()) for number in range(60)))
 
         async def work() -> list[str]:
@@ -304,7 +304,7 @@ class QueueLimitsContract(_Contract):
         assert await store.peek(queue) == []
 
     async def test_times_and_counts_in_bounds(self, store: QueueStore, queue: str) -> None:
-        """The largest time and count are good."""
+        """The largest times and counts are accepted."""
         await store.put(queue, b"hidden", delay_seconds=MAX_VISIBILITY_SECONDS)
         await store.put(queue, b"x", ttl_seconds=1_000_000_000)
         (message,) = await store.take(queue, MAX_MESSAGES, MAX_VISIBILITY_SECONDS)
@@ -348,7 +348,7 @@ class QueueDurabilityContract(_Contract):
         raise NotImplementedError(f"{type(self).__name__} must override the fixture `reopen`")
 
     async def test_messages_and_receipts_stay(self, store: QueueStore, reopen: ReopenQueues) -> None:
-        """Messages are there, taken ones hidden and in the same hands, deleted ones gone; ids do not come back."""
+        """After a restart messages are there, receipts are valid, deleted messages stay deleted, ids are not reused."""
         queue = _new_name()
         await store.create_queue(queue)
         ids = [await store.put(queue, body) for body in (b"deleted", b"held", b"there")]
@@ -367,5 +367,5 @@ class QueueDurabilityContract(_Contract):
 
 class QueueStoreContract(QueueLifecycleContract, MessageContract, QueueLimitsContract, QueueDurabilityContract):
     """
-    All parts. Override the fixture `store`, and for a durable backend `reopen`.
+    All parts of the contract. Override the fixture `store`, and for a durable backend `reopen`.
     """

@@ -1,5 +1,5 @@
 """
-The contract of tables: they come, are listed and go; names ignore case.
+The contract of tables: creating, listing and deleting them, and names that ignore case.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class TableLifecycleContract(StoreContract):
 
     @pytest.mark.parametrize("name", ["", "1abc", "ab-c", "a_bc", "äbc", "Tables", "tables", "a/b", "abc\n"])
     async def test_bad_name_is_refused(self, store: TableStore, name: str) -> None:
-        """A name is letters and digits, starting with a letter, and not `Tables`; there is none to delete either."""
+        """A name is letters and digits, starts with a letter, and is not `Tables`. Deleting checks it too."""
         need(store, "exact_limits")
         for call in (store.create_table(name), store.delete_table(name)):
             assert (await refusal(call)).code == Code.INVALID_RESOURCE_NAME
@@ -73,13 +73,13 @@ class TableLifecycleContract(StoreContract):
         await store.delete_table(name)
 
     async def test_deleting_what_is_not_there_is_refused(self, store: TableStore) -> None:
-        """There is nothing to delete."""
+        """Deleting a table that does not exist is refused."""
         fault = await refusal(store.delete_table(new_name()))
 
         assert fault.code == Code.RESOURCE_NOT_FOUND
 
     async def test_deleted_table_is_gone(self, store: TableStore) -> None:
-        """After the deletion no operation finds the table, under no spelling."""
+        """After the deletion no operation finds the table, in any letter case."""
         name = new_name()
         await store.create_table(name)
         await insert(store, name, row())
@@ -121,7 +121,7 @@ class TableLifecycleContract(StoreContract):
         await store.delete_table(other)
 
     async def test_one_of_many_creators_wins(self, store: TableStore) -> None:
-        """Of several that create the same table at once, one succeeds and the others are told so."""
+        """Of several tasks that create the same table at once, one succeeds and the others are refused."""
         name = new_name()
         outcomes = await asyncio.gather(*(store.create_table(name) for _ in range(8)), return_exceptions=True)
 

@@ -1,5 +1,5 @@
 """
-The contract of time and company: timestamps, durability, concurrent callers.
+The contract of timestamps, durability and concurrent callers.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from .base import StoreContract, everything, insert, keys_of, need, new_name, ro
 __all__ = ["ConcurrencyContract", "DurabilityContract", "Reopen", "TimestampContract"]
 
 Reopen = Callable[[], Awaitable[TableStore]]
-"""Closes the store and opens the same data again."""
+"""A function that closes the store and opens the same data again."""
 
 
 class TimestampContract(StoreContract):
-    """Timestamps and ETags: one made of the other, and never the same twice."""
+    """Timestamps and ETags: the ETag is made from the Timestamp, and neither occurs twice."""
 
     async def test_etag_is_made_of_the_timestamp(self, store: TableStore, table: str) -> None:
-        """The ETag is the Timestamp, spelt as a weak ETag."""
+        """The ETag is the Timestamp in the form of a weak ETag."""
         (tag,) = await insert(store, table, row())
 
         stored = await store.get(table, "p", "r")
@@ -57,7 +57,7 @@ class DurabilityContract(StoreContract):
         raise NotImplementedError(f"{type(self).__name__} must override the fixture `reopen`")
 
     async def test_rows_and_tables_stay(self, store: TableStore, reopen: Reopen) -> None:
-        """Tables and rows are as they were, to the ETag."""
+        """Tables and rows are unchanged after a restart, ETags included."""
         name, gone = new_name(), new_name()
         await store.create_table(name)
         await store.create_table(gone)
@@ -74,7 +74,7 @@ class DurabilityContract(StoreContract):
         await again.delete_table(name)
 
     async def test_continuation_outlives_a_restart(self, store: TableStore, reopen: Reopen) -> None:
-        """A page's continuation, taken before, goes on after."""
+        """A continuation from before a restart is valid after it."""
         name = new_name()
         await store.create_table(name)
         await insert(store, name, *(row(row_key=str(number)) for number in range(6)))
@@ -86,7 +86,7 @@ class DurabilityContract(StoreContract):
         await again.delete_table(name)
 
     async def test_etags_still_hold_and_do_not_return(self, store: TableStore, reopen: Reopen) -> None:
-        """An ETag from before fits the unchanged row; the next write is later than all before."""
+        """An ETag from before a restart fits the unchanged row, and the next write gets a later Timestamp."""
         name = new_name()
         await store.create_table(name)
         (tag,) = await insert(store, name, row())
@@ -113,7 +113,7 @@ class ConcurrencyContract(StoreContract):
         assert codes == {Code.ENTITY_EXISTS}
 
     async def test_no_update_is_lost(self, store: TableStore, table: str) -> None:
-        """Counting up under the ETag that was read, again on a lost race, ends at the exact number."""
+        """Tasks that count up under the ETag that they read, and repeat lost races, reach the exact number."""
         await insert(store, table, row(N=0))
         codes: set[str] = set()
 
@@ -133,7 +133,7 @@ class ConcurrencyContract(StoreContract):
         assert codes <= {Code.CONDITION_NOT_SATISFIED}
 
     async def test_all_inserts_arrive(self, store: TableStore, table: str) -> None:
-        """Rows of many callers, single and in transactions, are all there."""
+        """All rows of many callers are stored, whether they were inserted singly or in transactions."""
         singles = [store.write(table, Operation(Verb.INSERT, row("s", str(number)))) for number in range(100)]
         groups = [
             store.transact(table, [Operation(Verb.INSERT, row(f"t{group}", str(number))) for number in range(10)])
@@ -146,7 +146,7 @@ class ConcurrencyContract(StoreContract):
         assert set(keys_of(await everything(store, table, limit=33))) == expected
 
     async def test_transactions_are_seen_whole(self, store: TableStore, table: str) -> None:
-        """A transaction that moves an amount between two rows keeps the sum, for every one that reads both at once."""
+        """A transaction that moves an amount between two rows keeps the sum for everyone who reads both at once."""
         await insert(store, table, row(row_key="a", N=50), row(row_key="b", N=50))
         done = False
 
@@ -170,7 +170,7 @@ class ConcurrencyContract(StoreContract):
         assert set(await watcher) <= {100}
 
     async def test_cancelled_writes_happen_in_full_or_not_at_all(self, store: TableStore, table: str) -> None:
-        """Cancelling callers at any point leaves whole transactions, and a store that goes on."""
+        """Cancelling callers at any point leaves whole transactions, and a store that still works."""
         tasks = [
             asyncio.create_task(
                 store.transact(table, [Operation(Verb.INSERT, row(f"{group:02d}", str(number))) for number in range(5)])

@@ -1,5 +1,5 @@
 """
-The contract of entity group transactions, and of the limits that hold for every write.
+The contract of entity group transactions, and of the limits of every write.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ __all__ = ["LimitsContract", "TransactionContract"]
 
 
 def _inserts(*rows: Row) -> list[Operation]:
-    """One insert for each row."""
+    """Make an insert of each row."""
     return [Operation(Verb.INSERT, each) for each in rows]
 
 
 class TransactionContract(StoreContract):
-    """All or nothing, in order, in one partition."""
+    """Transactions: all or nothing, in order, in one partition."""
 
     async def test_all_verbs_together(self, store: TableStore, table: str) -> None:
         """A transaction may hold every verb, each with its own condition; the ETags come back in order."""
@@ -108,7 +108,7 @@ class TransactionContract(StoreContract):
 
     @pytest.mark.parametrize("at", [(0,), (2,), (4,), (1, 3)])
     async def test_inserts_of_which_one_is_there(self, store: TableStore, table: str, at: tuple[int, ...]) -> None:
-        """Inserts alone: the first whose row is there is named, the rows that were there stay, and no other comes."""
+        """Among inserts alone the first whose row exists is named; existing rows stay, and no row is added."""
         await insert(store, table, *(row(row_key=str(number), A="old") for number in at))
         before = await everything(store, table)
 
@@ -120,7 +120,7 @@ class TransactionContract(StoreContract):
         assert [each for each in await everything(store, table) if each["PartitionKey"] != "other"] == before
 
     async def test_empty_transaction(self, store: TableStore, table: str) -> None:
-        """There must be something to do."""
+        """A transaction without operations is refused."""
         assert (await refusal(store.transact(table, []))).code == Code.INVALID_INPUT
 
     async def test_too_many_operations(self, store: TableStore, table: str) -> None:
@@ -131,7 +131,7 @@ class TransactionContract(StoreContract):
         assert await everything(store, table) == []
 
     async def test_two_partitions(self, store: TableStore, table: str) -> None:
-        """All operations have the same PartitionKey; the first other one is named."""
+        """All operations must have the same PartitionKey; the fault names the first that has not."""
         operations = _inserts(row("p", "1"), row("p", "2"), row("P", "3"))
 
         fault = await refusal(store.transact(table, operations))
@@ -139,7 +139,7 @@ class TransactionContract(StoreContract):
         assert await everything(store, table) == []
 
     async def test_row_twice(self, store: TableStore, table: str) -> None:
-        """A row occurs at most once; keys that differ in case are two rows."""
+        """A row may occur once; keys that differ in case are two rows."""
         assert len(await store.transact(table, _inserts(row(row_key="a"), row(row_key="A")))) == 2
         operations = [*_inserts(row(row_key="1"), row(row_key="2")), Operation(Verb.DELETE, row(row_key="1"), "*")]
 
@@ -165,7 +165,7 @@ class TransactionContract(StoreContract):
         assert len(await everything(store, table, RowQuery(select=("RowKey",)))) == 8
 
     async def test_missing_table(self, store: TableStore) -> None:
-        """A transaction on a table that does not exist is refused as such."""
+        """A transaction on a table that does not exist raises TableNotFound."""
         assert (await refusal(store.transact(new_name(), _inserts(row())))).code == Code.TABLE_NOT_FOUND
 
     async def test_type_change_and_null_as_in_single_merges(self, store: TableStore, table: str) -> None:
@@ -177,7 +177,7 @@ class TransactionContract(StoreContract):
 
 
 async def _fault_of(call: Awaitable[object]) -> Fault | None:
-    """The fault that a call raises, if it does."""
+    """Return the fault that a call raises, or None."""
     try:
         await call
     except Fault as fault:
@@ -189,7 +189,7 @@ class LimitsContract(StoreContract):
     """Each limit of the service, at it and one beyond."""
 
     async def code_of(self, store: TableStore, table: str, written: Row) -> str | None:
-        """Insert a row: the code it is refused with, None if it is not. A transaction must agree."""
+        """Insert a row and return the code of its refusal, or None. A transaction must be refused in the same way."""
         need(store, "exact_limits")
         alone = await _fault_of(store.write(table, Operation(Verb.INSERT, written)))
         together = await _fault_of(store.transact(table, _inserts(written | {"PartitionKey": "in a transaction"})))
@@ -202,7 +202,7 @@ class LimitsContract(StoreContract):
         return alone.code
 
     async def test_properties(self, store: TableStore, table: str) -> None:
-        """252 properties besides the keys and the Timestamp; types are not counted."""
+        """A row has at most 252 properties besides the keys and the Timestamp; annotations are not counted."""
         most: Row = {f"P{number}": number for number in range(200)}
         for number in range(52):
             most |= typed(f"T{number}", str(number), Edm.INT64)
@@ -211,7 +211,7 @@ class LimitsContract(StoreContract):
         assert await self.code_of(store, table, row(row_key="2", More=1) | most) == Code.TOO_MANY_PROPERTIES
 
     async def test_canonical_rows(self, store: TableStore, table: str) -> None:
-        """Of a row that is said to be canonical keys and size are checked nevertheless, and it is stored as it is."""
+        """A row that is marked canonical is stored as it is, but its keys and size are checked."""
         need(store, "exact_limits")
         most = MAX_VALUE_BYTES // 2
         for written, code in (

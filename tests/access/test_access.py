@@ -252,7 +252,7 @@ async def test_a_table_by_name() -> None:
         assert "&spk=a&srk=b&epk=c&sig=" in token
         for side, message in (
             ({"department": "a"}, "'department' is refused"),
-            ({"RowKey": "a"}, "ends at RowKey 'a' of no PartitionKey"),
+            ({"RowKey": "a"}, "ends at RowKey 'a' without a PartitionKey"),
         ):
             with pytest.raises(ModelError, match=message):
                 await db.grant("Directory", "r", HOUR, end=side)
@@ -573,7 +573,7 @@ async def test_what_the_function_raises_is_raised(world: World) -> None:
         with pytest.raises(OSError, match="the broker is down"):
             await mine.get(Employee, department="Sales", id=99)
     async with world.open(empty) as mine:
-        with pytest.raises(TypeError, match="returned NoneType, which is no token"):
+        with pytest.raises(TypeError, match="returned NoneType, not a token"):
             await mine.get(Employee, department="Sales", id=99)
 
 

@@ -153,7 +153,7 @@ def test_what_was_not_loaded() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("nn", 1, ["Thing.nn", "no field", "owner, n"]),
+        ("nn", 1, ["Thing.nn", "does not exist", "owner, n"]),
         ("n", "5", ["Thing.n", "'5'", "int"]),
         ("n", True, ["Thing.n", "True"]),
         ("n", 5.5, ["Thing.n", "5.5"]),

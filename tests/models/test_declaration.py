@@ -230,7 +230,7 @@ def test_names_of_every_entity(name: str) -> None:
     def declare() -> None:
         type("Odd", (Entity,), {"__annotations__": {name: Mapped[str]}, "__module__": __name__}, abstract=True)
 
-    refused(declare, f"Odd.{name}", "belongs to every entity", f"field(name={name!r})")
+    refused(declare, f"Odd.{name}", "every entity has an attribute", f"field(name={name!r})")
 
 
 @pytest.mark.parametrize("name", ["_private", "__odd", "self", "class", "None"])

@@ -116,5 +116,5 @@ def test_conditions() -> None:
 @pytest.mark.parametrize("bounds", [{"start_row": "1"}, {"end_row": "1"}, {"start_partition": "a", "end_row": ""}])
 def test_a_row_key_needs_its_partition_key(bounds: dict[str, str]) -> None:
     """A RowKey means nothing as a bound without its PartitionKey."""
-    with pytest.raises(ValueError, match="of no PartitionKey"):
+    with pytest.raises(ValueError, match="without a PartitionKey"):
         KeyRange(**bounds)

@@ -262,10 +262,10 @@ FOR_ACCOUNT = "sv=2019-02-02&ss=t&srt=o&sp=r&se=2030-01-01&sig=c2VjcmV0"
         (FOR_ACCOUNT.replace("srt=o", ""), "srt is missing"),
         (FOR_ACCOUNT.replace("sp=r", ""), "sp is missing"),
         (FOR_ACCOUNT.replace("se=2030-01-01", ""), "se is missing"),
-        (SIGNED + "&srt=o", "srt is no parameter of a table's token"),
-        (SIGNED + "&ses=scope", "ses is no parameter of a table's token"),
-        (FOR_ACCOUNT + "&spk=a", "spk is no parameter of an account's token"),
-        (FOR_ACCOUNT + "&si=policy", "si is no parameter of an account's token"),
+        (SIGNED + "&srt=o", "srt is not a parameter of a table's token"),
+        (SIGNED + "&ses=scope", "ses is not a parameter of a table's token"),
+        (FOR_ACCOUNT + "&spk=a", "spk is not a parameter of an account's token"),
+        (FOR_ACCOUNT + "&si=policy", "si is not a parameter of an account's token"),
         (SIGNED + "&srk=a", "srk counts only together with spk"),
         (SIGNED + "&spk=a&erk=a", "erk counts only together with epk"),
         (SIGNED + "&spk=%FF", "not UTF-8"),
@@ -417,7 +417,7 @@ def test_times(token: TableSas | AccountSas, expiry: str) -> None:
 
     assert time_fault(token, moment("2024-02-29")) is None
     assert time_fault(token, moment("2024-02-29T23:59:59.999999")) is None
-    assert time_fault(token, moment("2024-02-28T23:59:59.999999")) == "the token is not good before 2024-02-29"
+    assert time_fault(token, moment("2024-02-28T23:59:59.999999")) == "the token is not valid before 2024-02-29"
     assert time_fault(token, moment("2024-03-01")) == f"the token expired at {expiry}"
     assert time_fault(attrs.evolve(token, st=None), moment("1999-01-01")) is None
 
