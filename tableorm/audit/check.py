@@ -11,7 +11,7 @@ import attrs
 
 from ..errors import DecodeError
 from ..models.kinds import KindSet
-from ..models.manifest import manifest_of
+from ..models.manifest import ManifestEntry, manifest_of
 from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
 from ..stores import Row
@@ -94,16 +94,19 @@ def look(kinds: KindSet, schema: Schema, version: int, row: Row) -> EntitySnapsh
         row: Its row.
     """
     try:
-        marks, legible = manifest_of(row), True
+        entries, legible = manifest_of(row), True
     except DecodeError:
-        marks, legible = {}, False
+        entries, legible = {}, False
+    marks: dict[str, Any] = {name: entry.to_json() for name, entry in entries.items()}
     if version > schema.version:
         noted = {name: (mark, None) for name, mark in marks.items() if isinstance(mark, str)}
         return EntitySnapshot(schema, row, "newer", noted, marks, legible, None, marks)
     current = version == schema.version
     wants: dict[str, tuple[str, Row | None]] = {}
     try:
-        marks |= {name: each.current(marks[name]) for name, each in schema.aggregates.items() if name in marks}
+        for name, each in schema.aggregates.items():
+            if name in entries:
+                marks[name] = each.current(entries[name]).to_json()
         values: Mapping[str, Any] = (schema.decode(row) if current else kinds.load(row.copy())).__dict__
         for name, index in schema.indexes.items():
             address = index.address(values)
@@ -117,10 +120,10 @@ def look(kinds: KindSet, schema: Schema, version: int, row: Row) -> EntitySnapsh
 
 def _due(schema: Schema, values: Mapping[str, Any], row: Row) -> dict[str, Any]:
     partition_key, row_key = row["PartitionKey"], row["RowKey"]
-    due: dict[str, Any] = {name: each.mark(values) for name, each in schema.lists.items()}
+    due: dict[str, ManifestEntry | None] = {name: each.mark(values) for name, each in schema.lists.items()}
     due |= {name: each.mark(values, partition_key) for name, each in schema.aggregates.items()}
     due |= {name: each.mark(values, partition_key, row_key) for name, each in schema.embeds.items()}
-    return {name: mark for name, mark in due.items() if mark is not None}
+    return {name: mark.to_json() for name, mark in due.items() if mark is not None}
 
 
 def kind_of(row: Row) -> str:

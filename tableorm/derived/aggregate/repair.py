@@ -106,7 +106,7 @@ def _add(look: AuditContext, row: Row, keepers: Collection[str], helped: Collect
         if "#" in kind_of(row):
             return
         try:
-            marks: Mapping[str, object] = manifest_of(row)
+            marks: Mapping[str, object] = {name: each.to_json() for name, each in manifest_of(row).items()}
         except DecodeError:
             marks = {}
         declared: Mapping[str, AggregateSchema] = {}

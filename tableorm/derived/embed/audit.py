@@ -69,7 +69,7 @@ class Holds(Check):
                 yield row_key, WRONG
             source = _noted_from(due)
             if source is not None:
-                _, back = _noted_to(embed.mark_there(row_key)) or ("", {})
+                _, back = _noted_to(embed.mark_there(row_key).to_json()) or ("", {})
                 yield _address(source, embed.note(row_key)), _number(row_key, back, row, back.values())
 
     def addresses(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
@@ -133,7 +133,7 @@ class Holds(Check):
 
     def _is_noted(self, embed: EmbedSchema, row_key: str, other: Row) -> bool:
         seen = self._see(other)
-        return seen is not None and seen.marks.get(embed.note(row_key)) == embed.mark_there(row_key)
+        return seen is not None and seen.marks.get(embed.note(row_key)) == embed.mark_there(row_key).to_json()
 
 
 class Lends(Check):
