@@ -102,18 +102,18 @@ async def build_index(
     return report()
 
 
-def _find_declarations(index: object) -> list[AuditedSchema]:
+def _find_declarations(index: DerivationOf[Entity]) -> list[AuditedSchema]:
     """
     Return what is to be built, in each concrete class.
 
     Raises:
         ModelError: It is not a declaration of a class, or not one that can be built.
     """
-    found: list[AuditedSchema] = []
-    if isinstance(index, DerivationOf):
+    found: list[AuditedSchema] | None = None
+    if isinstance(index, DerivationOf):  # pyright: ignore[reportUnnecessaryIsInstance]
         schemas: list[Schema] = concrete(index.model.__schema__)
         found = [each for schema in schemas for each in audited_schemas(schema) if each.name == index.name]
-    if not isinstance(index, DerivationOf) or not all(each.buildable for each in found):
+    if found is None or not all(each.buildable for each in found):
         raise ModelError(
             f"build_index({index!r}) is refused: give an index of a class, as in Employee.by_email, or a list, a "
             "count, or a sum"
@@ -179,14 +179,15 @@ class _Builder:
         if it does, or if the entity is left to the audit.
         """
         snapshot = self.table.snapshot(row)
-        check = None if snapshot is None else self.table.declared_check(snapshot.schema, self.name)
-        if snapshot is None or check is None:
+        if snapshot is None or not self.table.is_declared(snapshot.schema, self.name):
             return []
         counts.entities += 1
         if snapshot.problem is not None or not snapshot.legible or snapshot.age == "newer":
             return []  # the audit says what is wrong with it
         noted, due = snapshot.manifest.get(self.name), snapshot.due(self.name)
-        return [] if noted == due else [key for entry in (due, noted) for key in check.row_keys(entry)]
+        if noted == due:
+            return []
+        return [entry.address for entry in (due, noted) if entry is not None and entry.address is not None]
 
     async def _write(self, chunks: Sequence[Sequence[Row]], counts: AuditCounts) -> None:
         """Write entities of a partition, each chunk in one transaction; in halves if that is refused."""

@@ -14,6 +14,7 @@ import attrs
 
 from ..connection.connection import Connection
 from ..models.kinds import KindSet
+from ..models.manifest import ManifestEntry
 from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
 from ..stores import Operation, Row
@@ -61,7 +62,7 @@ class Expected:
         content: The derived row that it ought to have; None if that is not known, or there is none of its own.
     """
 
-    entry: Any
+    entry: ManifestEntry
     content: Row | None = None
 
 
@@ -85,7 +86,7 @@ class EntitySnapshot:
     schema: Schema
     row: Row
     age: Literal["current", "older", "newer"] = "current"
-    manifest: Mapping[str, Any] = attrs.Factory(dict[str, Any])
+    manifest: Mapping[str, ManifestEntry] = attrs.Factory(dict[str, ManifestEntry])
     legible: bool = True
     problem: str | None = None
     expected: Mapping[str, Expected] = attrs.Factory(dict[str, Expected])
@@ -95,7 +96,7 @@ class EntitySnapshot:
         """The entity's version, as its derived rows have it."""
         return str(self.row.get(ENTITY_TYPE, "")).partition(":")[2] or str(self.row.get(ENTITY_VERSION, ""))
 
-    def due(self, name: str) -> Any:
+    def due(self, name: str) -> ManifestEntry | None:
         """Return what the manifest ought to say of a declaration; None if it should not name it."""
         found = self.expected.get(name)
         return None if found is None else found.entry
@@ -253,7 +254,7 @@ class Check:
 
     # What an entity ought to have
 
-    def normalize(self, entry: Any) -> Any:
+    def normalize(self, entry: ManifestEntry) -> ManifestEntry:
         """Return a manifest entry of the declaration in the form that it would be written in today."""
         return entry
 
@@ -268,11 +269,6 @@ class Check:
         """
         del values, row, current
         return None
-
-    def row_keys(self, entry: Any) -> Sequence[str]:
-        """Return the RowKeys of the derived rows that a manifest entry is about, as far as the entry tells."""
-        del entry
-        return ()
 
     # Claims
 

@@ -4,13 +4,13 @@ Checks of derived rows of which an entity has one each: its manifest says where,
 `EntryCheck` is the base for patterns of this form; `EntityCheck` reports what no declaration accounts for.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import attrs
 
 from ..errors import Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed, shown
 from ..models.key import Key
+from ..models.manifest import IndexEntry, ManifestEntry
 from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST
 from ..models.schema import Schema
@@ -38,6 +38,11 @@ def entity_problems(snapshot: EntitySnapshot) -> list[Problem]:
         text = f"it does not fit the model ({snapshot.problem})"
         problems.append(Problem(Damage.UNREADABLE, None, None, text, rebuilt=False))
     return problems
+
+
+def _row_key_of(entry: ManifestEntry | None) -> str | None:
+    """Return where an entry says the row is; None if it is not an entry about one row."""
+    return entry.row_key if isinstance(entry, IndexEntry) else None
 
 
 class EntryCheck(Check):
@@ -77,10 +82,6 @@ class EntryCheck(Check):
 
     # What a check offers
 
-    def row_keys(self, entry: Any) -> Sequence[str]:
-        """Return the RowKey that the entry is."""
-        return (entry,) if isinstance(entry, str) else ()
-
     def owns(self, kind: str) -> bool:
         """Return whether it is the kind of the declaration's rows."""
         return kind == self.kind
@@ -99,9 +100,9 @@ class EntryCheck(Check):
         """Return the claims on the row of some declaration."""
         expected, noted = snapshot.expected.get(name), snapshot.manifest.get(name)
         claims: list[tuple[str, int]] = []
-        address = None if expected is None or not isinstance(expected.entry, str) else expected.entry
+        address, noted_address = _row_key_of(snapshot.due(name)), _row_key_of(noted)
         if expected is not None and address is not None:
-            if noted != address:
+            if noted_address != address:
                 if noted is not None or not self._lenient:
                     claims.append((address, WRONG))
             else:
@@ -110,8 +111,8 @@ class EntryCheck(Check):
                 else:
                     number = hash((f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]))
                 claims.append((address, number))
-        if isinstance(noted, str) and noted != address:
-            claims.append((noted, WRONG))
+        if noted_address is not None and noted_address != address:
+            claims.append((noted_address, WRONG))
         return claims
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
@@ -130,8 +131,8 @@ class EntryCheck(Check):
         """Return the addresses of the row of some declaration."""
         if snapshot.problem is not None:
             return set()
-        noted, due = snapshot.manifest.get(name), snapshot.due(name)
-        return {address for address in (noted, due) if isinstance(address, str)}
+        found = (_row_key_of(snapshot.manifest.get(name)), _row_key_of(snapshot.due(name)))
+        return {address for address in found if address is not None}
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Compare the row that ought to be there; then look for one that the manifest names besides."""
@@ -142,12 +143,12 @@ class EntryCheck(Check):
     def compare_row(self, name: str, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
         """Return what is wrong with the row of some declaration."""
         problems: list[Problem] = []
-        expected, noted = snapshot.expected.get(name), snapshot.manifest.get(name)
-        address = None if expected is None or not isinstance(expected.entry, str) else expected.entry
+        expected, noted = snapshot.expected.get(name), _row_key_of(snapshot.manifest.get(name))
+        address = _row_key_of(snapshot.due(name))
         if expected is not None and address is not None:
             problem = self._compare_expected(name, address, expected.content, snapshot, found.get(address))
             problems += [] if problem is None else [problem]
-        if isinstance(noted, str) and noted != address:
+        if noted is not None and noted != address:
             problems += self.compare_leftover(name, noted, snapshot, found.get(noted))
         return problems
 
@@ -183,8 +184,8 @@ class EntryCheck(Check):
         if not equal:
             text = f"the {self.noun} at {address!r} is not as the entity is"
             return Problem(Damage.STALE, name, address, text)
-        if noted != address:
-            named = "does not name it" if noted is None else f"names {shown(noted)}"
+        if _row_key_of(noted) != address:
+            named = "does not name it" if noted is None else f"names {shown(noted.to_json())}"
             text = f"the {self.noun} at {address!r} is right, but the manifest of the entity {named}"
             return Problem(Damage.MANIFEST, name, address, text)
         return None
@@ -252,11 +253,11 @@ class EntryCheck(Check):
         snapshot = None if primary is None else self.context.snapshot(primary)
         if snapshot is None or str(snapshot.schema.kind) != kind:
             return True
-        if snapshot.manifest.get(name) == row["RowKey"]:
+        if _row_key_of(snapshot.manifest.get(name)) == row["RowKey"]:
             return False
         if snapshot.problem is not None:
             return False  # nobody knows what it ought to have
-        return bool(snapshot.due(name) != row["RowKey"])
+        return bool(_row_key_of(snapshot.due(name)) != row["RowKey"])
 
     async def _delete(self, row: Row, counts: AuditCounts) -> bool:
         """
@@ -324,5 +325,5 @@ class EntityCheck(EntryCheck):
 
     def _undeclared(self, snapshot: EntitySnapshot) -> list[str]:
         """Return the unknown names; of a newer entity, a newer program may know them: its manifest counts then."""
-        manifest = snapshot.manifest
-        return [name for name, entry in manifest.items() if isinstance(entry, str) and name not in self._declared]
+        entries = snapshot.manifest.items()
+        return [name for name, entry in entries if isinstance(entry, IndexEntry) and name not in self._declared]

@@ -11,7 +11,7 @@ from ..connection.rows import read_row
 from ..connection.translate import translate
 from ..errors import DecodeError
 from ..models.kinds import KindSet
-from ..models.manifest import manifest_of
+from ..models.manifest import ManifestEntry, manifest_of
 from ..models.schema import Schema, concrete
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import check_key
@@ -85,9 +85,9 @@ class TableAudit:
         """All checks that are made, of all models."""
         return [check for checks in self._checks.values() for check in checks]
 
-    def declared_check(self, schema: Schema, name: str) -> Check | None:
-        """Return the check of a declaration of a model, whether it is to be checked or not; None if it has none."""
-        return next((check for check in self._declared[id(schema)] if check.name == name), None)
+    def is_declared(self, schema: Schema, name: str) -> bool:
+        """Return whether a model declares something of this name."""
+        return any(check.name == name for check in self._declared[id(schema)])
 
     def checks(self, snapshot: EntitySnapshot) -> Sequence[Check]:
         """Return what is checked of an entity."""
@@ -120,7 +120,7 @@ class TableAudit:
         return None if resolved is None else self._snapshot(*resolved, row)
 
     def _snapshot(self, schema: Schema, version: int, row: Row) -> EntitySnapshot:
-        manifest: dict[str, Any] = {}
+        manifest: dict[str, ManifestEntry] = {}
         legible = True
         try:
             manifest = manifest_of(row)
@@ -203,6 +203,6 @@ class TableAudit:
         return True
 
 
-def _as_noted(manifest: Mapping[str, Any]) -> dict[str, Expected]:
+def _as_noted(manifest: Mapping[str, ManifestEntry]) -> dict[str, Expected]:
     """Return that an entity ought to have what its manifest says, because nobody knows better."""
     return {name: Expected(entry) for name, entry in manifest.items()}

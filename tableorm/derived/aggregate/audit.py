@@ -7,6 +7,7 @@ from typing import Any
 
 from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Expected, Problem
 from ...audit.report import Damage
+from ...models.manifest import ManifestEntry
 from ...models.schema import FieldInfo, Schema, concrete
 from ...stores import Row
 from .aggregate import AggregateSchema
@@ -48,7 +49,7 @@ class AggregateCheck(Check):
         self.aggregate = aggregate
         self.verify_totals = verify_holders
 
-    def normalize(self, entry: Any) -> Any:
+    def normalize(self, entry: ManifestEntry) -> ManifestEntry:
         """Return the entry with the name that the property has now."""
         return self.aggregate.current(entry)
 
@@ -57,14 +58,6 @@ class AggregateCheck(Check):
         del current
         entry = self.aggregate.mark(values, row["PartitionKey"])
         return None if entry is None else Expected(entry)
-
-    def row_keys(self, entry: Any) -> Sequence[str]:
-        """Return the entity that it adds to."""
-        match entry:
-            case {"add": [str(holder), {}]}:
-                return (holder,)
-            case _:
-                return ()
 
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim WRONG where the manifest says another amount, or another holder."""
@@ -89,7 +82,7 @@ class AggregateCheck(Check):
         return (Problem(Damage.MANIFEST, self.name, address, text),)
 
 
-def _describe(entry: Any) -> str:
+def _describe(entry: ManifestEntry | None) -> str:
     parts = [f"adds {amount} to {name} of {holder!r}" for holder, name, amount in amounts_of(entry)]
     return " and ".join(parts) or "adds nothing"
 

@@ -8,7 +8,6 @@ entities were read, they added exactly that all the time. Many holders of a part
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any, cast
 
 import attrs
 
@@ -18,7 +17,7 @@ from ...audit.scan import pages
 from ...connection.connection import TURN
 from ...errors import Conflict, DecodeError, EntityNotFound, OutcomeUnknown
 from ...keys.ranges import KeyRegion
-from ...models.manifest import manifest_of
+from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
 from ...models.schema import FieldInfo, Schema, concrete
 from ...protocol.edm import Edm
 from ...stores import Bounds, Operation, Row, Verb
@@ -33,14 +32,11 @@ _SWEEPS = 6
 """How often all entities of a partition are read for its counts, before these are left as undecided."""
 
 
-def amounts_of(entry: Any) -> Iterable[tuple[str, str, int]]:
+def amounts_of(entry: ManifestEntry | None) -> Iterable[tuple[str, str, int]]:
     """Return what a manifest entry says that is added: RowKey of the holder, property, amount."""
-    match entry:
-        case {"add": [str(address), {**amounts}]}:
-            pairs = cast("dict[str, Any]", amounts)
-            return [(address, name, amount) for name, amount in pairs.items() if type(amount) is int]
-        case _:
-            return []
+    if not isinstance(entry, AggregateEntry):
+        return []
+    return [(entry.row_key, name, amount) for name, amount in entry.amounts.items()]
 
 
 def counted_value(row: Row, info: FieldInfo) -> int:
@@ -145,7 +141,7 @@ def _add_row(
         if "#" in kind_of(row):
             return
         try:
-            manifest: Mapping[str, Any] = manifest_of(row)
+            manifest: Mapping[str, ManifestEntry] = manifest_of(row)
         except DecodeError:
             manifest = {}
         declared: Mapping[str, AggregateSchema] = {}

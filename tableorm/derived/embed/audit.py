@@ -3,13 +3,14 @@ What an audit checks of embedded copies: the values that an entity holds of anot
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Expected, Problem, kind_of
 from ...audit.report import Damage
 from ...errors import shown
+from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
 from ...models.schema import Schema, concrete
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
@@ -45,23 +46,14 @@ def _number_of(holder: str, properties: Mapping[str, str], row: Row, names: Iter
     return hash(msgspec.json.encode([holder, list(properties.items()), values]))
 
 
-def _source_of(entry: object) -> str | None:
+def _source_of(entry: ManifestEntry | None) -> str | None:
     """Return the RowKey of the entity that a holder's entry says copies are of; None if it is not such an entry."""
-    match entry:
-        case {"from": [str(source), str(_)]}:
-            return source
-        case _:
-            return None
+    return entry.row_key if isinstance(entry, SourceEntry) else None
 
 
-def _holder_of(entry: object) -> tuple[str, dict[str, str]] | None:
-    """Return the RowKey of the holder, and properties, as a source's entry says; None if it is not such an entry."""
-    match entry:
-        case {"to": [str(holder), properties]}:
-            pairs = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
-            return holder, {mine: str(theirs) for mine, theirs in sorted(pairs.items())}
-        case _:
-            return None
+def _holder_of(entry: ManifestEntry) -> tuple[str, dict[str, str]]:
+    """Return the RowKey of the holder, and properties, as a source's entry says; "" if it is not such an entry."""
+    return (entry.row_key, dict(sorted(entry.properties.items()))) if isinstance(entry, HolderEntry) else ("", {})
 
 
 class HolderCheck(Check):
@@ -93,7 +85,7 @@ class HolderCheck(Check):
             yield row_key, WRONG
         source = _source_of(due)
         if source is not None:
-            _, properties = _holder_of(embed.mark_there(row_key)) or ("", {})
+            _, properties = _holder_of(embed.mark_there(row_key))
             number = _number_of(row_key, properties, row, properties.values())
             yield _claim_address(source, embed.note(row_key)), number
 
@@ -127,7 +119,7 @@ class HolderCheck(Check):
             text = f"it holds copies of fields, {whose}"
             problems.append(Problem(Damage.STALE, name, source, text, first=first))
         if noted != due:
-            named = "names none" if noted is None else f"says {shown(noted)}"
+            named = "names none" if noted is None else f"says {shown(noted.to_json())}"
             what = "refers to none" if source is None else f"refers to {source!r}"
             text = f"it {what}, and its manifest {named}"
             problems.append(Problem(Damage.MANIFEST, name, source, text, first=first))
@@ -190,7 +182,7 @@ class SourceCheck(Check):
             if other is not None and other.problem is not None:
                 continue  # nobody knows
             entries = () if other is None else (other.manifest.get(name), other.due(name))
-            if {"from": [snapshot.row["RowKey"], note]} not in entries:
+            if SourceEntry(snapshot.row["RowKey"], note) not in entries:
                 text = f"its manifest says that {holder!r} holds copies of it ({name}), which does not"
                 problems.append(Problem(Damage.MANIFEST, note, holder, text))
         return problems
@@ -199,5 +191,5 @@ class SourceCheck(Check):
         """Yield the holders in the manifest: name of the entry, RowKey of the holder, properties."""
         for name, entry in snapshot.manifest.items():
             if name.partition(":")[0] == self.name:
-                holder, properties = _holder_of(entry) or ("", {})
+                holder, properties = _holder_of(entry)
                 yield name, holder, properties

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...audit.check import WRONG, AuditContext, EntitySnapshot, Expected, Problem
 from ...audit.entries import EntryCheck, entity_problems
+from ...models.manifest import IndexEntry
 from ...models.reserved import ENTITY_TYPE
 from ...stores import Row
 from .index import IndexSchema, contents_of
@@ -38,7 +39,7 @@ class IndexCheck(EntryCheck):
         address = self._index.address(values)
         if address is None:
             return None
-        return Expected(address, self._index.copy_of(values, row, address) if current else None)
+        return Expected(IndexEntry(address), self._index.copy_of(values, row, address) if current else None)
 
     def contents(self, row: Row) -> bytes:
         """Return what an entry holds."""

@@ -5,7 +5,7 @@ Each key in a row of a list claims what its entity claims, so that one wrong key
 one a candidate. A row that was divided claims its two halves, so that neither of them is where no reader would look.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Expected, IsCandidate, Phase, Problem, kind_of
@@ -40,11 +40,6 @@ class ListCheck(Check):
         del row, current
         entry = self._index.mark(values)
         return None if entry is None else Expected(entry)
-
-    def row_keys(self, entry: Any) -> Sequence[str]:
-        """Return the key of the list, which stands for its rows."""
-        key = list_key_of(entry)
-        return () if key is None else (key,)
 
     def owns(self, kind: str) -> bool:
         """Return whether it is the kind of the list's rows."""
@@ -104,7 +99,7 @@ class ListCheck(Check):
         if noted_key is not None and noted_key != key and _is_listed(noted_key, row_key, found):
             text = f"it is still in the list {noted_key!r}, and belongs into another, or into none"
             return Problem(Damage.ORPHAN, name, _last_address(noted_key, row_key, found), text)
-        named = "does not say so" if noted is None else f"says {shown(noted)}"
+        named = "does not say so" if noted is None else f"says {shown(noted.to_json())}"
         where = "belongs into no list" if key is None else f"is in the list {key!r}"
         return Problem(Damage.MANIFEST, name, address, f"it {where}, and its manifest {named}")
 

@@ -16,6 +16,7 @@ from ...audit.scan import pages
 from ...connection.connection import TURN
 from ...errors import DecodeError
 from ...keys.ranges import KeyRegion
+from ...models.manifest import ListEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ...stores import Bounds, Operation, Row, Verb
 from ...writes.races import ATTEMPTS
@@ -25,13 +26,9 @@ from .rows import SEPARATOR, bits_of, is_divided, keys_of, list_row
 __all__ = ["claim_address", "list_key_of", "read_keys", "split_address", "verify_keys", "verify_shape"]
 
 
-def list_key_of(entry: object) -> str | None:
+def list_key_of(entry: ManifestEntry | None) -> str | None:
     """Return the key of the list that a manifest entry says the entity is in; None if it is not such an entry."""
-    match entry:
-        case {"list": [str(key), str(_)]}:
-            return key
-        case _:
-            return None
+    return entry.list_key if isinstance(entry, ListEntry) else None
 
 
 def split_address(row: Row) -> tuple[str, str]:
