@@ -110,7 +110,8 @@ def _find_declarations(index: DerivationOf[Entity]) -> list[AuditedSchema]:
         ModelError: It is not a declaration of a class, or not one that can be built.
     """
     found: list[AuditedSchema] | None = None
-    if isinstance(index, DerivationOf):  # pyright: ignore[reportUnnecessaryIsInstance]
+    given: object = index
+    if isinstance(given, DerivationOf):
         schemas: list[Schema] = concrete(index.model.__schema__)
         found = [each for schema in schemas for each in audited_schemas(schema) if each.name == index.name]
     if found is None or not all(each.buildable for each in found):
