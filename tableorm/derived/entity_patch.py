@@ -14,7 +14,7 @@ from msgspec import structs
 
 from ..errors import DecodeError, LimitExceeded, NotSupported, ReferenceNotFound, WrongKind
 from ..models.kinds import KindSet
-from ..models.manifest import manifest_of
+from ..models.manifest import ManifestEntry, manifest_of, manifest_text
 from ..models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
 from ..models.schema import concrete
 from ..protocol.codes import Code
@@ -53,7 +53,7 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     origin: "PlannedWrite"
     deltas: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     members: Row = msgspec.field(default_factory=dict[str, Any])
-    marks: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    marks: Mapping[str, ManifestEntry | None] = msgspec.field(default_factory=dict[str, ManifestEntry | None])
     needed: str | None = None
     create: "Callable[[], Entity] | None" = None
     target: "Schema | None" = None
@@ -175,8 +175,7 @@ class Patch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
                 row[name] = value
         if self.marks:
             marks = {**manifest_of(row), **self.marks}
-            marks = {name: mark for name, mark in marks.items() if mark is not None}
-            row[MANIFEST] = msgspec.json.encode(marks, order="sorted").decode()
+            row[MANIFEST] = manifest_text({name: mark for name, mark in marks.items() if mark is not None})
         return row
 
     def _begin(self, name: str, schema: "Schema", version: int) -> tuple[int, bool]:

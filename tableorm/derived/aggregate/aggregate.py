@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 from ...errors import ModelError
 from ...expressions import Field
 from ...models.derivation import Derivation, DerivationOf
+from ...models.manifest import AggregateEntry, ManifestEntry
 from ...models.schema import FieldInfo, Schema, concrete
 from ...protocol.edm import Edm
 from ..reference import Reference, Relation, as_function, find_target
@@ -181,25 +182,23 @@ class AggregateSchema(Relation):
         """RowKey of the entity that holds it; None if a field of its key is None. Raises NotSupported."""
         return self._reference.find(self.target[0], values, partition_key)
 
-    def mark(self, values: Mapping[str, Any], partition_key: str) -> dict[str, Any] | None:
+    def mark(self, values: Mapping[str, Any], partition_key: str) -> AggregateEntry | None:
         """What an entity with these fields notes of it. Raises NotSupported."""
         address = self.address(values, partition_key)
         amount = 0 if address is None else self.amount(values)
-        return {"add": [address, {self.target[1].property: amount}]} if amount else None
+        return AggregateEntry(address, {self.target[1].property: amount}) if address is not None and amount else None
 
-    def current(self, mark: Any) -> Any:
+    def current(self, mark: ManifestEntry) -> ManifestEntry:
         """
         What an entity notes of it, by the name that the property has now: an upgrade of the entity that holds it may
         have renamed it since.
         """
-        match mark:
-            case {"add": [str(address), {**amounts}]} if len(amounts) == 1:
-                schema, info = self.target
-                noted, amount = next(iter(amounts.items()))
-                known = any(noted in each.by_property for each in concrete(schema))
-                return mark if known else {"add": [address, {info.property: amount}]}
-            case _:
-                return mark
+        if not isinstance(mark, AggregateEntry) or len(mark.amounts) != 1:
+            return mark
+        schema, info = self.target
+        noted, amount = next(iter(mark.amounts.items()))
+        known = any(noted in each.by_property for each in concrete(schema))
+        return mark if known else AggregateEntry(mark.row_key, {info.property: amount})
 
     def make(self, partition_key: str, row_key: str) -> "Entity":
         """The entity that holds it, with defaults, to be inserted."""

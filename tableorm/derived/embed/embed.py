@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from ...errors import ModelError
 from ...models.derivation import Derivation
+from ...models.manifest import HolderEntry, SourceEntry
 from ...models.schema import Schema, concrete
 from ..reference import Reference, Relation, find_target
 
@@ -126,10 +127,10 @@ class EmbedSchema(Relation):
         """RowKey of the other entity; None if there is none. Raises NotSupported."""
         return self._reference.find(self.source[0], values, partition_key)
 
-    def mark(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> dict[str, Any] | None:
+    def mark(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> SourceEntry | None:
         """What an entity with these fields notes of it. Raises NotSupported."""
         address = self.address(values, partition_key)
-        return None if address is None else {"from": [address, self.note(row_key)]}
+        return None if address is None else SourceEntry(address, self.note(row_key))
 
     @property
     def noted(self) -> str:
@@ -140,6 +141,6 @@ class EmbedSchema(Relation):
         """The name under which the other entity notes that the one with this RowKey holds copies of it."""
         return f"{self.noted}:{row_key}"
 
-    def mark_there(self, row_key: str) -> dict[str, Any]:
+    def mark_there(self, row_key: str) -> HolderEntry:
         """What the other entity notes then."""
-        return {"to": [row_key, {theirs: own for own, theirs in self.source[1].items()}]}
+        return HolderEntry(row_key, {theirs: own for own, theirs in self.source[1].items()})

@@ -16,6 +16,7 @@ from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.codegen import make_decoder, make_encoder
 from ...models.derivation import Derivation, DerivationOf
+from ...models.manifest import IndexEntry
 from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema, concrete
 from ...protocol.edm import ANNOTATION, Edm
@@ -275,6 +276,11 @@ class IndexSchema(Schema):
             return None
         assert self.row is not None
         return self.row.format(values)
+
+    def mark(self, values: Mapping[str, Any]) -> IndexEntry | None:
+        """What the manifest of an entity with these fields says of it. Raises TemplateError."""
+        address = self.address(values)
+        return None if address is None else IndexEntry(address)
 
     def copy_of(self, values: Mapping[str, Any], row: Row, address: str) -> Row:
         """

@@ -16,6 +16,7 @@ from ...keys.formats import Format, make_format
 from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.derivation import Derivation, DerivationOf
+from ...models.manifest import ListEntry
 from ...models.schema import Schema, concrete
 from ...protocol.limits import MAX_KEY_UNITS
 from .rows import BITS, SEPARATOR
@@ -131,7 +132,7 @@ class ListSchema:
             )
         return key
 
-    def mark(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+    def mark(self, values: Mapping[str, Any]) -> ListEntry | None:
         """What an entity with these fields notes of it. Raises TemplateError."""
         key = self.address(values)
-        return None if key is None else {"list": [key, self.kind]}
+        return None if key is None else ListEntry(key, self.kind)

@@ -8,7 +8,7 @@ from ...derived.index.index import IndexSchema
 from ...errors import ModelError
 from ...expressions import AllOf, Comparison, Expression, Membership, Presence, conjuncts
 from ...models.kinds import KindSet
-from ...models.manifest import manifest_of
+from ...models.manifest import IndexEntry, ListEntry, manifest_of
 from ...protocol.filters import Test
 from ...stores import Row
 from .client_filter import to_test
@@ -67,13 +67,10 @@ def confirming(kinds: KindSet, where: Sequence[Expression]) -> Test:
 
 def is_current(copy: Row, primary: Row) -> bool:
     """Whether a primary still notes a copy as its own."""
-    return copy["RowKey"] in manifest_of(primary).values()
+    return IndexEntry(copy["RowKey"]) in manifest_of(primary).values()
 
 
 def is_listed(name: str, list_key: str, primary: Row) -> bool:
     """Whether a primary notes that it is in a list of an index."""
-    match manifest_of(primary).get(name):
-        case {"list": [key, _]}:
-            return bool(key == list_key)
-        case _:
-            return False
+    entry = manifest_of(primary).get(name)
+    return isinstance(entry, ListEntry) and entry.list_key == list_key

@@ -1,15 +1,8 @@
 """
 Stage 5, derive: what a write of an entity does to the rows that are derived from it, and to entities that it counts in.
 
-An entity notes in the property `_ix` what there is of it elsewhere. So a writer never computes an old address from old
-values, old templates or old versions: what the row says is there is replaced or deleted, nothing else. The notes,
-by the name of what was declared:
-
-    "email_x"                               the copy in an index: its RowKey
-    {"list": ["lastname_x", kind]}          the index list that it is in
-    {"add": ["department", {property: 1}]}  what it adds to a count or sum of another entity
-    {"from": ["empid_1", name]}             the entity that it holds copies of, and the note there
-    {"to": ["department", {mine: theirs}]}  an entity that holds copies of it, and of which properties
+The manifest of an entity says what there is of it elsewhere. So a writer never computes an old address from old
+values, old templates or old versions: what the row says is there is replaced or deleted, nothing else.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +20,16 @@ from ...derived.index.index import IndexSchema
 from ...derived.index_list.effect import ListEffect
 from ...derived.index_list.index_list import ListSchema
 from ...errors import Conflict, DecodeError, NotSupported, TableOrmError
-from ...models.manifest import manifest_of
+from ...models.manifest import (
+    AggregateEntry,
+    HolderEntry,
+    IndexEntry,
+    ListEntry,
+    ManifestEntry,
+    SourceEntry,
+    manifest_of,
+    manifest_text,
+)
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import Schema
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS
@@ -49,8 +51,6 @@ _KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
 _DIVIDE_AT = 512 * 1024
 
 _INSERT, _MERGE, _INSERT_OR_MERGE = Mode.INSERT, Verb.MERGE, Verb.INSERT_OR_MERGE  # an enum looks its members up
-
-_to_json = msgspec.json.Encoder(order="sorted").encode
 
 
 class Fill(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -191,7 +191,7 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
         if change.upgraded or first.upgraded:
             changed.update(row)  # copies are of the version that was stored
     source = _Source(write, row, _values(write, schema, row), changed, fills)
-    new: dict[str, Any] = {}
+    new: dict[str, ManifestEntry] = {}
     effects: list[Effect] = []
     for name, each in schema.derived():
         before = old.pop(name, None)
@@ -203,7 +203,7 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
             new[name] = mark
         effects += found
     for name, mark in old.items():
-        if _is_held(mark):
+        if isinstance(mark, HolderEntry):
             new[name], found = _embedded(name, mark, source)
             effects += found
         else:  # what this program does not know: no copy is better than an old one
@@ -223,7 +223,7 @@ def _rebuilt(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     assert schema is not None
     assert row is not None
     try:
-        noted: Mapping[str, Any] | None = manifest_of(seen)
+        noted: Mapping[str, ManifestEntry] | None = manifest_of(seen)
     except DecodeError:
         noted = None
     names = frozenset(change.only or ())
@@ -240,16 +240,18 @@ def _rebuilt(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     return _noted(write, noted, new), effects
 
 
-def _again(name: str, each: Any, before: Any, source: _Source) -> tuple[Any, list[Effect]]:
+def _again(
+    name: str, each: Any, before: ManifestEntry | None, source: _Source
+) -> tuple[ManifestEntry | None, list[Effect]]:
     """The right note of something that is declared, and what makes it right, whatever is there."""
     write, values = source.write, source.values
     effects: list[Effect] = []
     match each:
         case IndexSchema():
-            mark: Any = each.address(values)
-            if mark is not None:
-                copy, again = with_tokens_of(each.copy_of(values, source.row, mark), write), mark == before
-                effects.append(CopyEffect(each, mark, write, again, copy, values, reads=again))
+            mark: ManifestEntry | None = each.mark(values)
+            if isinstance(mark, IndexEntry):
+                copy, again = with_tokens_of(each.copy_of(values, source.row, mark.row_key), write), mark == before
+                effects.append(CopyEffect(each, mark.row_key, write, again, copy, values, reads=again))
         case ListSchema():
             mark = each.mark(values)
             effects += [] if mark is None else [_entered(each, mark, source)]
@@ -265,13 +267,13 @@ def _again(name: str, each: Any, before: Any, source: _Source) -> tuple[Any, lis
     return mark, [*effects, *_left(mark, name, before, write)]
 
 
-def _left(mark: Any, name: str, before: Any, write: PlannedWrite) -> list[Effect]:
+def _left(mark: ManifestEntry | None, name: str, before: ManifestEntry | None, write: PlannedWrite) -> list[Effect]:
     """What takes back what is noted wrongly, as far as it can be understood."""
     if before is None or before == mark:
         return []
-    if isinstance(before, str):
+    if isinstance(before, IndexEntry):
         index = write.change.schema.indexes.get(name) if write.change.schema is not None else None
-        return [CopyEffect(index, before, write, existed=True, reads=True)]
+        return [CopyEffect(index, before.row_key, write, existed=True, reads=True)]
     try:
         return _undone(name, before, write)
     except NotSupported:
@@ -290,7 +292,9 @@ def _values(write: PlannedWrite, schema: Schema, row: Row) -> Mapping[str, Any]:
     return cast("dict[str, Any]", schema.decode(dict(row)).__dict__)
 
 
-def _noted(write: PlannedWrite, old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> PlannedWrite:
+def _noted(
+    write: PlannedWrite, old: Mapping[str, ManifestEntry] | None, new: Mapping[str, ManifestEntry]
+) -> PlannedWrite:
     """The write with the notes of what is derived now, if the row would not have them by itself; None is damaged."""
     operation, after = write.operation, write.after
     merges = operation.verb is _MERGE or operation.verb is _INSERT_OR_MERGE
@@ -302,7 +306,7 @@ def _noted(write: PlannedWrite, old: Mapping[str, Any] | None, new: Mapping[str,
         after.pop(MANIFEST, None)
         operation.row.pop(MANIFEST, None)
         return write
-    text = _to_json(new).decode()
+    text = manifest_text(new)
     after[MANIFEST] = text
     if not merges or new != old:
         operation.row[MANIFEST] = text
@@ -317,9 +321,9 @@ def _refuse_needed(write: PlannedWrite, effect: Patch | None) -> None:
     seen = None if first.mode is Mode.INSERT else first.seen
     marks = {**manifest_of(seen), **({} if effect is None else effect.marks)}
     for name, mark in marks.items():
-        if _is_held(mark):
+        if isinstance(mark, HolderEntry):
             raise Conflict(
-                f"{change}: the entity {mark['to'][0]!r} of this partition holds copies of it "
+                f"{change}: the entity {mark.row_key!r} of this partition holds copies of it "
                 f"({name.partition(':')[0]}); let that refer to another one first, or in the same transaction",
                 None,
                 change.subject,
@@ -344,18 +348,20 @@ def _refuse_needed(write: PlannedWrite, effect: Patch | None) -> None:
 # By what is declared: the new note, and the effects
 
 
-def _copied(_name: str, index: IndexSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
-    address = index.address(source.values)
+def _copied(
+    _name: str, index: IndexSchema, old: IndexEntry | None, source: _Source
+) -> tuple[ManifestEntry | None, list[Effect]]:
+    entry = index.mark(source.values)
     effects: list[Effect] = []
-    if address is not None:
-        again = address == old
+    if entry is not None:
+        address, again = entry.row_key, entry == old
         if not again or _concerns(index, source.changed):
             copy = with_tokens_of(index.copy_of(source.values, source.row, address), source.write)
             canonical = source.write.operation.canonical
             effects.append(CopyEffect(index, address, source.write, again, copy, source.values, canonical=canonical))
-    if old is not None and old != address:
-        effects.append(CopyEffect(index, old, source.write, existed=True))
-    return address, effects
+    if old is not None and old != entry:
+        effects.append(CopyEffect(index, old.row_key, source.write, existed=True))
+    return entry, effects
 
 
 def _concerns(index: IndexSchema, changed: set[str]) -> bool:
@@ -365,28 +371,32 @@ def _concerns(index: IndexSchema, changed: set[str]) -> bool:
     return bool(changed & (index.properties | _KIND))
 
 
-def _listed(_name: str, index: ListSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
+def _listed(
+    _name: str, index: ListSchema, old: ListEntry | None, source: _Source
+) -> tuple[ManifestEntry | None, list[Effect]]:
     mark = index.mark(source.values)
     if mark == old and source.write.change.verb != "rebuild":
         return mark, []
-    effects = [] if old in (None, mark) else _undone(index.name, old, source.write)
+    effects = [] if old is None or old == mark else _undone(index.name, old, source.write)
     if mark is not None:
         effects.append(_entered(index, mark, source))
     return mark, effects
 
 
-def _entered(index: ListSchema, mark: Mapping[str, Any], source: _Source) -> Effect:
+def _entered(index: ListSchema, mark: ListEntry, source: _Source) -> Effect:
     mine = frozenset({source.row["RowKey"]})
-    return ListEffect(mark["list"][0], "", source.write, index.kind, index.declared.divide_at, adds=mine)
+    return ListEffect(mark.list_key, "", source.write, index.kind, index.declared.divide_at, adds=mine)
 
 
-def _aggregated(name: str, tally: AggregateSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
+def _aggregated(
+    name: str, tally: AggregateSchema, old: ManifestEntry | None, source: _Source
+) -> tuple[ManifestEntry | None, list[Effect]]:
     mark, target = tally.mark(source.values, source.partition_key), tally.target[0]
-    if mark == tally.current(old):
+    if mark == (None if old is None else tally.current(old)):
         return mark, []
     effects = [] if old is None else _undone(name, old, source.write)
     if mark is not None:
-        address, amounts = mark["add"]
+        address, amounts = mark.row_key, mark.amounts
         needed = (
             f"{tally.label} counts it in {target.name} {address!r} of this partition, which does not exist; insert that"
         )
@@ -404,7 +414,9 @@ def _aggregated(name: str, tally: AggregateSchema, old: Any, source: _Source) ->
     return mark, effects
 
 
-def _held(name: str, embed: EmbedSchema, old: Any, source: _Source) -> tuple[Any, list[Effect]]:
+def _held(
+    name: str, embed: EmbedSchema, old: ManifestEntry | None, source: _Source
+) -> tuple[ManifestEntry | None, list[Effect]]:
     mark = embed.mark(source.values, source.partition_key, source.row["RowKey"])
     # An upgrade may have renamed what holds the copies, which the other entity notes.
     if mark == old and not (mark is not None and source.upgraded):
@@ -415,42 +427,37 @@ def _held(name: str, embed: EmbedSchema, old: Any, source: _Source) -> tuple[Any
     return mark, [*effects, *_filled(embed, mark, source)]
 
 
-def _filled(embed: EmbedSchema, mark: Mapping[str, Any] | None, source: _Source) -> list[Effect]:
+def _filled(embed: EmbedSchema, mark: SourceEntry | None, source: _Source) -> list[Effect]:
     """The entity holds copies of the other one, or none any more; that notes it."""
     target, properties = embed.source
     mine = source.row["RowKey"]
-    source.fills.append(Fill(mine, None if mark is None else mark["from"][0], properties, embed.label))
+    source.fills.append(Fill(mine, None if mark is None else mark.row_key, properties, embed.label))
     if mark is None:
         return []
-    address, note = mark["from"]
+    address, note = mark.row_key, mark.holder_name
     needed = f"{embed.label} is {target.name} {address!r} of this partition, which does not exist"
     there = embed.mark_there(mine)
     return [Patch(address, source.write, marks={note: there}, needed=needed, target=target)]
 
 
-def _is_of(declared: object, mark: object) -> bool:
+def _is_of(declared: object, mark: ManifestEntry) -> bool:
     """Whether a note is one of what is declared."""
-    sort = _SORTS[type(declared)]
-    return isinstance(mark, str) if sort is None else isinstance(mark, dict) and sort in mark
+    return type(mark) is _SORTS[type(declared)]
 
 
-_SORTS: dict[type, str | None] = {IndexSchema: None, ListSchema: "list", AggregateSchema: "add", EmbedSchema: "from"}
+_SORTS: dict[type, type[ManifestEntry]] = {
+    IndexSchema: IndexEntry,
+    ListSchema: ListEntry,
+    AggregateSchema: AggregateEntry,
+    EmbedSchema: SourceEntry,
+}
 
 
-def _is_held(mark: Any) -> bool:
-    """Whether a note says that another entity holds copies."""
-    match mark:
-        case {"to": [str(), {**properties}]}:
-            return all(isinstance(each, str) for each in properties.values())
-        case _:
-            return False
-
-
-def _embedded(name: str, mark: Mapping[str, Any], source: _Source) -> tuple[Mapping[str, Any], list[Effect]]:
+def _embedded(name: str, mark: HolderEntry, source: _Source) -> tuple[ManifestEntry, list[Effect]]:
     """What an entity notes of another one that holds copies of some properties, and the copies that change there."""
     schema = source.write.change.schema
     assert schema is not None
-    holder, properties = mark["to"]
+    holder, properties = mark.row_key, mark.properties
     if source.upgraded and not all(mine in schema.by_property for mine in properties):
         embed = embed_of(schema, name)
         if embed is None:
@@ -461,7 +468,7 @@ def _embedded(name: str, mark: Mapping[str, Any], source: _Source) -> tuple[Mapp
             )
         # Who holds them may be of an older version as well, and is upgraded then.
         mark = embed.mark_there(holder)
-        members = _copies(mark["to"][1], source)
+        members = _copies(mark.properties, source)
         return mark, [Patch(holder, source.write, members=members, target=embed.schema)]
     members = _copies({mine: theirs for mine, theirs in properties.items() if mine in source.changed}, source)
     return mark, [Patch(holder, source.write, members=members)] if members else []
@@ -471,7 +478,7 @@ def _copies(properties: Mapping[str, str], source: _Source) -> Row:
     return {theirs + end: source.row.get(mine + end) for mine, theirs in properties.items() for end in ("", ANNOTATION)}
 
 
-_EFFECTS: dict[type, Callable[[str, Any, Any, _Source], tuple[Any, list[Effect]]]] = {
+_EFFECTS: dict[type, Callable[[str, Any, Any, _Source], tuple[ManifestEntry | None, list[Effect]]]] = {
     IndexSchema: _copied,
     ListSchema: _listed,
     AggregateSchema: _aggregated,
@@ -479,26 +486,27 @@ _EFFECTS: dict[type, Callable[[str, Any, Any, _Source], tuple[Any, list[Effect]]
 }
 
 
-def _undone(name: str, mark: Any, write: PlannedWrite) -> list[Effect]:
+def _undone(name: str, mark: ManifestEntry, write: PlannedWrite) -> list[Effect]:
     """What takes back what a note says, whatever this program knows of its declaration."""
     match mark:
-        case str():
-            return [CopyEffect(None, mark, write, existed=True)]
-        case {"list": [str(key), str(kind)]}:
+        case IndexEntry(row_key):
+            return [CopyEffect(None, row_key, write, existed=True)]
+        case ListEntry(key, kind):
             mine = frozenset({write.operation.row["RowKey"]})
             return [ListEffect(key, "", write, kind, _DIVIDE_AT, removes=mine)]
-        case {"add": [str(), {**noted_amounts}]} if all(type(each) is int for each in noted_amounts.values()):
+        case AggregateEntry():
             tally = None if write.change.schema is None else write.change.schema.aggregates.get(name)
             noted = mark if tally is None else tally.current(mark)
-            address, amounts = cast("tuple[str, dict[str, int]]", noted["add"])
+            assert isinstance(noted, AggregateEntry)
             target = None if tally is None else tally.target[0]
-            return [Patch(address, write, {each: -amount for each, amount in amounts.items()}, target=target)]
-        case {"from": [str(address), str(note)]}:
+            amounts = {each: -amount for each, amount in noted.amounts.items()}
+            return [Patch(noted.row_key, write, amounts, target=target)]
+        case SourceEntry(address, note):
             return [Patch(address, write, marks={note: None})]
-        case _ if _is_held(mark):
+        case HolderEntry():
             return []  # a delete is refused, unless the same transaction takes it back
         case _:
             raise NotSupported(
-                f"{write.change}: the row notes {name!r} as {mark!r}, which this program does not know; update it, "
-                "or let `tableorm audit --repair` correct the note"
+                f"{write.change}: the row notes {name!r} as {mark.to_json()!r}, which this program does not know; "
+                "update it, or let `tableorm audit --repair` correct the note"
             )
