@@ -5,6 +5,7 @@ What all that judges has in common: which row is what, what is checked of it, re
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from ..connection.rows import read_row
 from ..connection.translate import translate
 from ..database.reading import Reader
 from ..derived.aggregate.aggregate import AggregateSchema
@@ -133,7 +134,7 @@ class AuditContext:
         except Fault:
             return None
         counts.requests += 1
-        return await self.db.read_row(self.kinds.table, partition_key, row_key)
+        return await read_row(self.db, self.kinds.table, partition_key, row_key)
 
     async def read_all(self, partition_key: str, row_keys: Iterable[str], counts: AuditCounts) -> list[Row | None]:
         """Several rows."""
