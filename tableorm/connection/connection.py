@@ -3,19 +3,17 @@ The life of a database: its stores, opened once and in one event loop, and its t
 """
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self, TypeVar
 
 from ..errors import NotSupported, TableNotFound
-from ..expressions import Expression
 from ..models.entity import Entity, schema_of
-from ..models.kinds import KindSet
 from ..models.schema import concrete
 from ..protocol.codes import THROTTLING, Code, Fault
 from ..protocol.limits import check_table_name
 from ..stores import Backend, BlobStore, GuardedStore, QueueStore, TableStore, Traffic
+from .boundary import Boundary
 from .retry import RetryingStore, RetryPolicy
 from .stats import Stats
 from .translate import translate
@@ -55,6 +53,7 @@ class Connection:
         self._store: TableStore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._since_turn = 0
+        self.boundary = Boundary()
 
     # Life
 
@@ -161,16 +160,6 @@ class Connection:
             self._since_turn = 0
             await asyncio.sleep(0)
 
-    def narrowing(self, kinds: KindSet, where: Sequence[Expression]) -> tuple[Expression, ...]:  # noqa: ARG002 - a scope's
-        """
-        What every query for these kinds must satisfy besides its own conditions: here nothing, in a scope its fields.
-
-        Args:
-            kinds: What is asked for.
-            where: The conditions.
-        """
-        return ()
-
     @property
     def sees_all(self) -> bool:
         """Whether all rows of its tables can be read: with a token perhaps only some, and others than their copies."""
@@ -237,7 +226,9 @@ class Connection:
 
         Raises:
             TableNotFound: There is none.
+            AccessDenied: In a scope, since the table may have rows of others.
         """
+        self.boundary.check_whole_table(f"drop_table({name!r}, missing_ok={missing_ok!r})")
         store = self.require_open()
         self.stats.requests += 1
         try:

@@ -10,19 +10,38 @@ from .translate import translate
 __all__ = ["read_row"]
 
 
-async def read_row(db: Connection, table: str, partition_key: str, row_key: str) -> Row | None:
+async def read_row(
+    db: Connection,
+    table: str,
+    partition_key: str,
+    row_key: str,
+    select: tuple[str, ...] | None = None,
+    name: object = "",
+) -> Row | None:
     """
-    A row as it is stored; None if there is none.
+    Read a row as it is stored. It does not ask the boundary: whoever has made the keys has.
+
+    Args:
+        db: Where the row is.
+        table: Name of the table.
+        partition_key: As stored.
+        row_key: As stored.
+        select: The properties to read; None for all.
+        name: What is read, for messages.
+
+    Returns:
+        The row; None if there is none.
 
     Raises:
         TableNotFound: There is no such table.
     """
     db.stats.requests += 1
     try:
-        row = await db.require_open().get(table, partition_key, row_key)
+        row = await db.require_open().get(table, partition_key, row_key, select)
     except Fault as fault:
         if fault.code == Code.RESOURCE_NOT_FOUND:
             return None
-        raise translate(fault, f"get of ({partition_key!r}, {row_key!r})", table) from fault
+        what = f"{name} ({partition_key!r}, {row_key!r})" if name else f"({partition_key!r}, {row_key!r})"
+        raise translate(fault, f"get of {what}", table) from fault
     db.stats.rows += 1
     return row

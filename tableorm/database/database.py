@@ -2,52 +2,27 @@
 The database: what an application opens once and shares between its tasks.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
-from ..errors import (
-    Conflict,
-    EntityExists,
-    EntityNotFound,
-    ModelError,
-    OutcomeUnknown,
-    PreconditionFailed,
-    TransactionFailed,
-)
+from ..access.scope import ScopeRules
+from ..errors import NotSupported
 from ..expressions import Field
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
-from ..protocol.codes import Code
-from ..stores import Row
+from ..stores import TableStore
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
-from ..writes.commit import commit
-from ..writes.explain import WriteExplanation, changes_of, explain
-from ..writes.modify import adopt, applied, check_function, forget, refuse_unsaved
-from ..writes.move import move_changes
-from ..writes.plan import Change, PlannedWrite
-from ..writes.races import ATTEMPTS, is_race, pause_of
-from ..writes.stages.change import (
-    delete_change,
-    insert_change,
-    merge_change,
-    replace_change,
-    save_change,
-    upsert_change,
-)
-from ..writes.stages.complete import complete, needs_row
-from ..writes.stages.encode import encode
-from ..writes.subject import key_of
-from ..writes.transaction import Transaction
-from ..writes.write_tokens import new_token
+from ..writes.explain import WriteExplanation, explain
+from ..writes.races import ATTEMPTS
+from ..writes.stages.change import insert_change, merge_change, replace_change, save_change, upsert_change
+from ..writes.target import changes_of_verb
+from ..writes.transaction import Transaction, run_transaction
+from ..writes.write import delete_target, modify_target, move_entity, refresh_entity, write_change
 from .upkeep import Upkeep
 
-if TYPE_CHECKING:
-    from ..access.scope import Scope
-
-__all__ = ["Database"]
+__all__ = ["Database", "Scope"]
 
 E = TypeVar("E", bound=Entity)
 M = TypeVar("M", bound=Entity | PropertyBag)
@@ -80,7 +55,8 @@ class Database(Upkeep):
             LimitExceeded: A limit of the service would be passed; nothing was sent.
             TableNotFound: There is no such table.
         """
-        await self._write(insert_change(entity), repeat=repeat)
+        self.boundary.fill(entity)
+        await write_change(self, insert_change(entity), repeat=repeat)
 
     async def save(self, entity: Entity | PropertyBag) -> None:
         """
@@ -94,7 +70,7 @@ class Database(Upkeep):
             EntityNotFound: The row is gone.
             EncodeError: A value does not fit its field, or a key field was changed.
         """
-        await self._write(save_change(entity))
+        await write_change(self, save_change(entity))
 
     async def merge(
         self,
@@ -120,7 +96,7 @@ class Database(Upkeep):
             EntityNotFound: There is no such row.
             EncodeError: A value does not fit its field, is None, or a key field was changed.
         """
-        await self._write(merge_change(entity, only, if_match))
+        await write_change(self, merge_change(entity, only, if_match))
 
     async def replace(
         self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False
@@ -142,7 +118,7 @@ class Database(Upkeep):
             NotLoaded: The entity was loaded in part; names the missing fields.
             EncodeError: A value does not fit its field, or a key field was changed.
         """
-        await self._write(replace_change(entity, if_match, drop_extra=drop_extra))
+        await write_change(self, replace_change(entity, if_match, drop_extra=drop_extra))
 
     async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
         """
@@ -158,7 +134,8 @@ class Database(Upkeep):
             EncodeError: A value does not fit its field; or a merge would have to remove a field that was set to None.
             NotLoaded: The entity was loaded in part; names the missing fields.
         """
-        await self._write(upsert_change(entity, mode))
+        self.boundary.fill(entity)
+        await write_change(self, upsert_change(entity, mode))
 
     async def delete(
         self,
@@ -182,14 +159,7 @@ class Database(Upkeep):
             PreconditionFailed: The row has changed, or there is no ETag.
             EntityNotFound: There is no such row.
         """
-        key = self.key_of_target(target, fields)
-        subject = target if isinstance(target, (Entity, PropertyBag)) else key
-        try:
-            await self._write(delete_change(subject, if_match), missing_ok=missing_ok)
-        except EntityNotFound:
-            if not missing_ok:
-                raise
-            forget(subject)
+        await delete_target(self, target, fields, if_match=if_match, missing_ok=missing_ok)
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
         """
@@ -212,14 +182,7 @@ class Database(Upkeep):
             TemplateError: A field is no key field, or does not fit.
             EncodeError: The new key is the old one, or a value does not fit its field.
         """
-        delete, insert = move_changes(entity, fields)
-        self.require_open()
-        if needs_row(delete):
-            delete = complete(delete, await self.read_row(delete.table, delete.partition_key, delete.row_key))
-        token = new_token()
-        writes = [write for change in (delete, insert) if (write := encode(change, 0, token)) is not None]
-        await commit(self, writes)
-        adopt(entity, insert.subject)
+        await move_entity(self, entity, fields)
 
     async def refresh(self, entity: Entity | PropertyBag) -> None:
         """
@@ -230,7 +193,7 @@ class Database(Upkeep):
             WrongKind: The row is of another kind now.
             DecodeError: The row does not fit the model.
         """
-        adopt(entity, await self._current(key_of(entity)))
+        await refresh_entity(self, self.load_row, entity)
 
     @overload
     async def modify(
@@ -261,32 +224,7 @@ class Database(Upkeep):
             EncodeError: The entity given has changes that were not saved, or a value does not fit its field.
             ModelError: `fn` is asynchronous, or returns something else than such an entity.
         """
-        check_function(fn)
-        if attempts < 1:
-            raise ModelError(f"modify(attempts={attempts!r}) is refused: try at least once")
-        instance = target if isinstance(target, (Entity, PropertyBag)) else None
-        if instance is not None:
-            refuse_unsaved(instance)
-        key = self.key_of_target(target, fields)
-        for attempt in range(attempts):
-            if attempt:
-                await asyncio.sleep(pause_of(self, attempt))
-            row = await self._existing(key)
-            result = applied(fn, self.load_row(key.model, key.table, row.copy()), instance)
-            try:
-                await self._write(save_change(result, verb="modify"))
-            except (PreconditionFailed, EntityNotFound) as error:
-                if not is_race(error):
-                    raise
-                continue  # if it was deleted, reading says so
-            if instance is not None:
-                adopt(instance, result)
-            return result
-        raise Conflict(
-            f"modify of {key}: lost {attempts} races in a row; spread the writers, or give it more attempts",
-            Code.CONDITION_NOT_SATISFIED,
-            await self._current(key),
-        )
+        return await modify_target(self, self.load_row, target, fn, fields, attempts)
 
     @overload
     def explain_write(
@@ -318,7 +256,7 @@ class Database(Upkeep):
             ModelError: There is no such verb, or it does not take these arguments.
             TableOrmError: What the write would raise before anything is sent.
         """
-        return explain(self._changes_of(verb, target, arguments))
+        return explain(changes_of_verb(self.boundary, verb, target, arguments))
 
     def transaction(self, *, repeat: bool = True) -> Transaction:
         """
@@ -334,13 +272,13 @@ class Database(Upkeep):
         Raises:
             TransactionFailed: When the block ends: an operation failed, nothing was applied; `index` says which.
         """
-        return Transaction(self, repeat=repeat)
+        return Transaction(self, self.load_row, repeat=repeat)
 
     async def run_transaction(
         self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = ATTEMPTS, repeat: bool = True
     ) -> T:
         """
-        QueryExecution a function in a transaction, and all of it again, in a new one, if a row has changed meanwhile.
+        Run a function in a transaction, and all of it again, in a new one, if a row has changed meanwhile.
 
         Args:
             fn: `async def fn(tx)`: reads by `tx.get` and `tx.modify`, and writes. It may be called several times.
@@ -353,24 +291,7 @@ class Database(Upkeep):
         Raises:
             TransactionFailed: An operation failed for another reason, or all attempts lost their races.
         """
-        existing: int | None = None
-        for attempt in range(attempts):
-            if attempt:
-                await asyncio.sleep(pause_of(self, attempt))
-            tx = self.transaction(repeat=repeat)
-            try:
-                async with tx:
-                    return await fn(tx)
-            except TransactionFailed as error:
-                if not tx.sent:
-                    raise  # its own operations do not fit together, and will not
-                cause = error.__cause__
-                # Whether a row is there the function may have asked; that it blindly inserts one shows the second time.
-                again = isinstance(cause, (EntityExists, EntityNotFound)) and error.index != existing
-                existing = error.index if again else None
-                if attempt + 1 == attempts or not (again or isinstance(cause, PreconditionFailed)):
-                    raise
-        raise ModelError(f"run_transaction(attempts={attempts!r}) is refused: try at least once")
+        return await run_transaction(lambda: self.transaction(repeat=repeat), self, fn, attempts=attempts)
 
     def bulk(
         self,
@@ -411,92 +332,62 @@ class Database(Upkeep):
         Raises:
             ModelError: No field is given, or the keys of a model do not tell which rows are of the scope.
         """
-        from ..access.scope import Scope  # noqa: PLC0415 - a scope is a database
+        return Scope(self, ScopeRules(models, fields))
 
-        return Scope(self, models, fields)
 
-    async def run_writes(self, writes: Sequence[PlannedWrite], *, repeat: bool = True) -> None:
-        """Send encoded changes as one transaction; again after a lost reply if it may be repeated."""
-        await commit(self, writes, transaction=True, repeat=repeat)
+class Scope(Database):
+    """
+    A database in which some key fields have one value. Made by `db.scope(tenant="acme")`; shares the connection.
 
-    def _changes_of(self, verb: str, target: Any, arguments: dict[str, Any]) -> Sequence[Change]:
-        return changes_of(verb, target, arguments)
+    Everything works as on the database; `grant` gives tokens for rows of the scope. What has another value raises
+    `AccessDenied`, as do `drop_table`, `policies`, `audit` and `build_index`, which concern whole tables; what cannot
+    tell raises `ModelError`: models whose keys do not hold the fields, and rows without a model, unless `scope` was
+    given a model of their table. The stores themselves (`store`, `queues`, `blobs`) lie below and are not scoped.
+    """
 
-    async def _write(self, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
-        self.require_open()
-        if needs_row(change):
-            await self._write_completed(change, missing_ok=missing_ok)
-            return
-        write = encode(change, 0)
-        if write is not None:
-            await commit(self, (write,), repeat=repeat, missing_ok=missing_ok)
+    def __init__(self, parent: Database, rules: ScopeRules) -> None:
+        super().__init__(parent.backend, queues=parent._queues, blobs=parent._blobs, retry=parent.retry)
+        self._parent, self._rules = parent, rules
+        self._kinds, self._grants, self.stats = parent._kinds, parent._grants, parent.stats
+        self.boundary = rules
 
-    async def _write_completed(self, change: Change, *, missing_ok: bool = False) -> None:
-        """Write what needs the stored row, under the ETag it is read with; again after a lost race, if forced."""
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(pause_of(self, attempt))
-            row = await self.read_row(change.table, change.partition_key, change.row_key)
-            write = encode(complete(change, row), 0)
-            if write is None:
-                return
-            try:
-                await commit(self, (write,), missing_ok=missing_ok)
-            except (PreconditionFailed, EntityExists, EntityNotFound, OutcomeUnknown) as error:
-                # Forced: whoever wrote meanwhile is written over, also if that was our own lost request.
-                if (
-                    not (is_race(error) or (isinstance(error, OutcomeUnknown) and error.found is not None))
-                    or change.if_match not in (None, "*")
-                    or (change.copied is not None and not isinstance(error, Conflict))
-                ):
-                    raise
-                continue
-            return
-        raise Conflict(f"{change}: lost {ATTEMPTS} races in a row; spread the writers", None, change.subject)
+    def __repr__(self) -> str:
+        return f"<scope {self._rules}>"
 
-    # Rows
-
-    def key_from(self, target: Any, fields: dict[str, Any]) -> Key[Any]:
+    def new(self, model: type[E], /, **fields: Any) -> E:
         """
-        The key of a `Key`, or of a model and its key fields.
+        Make a new entity of this scope, without inserting it: `mine.new(Order, number=7)`.
 
         Raises:
-            ModelError: It is neither, or the model is abstract.
-            TemplateError: A key field is missing, unknown, or does not fit.
+            AccessDenied: A field has another value.
+            ModelError: The model does not have these key fields.
         """
-        if isinstance(target, Key):
-            key = _any_key(target)
-            if fields:
-                raise ModelError(f"{key!r} is a key already; give it without fields")
-            return key
-        schema = schema_of(target)
-        if schema.abstract:
-            raise ModelError(f"{schema.name} is abstract: name one of its concrete classes, or give a Key")
-        return schema.key(fields)
+        return model(**self._rules.fill_key(schema_of(model), fields))
 
-    def key_of_target(self, target: Any, fields: dict[str, Any]) -> Key[Any]:
+    def scope(self, *models: type[Entity], **fields: Any) -> "Scope":
         """
-        The key of an entity or bag, or what `key_from` takes.
+        Make a scope within this one, in which these fields have one value too.
 
         Raises:
-            ModelError: As `key_from`; or it is an entity, which has its key, and there are fields.
+            AccessDenied: A field has another value here.
         """
-        if not isinstance(target, (Entity, PropertyBag)):
-            return self.key_from(target, fields)
-        if fields:
-            raise ModelError(f"{target!r} has its key already; give it without fields")
-        return key_of(target)
+        return Scope(self._parent, self._rules.narrowed(models, fields))
 
-    async def _existing(self, key: Key[Any]) -> Row:
-        row = await self.read_row(key.table, key.partition_key, key.row_key)
-        if row is None:
-            raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
-        return row
+    # The connection is the database's
 
-    async def _current(self, key: Key[Any]) -> Any:
-        return self.load_row(key.model, key.table, await self._existing(key))
+    async def open(self) -> Self:
+        """Refuse: a scope is open while its database is. Raises NotSupported."""
+        raise NotSupported("a scope is a view of an open database; open the database, and use the scope as it is")
 
+    async def close(self) -> None:
+        """Refuse: a scope is open while its database is. Raises NotSupported."""
+        raise NotSupported("a scope is a view of an open database; close the database itself")
 
-def _any_key(key: Any) -> Key[Any]:
-    found: Key[Any] = key
-    return found
+    @property
+    def store(self) -> TableStore:
+        """The tables themselves, below the mapper, not scoped."""
+        return self._parent.store
+
+    def require_open(self) -> TableStore:
+        """Return the tables for use now. Raises NotSupported as the database does."""
+        return self._parent.require_open()

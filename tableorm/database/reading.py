@@ -2,15 +2,13 @@
 Reading: points by key, and queries.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
-from ..connection.connection import TURN, Connection
+from ..connection.connection import Connection
 from ..connection.rows import read_row
 from ..connection.tasks import work_together
-from ..connection.translate import translate
 from ..derived.index.index import IndexOf
 from ..derived.index.lookup import look_up
 from ..derived.index_list.index_list import ListOf
@@ -30,6 +28,7 @@ from ..queries.raw import RawSelect
 from ..queries.run import CONCURRENCY
 from ..queries.union import Union
 from ..stores import Row
+from ..writes.target import key_from
 
 __all__ = ["Reader"]
 
@@ -82,8 +81,7 @@ class Reader(Connection):
 
         Source: Table service REST, "Query Entities", addressed by PartitionKey and RowKey.
         """
-        read: Any = self._by_index if type(target) is IndexOf else self._point
-        entity = await read(target, fields)
+        entity = await self._point(target, fields)
         if entity is None:
             raise self._not_found(target, fields)
         return entity
@@ -111,6 +109,8 @@ class Reader(Connection):
             TemplateError: A field is missing, unknown, or does not fit.
             DecodeError: A row does not fit its model.
         """
+        if isinstance(index, ListOf):  # pyright: ignore[reportUnnecessaryIsInstance]
+            fields = self.boundary.fill_derived_key(index.schemas, fields)
         return await look_up(self, index, fields, concurrency)
 
     async def get_many(self, keys: Iterable[Key[M]], *, concurrency: int = CONCURRENCY) -> "list[M | None]":
@@ -155,122 +155,98 @@ class Reader(Connection):
         return await self._point(target, fields, whole=False) is not None
 
     async def _point(self, target: Any, fields: dict[str, Any], *, whole: bool = True) -> Any:
-        store = self.require_open()
-        model: Any
+        """Read the entity of a key, of a model and its key fields, or of an index and its fields, or return None."""
+        if isinstance(target, IndexOf):
+            return await self._by_index(_any_index(target), fields, whole=whole)
+        model: Any = target
         if isinstance(target, Key):
-            if fields:
-                raise ModelError(f"{target!r} is a key already; give it without fields")
-            key = _any_key(target)
-            table, partition_key, row_key, model = key.table, key.partition_key, key.row_key, key.model
+            key = key_from(self.boundary, target, fields)
+            model, table, partition_key, row_key = key.model, key.table, key.partition_key, key.row_key
         else:
-            schema: Schema | None = getattr(target, "__schema__", None)
-            if schema is None:
-                if isinstance(target, IndexOf):
-                    return await self._by_index(_any_index(target), fields, whole=whole)
-                schema = schema_of(target)
+            schema = schema_of(model)
+            fields = self.boundary.fill_key(schema, fields)
             if fields.keys() != schema.key_names or schema.abstract:
                 self._refuse_fields(schema, fields)
             partition_key, row_key = schema.make_keys(fields)
-            table, model = schema.table_name(), target
-        self.stats.requests += 1
-        try:
-            select = None if whole or model is PropertyBag else Projection.of(self._kinds_of(model), ()).select
-            row = await store.get(table, partition_key, row_key, select)
-        except Fault as fault:
-            if fault.code == Code.RESOURCE_NOT_FOUND:
-                return None
-            raise translate(fault, f"get of {model.__name__} ({partition_key!r}, {row_key!r})", table) from fault
-        self.stats.rows += 1
-        self._since_turn += 1
-        if self._since_turn >= TURN:  # as yield_to_loop, without a call
-            self._since_turn = 0
-            await asyncio.sleep(0)
-        if model is PropertyBag:
-            return PropertyBag.of_row(table, row)
-        kinds = self._kinds_of(model)
-        entity = kinds.load(row) if whole else kinds.resolve(row)
-        if entity is None:
-            raise WrongKind(
-                f"the row ({partition_key!r}, {row_key!r}) in table {table} is no {model.__name__}: it has "
-                f"{describe_kind(row)}; read it with PropertyBag.key({table!r}, {partition_key!r}, {row_key!r})",
-                (partition_key, row_key),
-                row.get("EntityType"),
-            )
-        return entity
+            table = schema.table_name()
+        select = None if whole or model is PropertyBag else Projection.of(self._kinds_of(model), ()).select
+        row = await read_row(self, table, partition_key, row_key, select, model.__name__)
+        if row is None:
+            return None
+        await self.yield_to_loop(1)
+        if whole or model is PropertyBag:
+            return self.load_row(model, table, row)
+        return self._kinds_of(model).resolve(row) or self._refuse_kind(model, table, row)
 
-    async def read_row(self, table: str, partition_key: str, row_key: str) -> Row | None:
-        """
-        A row as it is stored; None if there is none.
-
-        Raises:
-            TableNotFound: There is no such table.
-        """
-        return await read_row(self, table, partition_key, row_key)
-
-    def load_row(self, model: type[Any], table: str, row: Row) -> Any:
-        """
-        The entity or bag of a row.
-
-        Raises:
-            WrongKind: It is of another kind.
-            DecodeError: It does not fit the model.
-        """
-        if model is PropertyBag:
-            return PropertyBag.of_row(table, row)
-        entity = self._kinds_of(model).load(row)
-        if entity is None:
-            keys = row["PartitionKey"], row["RowKey"]
-            raise WrongKind(
-                f"the row {keys} in table {table} is no {model.__name__}: it has {describe_kind(row)}",
-                keys,
-                row.get("EntityType"),
-            )
-        return entity
-
-    async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool = True) -> Any:
-        """The entity that has a copy under this key of an index."""
-        store = self.require_open()
+    async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool) -> Any:
+        """Read the entity that has an entry under this key of an index; None if there is none."""
         kinds = self._kinds_of(index)
         if len(kinds.schemas) != 1:
             raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
         schema = kinds.schemas[0]
+        fields = self.boundary.fill_derived_key(index.schemas, fields)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
         partition_key, row_key = schema.make_keys(fields)
         table = schema.table_name()
         for _ in range(_LOOKS):
-            self.stats.requests += 1
-            try:
-                copy = await store.get(table, partition_key, row_key)
-            except Fault as fault:
-                if fault.code == Code.RESOURCE_NOT_FOUND:
-                    return None
-                raise translate(fault, f"get of {index} ({partition_key!r}, {row_key!r})", table) from fault
-            self.stats.rows += 1
-            self._since_turn += 1
-            if self._since_turn >= TURN:  # as yield_to_loop, without a call
-                self._since_turn = 0
-                await asyncio.sleep(0)
-            found = kinds.load(copy)
-            if found is None:
+            entry = await read_row(self, table, partition_key, row_key, None, index)
+            if entry is None:
+                return None
+            await self.yield_to_loop(1)
+            entity = kinds.load(entry)
+            if entity is None:
                 raise WrongKind(
                     f"the row ({partition_key!r}, {row_key!r}) in table {table} is no copy of {index}: it has "
-                    f"{describe_kind(copy)}",
+                    f"{describe_kind(entry)}",
                     (partition_key, row_key),
-                    copy.get("EntityType"),
+                    entry.get("EntityType"),
                 )
-            if not isinstance(found, dict) or not whole:
-                return found
-            row = await self.read_row(table, partition_key, copy[COPY_OF])
-            if row is not None and is_current(copy, row):
-                return self._kinds_of(schema.model).load(row)
+            if isinstance(entity, dict) and whole:
+                row = await read_row(self, table, partition_key, entry[COPY_OF])
+                if row is None or not is_current(entry, row):
+                    continue  # it was moved meanwhile
+                entity = self._kinds_of(schema.model).load(row)
+            if isinstance(entity, Entity):
+                self.boundary.check(entity)
+            return entity
         return None  # it was moved each time between the two reads
+
+    def load_row(self, model: type[Any], table: str, row: Row) -> Any:
+        """
+        Make the entity or bag of a row.
+
+        Raises:
+            AccessDenied: It is outside of the boundary.
+            WrongKind: The row is of another kind.
+            DecodeError: It does not fit the model.
+        """
+        if model is PropertyBag:
+            entity: Any = PropertyBag.of_row(table, row)
+        else:
+            entity = self._kinds_of(model).load(row)
+            if entity is None:
+                self._refuse_kind(model, table, row)
+        self.boundary.check(entity)
+        return entity
+
+    @staticmethod
+    def _refuse_kind(model: type[Any], table: str, row: Row) -> NoReturn:
+        keys = row["PartitionKey"], row["RowKey"]
+        raise WrongKind(
+            f"the row {keys} in table {table} is no {model.__name__}: it has {describe_kind(row)}; read it with "
+            f"PropertyBag.key({table!r}, {keys[0]!r}, {keys[1]!r})",
+            keys,
+            row.get("EntityType"),
+        )
 
     def _not_found(self, target: Any, fields: dict[str, Any]) -> EntityNotFound:
         if isinstance(target, IndexOf):
-            given = ", ".join(f"{name}={value!r}" for name, value in fields.items())
-            return EntityNotFound(f"there is no {target} of {given}", Code.RESOURCE_NOT_FOUND)
-        key = _any_key(target) if isinstance(target, Key) else schema_of(target).key(fields)
+            index = _any_index(target)
+            given = self.boundary.fill_derived_key(index.schemas, fields).items()
+            text = ", ".join(f"{name}={value!r}" for name, value in given)
+            return EntityNotFound(f"there is no {index} of {text}", Code.RESOURCE_NOT_FOUND)
+        key = key_from(self.boundary, target, fields)
         return EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
 
     @staticmethod
@@ -320,7 +296,7 @@ class Reader(Connection):
         if not index and (not 1 <= len(models) <= 4 or not all(isinstance(model, type) for model in models)):
             raise ModelError(f"select{models!r} is refused: give one to four models, or one index")
         kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else self._shared(models)
-        self.narrowing(kinds, ())  # at once, what a scope refuses
+        self.boundary.narrow(kinds, ())  # to refuse now what a scope refuses
         return Select(self, kinds, models)
 
     def select_raw(self, table: str) -> RawSelect:
@@ -335,7 +311,7 @@ class Reader(Connection):
         except Fault as fault:
             raise ModelError(f"select_raw({table!r}): {fault.message}") from None
         kinds = self._shared([PropertyBag], table)
-        self.narrowing(kinds, ())
+        self.boundary.narrow(kinds, ())
         return RawSelect(self, kinds, (PropertyBag,))
 
     def union(self, *queries: Query[R]) -> Union[R]:
@@ -347,14 +323,9 @@ class Reader(Connection):
         for query in queries:
             if not isinstance(query, Query):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ModelError(f"union({query!r}) is refused: give queries, as db.select(...) makes them")
-        return Union(queries)
+        return Union(tuple(query.bind(self) for query in queries) if self.boundary.narrows else queries)
 
 
 def _any_index(index: Any) -> IndexOf[Any]:
     found: IndexOf[Any] = index
-    return found
-
-
-def _any_key(key: Any) -> Key[Any]:
-    found: Key[Any] = key
     return found

@@ -54,6 +54,7 @@ class Upkeep(Granting):
             ModelError: There is no model, or one without kind.
             TableNotFound: There is no such table.
         """
+        self.boundary.check_whole_table(f"audit({', '.join(model.__name__ for model in models)})")
         return await audit(self, models, parallel=parallel, cursor=cursor, repair=repair, on_progress=on_progress)
 
     async def build_index(
@@ -84,4 +85,5 @@ class Upkeep(Granting):
             CursorError: The cursor is of another index, or damaged.
             TableNotFound: There is no such table.
         """
+        self.boundary.check_whole_table(f"build_index({index})")
         return await build_index(self, index, parallel=parallel, cursor=cursor, on_progress=on_progress)

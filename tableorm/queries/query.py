@@ -397,7 +397,7 @@ class Query(Generic[E_co]):
     @cached_property
     def _conditions(self) -> tuple[Expression, ...]:
         """The conditions, and those of the scope."""
-        return self._where if self._db is None else self._where + self._db.narrowing(self._kinds, self._where)
+        return self._where if self._db is None else self._where + self._db.boundary.narrow(self._kinds, self._where)
 
     def _loading(self) -> tuple[Iterable[str] | None, Callable[[list[Row]], list[Any]]]:
         """What to select, and how rows become entities."""

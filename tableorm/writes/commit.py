@@ -62,12 +62,16 @@ async def commit(
         throttled: Called whenever the store refuses because it is asked for too much.
 
     Raises:
+        AccessDenied: A row is outside of the connection's boundary.
         TransactionFailed: An operation of a transaction failed; its cause is that operation's error.
         UniqueViolation: Another entity has the value of a unique index.
         OutcomeUnknown: The reply was lost, and nothing proves what happened.
         Conflict: Other rows were changed by others again and again.
         TableOrmError: What a single write raises.
     """
+    if db.boundary.narrows:  # asked once more where no verb gets past: what was derived is not asked for yet
+        for change in (write.change for write in writes):
+            db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     if not any(map(derives, writes)):
         plan = plan_writes(writes, transaction=transaction)
         await execute(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok, throttled=throttled)

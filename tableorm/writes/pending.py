@@ -1,48 +1,63 @@
 """
-Writes that a transaction holds until it is sent.
+Rows that a transaction holds until it is sent, and the objects that stand for them.
 """
 
-import attrs
-from msgspec import structs
+from copy import deepcopy
+from typing import Any
 
+import attrs
+
+from ..models.entity import Entity
+from ..models.property_bag import PropertyBag
+from .modify import adopt
 from .plan import PlannedWrite
 
-__all__ = ["Address", "Pending"]
+__all__ = ["Address", "HeldRow", "copy_subject", "restore_subject", "take_values"]
 
 Address = tuple[str, str, str]
+"""A row: the name of its table, its PartitionKey and its RowKey."""
 
 
-@attrs.define
-class Pending:
-    """The write of one row, and the objects of it: all of them become what is written."""
+@attrs.frozen(eq=False)
+class HeldRow:
+    """
+    A row of which a transaction knows.
 
-    write: PlannedWrite
-    subjects: list[object] = attrs.Factory(list[object])
-    version: int = 0
-    views: dict[int, tuple[int, PlannedWrite]] = attrs.Factory(dict[int, tuple[int, PlannedWrite]])
-    """By the identity of an object the write as it knows it, and of which version that is."""
+    Args:
+        subject: The one object that stands for it: an entity or bag, or the key that deletes it.
+        write: What is written when the block ends; None if the row was only read.
+    """
 
-    def given(self, subject: object, write: PlannedWrite) -> None:
-        """An object has made the write what it is: the others do not know that."""
-        self.write, self.version = write, self.version + 1
-        self.know(subject, write)
+    subject: object
+    write: PlannedWrite | None = None
 
-    def know(self, subject: object, write: PlannedWrite) -> None:
-        """An object knows of the write so much."""
-        if id(subject) not in self.views:
-            self.subjects.append(subject)
-        self.views[id(subject)] = self.version, write
+    @property
+    def entity(self) -> Any:
+        """The subject, where it is an entity or bag."""
+        return self.subject
 
-    def view(self, subject: object) -> PlannedWrite | None:
-        """The write as an object knows it; None if another has added to it since."""
-        version, write = self.views.get(id(subject), (0, None))
-        if write is None or version != self.version:
-            return None
-        if write is self.write:
-            return write
-        # Its condition may be another by now, since the row was read.
-        return structs.replace(self.write, after=write.after, partial=write.partial, stale=write.stale)
 
-    def last_view(self, subject: object) -> PlannedWrite | None:
-        """The write as an object knew it, whatever was added since; None if it is none of the row's."""
-        return self.views.get(id(subject), (0, None))[1]
+def copy_subject(subject: Entity | PropertyBag) -> Entity | PropertyBag:
+    """Copy an entity or bag with its values, for `restore_subject`."""
+    return subject.copy() if isinstance(subject, PropertyBag) else deepcopy(subject)
+
+
+def restore_subject(subject: Entity | PropertyBag, before: Entity | PropertyBag) -> None:
+    """Let an entity or bag be again as it was when it was copied."""
+    if isinstance(subject, PropertyBag) and isinstance(before, PropertyBag):
+        take_values(subject, before)
+        subject.written_as(before.before, partial=before.partial)
+    else:
+        adopt(subject, before)
+
+
+def take_values(subject: Entity | PropertyBag, changed: Entity | PropertyBag) -> None:
+    """Let an entity or bag have the values of a changed copy; what it knows of the stored row stays."""
+    if subject is changed:
+        return
+    if isinstance(subject, PropertyBag) and isinstance(changed, PropertyBag):
+        properties = dict(changed.row)
+        subject.row.clear()
+        subject.row.update(properties)
+    else:
+        adopt(subject, changed)

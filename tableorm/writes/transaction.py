@@ -3,22 +3,33 @@ Transactions: operations collected in a block, sent as one entity group transact
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 from msgspec import structs
 
-from ..errors import Conflict, EntityNotFound, NotSupported, TransactionFailed
+from ..connection.connection import Connection
+from ..connection.rows import read_row
+from ..errors import (
+    Conflict,
+    EntityExists,
+    EntityNotFound,
+    ModelError,
+    NotSupported,
+    PreconditionFailed,
+    TransactionFailed,
+)
 from ..expressions import Field
-from ..models.entity import Entity, stored_row
+from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..protocol.codes import Code
-from ..stores import Row, Verb
+from ..stores import Verb
+from .commit import commit
 from .modify import adopt, applied, check_function, forget, refuse_unsaved
 from .move import move_changes
-from .pending import Address, Pending
+from .pending import Address, HeldRow, copy_subject, restore_subject, take_values
 from .plan import Change, Mode, PlannedWrite, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
 from .stages.change import (
@@ -31,37 +42,43 @@ from .stages.change import (
     save_change,
     upsert_change,
 )
-from .stages.coalesce import coalesce, gone, with_read_etag
+from .stages.coalesce import coalesce, gone
 from .stages.complete import complete, needs_row
-from .stages.encode import encode, overlaid
+from .stages.encode import encode
 from .subject import key_of
+from .target import key_from, key_of_target
+from .write import Loader, read_existing
 from .write_tokens import new_token
 
-if TYPE_CHECKING:
-    from ..database.database import Database
-
-__all__ = ["Transaction"]
+__all__ = ["Transaction", "run_transaction"]
 
 E = TypeVar("E", bound=Entity)
-
 M = TypeVar("M", bound=Entity | PropertyBag)
+T = TypeVar("T")
 
 
 class Transaction:
     """
     The operations of one transaction, in order. Made by `db.transaction()`.
 
-    Each takes its entity as it is when it is called. Several of one row become one operation when the block ends; they
-    must go through one object, which is the one that was given before, or what `get` or `modify` has returned since.
-    Another one knows nothing of what was changed, and would undo it.
+    Each takes its entity as it is when it is called. One object stands for a row: the one that was given first, or that
+    `get` or `modify` has returned; both return that object from then on. Several operations on it become one when the
+    block ends. Writing the row through another object is refused, since that one knows nothing of the changes before.
+
+    Args:
+        db: Where the rows are.
+        load: Makes the entity or bag of a row.
+        repeat: Whether the transaction may be sent again after a lost reply.
     """
 
-    def __init__(self, db: "Database", *, repeat: bool = True) -> None:
-        self._db, self._repeat = db, repeat
+    def __init__(self, db: Connection, load: Loader, *, repeat: bool = True) -> None:
+        self._db, self._load, self._repeat = db, load, repeat
         self._count = 0
-        self._rows: dict[Address, Pending] = {}
-        self._known: set[int] = set()  # the ids of the subjects of all rows, which stay as long as the transaction
+        self._rows: dict[Address, HeldRow] = {}
+        self._known: set[int] = set()  # the ids of the objects in `_rows` and `_displaced`, which keep these alive
+        self._displaced: list[object] = []  # objects of rows that were deleted, and then given anew by others
         self._adopt: list[tuple[Entity | PropertyBag, Entity | PropertyBag]] = []
+        self._modified: list[tuple[Entity | PropertyBag, Entity | PropertyBag]] = []  # and what they were before
         self._late: dict[Address, tuple[Change, int]] = {}
         self._token = new_token()
         self._state = "new"
@@ -73,14 +90,15 @@ class Transaction:
 
         Args:
             entity: An entity or bag.
-            repeat: As of `db.insert`; False holds for the whole transaction.
+            repeat: What it is for `db.insert`; False holds for the whole transaction.
         """
-        change = insert_change(entity, self._pending(entity))
+        self._db.boundary.fill(entity)
+        change = insert_change(entity, self._held_write(entity))
         self._add(change if repeat else structs.replace(change, repeat=False))
 
     def save(self, entity: Entity | PropertyBag) -> None:
         """Write what has changed since the entity was read when the block ends. Raises as `db.save`."""
-        self._add(save_change(entity, self._standing(entity)))
+        self._add(save_change(entity, self._held_update(entity)))
 
     def merge(
         self,
@@ -90,19 +108,20 @@ class Transaction:
         if_match: str | None = None,
     ) -> None:
         """Merge some fields when the block ends. Raises as `db.merge`."""
-        self._add(merge_change(entity, only, if_match, self._standing(entity)))
+        self._add(merge_change(entity, only, if_match, self._held_update(entity)))
 
     def replace(self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False) -> None:
         """Replace the row when the block ends. Raises as `db.replace`."""
-        self._add(replace_change(entity, if_match, drop_extra=drop_extra, pending=self._standing(entity)))
+        self._add(replace_change(entity, if_match, drop_extra=drop_extra, pending=self._held_update(entity)))
 
     def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
         """Insert, or merge or replace the row that is there, when the block ends. Raises as `db.upsert`."""
-        self._add(upsert_change(entity, mode, self._pending(entity)))
+        self._db.boundary.fill(entity)
+        self._add(upsert_change(entity, mode, self._held_write(entity)))
 
     def delete(self, target: Entity | PropertyBag | Key[Any], *, if_match: str | None = None) -> None:
         """Delete a row when the block ends. Raises as `db.delete`; a missing row fails the transaction."""
-        pending = None if isinstance(target, Key) else self._standing(target)
+        pending = None if isinstance(target, Key) else self._held_update(target)
         self._add(delete_change(target, if_match, pending))
 
     def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
@@ -110,7 +129,8 @@ class Transaction:
         Give an entity another key when the block ends, as `db.move` does: one operation of yours, two of the 100. Until
         then the entity is the one that is deleted.
         """
-        delete, insert = move_changes(entity, fields, self._standing(entity))
+        self._db.boundary.check_move(entity, fields)
+        delete, insert = move_changes(entity, fields, self._held_update(entity))
         self._add(delete, insert)
         self._adopt.append((entity, insert.subject))
 
@@ -120,7 +140,7 @@ class Transaction:
     async def get(self, target: Key[M], /, *, guard: bool = False) -> M: ...
     async def get(self, target: Any, /, *, guard: bool = False, **fields: Any) -> Any:
         """
-        Read one entity now, as this transaction would leave it.
+        Read one entity now; or return the object that stands for its row in this transaction already.
 
         Args:
             target: A model, with its key fields; or a `Key`.
@@ -131,23 +151,19 @@ class Transaction:
 
         Raises:
             EntityNotFound: There is none, or the transaction deletes it.
-            NotSupported: The block has ended, or is to write the row after reading it then.
+            NotSupported: The block has ended; the transaction writes the row without having read it; or the row is held
+                as an object of another model.
         """
         self._require_open()
-        key = self._db.key_from(target, fields)
-        pending = self._rows.get((key.table, key.partition_key, key.row_key))
-        if (key.table, key.partition_key, key.row_key) in self._late:
-            raise NotSupported(
-                f"get of {key}: this transaction writes the row when the block ends, after reading it; read it before, "
-                "or use `await tx.modify(...)` for both"
-            )
-        if pending is not None:
-            return await self._pending_entity(key, pending, guard=guard)
-        entity = await self._db.get(key)
-        if guard:
-            self._require_open()
-            self._add(guard_change(entity))
-        return entity
+        key = key_from(self._db.boundary, target, fields)
+        held = await self._hold(key)
+        if guard and held.write is None:
+            self._add(guard_change(held.entity))
+        elif (
+            guard and held.write is not None and _is_blind(held.write) and held.write.operation.verb is not Verb.INSERT
+        ):
+            raise _unread(key)
+        return held.entity
 
     @overload
     async def modify(self, target: type[E], fn: Callable[[E], E | None], /, **fields: Any) -> E: ...
@@ -161,91 +177,123 @@ class Transaction:
         read; otherwise the transaction fails, and `db.run_transaction` repeats it.
 
         Args:
-            target: A model, with its key fields; a `Key`; or an entity or bag, which gets the result.
-            fn: As in `db.modify`.
+            target: A model, with its key fields; a `Key`; or an entity or bag, which is read anew. If an object stands
+                for the row already, the function gets that. When the transaction fails, the object is again as it was.
+            fn: What it is for `db.modify`.
             fields: The key fields.
+
+        Returns:
+            The object that stands for the row.
 
         Raises:
             EntityNotFound: There is none.
             EncodeError: The entity has changes that were not saved, nor given to this transaction.
+            NotSupported: What `get` raises it for; or another object than the one given stands for the row.
             ModelError: `fn` is asynchronous, or returns something else than such an entity.
         """
         check_function(fn)
-        instance = target if isinstance(target, (Entity, PropertyBag)) else None
-        if instance is not None:
-            if _address(instance) in self._late:
-                raise _two_late(key_of(instance))
-            pending = self._rows.get(_address(instance))
-            refuse_unsaved(instance, None if pending is None else pending.last_view(instance))
-        key = self._db.key_of_target(target, fields)
-        subject: Any = await self.get(key)
-        result = applied(fn, subject, instance)
         self._require_open()
-        pending = self._rows.get(_address(result))
-        view = None if pending is None else pending.view(subject)
-        if pending is not None and view is not None:
-            self._know(pending, result, view)  # it may be returned in place of what it was given
-        self._add(save_change(result, self._standing(result), "modify"))
-        if instance is not None:
-            self._adopt.append((instance, result))
-        return result
-
-    async def _pending_entity(self, key: Key[Any], pending: Pending, *, guard: bool) -> Any:
-        """
-        What a row will be. Where that takes reading it, its write then is one of the very row that was read: what the
-        function does with it holds only for that.
-        """
-        write = pending.write
-        if write.after is None:
-            raise EntityNotFound(f"there is no {key}: this transaction deletes it", Code.RESOURCE_NOT_FOUND, key)
-        stored: Row | None = None
-        if write.partial or (guard and _is_blind(write)):
-            stored = await self._db.read_row(key.table, key.partition_key, key.row_key)
+        instance = target if isinstance(target, (Entity, PropertyBag)) else None
+        key = key_of_target(self._db.boundary, target, fields)
+        self._refuse_unsaved(key, instance)
+        before = None if instance is None else copy_subject(instance)
+        held = await self._hold(key, instance)
+        entity: Any = held.entity
+        if before is None:
+            before = copy_subject(entity)
+        try:
+            result = applied(fn, entity)
             self._require_open()
-            write = pending.write = with_read_etag(pending.write, stored)  # another task may have added to it
-        after: Row = overlaid(stored or {}, write.operation.row) if write.partial else dict(write.after or {})
-        if not _is_blind(write):
-            after["odata.etag"] = write.operation.if_match
-        entity: Any = self._db.load_row(key.model, key.table, after)
-        # Upgraded, if it was of an older version.
-        seen = after if isinstance(entity, PropertyBag) else stored_row(entity)
-        self._know(pending, entity, structs.replace(write, after=overlaid(seen or {}, {}), partial=False, stale=False))
+            take_values(entity, result)
+            self._add(save_change(entity, self._held_update(entity), "modify"))
+        except BaseException:
+            restore_subject(entity, before)
+            raise
+        self._modified.append((entity, before))
         return entity
 
-    def _know(self, pending: Pending, subject: object, write: PlannedWrite) -> None:
-        """From now on `subject` stands for the row."""
-        pending.know(subject, write)
-        self._known.add(id(subject))
+    def _refuse_unsaved(self, key: Key[Any], instance: Entity | PropertyBag | None) -> None:
+        """Refuse to modify a row whose object has changes that were not saved, nor given to this transaction."""
+        held = self._rows.get(_address_of(key))
+        subject = instance if held is None else held.subject
+        if _address_of(key) in self._late or (instance is not None and subject is not instance):
+            return  # refused by `_hold`
+        if isinstance(subject, (Entity, PropertyBag)):
+            refuse_unsaved(subject, None if held is None else held.write)
 
-    def _pending(self, subject: Entity | PropertyBag) -> PlannedWrite | None:
-        """The write that the transaction holds of this very object, or of what it is a copy of."""
-        if id(subject) not in self._known:  # the usual case, which need not make the key
-            return None
-        pending = self._rows.get(_address(subject))
-        return None if pending is None else pending.view(subject)
-
-    def _standing(self, subject: Entity | PropertyBag) -> PlannedWrite | None:
+    async def _hold(self, key: Key[Any], instance: Entity | PropertyBag | None = None) -> HeldRow:
         """
-        The like, if it leaves a row.
+        Return the row of a key as the transaction holds it, after reading it if it is not held.
+
+        Args:
+            key: The key.
+            instance: The object that shall stand for the row; None for a new one.
 
         Raises:
-            NotSupported: Another object has changed that since, or the row is to be read before it is written.
+            EntityNotFound: There is no such row, or the transaction deletes it.
+            NotSupported: Another object stands for the row, or the object cannot know what is written.
+        """
+        address = _address_of(key)
+        if address in self._late:
+            raise _two_late(key)
+        if address not in self._rows:
+            fresh = self._load(key.model, key.table, await read_existing(self._db, key))
+            self._require_open()
+            if address not in self._rows:  # otherwise another task has read or written it meanwhile
+                if instance is not None:
+                    adopt(instance, fresh)
+                self._stand(address, HeldRow(fresh if instance is None else instance))
+        held = self._rows[address]
+        write = held.write
+        if write is not None and write.after is None:
+            raise EntityNotFound(f"there is no {key}: this transaction deletes it", Code.RESOURCE_NOT_FOUND, key)
+        if not isinstance(held.subject, key.model) or (instance is not None and held.subject is not instance):
+            raise _other_object(key)
+        if write is not None and _is_blind(write) and (write.partial or write.stale):
+            raise _unread(key)
+        return held
+
+    def _held_write(self, subject: Entity | PropertyBag) -> PlannedWrite | None:
+        """Return the write that the transaction holds of this very object; None if it holds none."""
+        if id(subject) not in self._known:  # the usual case, which need not make the key
+            return None
+        held = self._rows.get(_address(subject))
+        return held.write if held is not None and held.subject is subject else None
+
+    def _held_update(self, subject: Entity | PropertyBag) -> PlannedWrite | None:
+        """
+        Return the write that the transaction holds of this very object, unless it deletes the row.
+
+        Raises:
+            NotSupported: Another object stands for the row, or the row is to be read before it is written.
         """
         if self._late and _address(subject) in self._late:
             raise _two_late(key_of(subject))
         if id(subject) not in self._known:
             return None
-        pending = self._rows.get(_address(subject))
-        if pending is None or pending.write.after is None:
+        held = self._rows.get(_address(subject))
+        if held is None or held.write is None or held.write.after is None:
             return None
-        view = pending.view(subject)
-        if view is None:
+        if held.subject is not subject:
             raise _other_object(key_of(subject))
-        return view
+        return held.write
+
+    def _stand(self, address: Address, held: HeldRow) -> None:
+        """Let an object stand for a row, in place of the one that did."""
+        before = self._rows.get(address)
+        if before is not None and before.subject is not held.subject:
+            self._displaced.append(before.subject)
+        self._rows[address] = held
+        self._known.add(id(held.subject))
 
     def _add(self, *changes: Change) -> None:
         """Collect the changes, each of another row, of one operation of the user's: all or none of them."""
         self._require_open()
+        for change in changes:
+            self._db.boundary.check(change.subject)
+            held = self._rows.get(_row_of(change))
+            if held is not None:
+                _check_follows(change, self._count, held)
         if self._is_late(changes):
             # As they are now: what is changed later in the block belongs to another write.
             for change in changes:
@@ -255,46 +303,36 @@ class Transaction:
         # Now: what is changed later in the block belongs to another write.
         writes = [encode(change, self._count, self._token) for change in changes]
         self._count += 1
-        held = [(write, self._held(write)) for write in writes if write is not None]
-        for write, folded in held:
-            change = write.change
-            pending = self._rows.setdefault(_row_of(change), Pending(folded))
-            pending.given(change.subject, folded)
-            self._known.add(id(change.subject))
+        joined = [self._coalesced(write) for write in writes if write is not None]
+        for write in joined:
+            self._stand(_row_of(write.change), HeldRow(write.change.subject, write))
 
     def _is_late(self, changes: Sequence[Change]) -> bool:
         """
-        Whether changes wait for rows to be read when the block ends.
+        Return whether changes wait for rows to be read when the block ends.
 
         Raises:
             NotSupported: The transaction writes such a row already.
         """
         late = False
         for change in changes:
-            pending = self._rows.get(_row_of(change))
-            needs = needs_row(change)
-            if needs and pending is not None and not pending.write.partial:
-                needs = False  # what was given of the row tells all of it
-                if change.mode is not Mode.DELETE:
-                    _check_follows(change, self._count, pending)
+            held = self._rows.get(_row_of(change))
+            pending = None if held is None else held.write
+            # What was given of the row may tell all of it.
+            needs = needs_row(change) and (pending is None or pending.partial)
             if _row_of(change) in self._late or (needs and pending is not None):
                 raise _two_late(change)
             late = late or needs
         return late
 
-    def _held(self, write: PlannedWrite) -> PlannedWrite:
-        """A write together with what is held of its row."""
-        change = write.change
-        pending = self._rows.get(_row_of(change))
-        if pending is None:
-            return write
-        if write.operation.verb not in (Verb.INSERT, Verb.DELETE):
-            _check_follows(change, write.index, pending)
-        return coalesce(pending.view(change.subject) or pending.write, write)
+    def _coalesced(self, write: PlannedWrite) -> PlannedWrite:
+        """Return a write together with the one that is held of its row."""
+        held = self._rows.get(_row_of(write.change))
+        return write if held is None or held.write is None else coalesce(held.write, write)
 
     async def _send(self) -> None:
         """Send what was collected; again with rows read anew, if one of those was changed that are forced."""
-        known = [pending.write for pending in self._rows.values()]
+        known = [held.write for held in self._rows.values() if held.write is not None]
         forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and change.copied is None}
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -303,8 +341,9 @@ class Transaction:
             writes = [*known, *(write for write in late if write is not None)]
             if not writes:
                 return
+            writes.sort(key=lambda write: write.index)
             try:
-                await self._db.run_writes(sorted(writes, key=lambda write: write.index), repeat=self._repeat)
+                await commit(self._db, writes, transaction=True, repeat=self._repeat)
             except TransactionFailed as error:
                 if not is_race(error.__cause__) or error.index not in forced or attempt + 1 == ATTEMPTS:
                     raise
@@ -312,10 +351,10 @@ class Transaction:
                 return
 
     async def _completed(self, change: Change, index: int) -> PlannedWrite | None:
-        """The write of a change that needs the stored row."""
+        """Return the write of a change that needs the stored row."""
         if not needs_row(change):
             return encode(change, index, self._token)
-        row = await self._db.read_row(change.table, change.partition_key, change.row_key)
+        row = await read_row(self._db, change.table, change.partition_key, change.row_key)
         try:
             return encode(complete(change, row), index, self._token)
         except (Conflict, EntityNotFound) as error:
@@ -335,61 +374,96 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._state = "closed"
-        if kind is not None:
-            return
-        if self._rows or self._late:
-            self.sent = True
-            await self._send()
-        for pending in self._rows.values():
-            self._serve(pending)
-        for instance, result in self._adopt:
-            adopt(instance, result)
+        written = False
+        try:
+            if kind is None and (self._rows or self._late):
+                self.sent = True
+                await self._send()
+            written = kind is None
+        finally:
+            if not written:
+                for entity, before in reversed(self._modified):
+                    restore_subject(entity, before)
+        if written:
+            for subject in self._displaced:
+                forget(subject)
+            for entity, moved in self._adopt:
+                adopt(entity, moved)
 
-    def _serve(self, pending: Pending) -> None:
-        """Let all objects of a row become what it was written as, if the last of them knows all of it."""
-        write = pending.write
-        last = write.change.subject
-        known = not (write.partial or write.stale)
-        for each in pending.subjects:
-            if write.after is None:
-                forget(each)
-            elif not known or each is last or type(each) is not type(last):
-                continue
-            elif isinstance(each, (Entity, PropertyBag)):
-                adopt(each, self._db.load_row(type(each), write.change.table, write.after.copy()))
+
+async def run_transaction(
+    begin: Callable[[], Transaction], db: Connection, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int
+) -> T:
+    """
+    Run a function in a transaction, and again in a new one after a lost race. Raises as `Database.run_transaction`.
+
+    Args:
+        begin: Makes a transaction.
+        db: Where it is sent.
+        fn: The function.
+        attempts: How often it is tried at most.
+    """
+    existing: int | None = None
+    for attempt in range(attempts):
+        if attempt:
+            await asyncio.sleep(pause_of(db, attempt))
+        tx = begin()
+        try:
+            async with tx:
+                return await fn(tx)
+        except TransactionFailed as error:
+            if not tx.sent:
+                raise  # its own operations do not fit together, and will not
+            cause = error.__cause__
+            # Whether a row is there the function may have asked; that it blindly inserts one shows the second time.
+            again = isinstance(cause, (EntityExists, EntityNotFound)) and error.index != existing
+            existing = error.index if again else None
+            if attempt + 1 == attempts or not (again or isinstance(cause, PreconditionFailed)):
+                raise
+    raise ModelError(f"run_transaction(attempts={attempts!r}) is refused: try at least once")
 
 
 def _row_of(change: Change) -> Address:
     return change.table, change.partition_key, change.row_key
 
 
-def _check_follows(change: Change, index: int, pending: Pending) -> None:
-    """Refuse what builds on a row that the transaction deletes, or that the subject does not know as it will be."""
-    if pending.write.after is None:
+def _address_of(key: Key[Any]) -> Address:
+    return key.table, key.partition_key, key.row_key
+
+
+def _address(subject: Entity | PropertyBag) -> Address:
+    return _address_of(key_of(subject))
+
+
+def _check_follows(change: Change, index: int, held: HeldRow) -> None:
+    """Refuse a change of a row that the transaction deletes, or for which another object stands."""
+    if held.write is not None and held.write.after is None:
         if change.mode in (Mode.SAVE, Mode.MERGE, Mode.REPLACE):
             raise gone(change, index)
-    elif pending.view(change.subject) is None:
+    elif change.mode is not Mode.INSERT and not isinstance(change.subject, Key) and change.subject is not held.subject:
         raise _other_object(change)
 
 
 def _other_object(what: Change | Key[Any]) -> NotSupported:
     return NotSupported(
-        f"{what}: this transaction writes the row already, through another object, and this one knows nothing of that "
-        "change; change the other one, or what `await tx.get(...)` returns"
+        f"{what}: in this transaction another object stands for the row, and this one knows nothing of its changes; "
+        "use the object that was given first, or the one that `await tx.get(...)` returns"
     )
 
 
 def _two_late(what: Change | Key[Any]) -> NotSupported:
     return NotSupported(
-        f"{what}: this transaction writes the row already, and one of the two needs properties of the row that "
-        "were not read; refresh() the entity before, or use `await tx.modify(...)`"
+        f"{what}: this transaction writes the row already, and one of the two needs properties of the row that were "
+        "not read; read it before: refresh() the entity, or use `await tx.get(...)` or `await tx.modify(...)`"
+    )
+
+
+def _unread(key: Key[Any]) -> NotSupported:
+    return NotSupported(
+        f"get of {key}: this transaction writes the row without having read it; read it with `await tx.get(...)` "
+        "before it is written, or use `await tx.modify(...)` for both"
     )
 
 
 def _is_blind(write: PlannedWrite) -> bool:
     return write.operation.if_match in (None, "*")
-
-
-def _address(subject: Entity | PropertyBag) -> Address:
-    key = key_of(subject)
-    return key.table, key.partition_key, key.row_key

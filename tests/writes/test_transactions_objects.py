@@ -1,6 +1,9 @@
 """
-Several objects of one row in a transaction: which of them knows what the row will be, and what becomes of the others.
+One object stands for a row in a transaction: which one it is, that others are refused, and what a failure leaves of it.
 """
+
+import asyncio
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,6 @@ from tableorm import (
     PropertyBag,
     TransactionFailed,
     field,
-    upgrade,
 )
 
 
@@ -23,17 +25,6 @@ class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
     number: Mapped[int] = field(default=0)
     text: Mapped[str | None] = field(default=None)
     note: Mapped[str | None] = field(default=None)
-
-
-class Versioned(Entity, table="Things", partition_key="g", row_key="{name}", version=2):
-    name: Mapped[str] = field(default="v")
-    number: Mapped[int] = field(default=0)
-
-
-@upgrade(Versioned, from_version=1)
-def years_to_number(bag: PropertyBag) -> PropertyBag:
-    bag["number"] = bag.pop("years", 0)
-    return bag
 
 
 KEY = PropertyBag.key("Things", "g", "a")
@@ -55,52 +46,96 @@ async def in_part(db: Database) -> Thing:
     return thing
 
 
-async def test_an_object_does_not_undo_what_another_has_changed_since(things: Database) -> None:
-    """Not even if the transaction was given that object before."""
-    await things.insert(Thing())
-    thing = await things.get(Thing, name="a")
-    with pytest.raises(NotSupported, match="through another object"):
-        async with things.transaction() as tx:
-            thing.text = "t"
-            tx.save(thing)
-            await tx.modify(Thing, more, name="a")
-            thing.text = "u"
-            tx.save(thing)
-    assert await things.get(Thing, name="a") == Thing()
+async def test_a_second_object_of_a_row_is_refused(things: Database) -> None:
+    """Whatever it is given to, once the transaction was given another, or has read one; nothing is written."""
+    await things.insert(Thing(text="t"))
+    one, two = await things.get(Thing, name="a"), await things.get(Thing, name="a")
+    two.number = 7
+    for held in ("saved", "read", "modified"):
+        for verb in ("save", "merge", "replace", "upsert", "delete", "modify"):
+            with pytest.raises(NotSupported, match=r"another object stands for the row.* `await tx.get\(...\)`"):
+                async with things.transaction() as tx:
+                    if held == "saved":
+                        one.number += 1
+                        tx.save(one)
+                    elif held == "read":
+                        await tx.get(Thing, name="a")
+                    else:
+                        await tx.modify(Thing, more, name="a")
+                    if verb == "modify":
+                        await tx.modify(two, more)
+                    else:
+                        getattr(tx, verb)(two)
+    assert await things.get(Thing, name="a") == Thing(text="t")
 
 
-async def test_a_new_object_is_not_upserted_over_what_the_transaction_writes(things: Database) -> None:
-    """It knows nothing of that, nor does the first object of what it would write."""
+async def test_a_row_that_was_deleted_can_be_given_anew(things: Database) -> None:
+    """By another object, which stands for it then."""
     await things.insert(Thing(text="t"))
     thing = await things.get(Thing, name="a")
-    for mode in ("merge", "replace"):
-        with pytest.raises(NotSupported, match="through another object"):
-            async with things.transaction() as tx:
-                thing.number += 1
-                tx.save(thing)
-                tx.upsert(Thing(number=7), mode="merge" if mode == "merge" else "replace")
+    new = Thing(number=7)
     async with things.transaction() as tx:
         tx.delete(thing)
-        tx.upsert(Thing(number=7), mode="replace")
-    assert await things.get(Thing, name="a") == Thing(number=7)
+        tx.upsert(new, mode="replace")
+        assert await tx.modify(Thing, more, name="a") is new
+    assert await things.get(Thing, name="a") == new == Thing(number=8)
 
 
-async def test_what_was_modified_goes_on_by_the_result(things: Database) -> None:
-    """The instance becomes that when the block has succeeded; until then it would undo the change."""
+async def test_get_and_modify_give_the_one_object_back(things: Database) -> None:
+    """The one that was given, or that was read first, also where two tasks read at the same time."""
     thing = Thing()
     await things.insert(thing)
     async with things.transaction() as tx:
         thing.text = "t"
         tx.save(thing)
-        result = await tx.modify(thing, more)
-        with pytest.raises(NotSupported, match="through another object"):
-            tx.save(thing)
-        result.note = "n"
-        tx.save(result)
-        await tx.modify(thing, more)
+        assert await tx.modify(thing, more) is thing
+        assert await tx.modify(Thing, lambda each: each.evolve(note="n"), name="a") is thing
+        assert await tx.get(Thing, name="a") is thing
+        with pytest.raises(NotSupported, match="another object stands for the row"):
+            await tx.get(KEY)
+    assert thing == await things.get(Thing, name="a") == Thing(number=1, text="t", note="n")
+    assert thing.etag == (await things.get(KEY)).etag
 
-    assert thing == result == await things.get(Thing, name="a") == Thing(number=2, text="t", note="n")
-    assert thing.etag == result.etag == (await things.get(KEY)).etag
+    async with things.transaction() as tx:
+        one, two = await asyncio.gather(tx.get(Thing, name="a"), tx.get(Thing, name="a"))
+        assert one is two
+
+
+@pytest.mark.parametrize("kind", ["entity", "bag"])
+@pytest.mark.parametrize("how", ["the block", "the store", "the function"])
+async def test_a_failed_transaction_leaves_objects_as_they_were(things: Database, kind: str, how: str) -> None:
+    """What `modify` has made of them is taken back, so that the transaction can be repeated."""
+    await things.insert(Thing())
+    subject: Any = await things.get(Thing.key(name="a") if kind == "entity" else KEY)
+    etag = subject.etag
+    await things.modify(Thing, more, name="a")
+
+    def change(each: Any) -> Any:
+        if kind == "entity":
+            each.number, each.extra["list"] = each.number + 1, "x"
+            return each.evolve(text="t")
+        each["number"], each["list"] = each["number"] + 1, "x"
+        return None
+
+    def broken(each: Any) -> Any:
+        change(each)
+        raise ZeroDivisionError
+
+    with pytest.raises((ZeroDivisionError, TransactionFailed)):
+        async with things.transaction() as tx:
+            await tx.modify(subject, change)
+            await tx.modify(subject, broken if how == "the function" else change)
+            if how == "the store":
+                await things.modify(Thing, more, name="a")
+            else:
+                raise ZeroDivisionError
+
+    old = Thing() if kind == "entity" else PropertyBag("Things", "g", "a", {"EntityType": "Thing", "number": 0})
+    assert subject == old
+    assert subject.etag == etag
+    await things.modify(subject, change)
+    number = 3 if how == "the store" else 2
+    assert (await things.get(KEY))["number"] == number
 
 
 async def test_unsaved_changes_of_an_instance_are_not_read_over(things: Database) -> None:
@@ -114,47 +149,10 @@ async def test_unsaved_changes_of_an_instance_are_not_read_over(things: Database
     assert await things.get_or_none(Thing, name="a") is None
 
 
-async def test_a_removal_after_a_row_was_read_is_a_removal(things: Database) -> None:
-    """Also of a property that the object which was given first does not know."""
-    await things.insert(Thing(note="n"))
-    part = await in_part(things)
-
-    def without_note(bag: PropertyBag) -> None:
-        del bag["note"]
-
-    async with things.transaction() as tx:
-        part.number = 1
-        tx.save(part)
-        await tx.modify(KEY, without_note)
-
-    assert await things.get(Thing, name="a") == Thing(number=1)
-
-
-async def test_a_row_of_an_older_version_is_upgraded_in_full(things: Database) -> None:
-    """If it is read after something was merged into it."""
-    await things.insert(PropertyBag("Things", "g", "v", {"EntityType": "Versioned", "years": 3}))
-
-    def double(entity: Versioned) -> None:
-        entity.number *= 2
-
-    async with things.transaction() as tx:
-        tx.upsert(PropertyBag("Things", "g", "v", {"other": 1}))
-        await tx.modify(Versioned, double, name="v")
-
-    stored = await things.get(PropertyBag.key("Things", "g", "v"))
-    assert dict(stored) == {"EntityType": "Versioned:2", "number": 6, "other": 1}
-
-
 async def test_what_was_loaded_in_part_says_why_it_cannot_remove(things: Database) -> None:
-    """Another object has written the row, or the transaction deletes it."""
+    """The transaction deletes the row."""
     await things.insert(Thing(text="t"))
-    whole, part = await things.get(Thing, name="a"), await in_part(things)
-    with pytest.raises(NotSupported, match="through another object"):
-        async with things.transaction() as tx:
-            whole.number = 1
-            tx.save(whole)
-            part.text = None
-            tx.save(part)
+    part = await in_part(things)
     with pytest.raises(TransactionFailed, match=r"operation 1: .* has deleted the row") as caught:
         async with things.transaction() as tx:
             tx.delete(KEY, if_match="*")
@@ -175,22 +173,6 @@ async def test_what_is_read_when_the_block_ends_is_given_once(things: Database) 
                     await tx.modify(new, more)
                 else:
                     getattr(tx, verb)(new)
-
-
-async def test_an_object_does_not_take_over_what_another_has_not_saved(things: Database) -> None:
-    """It becomes what was written, not what the other one has become since."""
-    await things.insert(Thing())
-    async with things.transaction() as tx:
-        one = await tx.modify(Thing, more, name="a")
-        two = await tx.get(Thing, name="a")
-        one.text = "not given"
-
-    assert two == Thing(number=1)
-    requests = things.stats.requests
-    await things.save(two)
-    assert things.stats.requests == requests
-    await things.save(one)
-    assert await things.get(Thing, name="a") == Thing(number=1, text="not given")
 
 
 @pytest.mark.parametrize("verb", ["save", "replace"])

@@ -5,6 +5,8 @@ when it has succeeded.
 
 import datetime as dt
 import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from tableorm import (
     Database,
     EncodeError,
     Entity,
+    Key,
     Mapped,
     NotSupported,
     PreconditionFailed,
@@ -62,77 +65,43 @@ def more(thing: Thing) -> None:
     thing.number += 1
 
 
-def more_known(known: Known) -> None:
-    known.number += 1
-
-
-async def test_what_is_modified_after_an_unconditional_write_is_read_modified_and_written(things: Database) -> None:
-    """The write of the row becomes one of the version that was read: no other's change is lost between."""
-    key = PropertyBag.key("Things", "g", "a")
-    await things.insert(PropertyBag("Things", "g", "a", {"n": 4}))
-    runs = 0
-
-    def count(bag: PropertyBag) -> None:
-        bag["n"] += 1
-
-    async def run(tx: Transaction) -> None:
-        nonlocal runs
-        runs += 1
-        tx.upsert(PropertyBag("Things", "g", "a", {"note": "hi"}))
-        await tx.modify(key, count)
-        if runs == 1:
-            await things.modify(key, count)
-
-    await things.run_transaction(run)
-
-    assert runs == 2
-    assert dict(await things.get(key)) == {"n": 6, "note": "hi"}
-
-
-async def test_the_like_of_a_forced_merge_and_of_rows_with_tokens(things: Database) -> None:
-    """The tail of the row that was read goes on."""
+@pytest.mark.parametrize("written", ["upsert", "forced merge", "upsert of a bag"])
+async def test_what_is_written_unread_is_not_read_afterwards(things: Database, written: str) -> None:
+    """The object does not know what the row will be; reading it first makes both one write under its ETag."""
     await things.insert(Known(name="a", number=1))
-    first = (await things.get(PropertyBag.key("Things", "g", "a"))).row["_w"]
     known = await things.get(Known, name="a")
+    key: Key[Any] = PropertyBag.key("Things", "g", "a") if written == "upsert of a bag" else known.key
+    calls: list[Callable[[Transaction], Awaitable[Any]]] = [
+        lambda tx: tx.get(key),
+        lambda tx: tx.get(key, guard=True),
+        lambda tx: tx.modify(key, lambda each: None),
+    ]
+    for call in calls:
+        with pytest.raises(NotSupported, match=r"without having read it; read it with `await tx.get\(...\)` before"):
+            async with things.transaction() as tx:
+                match written:
+                    case "upsert":
+                        tx.upsert(Known(name="a", text="t"))
+                    case "forced merge":
+                        known.text = "t"
+                        tx.merge(known, only=[Known.text], if_match="*")
+                    case _:
+                        tx.upsert(PropertyBag("Things", "g", "a", {"note": "hi"}))
+                await call(tx)
+    assert await things.get(Known, name="a") == Known(name="a", number=1)
+
+
+async def test_a_row_that_is_replaced_unread_is_not_guarded(things: Database) -> None:
+    """There is no ETag to compare; the object itself is known in full, and can be had."""
+    thing = Thing(name="a", text="t")
     async with things.transaction() as tx:
-        known.text = "t"
-        tx.merge(known, only=[Known.text], if_match="*")
-        result = await tx.modify(Known, more_known, name="a")
-
-    stored = await things.get(PropertyBag.key("Things", "g", "a"))
-    assert (stored["text"], stored["number"]) == ("t", 2)
-    assert stored.row["_w"].split(",")[1:] == [first]
-    assert result.etag == stored.etag == known.etag
-    assert known == result
-
-
-async def test_modifying_an_upserted_row_that_is_not_there_inserts_it(things: Database) -> None:
-    """And fails if somebody else inserts it meanwhile."""
-    async with things.transaction() as tx:
-        tx.upsert(Thing(name="a", text="t"))
-        await tx.modify(Thing, more, name="a")
-    assert await load(things) == Thing(name="a", text="t", number=1)
-
-    with pytest.raises(TransactionFailed):
-        async with things.transaction() as tx:
-            tx.upsert(Thing(name="b", text="t"))
-            await tx.modify(Thing, more, name="b")
-            await things.insert(Thing(name="b", number=7))
-    assert await load(things, "b") == Thing(name="b", number=7)
-
-
-@pytest.mark.parametrize("replace", [True, False])
-async def test_a_guard_guards_a_row_that_is_written_without_condition(things: Database, replace: bool) -> None:
-    """Although the transaction writes the row anyway."""
-    await things.insert(Thing(name="a"))
-    with pytest.raises(TransactionFailed) as caught:
-        async with things.transaction() as tx:
-            tx.upsert(Thing(name="a", text="t"), mode="replace" if replace else "merge")
+        tx.upsert(thing, mode="replace")
+        assert await tx.get(Thing, name="a") is thing
+        with pytest.raises(NotSupported, match="without having read it"):
             await tx.get(Thing, name="a", guard=True)
-            await things.modify(Thing, more, name="a")
+        assert await tx.modify(Thing, more, name="a") is thing
 
-    assert isinstance(caught.value.__cause__, PreconditionFailed)
-    assert await load(things) == Thing(name="a", number=1)
+    assert await load(things) == thing == Thing(name="a", text="t", number=1)
 
 
 async def test_an_etag_that_is_given_counts_after_other_changes(things: Database) -> None:
@@ -270,23 +239,20 @@ async def test_an_upsert_claims_no_removal_and_knows_of_deletions(things: Databa
     assert (stored.text, dict(stored.extra)) == (None, {"foo": "bar"})
 
 
-async def test_all_objects_of_a_row_become_what_was_written(things: Database) -> None:
-    """The one that was inserted, and the one that was read after it and saved; or both are gone."""
-    thing = Thing(name="a")
-    async with things.transaction() as tx:
-        tx.insert(thing)
-        other = await tx.get(Thing, name="a")
-        other.number = 3
-        tx.save(other)
-    assert thing == other == await load(things)
-    assert thing.etag == other.etag == (await load(things)).etag
-
-    async with things.transaction() as tx:
-        other.number = 4
-        tx.save(other)
-        third = await tx.get(Thing, name="a")
-        tx.delete(other)
-    assert other.etag is third.etag is None
+async def test_an_object_that_was_deleted_knows_it(things: Database) -> None:
+    """By itself, by its key, and where another object takes its place."""
+    for how in ("itself", "key", "replaced"):
+        thing = Thing(name="a")
+        await things.upsert(thing, mode="replace")
+        async with things.transaction() as tx:
+            thing.number = 1
+            tx.save(thing)
+            tx.delete(thing.key if how == "key" else thing, if_match="*" if how == "key" else None)
+            if how == "replaced":
+                tx.insert(Thing(name="a", text="another"))
+        assert thing.etag is None
+        stored = await things.get_or_none(Thing, name="a")
+        assert stored == (Thing(name="a", text="another") if how == "replaced" else None)
 
 
 async def test_replacing_what_was_upserted_says_what_to_do(things: Database) -> None:

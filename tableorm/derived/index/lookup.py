@@ -4,6 +4,7 @@ Looking up index lists: the rows of a list, then the entities that it names.
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...connection.rows import read_row
 from ...connection.tasks import work_together
 from ...connection.translate import translate
 from ...errors import ModelError, TemplateError
@@ -50,7 +51,7 @@ async def look_up(db: "Reader", index: ListOf[E], fields: dict[str, Any], concur
 
     async def work() -> None:
         for number, row_key in numbered:
-            row = await db.read_row(table, partition_key, row_key)
+            row = await read_row(db, table, partition_key, row_key)
             await db.yield_to_loop(1)
             # It may have left the list since that was read.
             if row is not None and is_listed(name, list_key, row):

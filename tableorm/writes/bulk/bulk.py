@@ -137,6 +137,7 @@ class Bulk:
             entity: An entity or bag.
             repeat: As of `db.insert`; False holds for all of the transaction that it is sent in.
         """
+        self._db.boundary.fill(entity)
         change = insert_change(entity)
         await self._add(change if repeat else structs.replace(change, repeat=False))
 
@@ -167,6 +168,7 @@ class Bulk:
 
     async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
         """Insert, or merge or replace the row that is there. Raises what `db.upsert` raises of its values."""
+        self._db.boundary.fill(entity)
         await self._add(upsert_change(entity, mode))
 
     async def delete(self, target: Entity | PropertyBag | Key[Any], *, if_match: str | None = None) -> None:
@@ -194,6 +196,8 @@ class Bulk:
             await self._wait()
 
     async def _add(self, change: Change) -> None:
+        """Give an operation to the queue of its partition, when there is room."""
+        self._db.boundary.check(change.subject)
         self._require_open()
         late = needs_row(change)
         write = waiting(change) if late else encode(change, 0)

@@ -10,14 +10,12 @@ from typing import NoReturn
 from msgspec import structs
 
 from ...errors import EntityExists, EntityNotFound, NotSupported, PreconditionFailed, TableOrmError, TransactionFailed
-from ...models.reserved import WRITE_TOKENS
 from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
 from ..plan import Change, Mode, PlannedWrite, in_transaction
-from ..write_tokens import tokens_of, with_token
 from .encode import overlaid
 
-__all__ = ["coalesce", "gone", "with_read_etag"]
+__all__ = ["coalesce", "gone"]
 
 _WHOLE = frozenset({Verb.INSERT, Verb.REPLACE, Verb.INSERT_OR_REPLACE})
 _UPSERTS = frozenset({Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE})
@@ -71,39 +69,6 @@ def gone(change: Change, index: int) -> TransactionFailed:
     failed = in_transaction(change, index, error, "; nothing was sent")
     failed.__cause__ = error
     return failed
-
-
-def with_read_etag(write: PlannedWrite, stored: Row | None) -> PlannedWrite:
-    """
-    An unconditional write as one of just the row that was read: who has seen that row relies on it.
-
-    Args:
-        write: What the transaction holds: no delete.
-        stored: The row; None if there is none.
-
-    Raises:
-        EntityNotFound: The write needs a row.
-    """
-    operation = write.operation
-    if operation.verb is Verb.INSERT or operation.if_match not in (None, "*"):
-        return write
-    if stored is None:
-        if operation.if_match == "*":
-            raise EntityNotFound(f"{write.change}: there is no such row", Code.RESOURCE_NOT_FOUND)
-        insert = Operation(Verb.INSERT, operation.row)
-        return structs.replace(write, operation=insert, after=operation.row, partial=False)
-    verb = {Verb.INSERT_OR_MERGE: Verb.MERGE, Verb.INSERT_OR_REPLACE: Verb.REPLACE}.get(operation.verb, operation.verb)
-    row, after, read = operation.row, write.after or {}, tokens_of(stored)
-    if write.token is not None:
-        tail = with_token(read, write.token)
-        row, after = {**row, WRITE_TOKENS: tail}, {**after, WRITE_TOKENS: tail}
-    return structs.replace(
-        write,
-        operation=Operation(verb, row, stored["odata.etag"]),
-        after=after,
-        weight=None,
-        base=read[0] if read else None,
-    )
 
 
 def _folded(

@@ -1,0 +1,76 @@
+"""
+Targets: what a verb is given to name a row, a model with key fields, a key, an entity or a bag.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..connection.boundary import Boundary
+from ..errors import ModelError
+from ..models.entity import Entity, schema_of
+from ..models.key import Key
+from ..models.property_bag import PropertyBag
+from .explain import changes_of
+from .plan import Change
+from .subject import key_of
+
+__all__ = ["changes_of_verb", "key_from", "key_of_target"]
+
+
+def key_from(boundary: Boundary, target: Any, fields: dict[str, Any]) -> Key[Any]:
+    """
+    Return the key of a `Key`, or of a model and its key fields.
+
+    Args:
+        boundary: The connection's; it completes the fields, and refuses other keys than its own.
+        target: The key or model.
+        fields: The key fields of the model.
+
+    Raises:
+        AccessDenied: The key is outside of the boundary.
+        ModelError: The target is neither, the model is abstract, or there are fields beside a key.
+        TemplateError: A key field is missing, unknown, or does not fit.
+    """
+    if isinstance(target, Key):
+        key = _any_key(target)
+        if fields:
+            raise ModelError(f"{key!r} is a key already; give it without fields")
+        boundary.check(key)
+        return key
+    schema = schema_of(target)
+    if schema.abstract:
+        raise ModelError(f"{schema.name} is abstract: name one of its concrete classes, or give a Key")
+    return schema.key(boundary.fill_key(schema, fields))
+
+
+def key_of_target(boundary: Boundary, target: Any, fields: dict[str, Any]) -> Key[Any]:
+    """
+    Return the key of an entity or bag, or of what `key_from` takes.
+
+    Raises:
+        AccessDenied: It is outside of the boundary.
+        ModelError: As `key_from`; or it is an entity, which has its key, and there are fields.
+        TemplateError: A key field is missing, unknown, or does not fit.
+    """
+    if not isinstance(target, (Entity, PropertyBag)):
+        return key_from(boundary, target, fields)
+    if fields:
+        raise ModelError(f"{target!r} has its key already; give it without fields")
+    boundary.check(target)
+    return key_of(target)
+
+
+def changes_of_verb(boundary: Boundary, verb: str, target: Any, arguments: dict[str, Any]) -> Sequence[Change]:
+    """
+    Return the changes that a verb makes of its arguments, for `explain_write`. Raises what the verb would raise.
+    """
+    if verb == "move":
+        boundary.check_move(target, arguments)
+    else:
+        boundary.check(target)
+    return changes_of(verb, target, arguments)
+
+
+def _any_key(key: Any) -> Key[Any]:
+    result: Key[Any] = key
+    return result

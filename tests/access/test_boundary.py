@@ -1,0 +1,200 @@
+"""
+No public method of a scope, or of what it makes, reads or writes rows of another scope: whatever methods there are.
+
+The methods are found by introspection, so that a verb that is added without asking the boundary fails here.
+"""
+
+import inspect
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    AccessDenied,
+    Database,
+    Entity,
+    Index,
+    IndexList,
+    Mapped,
+    PropertyBag,
+    Scope,
+    TableOrmError,
+    connect,
+    field,
+)
+from tableorm.access.scope import ScopeRules
+from tableorm.connection.boundary import Boundary
+from tableorm.writes.bulk.bulk import Bulk
+from tableorm.writes.commit import commit
+from tableorm.writes.stages.change import insert_change
+from tableorm.writes.stages.encode import encode
+from tableorm.writes.transaction import Transaction
+
+
+class Note(Entity, table="Notes", partition_key="{tenant}", row_key="note_{n:04d}"):
+    tenant: Mapped[str]
+    n: Mapped[int]
+    text: Mapped[str | None] = field(default=None)
+
+    by_text = Index(row_key="text_{text}", unique=True)
+    listed = IndexList(row_key="listed_{text}")
+
+
+FREE = {
+    "blobs": "lies below the mapper",
+    "queues": "lies below the mapper",
+    "store": "lies below the mapper",
+    "require_open": "returns what lies below the mapper",
+    "close": "is refused in a scope",
+    "open": "is refused in a scope",
+    "count_fault": "counts",
+    "count_repetition": "counts",
+    "sees_all": "says what kind of token there is",
+    "yield_to_loop": "lets other tasks run",
+    "create_tables": "makes empty tables",
+    "ping": "reads no row",
+    "tables": "reads no row",
+    "bulk": "makes a bulk, which has a test of its own",
+    "transaction": "makes a transaction, which has a test of its own",
+    "report": "says what the operations became",
+    "width": "says how many transactions are under way",
+    "select": "is narrowed, see below",
+    "select_raw": "is narrowed, see below",
+    "union": "is narrowed, see below",
+    "sent": "says whether anything was sent",
+}
+
+
+def change(note: Any) -> Any:
+    return None if isinstance(note, PropertyBag) else note.evolve(text="changed")
+
+
+async def body(tx: Transaction) -> None:
+    await tx.get(Note, tenant="theirs", n=1)
+
+
+def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Every way to name the row of another tenant to a method: each is tried that the method takes."""
+    bag = PropertyBag.of_row("Notes", row)
+    keys: dict[str, Any] = {"tenant": "theirs", "n": 1}
+    given: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
+        "grant": [((Note, "r"), {"start": {"tenant": "theirs"}, "end": {"tenant": "theirs"}, "policy": "p"})],
+        "lookup": [((Note.listed,), {"tenant": "theirs", "text": "secret"})],
+        "get_many": [(([theirs.key],), {}), (([bag_key()],), {})],
+        "run_transaction": [((body,), {})],
+        "explain_write": [((verb, each), {}) for verb in ("save", "delete", "upsert") for each in (theirs, bag)],
+        "load_row": [((Note, "Notes", row), {}), ((PropertyBag, "Notes", row), {})],
+        "new": [((Note,), keys)],
+        "scope": [((), {"tenant": "theirs"})],
+        "drop_table": [(("Notes",), {})],
+        "build_index": [((Note.by_text,), {})],
+        "policies": [((Note,), {}), (("Notes",), {})],
+        "audit": [((Note,), {})],
+        "delete_found": [((theirs.key, row), {})],
+        "modify": [((theirs, change), {}), ((theirs.key, change), {}), ((bag, change), {}), ((Note, change), keys)],
+        "move": [((theirs,), {"n": 9}), ((bag,), {"row_key": "x"})],
+    }
+    if name in given:
+        return given[name]
+    targets: list[Any] = [theirs, bag, theirs.key, bag_key()]
+    return [*(((each,), {}) for each in targets), ((Note,), keys), ((Note.by_text,), keys_of_index())]
+
+
+def bag_key() -> Any:
+    return PropertyBag.key("Notes", "theirs", "note_0001")
+
+
+def keys_of_index() -> dict[str, Any]:
+    return {"tenant": "theirs", "text": "secret"}
+
+
+def methods_of(owner: type[Any]) -> list[str]:
+    return [name for name in dir(owner) if not name.startswith("_") and name not in FREE]
+
+
+@pytest.fixture
+async def db(tmp_path: Path) -> AsyncIterator[Database]:
+    async with connect(f"local:{tmp_path / 'notes.tables'}") as db:
+        await db.create_tables(Note)
+        await db.insert(Note(tenant="theirs", n=1, text="secret"))
+        await db.insert(Note(tenant="mine", n=1, text="own"))
+        yield db
+
+
+async def refuses(owner: Any, name: str, given: tuple[tuple[Any, ...], dict[str, Any]], row: Any) -> bool:
+    """Return whether a call was refused; False if the method does not take such arguments. It is never let through."""
+    args, keywords = given
+    method: Callable[..., Any] = getattr(owner, name)
+    try:
+        inspect.signature(method).bind(*args, **keywords)
+        result = method(*args, **keywords)
+        if inspect.isawaitable(result):
+            result = await result
+    except AccessDenied:
+        return True
+    except (TableOrmError, TypeError):
+        return False
+    raise AssertionError(f"{name}{given} is let through: {result!r}")
+
+
+@pytest.mark.parametrize("name", methods_of(Scope))
+async def test_a_method_of_a_scope(db: Database, name: str) -> None:
+    """It refuses another tenant's row, however it is named, and sends nothing."""
+    await check(db, db.scope(Note, tenant="mine"), name)
+
+
+@pytest.mark.parametrize("name", methods_of(Transaction))
+async def test_a_method_of_a_transaction(db: Database, name: str) -> None:
+    """As of the scope that it was begun in."""
+    async with db.scope(Note, tenant="mine").transaction() as tx:
+        await check(db, tx, name)
+
+
+@pytest.mark.parametrize("name", methods_of(Bulk))
+async def test_a_method_of_a_bulk(db: Database, name: str) -> None:
+    """As of the scope that it was begun in."""
+    async with db.scope(Note, tenant="mine").bulk() as bulk:
+        await check(db, bulk, name)
+
+
+async def check(db: Database, owner: Any, name: str) -> None:
+    theirs = await db.get(Note, tenant="theirs", n=1)
+    row = (await db.get(bag_key())).row.copy()
+    before, requests = await db.get(bag_key()), db.stats.requests
+    refused = [await refuses(owner, name, given, row) for given in arguments_of(name, theirs, row)]
+
+    assert db.stats.requests == requests
+    assert any(refused), f"{name} has refused nothing; give it arguments here, or name it in FREE and say why"
+    after = await db.get(bag_key())
+    assert after == before and after.etag == before.etag
+
+
+async def test_queries_are_narrowed(db: Database) -> None:
+    """Whatever makes them, they find the rows of the tenant alone, and delete those alone."""
+    mine = db.scope(Note, tenant="mine")
+    everything = db.select(Note).allow_scan()
+    queries: list[Any] = [mine.select(Note), mine.select(Note.by_text), mine.select_raw("Notes").allow_scan()]
+    queries += [mine.select(Note, PropertyBag), mine.union(everything), everything.bind(mine)]
+    for query in queries:
+        rows = await query.all()
+        assert rows
+        assert "secret" not in repr(rows)
+    await mine.select_raw("Notes").delete()
+    assert [each.tenant for each in await everything.all()] == ["theirs"]
+
+
+def test_a_scope_answers_every_question_of_the_boundary() -> None:
+    """A question that is added to the boundary, and that scopes forget to answer, would let everything through."""
+    questions = {name for name in vars(Boundary) if not name.startswith("_")}
+    assert questions == {name for name in vars(ScopeRules) if not name.startswith("_")} - {"narrowed"}
+
+
+async def test_a_write_is_refused_where_it_is_sent(db: Database) -> None:
+    """Also one of a verb that has not asked: of the stages before, none is trusted."""
+    write = encode(insert_change(Note(tenant="theirs", n=2)), 0)
+    assert write is not None
+    with pytest.raises(AccessDenied, match="this scope is of tenant='mine'"):
+        await commit(db.scope(tenant="mine"), [write])
+    assert await db.get_or_none(Note, tenant="theirs", n=2) is None
