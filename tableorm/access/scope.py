@@ -18,11 +18,12 @@ from ..expressions import Comparison, Expression, PropertyComparison, conjuncts
 from ..keys.bounds import Condition
 from ..keys.ranges import EVERYTHING, KeyRegion
 from ..keys.template import Template
-from ..models.entity import Entity, schema_of, stored_row
+from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema, concrete
+from ..models.state import state_of
 from ..protocol.filters import Compare, Op
 from ..protocol.key_range import KeyRange
 from ..queries.query import Query
@@ -359,9 +360,9 @@ class Scope(Database):
         for name, value in self._fields.items():
             if name in own and own[name] != value:
                 self._deny(schema.name, name, own[name])
-        row = stored_row(subject)
-        if row is not None:
-            self._check_keys(schema, row["PartitionKey"], row["RowKey"])
+        stored = state_of(subject).keys
+        if stored is not None:
+            self._check_keys(schema, *stored)
 
     def check_move(self, subject: Subject, fields: Mapping[str, Any]) -> None:
         """

@@ -27,7 +27,7 @@ from ..writes.commit import commit
 from ..writes.explain import WriteExplanation, changes_of, explain
 from ..writes.modify import adopt, applied, check_function, forget, refuse_unsaved
 from ..writes.move import move_changes
-from ..writes.plan import Change, PlannedWrite
+from ..writes.plan import Change, PlannedWrite, SendOptions
 from ..writes.races import ATTEMPTS, is_race, pause_of
 from ..writes.stages.change import (
     delete_change,
@@ -417,7 +417,7 @@ class Database(Upkeep):
 
     async def run_writes(self, writes: Sequence[PlannedWrite], *, repeat: bool = True) -> None:
         """Send encoded changes as one transaction; again after a lost reply if it may be repeated."""
-        await commit(self, writes, transaction=True, repeat=repeat)
+        await commit(self, writes, SendOptions(transaction=True, repeat=repeat))
 
     def _changes_of(self, verb: str, target: Any, arguments: dict[str, Any]) -> Sequence[Change]:
         return changes_of(verb, target, arguments)
@@ -429,7 +429,7 @@ class Database(Upkeep):
             return
         write = encode(change, 0)
         if write is not None:
-            await commit(self, (write,), repeat=repeat, missing_ok=missing_ok)
+            await commit(self, (write,), SendOptions(repeat=repeat, missing_ok=missing_ok))
 
     async def _write_completed(self, change: Change, *, missing_ok: bool = False) -> None:
         """Write what needs the stored row, under the ETag it is read with; again after a lost race, if forced."""
@@ -441,7 +441,7 @@ class Database(Upkeep):
             if write is None:
                 return
             try:
-                await commit(self, (write,), missing_ok=missing_ok)
+                await commit(self, (write,), SendOptions(missing_ok=missing_ok))
             except (PreconditionFailed, EntityExists, EntityNotFound, OutcomeUnknown) as error:
                 # Forced: whoever wrote meanwhile is written over, also if that was our own lost request.
                 if (

@@ -11,9 +11,10 @@ from msgspec import structs
 
 from ..errors import Conflict, EntityNotFound, NotSupported, TransactionFailed
 from ..expressions import Field
-from ..models.entity import Entity, stored_row
+from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
+from ..models.state import state_of
 from ..protocol.codes import Code
 from ..stores import Row, Verb
 from .modify import adopt, applied, check_function, forget, refuse_unsaved
@@ -21,6 +22,7 @@ from .move import move_changes
 from .pending import Address, Pending
 from .plan import Change, Mode, PlannedWrite, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
+from .rows import overlaid
 from .stages.change import (
     as_given,
     delete_change,
@@ -33,7 +35,7 @@ from .stages.change import (
 )
 from .stages.coalesce import coalesce, gone, with_read_etag
 from .stages.complete import complete, needs_row
-from .stages.encode import encode, overlaid
+from .stages.encode import encode
 from .subject import key_of
 from .write_tokens import new_token
 
@@ -208,7 +210,7 @@ class Transaction:
             after["odata.etag"] = write.operation.if_match
         entity: Any = self._db.load_row(key.model, key.table, after)
         # Upgraded, if it was of an older version.
-        seen = after if isinstance(entity, PropertyBag) else stored_row(entity)
+        seen = after if isinstance(entity, PropertyBag) else state_of(entity).row
         self._know(pending, entity, structs.replace(write, after=overlaid(seen or {}, {}), partial=False, stale=False))
         return entity
 
