@@ -14,11 +14,12 @@ from ..expressions import Comparison, Expression, PropertyComparison, conjuncts
 from ..keys.bounds import Condition
 from ..keys.ranges import EVERYTHING, KeyRegion
 from ..keys.template import Template
-from ..models.entity import Entity, schema_of, stored_row
+from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema, concrete
+from ..models.state import state_of
 from ..protocol.filters import Compare, Op
 
 __all__ = ["ScopeRules"]
@@ -131,9 +132,9 @@ class ScopeRules(Boundary):
         for name, value in self._fields.items():
             if name in own and own[name] != value:
                 self._deny_value(schema.name, name, own[name])
-        row = stored_row(subject)
-        if row is not None:
-            self.check_row(schema, schema.table_name(), row["PartitionKey"], row["RowKey"])
+        stored = state_of(subject).keys
+        if stored is not None:
+            self.check_row(schema, schema.table_name(), *stored)
 
     def check_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> None:
         """

@@ -8,7 +8,7 @@ does not fit is left to the slow functions, which know how to say what is wrong.
 
 import datetime as dt
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from ..keys.formats import ESCAPE, unescape
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, Edm, check_text, datetime_from_text
 from .property_types import PropertyType
+from .state import STATE, EntityState, Unpack
 
 __all__ = ["ANNOTATED", "CodedField", "make_decoder", "make_encoder"]
 
@@ -74,17 +75,22 @@ def make_decoder(
     keys: Sequence[tuple[str, Template, Sequence[str]]],
     *,
     partial: bool = False,
+    constant: Mapping[str, Any] | None = None,
+    written: Sequence[str] = (),
 ) -> Decoder:
     """
     `decode(row) -> entity` for a row of the model's own kind and version.
 
-    The entity keeps the row itself: its ETag, its keys, and what the model does not know.
+    The entity remembers the row: its ETag, its keys, and what the model does not know. A row that has nothing unknown
+    is remembered as the tuple of its values.
 
     Args:
         model: The class.
         fields: The stored fields.
         keys: For PartitionKey and RowKey: the member's name, its template, and the fields to take from it.
         partial: The row has no more than these fields, and the entity shall know that.
+        constant: What all rows of the kind have; None if rows are remembered as they are.
+        written: The properties that a row may have besides, because writes make them.
     """
     source = _Source()
     source.names |= {
@@ -96,21 +102,78 @@ def make_decoder(
         "UUID": UUID,
     }
     source.add(0, "def decode(row):")
-    source.add(1, "entity = new(model)", "own = entity.__dict__", "get = row.get", "own['_row'] = row")
+    source.names["state"] = EntityState
+    packs = constant is not None and not partial
+    source.add(1, "entity = new(model)", "own = entity.__dict__", "get = row.get")
+    if packs:
+        source.add(1, f"size = {_most_members(fields, constant or {}) + len(written)}")
     if partial:
         source.names["LOADED"] = frozenset(
             {*(f.name for f in fields), *(name for _, _, names in keys for name in names)}
         )
-        source.add(1, "own['_partial'] = True", "own['_loaded'] = LOADED")
+        source.add(1, f"own[{STATE!r}] = state(None, row, True, LOADED)")
     for number, (member, template, wanted) in enumerate(keys):
         if wanted:
             source.add(1, f"key = row[{member!r}]")
             _decode_key(source, number, member, template, wanted)
     for number, field in enumerate(fields):
-        _decode_field(source, number, field)
+        _decode_field(source, number, field, packs=packs)
+    if packs:
+        source.names["unpack"] = _make_unpack(model.__name__, fields, constant or {}, written)
+        _remember(source, fields, constant or {}, written)
+    elif not partial:
+        source.add(1, f"own[{STATE!r}] = state(None, row)")
     source.add(1, "return entity")
     decode: Decoder = source.build("decode", f"decoder of {model.__name__}")
     return decode
+
+
+def _most_members(fields: Sequence[CodedField], constant: Mapping[str, Any]) -> int:
+    """The members of a row that has all that is declared, and nothing else."""
+    return 4 + len(constant) + sum(1 + (field.type.edm in ANNOTATED) for field in fields)
+
+
+def _remember(
+    source: _Source, fields: Sequence[CodedField], constant: Mapping[str, Any], written: Sequence[str]
+) -> None:
+    """Let the entity remember the values of a row that has nothing unknown, `size` members, and otherwise the row."""
+    source.add(1, "etag, stamp = get('odata.etag'), get('Timestamp')")
+    for number, name in enumerate(written):
+        source.add(1, f"written{number} = get({name!r})", f"if written{number} is None: size -= 1")
+    tests = ["len(row) == size", "etag is not None", "stamp is not None"]
+    for number, (name, value) in enumerate(constant.items()):
+        source.names[f"constant{number}"] = value
+        tests.append(f"get({name!r}) == constant{number}")
+        if not isinstance(value, str):
+            tests.append(f"type(get({name!r})) is {type(value).__name__}")
+    values = ["etag", "stamp", "row['PartitionKey']", "row['RowKey']"]
+    values += [f"written{number}" for number in range(len(written))]
+    values += [f"raw{number}" for number in range(len(fields))]
+    source.add(1, f"if {' and '.join(tests)}:", f"    own[{STATE!r}] = state(unpack, ({', '.join(values)}))")
+    source.add(1, "else:", f"    own[{STATE!r}] = state(None, row)")
+
+
+def _make_unpack(
+    label: str, fields: Sequence[CodedField], constant: Mapping[str, Any], written: Sequence[str]
+) -> Unpack:
+    """`unpack(values) -> row`: the row of the values that the decoder remembers."""
+    source = _Source()
+    members = "".join(f", {name!r}: {value!r}" for name, value in constant.items())
+    names = [f"written{number}" for number in range(len(written))] + [f"raw{number}" for number in range(len(fields))]
+    source.add(0, "def unpack(values):")
+    source.add(1, f"etag, stamp, partition, key, {''.join(name + ', ' for name in names)}= values")
+    source.add(
+        1, f"row = {{'odata.etag': etag, 'Timestamp': stamp, 'PartitionKey': partition, 'RowKey': key{members}}}"
+    )
+    for number, name in enumerate(written):
+        source.add(1, f"if written{number} is not None: row[{name!r}] = written{number}")
+    for number, field in enumerate(fields):
+        edm, annotation = field.type.edm, field.property + ANNOTATION
+        annotate = f"; row[{annotation!r}] = {edm.value!r}" if edm in ANNOTATED else ""
+        source.add(1, f"if raw{number} is not None: row[{field.property!r}] = raw{number}{annotate}")
+    source.add(1, "return row")
+    unpack: Unpack = source.build("unpack", f"rows of {label}")
+    return unpack
 
 
 def _decode_key(source: _Source, number: int, member: str, template: Template, wanted: Sequence[str]) -> None:
@@ -156,13 +219,17 @@ def _cached(parse: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str,
     return parse_cached
 
 
-def _decode_field(source: _Source, number: int, field: CodedField) -> None:
+def _decode_field(source: _Source, number: int, field: CodedField, *, packs: bool) -> None:
     name, prop, annotation = field.name, field.property, field.property + ANNOTATION
     source.names[f"slow{number}"] = field.type.decode
-    slow = f"value = slow{number}(value, get({annotation!r}))"
+    # A value that is not as the encoder writes it is remembered with its row.
+    slow = [f"value = slow{number}(value, get({annotation!r}))"] + ["size = 0"] * packs
+    raw = f"raw{number} = " if packs else ""
     indent = 1
     if field.optional or field.default is not None:
-        source.add(1, f"value = get({prop!r})", "if value is None:")
+        source.add(1, f"value = {raw}get({prop!r})", "if value is None:")
+        if packs:
+            source.add(2, f"size -= {1 + (field.type.edm in ANNOTATED)}")
         if field.optional:
             source.add(2, f"own[{name!r}] = None")
         else:
@@ -171,30 +238,33 @@ def _decode_field(source: _Source, number: int, field: CodedField) -> None:
         source.add(1, "else:")
         indent = 2
     else:
-        source.add(1, f"value = row[{prop!r}]")
+        source.add(1, f"value = {raw}row[{prop!r}]")
     kind = field.type.edm if field.type.inline else None
+    inner = ["    " + line for line in slow]
     match kind:
         case Edm.STRING:
-            source.add(indent, f"if type(value) is not str or {annotation!r} in row:", "    " + slow)
+            source.add(indent, f"if type(value) is not str or {annotation!r} in row:", *inner)
         case Edm.BOOLEAN:
-            source.add(indent, "if value is not True and value is not False:", "    " + slow)
+            source.add(indent, "if value is not True and value is not False:", *inner)
         case Edm.INT32:
-            source.add(indent, f"if type(value) is not int or {annotation!r} in row:", "    " + slow)
+            source.add(indent, f"if type(value) is not int or {annotation!r} in row:", *inner)
         case Edm.INT64:
             source.add(indent, f"if type(value) is str and get({annotation!r}) == 'Edm.Int64':")
-            source.add(indent, "    value = int(value)", "else:", "    " + slow)
+            source.add(indent, "    value = int(value)", "else:", *inner)
         case Edm.DOUBLE:
-            source.add(indent, "if type(value) is not float:", "    " + slow)
+            source.add(indent, "if type(value) is not float:", *inner)
         case Edm.DATETIME:
             source.add(indent, f"if get({annotation!r}) == 'Edm.DateTime':")
             source.add(indent, "    text = value", "    value = moment(text)")
             source.add(indent, "    if value.tzinfo is not UTC:", "        value = to_utc(text)")
-            source.add(indent, "else:", "    " + slow)
+            source.add(indent, "else:", *inner)
         case Edm.GUID:
             source.add(indent, f"if get({annotation!r}) == 'Edm.Guid':", "    value = UUID(value)")
-            source.add(indent, "else:", "    " + slow)
+            source.add(indent, "else:", *inner)
         case _:
-            source.add(indent, slow)
+            if packs and field.type.edm in ANNOTATED:
+                source.add(indent, f"if get({annotation!r}) != {field.type.edm.value!r}: size = 0")
+            source.add(indent, slow[0])
     source.add(indent, f"own[{name!r}] = value")
 
 

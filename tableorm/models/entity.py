@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, d
 
 from ..errors import EncodeError, ModelError, NotLoaded
 from ..protocol.codes import Fault
-from ..protocol.edm import datetime_from_text, timestamp_of_etag
+from ..protocol.edm import datetime_from_text
 from ..protocol.limits import check_key
 from ..stores import Row
 from .class_body import Naming
@@ -18,8 +18,9 @@ from .fields import field
 from .key import Key
 from .property_bag import PropertyBag
 from .schema import Discriminator, Schema
+from .state import STATE, set_state, state_of
 
-__all__ = ["Entity", "KeyMaker", "schema_of", "stored_row"]
+__all__ = ["Entity", "KeyMaker", "schema_of"]
 
 E = TypeVar("E", bound="Entity")
 
@@ -148,27 +149,24 @@ class Entity:
     @property
     def etag(self) -> str | None:
         """ETag it was read with, or got when it was last written; None if it was neither."""
-        row = self.__dict__.get("_row")
-        return None if row is None else row.get("odata.etag")
+        return state_of(self).etag
 
     @property
     def timestamp(self) -> dt.datetime | None:
         """When the store last wrote it; None if it was not stored yet."""
-        row = self.__dict__.get("_row")
-        if row is None:
-            return None
-        # The ETag is made of it: of a partly loaded row it is all there is.
-        text = row.get("Timestamp") or ("odata.etag" in row and timestamp_of_etag(row["odata.etag"])) or None
+        text = state_of(self).timestamp
         return None if text is None else datetime_from_text(text)
 
     @property
     def extra(self) -> MutableMapping[str, Any]:
         """Properties that the model does not know; kept and written back, also when changed here."""
-        bag = self.__dict__.get("_extra")
+        state = state_of(self)
+        bag = state.extra
         if bag is None:
             schema = self.__schema__
-            row: Row = {"PartitionKey": "", "RowKey": "", **schema.unknown(self.__dict__.get("_row") or {})}
-            bag = self.__dict__["_extra"] = _Extra.of_schema(schema, row)
+            row: Row = {"PartitionKey": "", "RowKey": "", **schema.unknown(state.row or {})}
+            bag = _Extra.of_schema(schema, row)
+            set_state(self, state.with_extra(bag))
         return bag
 
     def evolve(self, **changes: Any) -> Self:
@@ -180,8 +178,8 @@ class Entity:
         """
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
-        if "_extra" in copy.__dict__:
-            copy.__dict__["_extra"] = self.__dict__["_extra"].copy()
+        if STATE in copy.__dict__:
+            set_state(copy, state_of(self).__copy__())
         for name, value in changes.items():
             if name not in self.__schema__.fields:
                 raise ModelError(f"{type(self).__name__} has no field {name!r}; its fields: {_names(self.__schema__)}")
@@ -192,9 +190,9 @@ class Entity:
         return self.evolve()
 
     def _own_key(self) -> Key[Any]:
-        row = stored_row(self)
-        if row is not None:
-            return Key(type(self), self.__schema__.table_name(), row["PartitionKey"], row["RowKey"])
+        keys = state_of(self).keys
+        if keys is not None:
+            return Key(type(self), self.__schema__.table_name(), *keys)
         partition_key, row_key = self.__schema__.make_keys(self.__dict__)
         return Key(type(self), self.__schema__.table_name(), partition_key, row_key)
 
@@ -273,9 +271,3 @@ def schema_of(model: type[Any]) -> Schema:
     if not isinstance(schema, Schema):
         raise ModelError(f"{model!r} is no model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)")
     return schema
-
-
-def stored_row(entity: Entity) -> Row | None:
-    """The row that an entity was read as or written as; None if it is new."""
-    row: Row | None = entity.__dict__.get("_row")
-    return row

@@ -169,7 +169,10 @@ class Schema:
 
     def _generate(self) -> None:
         coded = self._coded(self.stored)
-        self.decode_current = make_decoder(self.model, coded, self._keys_read())
+        written = (WRITE_TOKENS, MANIFEST) if self.write_token else ()
+        self.decode_current = make_decoder(
+            self.model, coded, self._keys_read(), constant=self.kind_properties, written=written
+        )
         self._encode = make_encoder(self.name, coded, self.kind_properties)
         self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
 

@@ -5,12 +5,15 @@ Upgrades: how a row of an old version becomes an entity of the current one.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from ..errors import DecodeError, ModelError
 from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .property_bag import PropertyBag
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from .schema import Schema, Upgrade
+from .state import set_state, state_of
 
 if TYPE_CHECKING:
     from .entity import Entity
@@ -56,7 +59,7 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
             upgraded[member] = row[member]
     upgraded |= schema.kind_properties
     entity = schema.decode(upgraded)
-    entity.__dict__["_upgraded"] = True
+    set_state(entity, structs.replace(state_of(entity), upgraded=True))
     return entity
 
 

@@ -10,6 +10,7 @@ import attrs
 from ..errors import NotSupported
 from ..keys.ranges import Position
 from ..models.property_bag import PropertyBag
+from ..models.state import state_of
 from ..stores import Row
 from .cursors import Place, remaining, write_cursor
 from .planning.plan import Range
@@ -89,9 +90,9 @@ def _position(entity: Any) -> Position:
     """Where an entity or a bag was found: of a copy that is not where its primary is."""
     if isinstance(entity, PropertyBag):
         return _key(entity.row)
-    own = entity.__dict__
-    partition_key, row_key = _key(own["_row"])
-    return partition_key, own.get("_found_at", row_key)
+    state = state_of(entity)
+    partition_key, row_key = state.keys or ("", "")
+    return partition_key, row_key if state.found_at is None else state.found_at
 
 
 class EntityStream(Generic[E_co]):

@@ -13,12 +13,14 @@ from typing import Any, cast
 
 import attrs
 import msgspec
+from msgspec import structs
 
 from ..connection.connection import TURN, Connection
 from ..connection.tasks import stop_tasks, work_together
 from ..connection.translate import translate
 from ..errors import CursorError, NotSupported
 from ..models.reserved import COPY_OF
+from ..models.state import set_state, state_of
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
@@ -177,7 +179,7 @@ class QueryExecution:
             rows = [each for each in rows if is_current(row, each) and self.confirm(each)]
         entity = next(iter(kinds.load_all(rows)), None)
         if self.confirm is not None and entity is not None:
-            entity.__dict__["_found_at"] = row["RowKey"]
+            set_state(entity, structs.replace(state_of(entity), found_at=row["RowKey"]))
         return entity
 
 

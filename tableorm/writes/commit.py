@@ -7,7 +7,7 @@ copy. The row is read, its operation corrected, and all is sent again; nothing w
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..connection.connection import Connection
 from ..connection.rows import read_row
@@ -20,18 +20,16 @@ from ..protocol.codes import Code, Fault
 from ..protocol.edm import ANNOTATION
 from ..stores import Operation, Row, Verb
 from .effect import Effect
-from .plan import PlannedWrite, WritePlan, in_transaction
+from .plan import PLAIN, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, pause_of
 from .stages.check import plan_writes
 from .stages.derive import Derived, Fill, derive, derives
-from .stages.execute import apply, execute, refused
+from .stages.execute import execute, refuse
 from .stages.lost_replies import InDoubt
 
 __all__ = ["Found", "commit", "derived_plan"]
 
 _READ_AT_ONCE = 16
-
-_DELETE, _MERGE = Verb.DELETE, Verb.MERGE  # an enum looks its members up
 
 _REPLANNED = frozenset(
     {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
@@ -44,11 +42,7 @@ Found = dict[str, Row | None]
 async def commit(
     db: Connection,
     writes: Sequence[PlannedWrite],
-    *,
-    transaction: bool = False,
-    repeat: bool = True,
-    missing_ok: bool = False,
-    throttled: Callable[[], None] | None = None,
+    options: SendOptions = PLAIN,
 ) -> None:
     """
     Send encoded writes of one partition, with everything that is derived from them.
@@ -56,10 +50,7 @@ async def commit(
     Args:
         db: Where to.
         writes: What, one for each row.
-        transaction: Whether the user asked for a transaction, and gets its errors.
-        repeat: Whether a request may be sent again that may have had its effect.
-        missing_ok: Whether a row that is gone counts as deleted.
-        throttled: Called whenever the store refuses because it is asked for too much.
+        options: How.
 
     Raises:
         AccessDenied: A row is outside of the connection's boundary.
@@ -72,9 +63,15 @@ async def commit(
     if db.boundary.narrows:  # asked once more where no verb gets past: what was derived is not asked for yet
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
+    transaction = options.transaction
     if not any(map(derives, writes)):
         plan = plan_writes(writes, transaction=transaction)
-        await execute(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok, throttled=throttled)
+        try:
+            await execute(db, plan, options)
+        except Fault as fault:
+            refuse(plan, fault, transaction=transaction)
+        except InDoubt as doubt:
+            raise doubt.error() from doubt.fault
         return
     derived, beside = derive(writes, transaction=transaction), list[PlannedWrite]()
     for attempt in range(ATTEMPTS):
@@ -89,7 +86,7 @@ async def commit(
             continue
         plan = derived_plan(derived, found, transaction=transaction)
         try:
-            await apply(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok, throttled=throttled)
+            await execute(db, plan, options)
         except Fault as fault:
             if (
                 fault.code in _REPLANNED
@@ -168,14 +165,21 @@ def _planned(effect: Effect, token: str, found: Mapping[str, Row | None], *, tra
         raise _of(origin, error, transaction=transaction) from error
     if operation is None:
         return None
-    row = None if operation.verb is _DELETE else operation.row
+    row = None if operation.verb is Verb.DELETE else operation.row
     weight: int | None = 0
     if row is not None:
         weight = origin.weight
         weight = None if weight is None or effect.reads else weight + len(effect.address)
-    known, partial = None if row is None else token, operation.verb is _MERGE
     return PlannedWrite(
-        operation, origin.change, origin.index, row, weight, partial, known, None, origin.first, effect=effect
+        operation=operation,
+        change=origin.change,
+        index=origin.index,
+        after=row,
+        weight=weight,
+        partial=operation.verb is Verb.MERGE,
+        token=None if row is None else token,
+        first=origin.first,
+        effect=effect,
     )
 
 
@@ -259,7 +263,7 @@ async def _mend(db: Connection, plan: WritePlan, derived: Derived, fault: Fault,
     write = plan.writes[at] if at is not None and at < len(plan.writes) else plan.writes[0]
     effect = write.effect
     if effect is None or fault.code not in _REPLANNED:
-        refused(plan, fault, transaction=transaction)
+        refuse(plan, fault, transaction=transaction)
     row = None if effect.reads else await read_row(db, plan.table, plan.partition_key, effect.address)
     try:
         derived.effects[effect.address] = effect.after_conflict(fault.code, row)

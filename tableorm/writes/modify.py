@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from ..errors import EncodeError, ModelError, shown
 from ..models.entity import Entity
 from ..models.property_bag import PropertyBag
+from ..models.state import STATE, set_state, state_of
 from .plan import PlannedWrite
 from .stages.change import state_change
 from .stages.encode import unsaved
@@ -17,8 +18,6 @@ from .subject import key_of
 __all__ = ["adopt", "applied", "check_function", "forget", "forget_kept", "refuse_unsaved"]
 
 M = TypeVar("M", bound=Entity | PropertyBag)
-
-_INTERNAL = ("_row", "_extra", "_upgraded", "_partial", "_loaded", "_superseded", "_copied", "_found_at")
 
 
 def check_function(function: object) -> None:
@@ -79,9 +78,7 @@ def applied(function: Callable[[M], M | None], subject: M, instance: object = No
     if isinstance(result, PropertyBag):
         result.written_as(subject.before if isinstance(subject, PropertyBag) else None)
     else:
-        for name in ("_row", "_upgraded"):
-            if name in subject.__dict__:
-                result.__dict__[name] = subject.__dict__[name]
+        set_state(result, state_of(result).adopt(state_of(subject)))
     return result
 
 
@@ -119,7 +116,7 @@ def adopt(subject: Entity | PropertyBag, fresh: Entity | PropertyBag) -> None:
     if subject is fresh:
         return
     own = subject.__dict__
-    for name in (*_INTERNAL, *subject.__schema__.fields):
+    for name in (STATE, *subject.__schema__.fields):
         own.pop(name, None)
     own.update(fresh.__dict__)
 
@@ -131,11 +128,7 @@ def forget(subject: object) -> None:
     elif isinstance(subject, Entity):
         own = subject.__dict__
         _ = subject.extra  # what the model does not know stays with the entity, should it be inserted again
-        for name in ("_row", "_upgraded", "_superseded", "_copied"):
-            own.pop(name, None)
-        if all(name in own for name in subject.__schema__.fields):
-            own.pop("_partial", None)
-            own.pop("_loaded", None)
+        set_state(subject, state_of(subject).forgotten(complete=all(name in own for name in subject.__schema__.fields)))
         forget_kept(subject)
 
 

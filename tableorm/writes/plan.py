@@ -5,6 +5,7 @@ Those that are made for each row are structs of msgspec: a frozen attrs class ta
 ever part of a cycle, so that the garbage collector need not look at them (`gc=False`).
 """
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..models.schema import Schema
 from ..stores import Operation, Row
 from .effect import Effect
 
-__all__ = ["Change", "Mode", "PlannedWrite", "WritePlan", "in_transaction"]
+__all__ = ["PLAIN", "Change", "Diff", "Mode", "PlannedWrite", "SendOptions", "Stored", "WritePlan", "in_transaction"]
 
 
 class Mode(StrEnum):
@@ -33,7 +34,25 @@ class Mode(StrEnum):
     REBUILD = "rebuild"
 
 
-class Change(msgspec.Struct, frozen=True, eq=False, gc=False):
+class Stored(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """
+    A row as it is stored, as far as it is known.
+
+    Args:
+        row: Its members.
+        complete: Whether it has no others.
+        etag: Its ETag; None if that is not known.
+        upgraded: Whether it was of an older version, and `row` is what it was upgraded to: a merge would leave it half
+            old.
+    """
+
+    row: Row
+    complete: bool = True
+    etag: str | None = None
+    upgraded: bool = False
+
+
+class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """
     A verb and what it is applied to.
 
@@ -44,22 +63,23 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False):
         schema: Its schema; None for bags and keys of bags.
         table: Name of the table.
         partition_key: As stored, or to be stored.
-        row_key: Likewise.
+        row_key: As stored, or to be stored.
         if_match: ETag to send, "*", or None for what needs none.
         values: The fields to write, by name; empty for bags and keys.
         made: Those of the values that the write itself made, for the entity to get when it has succeeded.
-        before: What the subject knows of the stored row; None if nothing.
-        partial: Whether the stored row may have more than `before`.
-        stored: The stored row in full, where a stage has read it to build on it.
-        prior: The stored row in full, where a stage has read it to know what is derived from it.
-        only: Names of the fields, or properties of a bag, to merge; None for all. Of a rebuild, of the indexes.
+        extra: The unknown properties of the entity, if somebody has looked at them; None if they are as in `before`.
+        loaded: Names of the fields that were read, if these were not all; None otherwise.
+        before: What the subject remembers of the stored row; None if nothing. Its changes are what differs from that.
+        stored: All that is known of the stored row: what was read for this write, or else `before`.
+        extends: Whether `stored` was read for this write to put the changes into, so that the rest of it stays.
+        only: Names of the fields, or properties of a bag, to merge; None for all. For a rebuild the names of indexes.
         drop_extra: Whether a replace leaves out what the model does not know.
         dropped: Unknown properties of the entity that a replace in the same transaction has left out.
-        foreign: Whether the row may be another version than `before`: it is written without looking, or under an ETag
+        unseen: Whether the row may be another version than `before`: it is written without looking, or under an ETag
             that was given and is not that of `before`.
-        repeat: Whether it, and what was folded into it, may be sent again after a lost reply.
-        copied: If the subject was read from a copy, so that its row has to be read first, the properties of the row
-            that it knows, whether they are there or not; None otherwise.
+        repeat: Whether it, and what was coalesced into it, may be sent again after a lost reply.
+        copied: If the subject was read from an index entry, so that its row has to be read first, the properties of
+            the row that it knows, whether they are there or not; None otherwise.
         counts: Whether a rebuild changes counts and sums too, and not the entity's note of them alone.
         bag: A copy of the bag as it was given, if it is written later than that; None otherwise.
     """
@@ -74,55 +94,90 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False):
     if_match: str | None = None
     values: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     made: dict[str, Any] | None = None
-    before: Row | None = None
-    partial: bool = False
-    stored: Row | None = None
+    extra: PropertyBag | None = None
+    loaded: frozenset[str] | None = None
+    before: Stored | None = None
+    stored: Stored | None = None
+    extends: bool = False
     only: tuple[str, ...] | None = None
     drop_extra: bool = False
     dropped: Row | None = None
-    foreign: bool = False
+    unseen: bool = False
     repeat: bool = True
-    prior: Row | None = None
     copied: frozenset[str] | None = None
     counts: bool = False
     bag: PropertyBag | None = None
 
     @property
     def upgraded(self) -> bool:
-        """Whether the entity was read from a row of an older version, which a merge would leave half old."""
-        return self.values.get("_upgraded", False) is True
+        """Whether the row was of an older version, so that it is written in full."""
+        return self.stored is not None and self.stored.upgraded
 
     @property
-    def known(self) -> Row | None:
-        """All that is known of the stored row."""
-        return self.before if self.stored is None else self.stored
-
-    @property
-    def seen(self) -> Row | None:
-        """The row that the condition is about, as far as it is known."""
-        if self.prior is not None:
-            return self.prior
-        return self.before if self.stored is None else self.stored
+    def partial(self) -> bool:
+        """Whether the row may have more than the subject remembers."""
+        return self.before is not None and not self.before.complete
 
     def __str__(self) -> str:
         model = self.schema.name if self.schema is not None else "PropertyBag"
         return f"{self.verb} of {model} ({self.partition_key!r}, {self.row_key!r})"
 
 
-class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False):
+class SendOptions(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+    """
+    How a plan is sent.
+
+    Args:
+        transaction: Whether the user asked for a transaction, and gets its errors.
+        repeat: Whether a request may be sent again that may have had its effect.
+        missing_ok: Whether a row that is gone counts as deleted.
+        throttled: Called whenever the store refuses because it is asked for too much.
+    """
+
+    transaction: bool = False
+    repeat: bool = True
+    missing_ok: bool = False
+    throttled: Callable[[], None] | None = None
+
+
+class Diff(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """
+    What a subject has that differs from what it remembers of its row.
+
+    Args:
+        row: All members that it has.
+        weight: Of the row, if that is known.
+        changed: The members that differ, with their annotations.
+        removed: The properties that it no longer has.
+        made: Whether nothing differs but what the write itself makes, such as `updated_at`, and what reading made of
+            properties that the row does not have.
+    """
+
+    row: Row
+    weight: int | None
+    changed: Row
+    removed: list[str]
+    made: bool
+
+
+PLAIN = SendOptions()
+"""A write that is no transaction, sent again where that is safe."""
+
+
+class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """
     One operation on one row, and where it came from.
 
     Args:
         operation: What the store is asked.
-        change: The user's change that it serves; of several that were folded into it the last.
-        index: Position of the first of them among the user's changes.
+        change: The user's change that it serves; the last one, if several were coalesced.
+        index: Position of the first such change among the user's changes.
         after: The row as it will be, without ETag and Timestamp; None after a delete.
         weight: Characters of everything of varying size; None if not measured.
         partial: Whether the stored row may have more than `after`.
         token: The write token that the row gets; None if it carries none.
         base: The newest token that the row had when it was read; None if it had none, or was not read.
-        first: The first of the changes that were folded into it; None if there is but one.
+        first: The first of the changes that were coalesced into it; None if there is but one.
         stale: Whether the subject has fields that were not written, and may differ in the row: then it must not get the
             new ETag, under which its next write would overwrite what it never saw.
         effect: What it does to a derived row; None for the write of what the user gave.

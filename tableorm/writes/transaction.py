@@ -30,7 +30,7 @@ from .commit import commit
 from .modify import adopt, applied, check_function, forget, refuse_unsaved
 from .move import move_changes
 from .pending import Address, HeldRow, copy_subject, restore_subject, take_values
-from .plan import Change, Mode, PlannedWrite, in_transaction
+from .plan import Change, Mode, PlannedWrite, SendOptions, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
 from .stages.change import (
     as_given,
@@ -343,7 +343,7 @@ class Transaction:
                 return
             writes.sort(key=lambda write: write.index)
             try:
-                await commit(self._db, writes, transaction=True, repeat=self._repeat)
+                await commit(self._db, writes, SendOptions(transaction=True, repeat=self._repeat))
             except TransactionFailed as error:
                 if not is_race(error.__cause__) or error.index not in forced or attempt + 1 == ATTEMPTS:
                     raise

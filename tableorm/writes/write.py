@@ -24,11 +24,12 @@ from ..stores import Row
 from .commit import commit
 from .modify import adopt, applied, check_function, forget, refuse_unsaved
 from .move import move_changes
-from .plan import Change
+from .plan import Change, SendOptions
 from .races import ATTEMPTS, is_race, pause_of
 from .stages.change import delete_change, save_change
 from .stages.complete import complete, needs_row
 from .stages.encode import encode
+from .subject import key_of
 from .target import key_of_target
 from .write_tokens import new_token
 
@@ -59,7 +60,7 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
         return
     write = encode(change, 0)
     if write is not None:
-        await commit(db, (write,), repeat=repeat, missing_ok=missing_ok)
+        await commit(db, (write,), SendOptions(repeat=repeat, missing_ok=missing_ok))
 
 
 async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) -> None:
@@ -72,7 +73,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
         if write is None:
             return
         try:
-            await commit(db, (write,), missing_ok=missing_ok)
+            await commit(db, (write,), SendOptions(missing_ok=missing_ok))
         except (PreconditionFailed, EntityExists, EntityNotFound, OutcomeUnknown) as error:
             # Forced: whoever wrote meanwhile is written over, also if that was our own lost request.
             if (
@@ -128,7 +129,8 @@ async def read_existing(db: Connection, key: Key[Any]) -> Row:
 
 async def refresh_entity(db: Connection, load: Loader, entity: Entity | PropertyBag) -> None:
     """Read an entity anew, in place. Takes and raises what `Database.refresh` does."""
-    key = key_of_target(db.boundary, entity, {})
+    key = key_of(entity)
+    db.boundary.check(entity)
     adopt(entity, load(key.model, key.table, await read_existing(db, key)))
 
 

@@ -206,9 +206,9 @@ async def test_what_is_no_entity_is_refused_by_every_verb(things: Database) -> N
     """By the error that says so."""
     thing: Any = "thing"
     for write in (things.insert, things.save, things.merge, things.replace, things.upsert):
-        with pytest.raises(ModelError, match="it is no entity"):
+        with pytest.raises(ModelError, match="it is not an entity"):
             await write(thing)
     others: list[Any] = [thing, None, Thing, Thing.key(name="a")]
     for none in others:
-        with pytest.raises(ModelError, match="is no entity; give an instance"):
+        with pytest.raises(ModelError, match="is not an entity; give an instance"):
             await things.refresh(none)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from attrs import validators
+from msgspec import structs
 
 from tableorm import (
     Database,
@@ -28,6 +29,7 @@ from tableorm import (
     field,
     upgrade,
 )
+from tableorm.models.state import EntityState, set_state, state_of
 from tableorm.stores import Operation, Row, Verb
 
 
@@ -125,13 +127,13 @@ async def load_part(db: Database, name: str, *names: str) -> Thing:
     """As a projection makes it: without the fields that were not selected."""
     thing = await load(db, name)
     own = thing.__dict__
-    row = own["_row"]
+    row = state_of(thing).row or {}
     kept = {"PartitionKey", "RowKey", "odata.etag", *names, *(each + "@odata.type" for each in names)}
-    own["_row"] = {member: value for member, value in row.items() if member in kept}
+    part = {member: value for member, value in row.items() if member in kept}
     for each in Thing.__schema__.stored:
         if each.name not in names:
             del own[each.name]
-    own["_partial"] = True
+    set_state(thing, EntityState(values=part, partial=True))
     return thing
 
 
@@ -528,7 +530,7 @@ async def test_validators_see_what_was_loaded(things: Database) -> None:
     await things.insert(Note(id="a"))
     note = await things.get(Note, id="a")
     del note.__dict__["size"]
-    note.__dict__["_partial"] = True
+    set_state(note, structs.replace(state_of(note), partial=True))
     note.__dict__["text"] = "too long"
 
     with pytest.raises(ValueError, match="'text'"):

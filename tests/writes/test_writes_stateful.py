@@ -27,6 +27,7 @@ from tableorm import (
     TransactionFailed,
     field,
 )
+from tableorm.models.state import state_of
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
@@ -165,7 +166,7 @@ class TwoClients(RuleBasedStateMachine):
     def refused(self, held: Held, verb: str, truth: Truth) -> type[Exception] | None:
         """What is refused before anything is sent."""
         removes = held.entity.note is None and held.known.get("note") is not None
-        superseded = held.entity.__dict__.get("_superseded", False)
+        superseded = state_of(held.entity).superseded
         if verb in ("save", "merge", "merge_count", "replace", "delete", "transaction") and held.version is None:
             return PreconditionFailed
         if verb == "modify" and held.version is None and not superseded:
@@ -330,7 +331,7 @@ class TwoClients(RuleBasedStateMachine):
         if verb == "delete":
             held.version, held.known = None, {}
             return
-        row = entity.__dict__["_row"]
+        row = state_of(entity).row or {}
         held.known = {"count": int(row["count"]), "note": row.get("note")}
         # An ETag is one that the table has, or had: the write of another may have come after ours.
         held.version = None if entity.etag is None else self.version_of(entity, truth)

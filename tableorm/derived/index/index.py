@@ -19,6 +19,7 @@ from ...models.derivation import Derivation, DerivationOf
 from ...models.manifest import IndexEntry
 from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema, concrete
+from ...models.state import EntityState, set_state, state_of
 from ...protocol.edm import ANNOTATION, Edm
 from ...protocol.limits import MAX_CUSTOM_PROPERTIES
 from ...stores import Row
@@ -321,7 +322,7 @@ class IndexSchema(Schema):
         What was decoded from a copy as an entity of its primary, without that one's ETag: its first write reads the
         primary, which must agree in these properties.
         """
-        own, primary = entity.__dict__, row.copy()
+        primary = row.copy()
         drop, kind = primary.pop, self._primary_kind
         for name in self._dropped:
             drop(name, None)
@@ -331,8 +332,12 @@ class IndexSchema(Schema):
             primary |= self.primary.kind_properties
         else:
             primary[ENTITY_TYPE] = kind
-        own["_row"] = primary
-        own["_copied"], own["_found_at"] = properties, row["RowKey"]
+        state = state_of(entity)
+        found_at: str = row["RowKey"]
+        set_state(
+            entity,
+            EntityState(None, primary, state.partial, state.loaded, copied=properties, found_at=found_at),
+        )
         return entity
 
     def decode_part(self, row: Row, names: frozenset[str]) -> Any:

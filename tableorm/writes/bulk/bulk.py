@@ -28,13 +28,13 @@ from ...models.property_bag import PropertyBag
 from ...protocol.codes import Code, Fault
 from ...protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
 from ...stores import Row
-from ..plan import Change, PlannedWrite, WritePlan
+from ..plan import Change, PlannedWrite, SendOptions, Stored, WritePlan
 from ..stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
 from ..stages.check import is_light, most_bytes, plan_writes
 from ..stages.complete import needs_row
 from ..stages.derive import derives
 from ..stages.encode import encode
-from ..stages.execute import apply, claim
+from ..stages.execute import claim, execute
 from ..stages.lost_replies import InDoubt
 from .chunk import commit_chunk, most_rows, waiting
 from .pacing import AdaptiveConcurrency, Pace
@@ -179,7 +179,8 @@ class Bulk:
 
     async def delete_found(self, key: Key[Any], row: Row) -> None:
         """Delete a row that was found, with what tells what is derived from it, if it is still as it was then."""
-        await self._add(structs.replace(delete_change(key, row["odata.etag"]), prior=row))
+        etag: str = row["odata.etag"]
+        await self._add(structs.replace(delete_change(key, etag), stored=Stored(row, etag=etag)))
 
     def _require_open(self) -> None:
         if self._state != "open":
@@ -373,7 +374,7 @@ class Bulk:
                 return
             self._requests += 1
             try:
-                await apply(self._db, plan, throttled=self._width.narrow)
+                await execute(self._db, plan, SendOptions(throttled=self._width.narrow))
             except InDoubt as doubt:
                 unknown = claim(doubt)
                 self._written += len(writes) - len(unknown)

@@ -14,7 +14,7 @@ from ...connection.rows import read_row
 from ...errors import LimitExceeded, TableOrmError, TransactionFailed
 from ...stores import Operation, Row, Verb
 from ..commit import commit
-from ..plan import Change, Mode, PlannedWrite
+from ..plan import Change, Mode, PlannedWrite, SendOptions
 from ..races import ATTEMPTS, is_race, pause_of
 from ..stages.change import as_given
 from ..stages.complete import complete, needs_row
@@ -54,8 +54,8 @@ def waiting(change: Change) -> PlannedWrite:
         write = encode(change, 0)  # as if the row were as it is known: for its size, and to refuse what does not fit
         row = row if write is None else write.operation.row
     elif change.before is not None:
-        row = change.before
-    return PlannedWrite(Operation(Verb.MERGE, row), change, 0, None, None)
+        row = change.before.row
+    return PlannedWrite(operation=Operation(Verb.MERGE, row), change=change, index=0, after=None, weight=None)
 
 
 def most_rows(change: Change) -> int:
@@ -93,8 +93,7 @@ async def commit_chunk(
                 await commit(
                     db,
                     [structs.replace(w, index=n) for n, (_, w) in enumerate(ready)],
-                    transaction=True,
-                    throttled=throttled,
+                    SendOptions(transaction=True, throttled=throttled),
                 )
         except TransactionFailed as error:
             given = [write for write, _ in ready]

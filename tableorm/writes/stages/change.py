@@ -13,9 +13,11 @@ from ...expressions import Field
 from ...models.entity import Entity, schema_of
 from ...models.key import Key
 from ...models.property_bag import PropertyBag
+from ...models.schema import Schema
+from ...models.state import UNSTORED, state_of
 from ...stores import Row
-from ..plan import Change, Mode, PlannedWrite
-from ..subject import Subject, copied_properties, key_of, known_state, schema_of_subject
+from ..plan import Change, Mode, PlannedWrite, Stored
+from ..subject import Subject, copied_properties, key_of, schema_of_subject, stored_of
 from .prepare import fill_fields, loaded_in_part, merged_names, missing_etag, refuse_new_key, refuse_partial, validate
 
 __all__ = [
@@ -30,9 +32,6 @@ __all__ = [
     "state_change",
     "upsert_change",
 ]
-
-# Until Python 3.12 to look a member up on its class costs more than all else that is done with it.
-_INSERT = Mode.INSERT
 
 _UPSERTS = {"merge": Mode.UPSERT_MERGE, "replace": Mode.UPSERT_REPLACE}
 
@@ -50,7 +49,7 @@ def insert_change(subject: Subject, pending: PlannedWrite | None = None, verb: s
         TemplateError: A key field is missing or does not fit.
         NotLoaded: It was loaded in part.
     """
-    return _in_full(verb, _INSERT, subject, pending)
+    return _in_full(verb, Mode.INSERT, subject, pending)
 
 
 def upsert_change(subject: Subject, mode: Literal["merge", "replace"], pending: PlannedWrite | None = None) -> Change:
@@ -69,51 +68,98 @@ def upsert_change(subject: Subject, mode: Literal["merge", "replace"], pending: 
 
 
 def _in_full(verb: str, mode: Mode, subject: Subject, pending: PlannedWrite | None) -> Change:
-    inserts = mode is _INSERT
-    foreign = not inserts and pending is None
+    inserts = mode is Mode.INSERT
+    unseen = not inserts and pending is None
+    before = stored_of(subject)
     if isinstance(subject, PropertyBag):
-        before, partial = subject.before, subject.partial
-        if pending is not None:  # nothing after a delete
-            before, partial = pending.after, pending.partial
         if subject.selected:
             raise loaded_in_part(verb, subject, "properties that were not selected")
-        table, keys = subject.table, (subject.partition_key, subject.row_key)
-        return Change(verb, mode, subject, None, table, *keys, before=before, partial=partial, foreign=foreign)
-    schema, own = schema_of_subject(subject), subject.__dict__
-    before, partial = own.get("_row"), own.get("_partial", False)
-    if partial:
+        return _bag_change(verb, mode, subject, None, _pending_row(before, pending), unseen=unseen)
+    schema, own, state = schema_of_subject(subject), subject.__dict__, state_of(subject)
+    if state.partial:
         refuse_partial(verb, subject, schema)
-    if pending is not None:
-        before, partial = pending.after, pending.partial
     if pending is not None and pending.after is None:
         _ = subject.extra  # as after a delete: what the model does not know stays with the entity
+        state = state_of(subject)
+    before = _pending_row(before, pending)
     values: dict[str, Any] = own
     made: dict[str, Any] | None = None
     if schema.filled:
         values, made, _ = fill_fields(schema, own, pending, inserted=before is None or inserts)
     if schema.has_validators:
         validate(subject, schema, values)
-    partition_key, row_key = schema.make_keys(values)
-    if before is not None and not inserts:
-        if partition_key != before["PartitionKey"] or row_key != before["RowKey"]:
-            refuse_new_key(verb, own, schema, before, partial=partial)
-        # The keys it was read with need not be what the template writes today.
-        partition_key, row_key = before["PartitionKey"], before["RowKey"]
+    if before is None or inserts:
+        partition_key, row_key = schema.make_keys(values)
+    else:
+        partition_key, row_key = _stored_keys(verb, own, schema, before)
     return Change(
-        verb,
-        mode,
-        subject,
-        schema,
-        schema.table_name(),
-        partition_key,
-        row_key,
-        None,
-        values,
-        made,
-        before,
-        partial,
+        verb=verb,
+        mode=mode,
+        subject=subject,
+        schema=schema,
+        table=schema.table_name(),
+        partition_key=partition_key,
+        row_key=row_key,
+        values=values,
+        made=made,
+        extra=state.extra,
+        loaded=state.loaded,
+        before=before,
+        stored=before,
         dropped=None if pending is None else pending.change.dropped,
-        foreign=foreign,
+        unseen=unseen,
+    )
+
+
+def _pending_row(before: Stored | None, pending: PlannedWrite | None) -> Stored | None:
+    """Return what a subject remembers of its row: in a transaction that holds a write of it, the row of that write."""
+    if pending is None:
+        return before
+    if pending.after is None:
+        return None
+    upgraded = before is not None and before.upgraded
+    return Stored(pending.after, not pending.partial, pending.after.get("odata.etag"), upgraded)
+
+
+def _stored_keys(verb: str, own: dict[str, Any], schema: Schema, before: Stored) -> tuple[str, str]:
+    """
+    Return the keys that the row was read with, which need not be what the templates write today.
+
+    Raises:
+        EncodeError: A key field was changed.
+    """
+    row = before.row
+    keys: tuple[str, str] = row["PartitionKey"], row["RowKey"]
+    if not before.complete or schema.make_keys(own) != keys:
+        refuse_new_key(verb, own, schema, row, partial=not before.complete)
+    return keys
+
+
+def _bag_change(
+    verb: str,
+    mode: Mode,
+    bag: PropertyBag,
+    if_match: str | None,
+    before: Stored | None,
+    *,
+    only: tuple[str, ...] | None = None,
+    drop_extra: bool = False,
+    unseen: bool = False,
+) -> Change:
+    return Change(
+        verb=verb,
+        mode=mode,
+        subject=bag,
+        schema=None,
+        table=bag.table,
+        partition_key=bag.partition_key,
+        row_key=bag.row_key,
+        if_match=if_match,
+        before=before,
+        stored=before,
+        only=only,
+        drop_extra=drop_extra,
+        unseen=unseen,
     )
 
 
@@ -175,9 +221,10 @@ def _update(
     only: tuple[str, ...] | None = None,
     drop_extra: bool = False,
 ) -> Change:
-    before, etag, partial = known_state(subject)
+    before = stored_of(subject)
+    etag = None if before is None else before.etag
     if pending is not None:
-        before, partial, etag = pending.after, pending.partial, pending.operation.if_match
+        before, etag = _pending_row(before, pending), pending.operation.if_match
         condition = etag if if_match in (None, "*") else if_match
         everything = mode is Mode.REPLACE or (mode is Mode.MERGE and only is None)
         if pending.stale and everything and if_match is None:
@@ -186,62 +233,48 @@ def _update(
         condition = if_match or etag
         if condition is None and copied_properties(subject) is None:
             raise missing_etag(verb, subject)
-    foreign = condition != etag
+    unseen = condition != etag
     if isinstance(subject, PropertyBag):
         if mode is Mode.REPLACE and subject.selected:
             raise loaded_in_part(verb, subject, "properties that were not selected")
-        keys = subject.partition_key, subject.row_key
-        return Change(
-            verb,
-            mode,
-            subject,
-            None,
-            subject.table,
-            *keys,
-            condition,
-            before=before,
-            partial=partial,
-            only=only,
-            drop_extra=drop_extra,
-            foreign=foreign,
-        )
-    schema = schema_of_subject(subject)
-    own = subject.__dict__
-    if mode is Mode.REPLACE and own.get("_partial", False):
+        return _bag_change(verb, mode, subject, condition, before, only=only, drop_extra=drop_extra, unseen=unseen)
+    schema, own, state = schema_of_subject(subject), subject.__dict__, state_of(subject)
+    if mode is Mode.REPLACE and state.partial:
         refuse_partial(verb, subject, schema)
-    values, made, new = fill_fields(schema, own, pending, inserted=False)
-    if new and only is not None:
-        only = (*only, *(name for name in new if name not in only))
+    values: dict[str, Any] = own
+    made: dict[str, Any] | None = None
+    if schema.filled:
+        values, made, new = fill_fields(schema, own, pending, inserted=False)
+        if new and only is not None:
+            only = (*only, *(name for name in new if name not in only))
+    dropped: Row | None = None
     if drop_extra:
-        bag: PropertyBag | None = own.get("_extra")
-        dropped: Row | None = schema.unknown(own.get("_row") or {}) if bag is None else bag.row.copy()
-    else:
-        dropped = None if pending is None else pending.change.dropped
+        dropped = schema.unknown(state.row or {}) if state.extra is None else state.extra.row.copy()
+    elif pending is not None:
+        dropped = pending.change.dropped
     if schema.has_validators:
         validate(subject, schema, values)
-    if before is None:
-        keys = schema.make_keys(values)
-    else:
-        refuse_new_key(verb, own, schema, before, partial=partial)
-        keys = before["PartitionKey"], before["RowKey"]
+    keys = schema.make_keys(values) if before is None else _stored_keys(verb, own, schema, before)
     return Change(
-        verb,
-        mode,
-        subject,
-        schema,
-        schema.table_name(),
-        *keys,
-        condition,
-        values,
-        made,
-        before,
-        partial,
-        None,
-        only,
-        drop_extra,
-        dropped,
-        foreign,
-        copied=copied_properties(subject) if if_match is None else None,
+        verb=verb,
+        mode=mode,
+        subject=subject,
+        schema=schema,
+        table=schema.table_name(),
+        partition_key=keys[0],
+        row_key=keys[1],
+        if_match=condition,
+        values=values,
+        made=made,
+        extra=state.extra,
+        loaded=state.loaded,
+        before=before,
+        stored=before,
+        only=only,
+        drop_extra=drop_extra,
+        dropped=dropped,
+        unseen=unseen,
+        copied=state.copied if if_match is None else None,
     )
 
 
@@ -257,22 +290,41 @@ def state_change(subject: Subject, pending: PlannedWrite | None = None) -> Chang
         PreconditionFailed: It was never read nor written.
         EncodeError: A key field was changed.
     """
-    before, etag, partial = known_state(subject)
-    made: dict[str, Any] | None = None
-    dropped: Row | None = None
-    if pending is not None:
-        before, partial, made, dropped = pending.after, pending.partial, pending.change.made, pending.change.dropped
+    before = stored_of(subject)
+    etag = None if before is None else before.etag
+    before = _pending_row(before, pending)
     if before is None:
         raise missing_etag("modify", subject)
-    key = key_of(subject)
-    keys = key.table, key.partition_key, key.row_key
     if isinstance(subject, PropertyBag):
-        return Change("modify", Mode.SAVE, subject, None, *keys, etag, before=before, partial=partial)
+        return _bag_change("modify", Mode.SAVE, subject, etag, before)
     schema, own = schema_of_subject(subject), subject.__dict__
-    refuse_new_key("modify", own, schema, before, partial=partial)
+    _stored_keys("modify", own, schema, before)
+    made = None if pending is None else pending.change.made
     values = own if made is None else {**own, **made}  # it gets them when the transaction has succeeded
+    dropped = None if pending is None else pending.change.dropped
+    return structs.replace(_key_change("modify", Mode.SAVE, subject, etag, before), values=values, dropped=dropped)
+
+
+def _key_change(
+    verb: str, mode: Mode, subject: Subject | Key[Any], if_match: str | None, before: Stored | None
+) -> Change:
+    """Return a change of the row of a subject, or of a key, that writes no values yet."""
+    key = subject if isinstance(subject, Key) else key_of(subject)
+    schema = None if key.model is PropertyBag else schema_of(key.model)
+    state = state_of(subject) if isinstance(subject, Entity) else UNSTORED
     return Change(
-        "modify", Mode.SAVE, subject, schema, *keys, etag, values, before=before, partial=partial, dropped=dropped
+        verb=verb,
+        mode=mode,
+        subject=subject,
+        schema=schema,
+        table=key.table,
+        partition_key=key.partition_key,
+        row_key=key.row_key,
+        if_match=if_match,
+        extra=state.extra,
+        loaded=state.loaded,
+        before=before,
+        stored=before,
     )
 
 
@@ -285,30 +337,16 @@ def delete_change(
     Raises:
         PreconditionFailed: There is no ETag; say if_match="*" to delete whatever is there.
     """
-    if isinstance(subject, Key):
-        schema = None if subject.model is PropertyBag else schema_of(subject.model)
-        before, etag, partial, key = None, None, False, subject
-    else:
-        schema = None if isinstance(subject, PropertyBag) else schema_of_subject(subject)
-        before, etag, partial = known_state(subject)
-        key = key_of(subject)
+    before = None if isinstance(subject, Key) else stored_of(subject)
+    etag = None if before is None else before.etag
     condition = if_match or etag or (None if pending is None else pending.operation.if_match or "*")
     copied = copied_properties(subject) if if_match is None else None
     if condition is None and copied is None:
         raise missing_etag(verb, subject)
-    return Change(
-        verb,
-        Mode.DELETE,
-        subject,
-        schema,
-        key.table,
-        key.partition_key,
-        key.row_key,
-        condition,
-        before=before,
-        partial=partial,
+    return structs.replace(
+        _key_change(verb, Mode.DELETE, subject, condition, before),
         dropped=None if pending is None else pending.change.dropped,
-        foreign=condition != etag,
+        unseen=condition != etag,
         copied=copied,
     )
 
@@ -317,40 +355,25 @@ def guard_change(subject: Subject) -> Change:
     """
     Touch a row that is as it was read: merge nothing under its ETag, which fails if the row has changed since.
     """
-    before, etag, partial = known_state(subject)
-    key = key_of(subject)
-    schema = None if isinstance(subject, PropertyBag) else schema_of_subject(subject)
-    return Change(
-        "get",
-        Mode.GUARD,
-        subject,
-        schema,
-        key.table,
-        key.partition_key,
-        key.row_key,
-        etag,
-        before=before,
-        partial=partial,
-    )
+    before = stored_of(subject)
+    return _key_change("get", Mode.GUARD, subject, None if before is None else before.etag, before)
 
 
 def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False) -> Change:
     """
-    Write what some indexes, counts and the like derive from a row that is as it was read, and nothing else. An upgraded
-    entity is saved, since all that is derived from it shall be of what it was upgraded to.
+    Write what some indexes, counts and other declarations derive from a row that is as it was read, and nothing else.
+    An upgraded entity is saved, since all that is derived from it shall be of what it was upgraded to.
 
     Args:
         subject: An entity that was just read in full.
         only: Names of what is declared, also of some that its model does not have: what the row notes of those goes.
         counts: Whether what it adds to counts and sums changes these too, and not its note of that alone.
     """
-    before, etag, _ = known_state(subject)
-    schema, key, own = schema_of_subject(subject), key_of(subject), subject.__dict__
-    keys = key.table, key.partition_key, key.row_key
-    if own.get("_upgraded", False):
-        return Change("rebuild", Mode.SAVE, subject, schema, *keys, etag, own, before=before)
-    return Change(
-        "rebuild", Mode.REBUILD, subject, schema, *keys, etag, own, before=before, only=tuple(only), counts=counts
+    before = stored_of(subject)
+    etag, upgraded = (None, False) if before is None else (before.etag, before.upgraded)
+    change = _key_change("rebuild", Mode.SAVE if upgraded else Mode.REBUILD, subject, etag, before)
+    return structs.replace(
+        change, values=subject.__dict__, only=None if upgraded else tuple(only), counts=counts and not upgraded
     )
 
 
@@ -358,4 +381,5 @@ def as_given(change: Change) -> Change:
     """A change that is written later, of its subject as it is now: what changes until then belongs to another write."""
     if isinstance(change.subject, PropertyBag):
         return structs.replace(change, bag=change.subject.copy())
-    return structs.replace(change, values=deepcopy(change.values))
+    extra = None if change.extra is None else change.extra.copy()
+    return structs.replace(change, values=deepcopy(change.values), extra=extra)

@@ -13,7 +13,7 @@ from ...errors import EntityExists, EntityNotFound, NotSupported, PreconditionFa
 from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
 from ..plan import Change, Mode, PlannedWrite, in_transaction
-from .encode import overlaid
+from ..rows import overlaid
 
 __all__ = ["coalesce", "gone"]
 
@@ -36,25 +36,25 @@ def coalesce(one: PlannedWrite, two: PlannedWrite) -> PlannedWrite:
     if first.verb is Verb.DELETE:
         if second.verb is not Verb.INSERT and second.verb not in _UPSERTS:
             raise gone(two.change, two.index)
-        return _folded(one, two, Verb.REPLACE, second.row, first.if_match, second.row)
+        return _coalesced(one, two, Verb.REPLACE, second.row, first.if_match, second.row)
     if second.verb is Verb.INSERT:
         _refuse(two, EntityExists, "the transaction has written the row", Code.ENTITY_EXISTS)
     condition = _condition(one, two)
     if second.verb is Verb.DELETE:
         if first.verb is Verb.INSERT or condition is None:
             _refuse(two, NotSupported, "the transaction puts the row there; leave out both", None)
-        return _folded(one, two, Verb.DELETE, second.row, condition, None)
+        return _coalesced(one, two, Verb.DELETE, second.row, condition, None)
     if first.verb in _WHOLE or second.verb in _WHOLE:
         row = second.row if second.verb in _WHOLE else overlaid(first.row, second.row)
         insert = first.verb is Verb.INSERT
         verb = Verb.INSERT if insert else Verb.REPLACE if condition is not None else Verb.INSERT_OR_REPLACE
-        return _folded(one, two, verb, row, condition, row)
+        return _coalesced(one, two, verb, row, condition, row)
     row = overlaid(first.row, second.row)
     verb = Verb.MERGE if condition is not None else Verb.INSERT_OR_MERGE
     after = overlaid(one.after or {}, second.row)
     everything = two.change.mode in (Mode.MERGE, Mode.UPSERT_MERGE) and two.change.only is None
     stale = two.stale or (one.stale and not everything)
-    return _folded(one, two, verb, row, condition, after, partial=one.partial, stale=stale)
+    return _coalesced(one, two, verb, row, condition, after, partial=one.partial, stale=stale)
 
 
 def gone(change: Change, index: int) -> TransactionFailed:
@@ -71,7 +71,7 @@ def gone(change: Change, index: int) -> TransactionFailed:
     return failed
 
 
-def _folded(
+def _coalesced(
     one: PlannedWrite,
     two: PlannedWrite,
     verb: Verb,
@@ -88,15 +88,15 @@ def _folded(
     if change.repeat and not one.change.repeat:
         change = structs.replace(change, repeat=False)  # holds for whatever becomes of it
     return PlannedWrite(
-        Operation(verb, row, if_match),
-        change,
-        one.index,
-        after,
-        None,
-        partial,
-        two.token or one.token,
-        one.base,
-        one.origin,
+        operation=Operation(verb, row, if_match),
+        change=change,
+        index=one.index,
+        after=after,
+        weight=None,
+        partial=partial,
+        token=two.token or one.token,
+        base=one.base,
+        first=one.origin,
         stale=stale,
     )
 

@@ -13,14 +13,17 @@ from typing import NoReturn
 from msgspec import structs
 
 from ...errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
+from ...models.entity import Entity
 from ...models.kinds import KindSet, describe_kind
 from ...models.reserved import COPY_OF, ENTITY_TYPE
+from ...models.state import state_of
 from ...models.upgrades import stored_version
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
-from ..plan import Change, Mode
-from .encode import changes, content, removed_properties, unsaved
+from ..plan import Change, Mode, Stored
+from ..rows import content
+from .encode import changes, removed_properties, unsaved
 
 __all__ = ["complete", "needs_row"]
 
@@ -33,8 +36,8 @@ def needs_row(change: Change) -> bool:
     schema = change.schema
     if change.mode not in _MAY_NEED_ROW and not change.copied and (schema is None or not schema.tracked):
         return False  # most of them
-    if change.stored is not None or change.prior is not None or change.mode in (Mode.INSERT, Mode.GUARD):
-        return False
+    if change.stored is not change.before or change.mode in (Mode.INSERT, Mode.GUARD):
+        return False  # it has been read, or nobody needs it
     needed = change.copied is not None or _needs(change)
     # What writes nothing reads nothing.
     return needed and (change.mode is not Mode.SAVE or change.upgraded or bool(unsaved(change)))
@@ -43,13 +46,13 @@ def needs_row(change: Change) -> bool:
 def _needs(change: Change) -> bool:
     if change.schema is not None and change.schema.tracked:
         # Where its copies are is told by the row alone.
-        return change.partial or change.before is None or change.foreign or change.mode in _UPSERTS
+        return change.partial or change.before is None or change.unseen or change.mode in _UPSERTS
     if change.mode is Mode.SAVE:
         return change.partial and bool(removed_properties(change))
     if change.mode is Mode.REPLACE and not change.drop_extra:
         # A bag is all that its row shall be, whoever has added to that.
-        return change.partial or ((change.before is None or change.foreign) and change.schema is not None)
-    return change.mode is not Mode.REPLACE and change.upgraded and change.foreign
+        return change.partial or ((change.before is None or change.unseen) and change.schema is not None)
+    return change.mode is not Mode.REPLACE and change.upgraded and change.unseen
 
 
 def complete(change: Change, row: Row | None) -> Change:
@@ -70,16 +73,17 @@ def complete(change: Change, row: Row | None) -> Change:
     if row is None:
         if change.mode not in _UPSERTS:
             raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
-        return structs.replace(change, mode=Mode.INSERT, before=None, foreign=False)
+        return structs.replace(change, mode=Mode.INSERT, before=None, stored=None, unseen=False)
     etag: str = row["odata.etag"]
     if change.schema is not None and (COPY_OF in row or "#" in str(row.get(ENTITY_TYPE, ""))):
         _refuse_derived(change, row)
-    if change.schema is not None and (change.upgraded or _is_older(change, row)):
+    upgraded = change.upgraded and change.mode is not Mode.DELETE
+    if change.schema is not None and (upgraded or _is_older(change, row)):
         entity = KindSet.of([change.schema.model]).load(row.copy())
-        if entity is not None:
-            row = {**entity.__dict__["_row"], "odata.etag": etag}
-            change = structs.replace(change, values={**change.values, "_upgraded": True})
-        elif change.upgraded:
+        if isinstance(entity, Entity):
+            row = {**(state_of(entity).row or {}), "odata.etag": etag}
+            upgraded = True
+        elif upgraded:
             raise WrongKind(
                 f"{change}: the row is of another kind now: it has {describe_kind(row)}",
                 (change.partition_key, change.row_key),
@@ -91,16 +95,17 @@ def complete(change: Change, row: Row | None) -> Change:
             Code.CONDITION_NOT_SATISFIED,
             change.subject,
         )
+    stored = Stored(row, etag=etag, upgraded=upgraded)
     if change.copied is not None:
         _refuse_other(change, row, change.copied)
         if not change.partial:
             _show_unseen(change, row)
-            return structs.replace(change, before=row, prior=row, if_match=etag, copied=None)
+            return structs.replace(change, before=stored, stored=stored, if_match=etag, copied=None)
     elif change.mode is Mode.UPSERT_REPLACE:
-        return structs.replace(change, mode=Mode.REPLACE, prior=row, if_match=etag, foreign=False)
+        return structs.replace(change, mode=Mode.REPLACE, stored=stored, if_match=etag, unseen=False)
     elif change.mode is Mode.DELETE:
-        return structs.replace(change, prior=row, if_match=etag)
-    return structs.replace(change, stored=row, if_match=etag, copied=None)
+        return structs.replace(change, stored=stored, if_match=etag)
+    return structs.replace(change, stored=stored, extends=True, if_match=etag, copied=None)
 
 
 def _is_older(change: Change, row: Row) -> bool:
@@ -131,7 +136,7 @@ def _refuse_derived(change: Change, row: Row) -> NoReturn:
 
 def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
     """What was read from a copy is written only over the row that it is a copy of."""
-    before, schema = change.before or {}, change.schema
+    before, schema = {} if change.before is None else change.before.row, change.schema
     assert schema is not None
     mine, now = content(before), content(row)
     unseen = _unseen(change, row)
@@ -165,7 +170,7 @@ def _unseen(change: Change, row: Row) -> Row:
 def _show_unseen(change: Change, row: Row) -> None:
     """Let the unknown properties of an entity that was read from a copy be all of its row, or a write removes some."""
     # In a transaction the change has copies of what its subject has.
-    for bag in (change.values.get("_extra"), change.subject.__dict__.get("_extra")):
+    for bag in (change.extra, state_of(change.subject).extra if isinstance(change.subject, Entity) else None):
         if bag is not None:
             seen = frozenset(bag)
             bag.row.update((m, v) for m, v in _unseen(change, row).items() if m.removesuffix(ANNOTATION) not in seen)

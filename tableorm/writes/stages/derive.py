@@ -112,8 +112,8 @@ def derives(write: PlannedWrite) -> bool:
     schema = write.change.schema
     if schema is not None and schema.tracked:
         return True
-    seen = write.origin.seen
-    return seen is not None and MANIFEST in seen
+    stored = write.origin.stored
+    return stored is not None and MANIFEST in stored.row
 
 
 def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Derived:
@@ -165,7 +165,7 @@ def _derived(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     """A write with its new notes, and its effects."""
     change, first = write.change, write.origin
     schema = change.schema
-    seen = None if first.mode is _INSERT else first.seen
+    seen = None if first.mode is _INSERT or first.stored is None else first.stored.row
     if seen is not None:
         if change.mode is Mode.REBUILD:
             return _rebuilt(write, fills)
@@ -219,8 +219,9 @@ def _rebuilt(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
     ETag of then.
     """
     change, row = write.change, write.after
-    schema, seen = change.schema, change.seen
+    schema, stored = change.schema, change.stored
     assert schema is not None
+    seen = None if stored is None else stored.row
     assert row is not None
     try:
         noted: Mapping[str, ManifestEntry] | None = manifest_of(seen)
@@ -286,7 +287,7 @@ def _values(write: PlannedWrite, schema: Schema, row: Row) -> Mapping[str, Any]:
     if (
         write.first is None
         and change.mode in _WHOLE
-        and not (change.values.get("_partial", False) or schema.maintained)
+        and not (change.partial or change.loaded is not None or schema.maintained)
     ):
         return change.values
     return cast("dict[str, Any]", schema.decode(dict(row)).__dict__)
@@ -318,7 +319,7 @@ def _noted(
 def _refuse_needed(write: PlannedWrite, effect: Patch | None) -> None:
     """Refuse to delete what others hold copies of, or count in."""
     change, first = write.change, write.origin
-    seen = None if first.mode is Mode.INSERT else first.seen
+    seen = None if first.mode is Mode.INSERT or first.stored is None else first.stored.row
     marks = {**manifest_of(seen), **({} if effect is None else effect.marks)}
     for name, mark in marks.items():
         if isinstance(mark, HolderEntry):

@@ -3,108 +3,68 @@ Stage 10, execute: send a plan, put new ETags into the entities, and report an e
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import NoReturn
+
+from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.translate import translate
 from ...errors import TransactionFailed
 from ...models.entity import Entity
 from ...models.property_bag import PropertyBag
+from ...models.state import STATE, UNSTORED, EntityState
 from ...protocol.codes import Fault
 from ...protocol.edm import timestamp_of_etag
+from ...stores import TableStore
 from ..modify import forget
-from ..plan import PlannedWrite, WritePlan, in_transaction
-from .lost_replies import InDoubt, resolve, send
+from ..plan import PlannedWrite, SendOptions, WritePlan, in_transaction
+from .lost_replies import InDoubt, resolve
 
-__all__ = ["apply", "claim", "execute", "refused"]
-
-
-async def execute(
-    db: Connection,
-    plan: WritePlan,
-    *,
-    transaction: bool = False,
-    repeat: bool = True,
-    missing_ok: bool = False,
-    throttled: Callable[[], None] | None = None,
-) -> None:
-    """
-    Send a plan, as `apply` does.
-
-    Args:
-        db: Where to.
-        plan: What.
-        transaction: Whether the user asked for a transaction, and gets its errors.
-        repeat: Whether a request may be sent again that may have had its effect.
-        missing_ok: Whether a row that is gone counts as deleted.
-        throttled: Called whenever the store refuses because it is asked for too much.
-
-    Raises:
-        TransactionFailed: An operation of a transaction failed; its cause is that operation's error.
-        OutcomeUnknown: The reply was lost, and nothing proves what happened.
-        TableOrmError: What a single write raises.
-    """
-    try:
-        await apply(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok, throttled=throttled)
-    except Fault as fault:
-        refused(plan, fault, transaction=transaction)
-    except InDoubt as doubt:
-        raise doubt.error() from doubt.fault
+__all__ = ["claim", "execute", "refuse"]
 
 
-async def apply(
-    db: Connection,
-    plan: WritePlan,
-    *,
-    transaction: bool = False,
-    repeat: bool = True,
-    missing_ok: bool = False,
-    throttled: Callable[[], None] | None = None,
-) -> None:
+async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> None:
     """
     Send a plan, again where that is needed, and put the new ETags into the entities.
 
     Args:
         db: Where to.
         plan: What.
-        transaction: Whether a single operation is sent as a transaction too.
-        repeat: Whether a request may be sent again that may have had its effect.
-        missing_ok: Whether a row that is gone counts as deleted.
-        throttled: Called whenever the store refuses because it is asked for too much.
+        options: How.
 
     Raises:
-        Fault: It was surely not applied.
+        Fault: It was surely not applied; `refuse` makes the user's error of it.
         InDoubt: The reply was lost, and nothing proves what happened.
     """
-    store = db.require_open()
-    writes = plan.writes
+    store, writes = db.require_open(), plan.writes
     db.stats.requests += 1
     db.stats.operations += len(writes)
     begun = asyncio.get_running_loop().time()
+    # A single operation of a transaction is sent as one too.
+    send = _send_one if len(writes) == 1 and not options.transaction else _send_all
     try:
-        etags = await send(store, plan, transaction=transaction)
+        etags = await send(store, plan)
     except Fault as fault:
         if not fault.transient:
             raise
-        landed = await resolve(
-            db,
-            plan,
-            fault,
-            begun=begun,
-            transaction=transaction,
-            repeat=repeat and all(write.change.repeat for write in writes),
-            missing_ok=missing_ok,
-            throttled=throttled,
-        )
-    else:
-        for write, etag in zip(writes, etags, strict=True):
+        if options.repeat and not all(write.change.repeat for write in writes):
+            options = structs.replace(options, repeat=False)
+        applied = await resolve(db, plan, fault, begun=begun, options=options, send=send)
+        for write, each in zip(writes, applied, strict=True):
             if write.effect is None:
-                _applied(write, etag)
+                _remember(write, each.etag, superseded=each.superseded)
         return
-    for write, each in zip(writes, landed, strict=True):
+    for write, etag in zip(writes, etags, strict=True):
         if write.effect is None:
-            _applied(write, each.etag, superseded=each.superseded)
+            _remember(write, etag)
+
+
+async def _send_one(store: TableStore, plan: WritePlan) -> list[str | None]:
+    return [await store.write(plan.table, plan.writes[0].operation)]
+
+
+async def _send_all(store: TableStore, plan: WritePlan) -> list[str | None]:
+    return await store.transact(plan.table, [write.operation for write in plan.writes])
 
 
 def claim(doubt: InDoubt) -> list[int]:
@@ -116,15 +76,15 @@ def claim(doubt: InDoubt) -> list[int]:
     """
     unknown: list[int] = []
     for number, write in enumerate(doubt.plan.writes):
-        landed = doubt.as_wanted(number)
-        if landed is None:
+        applied = doubt.as_wanted(number)
+        if applied is None:
             unknown.append(number)
         elif write.effect is None:
-            _applied(write, landed.etag, superseded=landed.superseded)
+            _remember(write, applied.etag, superseded=applied.superseded)
     return unknown
 
 
-def refused(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
+def refuse(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
     """
     Raise the error of a plan that was surely not applied, where it came from.
 
@@ -150,11 +110,11 @@ def refused(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
     raise in_transaction(change, write.index, error, "; nothing was applied") from error
 
 
-def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
-    """What the subject knows after its write."""
+def _remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
+    """Let the subject know its row as it was written."""
     change, row = write.change, write.after if write.view is None else write.view
     partial = write.partial or write.view is not None
-    subject = change.subject
+    subject, schema = change.subject, change.schema
     superseded = superseded or write.stale
     if row is not None:
         if superseded:
@@ -162,32 +122,27 @@ def _applied(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
             row.pop("Timestamp", None)
         elif etag is not None:
             row["odata.etag"] = etag
-            row["Timestamp"] = timestamp_of_etag(etag)
-    if change.schema is None:
+            if schema is None:
+                row["Timestamp"] = timestamp_of_etag(etag)
+            else:
+                row.pop("Timestamp", None)  # the ETag tells it
+    if schema is None:
         if isinstance(subject, PropertyBag):
             subject.written_as(row, partial=partial)
         return
     if not isinstance(subject, Entity):
         return  # a key
-    own = subject.__dict__
-    own.pop("_upgraded", None)
-    own.pop("_superseded", None)
-    own.pop("_copied", None)
     if row is None:
         forget(subject)
         return
+    own = subject.__dict__
     if change.made:
         own.update(change.made)
-    if change.schema.maintained and not write.partial and write.after is not None:
-        current = change.schema.decode(write.after).__dict__
-        own.update((info.name, current[info.name]) for info in change.schema.maintained)
-    if change.drop_extra:
-        own.pop("_extra", None)
-    own["_row"] = row
-    if partial or ("_partial" in own and not all(name in own for name in change.schema.fields)):
-        own["_partial"] = True
-    else:
-        own.pop("_partial", None)
-        own.pop("_loaded", None)
-    if superseded:
-        own["_superseded"] = True
+    if schema.maintained and not write.partial and write.after is not None:
+        current = schema.decode(write.after).__dict__
+        own.update((info.name, current[info.name]) for info in schema.maintained)
+    state: EntityState = own.get(STATE, UNSTORED)
+    partial = partial or (state.partial and not all(name in own for name in schema.fields))
+    own[STATE] = state.written(
+        row, partial=partial, superseded=superseded, extra=None if change.drop_extra else state.extra
+    )

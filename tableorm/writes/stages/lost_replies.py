@@ -13,7 +13,7 @@ when somebody deletes the row; with writes beside it that have none, it is not s
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
 from msgspec import structs
@@ -25,11 +25,12 @@ from ...models.kinds import KindSet
 from ...models.property_bag import PropertyBag
 from ...protocol.codes import THROTTLING, Code, Fault
 from ...stores import Operation, Row, TableStore, Verb
-from ..plan import PlannedWrite, WritePlan
+from ..plan import PlannedWrite, SendOptions, WritePlan
+from ..rows import content
 from ..write_tokens import tokens_of
-from .encode import changes, content
+from .encode import changes
 
-__all__ = ["Applied", "InDoubt", "resolve", "send"]
+__all__ = ["Applied", "InDoubt", "resolve"]
 
 _READ_AT_ONCE = 16
 _NAMED = 5  # operations of a transaction that an error names
@@ -113,29 +114,14 @@ class InDoubt(Exception):
         )
 
 
-async def send(store: TableStore, plan: WritePlan, *, transaction: bool) -> list[str | None]:
-    """
-    Send a plan once; the new ETags.
-
-    Raises:
-        Fault: It failed, or its reply was lost.
-    """
-    writes = plan.writes
-    if len(writes) == 1 and not transaction:
-        return [await store.write(plan.table, writes[0].operation)]
-    return await store.transact(plan.table, [write.operation for write in writes])
-
-
 async def resolve(
     db: Connection,
     plan: WritePlan,
     fault: Fault,
     *,
     begun: float,
-    transaction: bool,
-    repeat: bool,
-    missing_ok: bool,
-    throttled: Callable[[], None] | None,
+    options: SendOptions,
+    send: Callable[[TableStore, WritePlan], Awaitable[list[str | None]]],
 ) -> list[Applied]:
     """
     Bring a plan to an end that met a transient fault.
@@ -145,10 +131,8 @@ async def resolve(
         plan: What was sent.
         fault: How that ended.
         begun: When it was sent first, by the loop's clock.
-        transaction: Whether it was sent as a transaction.
-        repeat: Whether it may be sent again after doubt.
-        missing_ok: Whether a row that is gone counts as deleted.
-        throttled: Called at each refusal by a store that is asked for too much.
+        options: How it was sent; with `repeat` it may be sent again when it is in doubt.
+        send: Sends a plan once, and returns the new ETags.
 
     Returns:
         For each write, what became of its row.
@@ -157,20 +141,20 @@ async def resolve(
         Fault: It was surely not applied.
         InDoubt: It may have been applied, or may yet be.
     """
-    store, patience = db.require_open(), RetryBudget(db.retry, begun)
+    store, budget = db.require_open(), RetryBudget(db.retry, begun)
     inserts = [_inserts(write) for write in plan.writes]
     blind = not all(inserts) and not any(_sent_etag(write) for write in plan.writes)
-    now, doubt = plan, False
+    now, in_doubt = plan, False
     while True:
         db.count_fault(fault)
-        if throttled is not None and fault.code in THROTTLING:
-            throttled()
-        doubt = doubt or fault.doubt
-        if not doubt:
-            if not fault.transient or store.capabilities.retries or not await patience.another(fault):
+        if options.throttled is not None and fault.code in THROTTLING:
+            options.throttled()
+        in_doubt = in_doubt or fault.doubt
+        if not in_doubt:
+            if not fault.transient or store.capabilities.retries or not await budget.another(fault):
                 raise fault
-        elif fault.transient and (not repeat or not await patience.another(fault)):
-            # The last look is a single try, whatever our patience.
+        elif fault.transient and (not options.repeat or not await budget.another(fault)):
+            # The last look is a single try, however much time is left.
             rows = await _read_all(db, db.backend.tables, plan)
             if rows is not None and _proved(plan, rows):
                 return _applied_write(plan, rows)
@@ -188,22 +172,22 @@ async def resolve(
             if blind:
                 if any(inserts):
                     raise InDoubt(plan, fault, rows) from fault
-                if _as_wanted(plan, rows, missing_ok=missing_ok):
+                if _as_wanted(plan, rows, missing_ok=options.missing_ok):
                     return _applied_write(plan, rows)
                 now = _conditional(plan, rows, fault)
             else:
                 if dead and _not_yet(plan, rows):
                     raise fault
-                if missing_ok and all(map(_deletes, plan.writes)) and not any(rows):
+                if options.missing_ok and all(map(_deletes, plan.writes)) and not any(rows):
                     return _applied_write(plan, rows)
                 # Whoever deleted the row that we may have inserted has had it: it is inserted again.
                 if not (rows == [None] and _inserts(plan.writes[0])):
                     raise InDoubt(plan, fault, rows) from fault
-            if not fault.transient and not await patience.another(fault):
+            if not fault.transient and not await budget.another(fault):
                 raise InDoubt(plan, fault, rows) from fault
         db.count_repetition()
         try:
-            return [Applied(etag) for etag in await send(store, now, transaction=transaction)]
+            return [Applied(etag) for etag in await send(store, now)]
         except Fault as next_fault:
             fault = next_fault
 

@@ -21,7 +21,7 @@ def keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> Pl
     if not schema.maintained:
         return write
     change = write.change
-    read = change.stored is not None or (change.prior is not None and change.prior is not change.before)
+    read = change.stored is not change.before
     row, after = dict(write.operation.row), dict(write.after or {})
     for info in schema.maintained:
         name = info.property

@@ -10,10 +10,11 @@ import attrs
 
 from ...errors import EncodeError, ModelError, NotLoaded, PreconditionFailed, TemplateError
 from ...expressions import Field
-from ...models.entity import Entity, stored_row
+from ...models.entity import Entity
 from ...models.key import Key
 from ...models.property_bag import PropertyBag
 from ...models.schema import MISFITS, Schema
+from ...models.state import state_of
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
 from ..plan import PlannedWrite
@@ -32,7 +33,7 @@ __all__ = [
 
 def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False) -> PreconditionFailed:
     """Return the error of a write that needs an ETag where there is none."""
-    if stale or (isinstance(subject, Entity) and subject.__dict__.get("_superseded", False)):
+    if stale or (isinstance(subject, Entity) and state_of(subject).superseded):
         return PreconditionFailed(
             f"{verb} of {subject!r}: it was written, and what it does not know of its row may have been changed by "
             "somebody else; refresh() it first",
@@ -58,7 +59,7 @@ def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False)
 def refuse_partial(verb: str, subject: Entity, schema: Schema) -> None:
     """Refuse to write all fields of an entity of which some were not loaded. Raises NotLoaded."""
     missing = [name for name in schema.fields if name not in subject.__dict__]
-    if missing and stored_row(subject) is None:
+    if missing and state_of(subject).values is None:
         raise NotLoaded(
             f"{verb} of {subject!r}: it was loaded in part, without {', '.join(missing)}, and then deleted; set them "
             "first"
@@ -104,8 +105,6 @@ def fill_fields(
     The fields to write, in a copy, so that a failed write changes no entity; those of them that were made, by this
     write or earlier in its transaction; and those that this write makes.
     """
-    if not schema.filled:
-        return own, None, {}
     earlier = {} if pending is None or pending.after is None else pending.change.made or {}
     standing = {name: value for name, value in earlier.items() if own.get(name) is None}
     made: dict[str, Any] = {}
