@@ -109,12 +109,10 @@ def _find_declarations(index: DerivationOf[Entity]) -> list[AuditedSchema]:
     Raises:
         ModelError: It is not a declaration of a class, or not one that can be built.
     """
-    found: list[AuditedSchema] | None = None
     given: object = index
-    if isinstance(given, DerivationOf):
-        schemas: list[Schema] = concrete(index.model.__schema__)
-        found = [each for schema in schemas for each in audited_schemas(schema) if each.name == index.name]
-    if found is None or not all(each.buildable for each in found):
+    schemas: list[Schema] = concrete(index.model.__schema__) if isinstance(given, DerivationOf) else []
+    found = [each for schema in schemas for each in audited_schemas(schema) if each.name == index.name]
+    if not isinstance(given, DerivationOf) or not all(each.buildable for each in found):
         raise ModelError(
             f"build_index({index!r}) is refused: give an index of a class, as in Employee.by_email, or a list, a "
             "count, or a sum"
