@@ -148,7 +148,7 @@ def _rows_beside(seen: EntitySnapshot | None, name: str, part: AuditCounts) -> l
     RowKeys of what has to be written beside an entity that notes another copy in the index than it ought to have, or
     another list, or amount; none if all is as it ought to be, or is for the audit.
     """
-    if seen is None or name not in {**seen.schema.indexes, **seen.schema.lists, **seen.schema.aggregates}:
+    if seen is None or name not in seen.schema.derived:
         return []
     part.entities += 1
     if seen.problem is not None or not seen.legible or seen.age == "newer":

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 import attrs
 
+from ..derived.index.schema import IndexSchema
 from ..errors import DecodeError
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, manifest_of
@@ -104,14 +105,15 @@ def look(kinds: KindSet, schema: Schema, version: int, row: Row) -> EntitySnapsh
     current = version == schema.version
     wants: dict[str, tuple[str, Row | None]] = {}
     try:
-        for name, each in schema.aggregates.items():
+        for name, each in schema.derived.items():
             if name in entries:
-                marks[name] = each.current(entries[name]).to_json()
+                marks[name] = each.current_entry(entries[name]).to_json()
         values: Mapping[str, Any] = (schema.decode(row) if current else kinds.load(row.copy())).__dict__
-        for name, index in schema.indexes.items():
-            address = index.address(values)
-            if address is not None:
-                wants[name] = address, index.copy_of(values, row, address) if current else None
+        for name, each in schema.derived.items():
+            index = each.row_schema
+            address = index.address(values) if isinstance(index, IndexSchema) else None
+            if address is not None and isinstance(index, IndexSchema):
+                wants[name] = address, index.entry_row(values, row, address) if current else None
         due = _due(schema, values, row)
     except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
         return EntitySnapshot(schema, row, "current", {}, marks, legible, f"{type(error).__name__}: {error}", marks)
@@ -120,9 +122,11 @@ def look(kinds: KindSet, schema: Schema, version: int, row: Row) -> EntitySnapsh
 
 def _due(schema: Schema, values: Mapping[str, Any], row: Row) -> dict[str, Any]:
     partition_key, row_key = row["PartitionKey"], row["RowKey"]
-    due: dict[str, ManifestEntry | None] = {name: each.mark(values) for name, each in schema.lists.items()}
-    due |= {name: each.mark(values, partition_key) for name, each in schema.aggregates.items()}
-    due |= {name: each.mark(values, partition_key, row_key) for name, each in schema.embeds.items()}
+    due: dict[str, ManifestEntry | None] = {
+        name: each.entry(values, partition_key, row_key)
+        for name, each in schema.derived.items()
+        if each.row_schema is None
+    }
     return {name: mark.to_json() for name, mark in due.items() if mark is not None}
 
 

@@ -7,11 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from ..connection.translate import translate
 from ..database.reading import Reader
-from ..derived.aggregate.aggregate import AggregateSchema
+from ..derived.aggregate.aggregate import AggregateMaintainer
 from ..derived.aggregate.audit import AggregateCheck, Keeps, aggregate_fields
+from ..derived.aggregate.schema import AggregateSchema
 from ..derived.embed.audit import Holds, Lends
+from ..derived.embed.embed import EmbedMaintainer
 from ..derived.index.audit import Copies
+from ..derived.index.index import IndexMaintainer
 from ..derived.index_list.audit import Lists
+from ..derived.index_list.index_list import ListMaintainer
 from ..errors import DecodeError
 from ..models.kinds import KindSet
 from ..models.schema import Schema, concrete
@@ -37,8 +41,7 @@ def with_related(schemas: Sequence[Schema]) -> list[Schema]:
     """
     found = list(schemas)
     for schema in found:  # grows meanwhile
-        targets = [each.target[0] for each in schema.aggregates.values()]
-        targets += [each.source[0] for each in schema.embeds.values()]
+        targets = [other for each in schema.derived.values() for other in each.related()]
         for other in (each for target in targets for each in concrete(target)):
             if other.kind is not None and all((s.table, s.kind) != (other.table, other.kind) for s in found):
                 found.append(other)
@@ -60,31 +63,34 @@ class AuditContext:
         self.db, self.kinds, self.repair = db, kinds, repair
         self.by_kind = {str(schema.kind): schema for schema in kinds.schemas}
         self.aggregates: list[AggregateSchema] = [
-            each for schema in kinds.schemas for name, each in schema.aggregates.items() if only in (None, name)
+            each.aggregate
+            for schema in kinds.schemas
+            for name, each in schema.derived_as(AggregateMaintainer).items()
+            if only in (None, name)
         ]
         self._checks = {id(schema): self._checks_of(schema, only) for schema in kinds.schemas}
         self._owners: dict[str, Check | None] = {}
 
     def _checks_of(self, schema: Schema, only: str | None) -> Sequence[Check]:
         found: list[Check] = []
-        if only is None or only in schema.indexes:
+        if only is None or only in schema.derived_as(IndexMaintainer):
             found.append(Copies(schema, only))
-        if schema.lists and (only is None or only in schema.lists):
+        if (lists := schema.derived_as(ListMaintainer)) and (only is None or only in lists):
             found.append(Lists(schema, only))
-        if schema.aggregates and (only is None or only in schema.aggregates):
+        if (sums := schema.derived_as(AggregateMaintainer)) and (only is None or only in sums):
             found.append(AggregateCheck(schema, only))
         fields = aggregate_fields(schema, self.aggregates)
         if fields:
             found.append(Keeps(fields))
         if only is not None:
             return found
-        if schema.embeds:
+        if schema.derived_as(EmbedMaintainer):
             found.append(Holds(schema, self.seen))
         labels = [
-            embed.noted
+            each.embed.stem
             for other in self.kinds.schemas
-            for embed in other.embeds.values()
-            if schema.kind in {each.kind for each in concrete(embed.source[0])}
+            for each in other.derived_as(EmbedMaintainer).values()
+            if schema.kind in {one.kind for one in concrete(each.embed.source[0])}
         ]
         return [*found, Lends(labels, self.seen)] if labels else found
 

@@ -10,7 +10,8 @@ from ...audit.report import Damage
 from ...models.schema import FieldInfo, Schema, concrete
 from ...protocol.edm import Edm
 from ...stores import Row
-from .aggregate import AggregateSchema
+from .aggregate import AggregateMaintainer
+from .schema import AggregateSchema
 
 __all__ = ["AggregateCheck", "Keeps", "added", "aggregate_fields", "kept_of"]
 
@@ -66,7 +67,11 @@ class AggregateCheck(Check):
     """
 
     def __init__(self, schema: Schema, only: str | None = None) -> None:
-        self.aggregates = {name: each for name, each in schema.aggregates.items() if only is None or name == only}
+        self.aggregates = {
+            name: each.aggregate
+            for name, each in schema.derived_as(AggregateMaintainer).items()
+            if only is None or name == only
+        }
 
     def claims(self, seen: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """WRONG where it notes another amount, or another keeper."""

@@ -8,6 +8,7 @@ were gone through, they added just that all the time. Many keepers of a partitio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
+from typing import Any
 
 import attrs
 
@@ -23,8 +24,9 @@ from ...stores import Bounds, Operation, Row, Verb
 from ...writes.commit import commit
 from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode
-from .aggregate import AggregateSchema
+from .aggregate import AggregateMaintainer
 from .audit import Keeps, added
+from .schema import AggregateSchema
 
 __all__ = ["judge_keepers"]
 
@@ -129,7 +131,11 @@ def _add(look: AuditContext, row: Row, keepers: Collection[str], helped: Collect
 
 
 def _declared(look: AuditContext, seen: EntitySnapshot) -> Mapping[str, AggregateSchema]:
-    return {name: each for name, each in seen.schema.aggregates.items() if each in look.aggregates}
+    return {
+        name: each.aggregate
+        for name, each in seen.schema.derived_as(AggregateMaintainer).items()
+        if each.aggregate in look.aggregates
+    }
 
 
 async def _judged(
@@ -185,7 +191,8 @@ async def _absent(look: AuditContext, partition_key: str, row_key: str, sweep: _
     text = f"it is counted in the {target.name} {row_key!r} of this partition, which does not exist; so may be others"
     repaired = False
     if create and look.repair:
-        write = encode(insert_change(declared.make(partition_key, row_key)), 0)
+        holder: Any = declared.make_holder(partition_key, row_key)
+        write = encode(insert_change(holder), 0)
         assert write is not None
         try:
             tally.requests += 1

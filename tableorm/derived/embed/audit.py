@@ -13,7 +13,8 @@ from ...errors import shown
 from ...models.schema import Schema
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
-from .embed import EmbedSchema
+from .embed import EmbedMaintainer
+from .schema import EmbedSchema
 
 __all__ = ["Holds", "Lends"]
 
@@ -56,7 +57,8 @@ class Holds(Check):
     """
 
     def __init__(self, schema: Schema, see: Callable[[Row], EntitySnapshot | None]) -> None:
-        self._embeds, self._see = schema.embeds, see
+        self._embeds = {name: each.embed for name, each in schema.derived_as(EmbedMaintainer).items()}
+        self._see = see
 
     def claims(self, seen: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """What the other one notes and has, if all is right; WRONG where it notes another."""
@@ -69,8 +71,8 @@ class Holds(Check):
                 yield row_key, WRONG
             source = _noted_from(due)
             if source is not None:
-                _, back = _noted_to(embed.mark_there(row_key).to_json()) or ("", {})
-                yield _address(source, embed.note(row_key)), _number(row_key, back, row, back.values())
+                _, back = _noted_to(embed.holder_entry(row_key).to_json()) or ("", {})
+                yield _address(source, embed.holder_name(row_key)), _number(row_key, back, row, back.values())
 
     def addresses(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
         """The entities that it refers to, and that it notes."""
@@ -133,7 +135,7 @@ class Holds(Check):
 
     def _is_noted(self, embed: EmbedSchema, row_key: str, other: Row) -> bool:
         seen = self._see(other)
-        return seen is not None and seen.marks.get(embed.note(row_key)) == embed.mark_there(row_key).to_json()
+        return seen is not None and seen.marks.get(embed.holder_name(row_key)) == embed.holder_entry(row_key).to_json()
 
 
 class Lends(Check):

@@ -10,7 +10,8 @@ from ...errors import shown
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.schema import Schema
 from ...stores import Row
-from .index import contents_of
+from .index import IndexMaintainer
+from .schema import contents_of
 
 __all__ = ["Copies"]
 
@@ -28,8 +29,9 @@ class Copies(Check):
         self._schema, self._only = schema, only
         self._prefix = f"{schema.kind}#"
         # Of indexes that are being built entities may lack copies that they do not note.
-        self._lenient = {name for name, each in schema.indexes.items() if each.index.building and name != only}
-        self._current = {index.kind_properties[ENTITY_TYPE] for index in schema.indexes.values()}
+        indexes = schema.derived_as(IndexMaintainer)
+        self._lenient = {name for name, each in indexes.items() if each.building and name != only}
+        self._current = {each.rows.kind_properties[ENTITY_TYPE] for each in indexes.values()}
 
     def owns(self, kind: str) -> bool:
         """Whether it is the kind of copies of the model."""
@@ -88,7 +90,7 @@ class Copies(Check):
         for name, address in self._left_over(seen):
             row = found.get(address)
             here = row is not None and self._is_copy(row, name, seen)
-            if name not in seen.schema.indexes:
+            if name not in seen.schema.derived_as(IndexMaintainer):
                 text = f"the model has no such index, and {'has' if here else 'the entity notes'} a copy at {address!r}"
                 problems.append(Problem(Damage.UNDECLARED, name, address, text))
             elif here:

@@ -14,8 +14,9 @@ from ...errors import DecodeError, shown
 from ...models.reserved import ENTITY_TYPE
 from ...models.schema import Schema
 from ...stores import Row
-from .index_list import ListSchema
+from .index_list import ListMaintainer
 from .rows import SEPARATOR, bits_of, is_divided, keys_of
+from .schema import ListSchema
 
 __all__ = ["Lists", "address_of_key", "is_noted", "key_of", "list_noted", "readable"]
 
@@ -64,7 +65,7 @@ class Lists(Check):
 
     def __init__(self, schema: Schema, only: str | None = None) -> None:
         self.lists: dict[str, ListSchema] = {
-            name: each for name, each in schema.lists.items() if only is None or name == only
+            name: each.lists for name, each in schema.derived_as(ListMaintainer).items() if only is None or name == only
         }
         self._kinds = {each.kind: each for each in self.lists.values()}
 

@@ -20,8 +20,8 @@ from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ...stores import Bounds, Operation, Row, Verb
 from ...writes.races import ATTEMPTS
 from .audit import Lists, address_of_key, is_noted, key_of, list_noted, readable
-from .index_list import ListSchema
 from .rows import bits_of, is_divided, list_row
+from .schema import ListSchema
 
 __all__ = ["judge_keys", "judge_shape"]
 
