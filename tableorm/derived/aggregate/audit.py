@@ -3,15 +3,15 @@ What an audit checks of a count or sum: what entities say that they add, and wha
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
 
-from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Expected, Problem
+from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Problem
 from ...audit.report import Damage
+from ...models.field_info import FieldInfo
 from ...models.manifest import ManifestEntry
-from ...models.schema import FieldInfo, Schema, concrete
+from ...models.schema import Schema, concrete
 from ...stores import Row
-from .aggregate import AggregateSchema
-from .repair import amounts_of, counted_value, verify_holders
+from .repair import TotalsCheck, amounts_of, counted_value
+from .schema import AggregateSchema
 
 __all__ = ["AggregateCheck", "HolderCheck", "aggregate_checks"]
 
@@ -35,7 +35,7 @@ def _factor(address: str) -> int:
     return hash(address) | 1
 
 
-class AggregateCheck(Check):
+class AggregateCheck(TotalsCheck):
     """
     The check of what entities add to a count or sum.
 
@@ -47,34 +47,23 @@ class AggregateCheck(Check):
     def __init__(self, context: AuditContext, aggregate: AggregateSchema) -> None:
         super().__init__(context, aggregate.schema, aggregate.name)
         self.aggregate = aggregate
-        self.verify_totals = verify_holders
-
-    def normalize(self, entry: ManifestEntry) -> ManifestEntry:
-        """Return the entry with the name that the property has now."""
-        return self.aggregate.current(entry)
-
-    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
-        """Return what the entity ought to add."""
-        del current
-        entry = self.aggregate.mark(values, row["PartitionKey"])
-        return None if entry is None else Expected(entry)
 
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim WRONG where the manifest says another amount, or another holder."""
-        if snapshot.manifest.get(self.name) != snapshot.due(self.name):
+        if snapshot.manifest.get(self.name) != snapshot.expected.get(self.name):
             return ((snapshot.row["RowKey"], WRONG),)
         return ()
 
     def contributions(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
         """Return what the entity adds by its fields."""
-        for holder, property_, amount in amounts_of(snapshot.due(self.name)):
+        for holder, property_, amount in amounts_of(snapshot.expected.get(self.name)):
             address = _claim_address(holder, property_)
             yield holder, address, amount * _factor(address)
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Compare the manifest with the fields; whether the total is right is verified with its holder."""
         del found
-        noted, due = snapshot.manifest.get(self.name), snapshot.due(self.name)
+        noted, due = snapshot.manifest.get(self.name), snapshot.expected.get(self.name)
         if noted == due:
             return ()
         address = next((holder for holder, _, _ in amounts_of(due)), None)
@@ -87,7 +76,7 @@ def _describe(entry: ManifestEntry | None) -> str:
     return " and ".join(parts) or "adds nothing"
 
 
-class HolderCheck(Check):
+class HolderCheck(TotalsCheck):
     """
     The check of a field that holds a count or sum, on the entity that has it.
 
@@ -99,8 +88,7 @@ class HolderCheck(Check):
 
     def __init__(self, context: AuditContext, schema: Schema, info: FieldInfo) -> None:
         super().__init__(context, schema, info.name)
-        self._info = info
-        self.verify_totals = verify_holders
+        self._info = self.held = info
 
     @property
     def identity(self) -> Hashable:

@@ -8,25 +8,27 @@ entities were read, they added exactly that all the time. Many holders of a part
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
+from typing import Any
 
 import attrs
 
-from ...audit.check import AuditContext, EntitySnapshot, VerifyEntity, kind_of
+from ...audit.check import AuditContext, Check, EntitySnapshot, VerifyEntity, kind_of
 from ...audit.report import AuditCounts, Damage, Finding
 from ...audit.scan import pages
 from ...connection.connection import TURN
 from ...errors import Conflict, DecodeError, EntityNotFound, OutcomeUnknown
 from ...keys.ranges import KeyRegion
+from ...models.field_info import FieldInfo
 from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
-from ...models.schema import FieldInfo, Schema, concrete
+from ...models.schema import Schema
 from ...protocol.edm import Edm
 from ...stores import Bounds, Operation, Row, Verb
 from ...writes.commit import commit
 from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode
-from .aggregate import AggregateSchema
+from .schema import AggregateSchema
 
-__all__ = ["amounts_of", "counted_value", "verify_holders"]
+__all__ = ["TotalsCheck", "amounts_of", "counted_value", "verify_holders"]
 
 _SWEEPS = 6
 """How often all entities of a partition are read for its counts, before these are left as undecided."""
@@ -49,20 +51,30 @@ def _initial_value(info: FieldInfo) -> int:
     return 0 if info.default is None else int(info.default())
 
 
-def _checked_aggregates(context: AuditContext, schema: Schema) -> dict[str, AggregateSchema]:
-    """Return the counts and sums of a model that are checked."""
-    return {name: each for name, each in schema.aggregates.items() if context.only in (None, name)}
+class TotalsCheck(Check):
+    """
+    A check of entities that add to counts and sums, or hold them.
+
+    Args:
+        context: The rows of the table.
+        schema: The model.
+        name: Name of the declaration, or of the field.
+
+    Attributes:
+        aggregate: What the entities add to; None if they hold it.
+        held: The field in which they hold it; None if they add to it.
+    """
+
+    aggregate: AggregateSchema | None = None
+    held: FieldInfo | None = None
+
+    def __init__(self, context: AuditContext, schema: Schema, name: str) -> None:
+        super().__init__(context, schema, name)
+        self.verify_totals = verify_holders
 
 
-def _held_fields(context: AuditContext, schema: Schema) -> list[FieldInfo]:
-    """Return the fields of a model that hold the counts and sums that are checked."""
-    found: dict[str, FieldInfo] = {}
-    for other in context.kinds.schemas:
-        for aggregate in _checked_aggregates(context, other).values():
-            target, info = aggregate.target
-            if schema in concrete(target):
-                found[info.name] = schema.fields[info.name]
-    return list(found.values())
+def _totals_checks(context: AuditContext, snapshot: EntitySnapshot) -> list[TotalsCheck]:
+    return [check for check in context.checks(snapshot) if isinstance(check, TotalsCheck)]
 
 
 @attrs.define(eq=False)
@@ -146,11 +158,13 @@ def _add_row(
             manifest = {}
         declared: Mapping[str, AggregateSchema] = {}
     else:
-        manifest, declared = snapshot.manifest, _checked_aggregates(context, snapshot.schema)
+        checks = _totals_checks(context, snapshot)
+        declared = {check.name: check.aggregate for check in checks if check.aggregate is not None}
+        manifest = snapshot.manifest
     for name in {**declared, **manifest}:
         entry = manifest.get(name)
-        if snapshot is not None and name in declared and entry != snapshot.due(name):
-            due = snapshot.due(name)
+        if snapshot is not None and name in declared and entry != snapshot.expected.get(name):
+            due = snapshot.expected.get(name)
             concerned = any(holder in holders for each in (entry, due) for holder, _, _ in amounts_of(each))
             if concerned and row_key not in verified:
                 totals.unsettled.append(row_key)
@@ -174,7 +188,7 @@ async def _verify_holder(
         return True  # what is wrong with it is reported elsewhere
     findings: list[Finding] = []
     changes: Row = {}
-    for info in _held_fields(context, snapshot.schema):
+    for info in [check.held for check in _totals_checks(context, snapshot) if check.held is not None]:
         total = totals.amounts.get((row_key, info.property), 0)
         if counted_value(row, info) == total:
             continue
@@ -234,7 +248,8 @@ async def _verify_absent(
     target, create = declared.target[0], declared.declared.create
     repaired = False
     if create and context.repair:
-        write = encode(insert_change(declared.make(partition_key, row_key)), 0)
+        holder: Any = declared.make_holder(partition_key, row_key)
+        write = encode(insert_change(holder), 0)
         assert write is not None
         try:
             counts.requests += 1
@@ -258,4 +273,4 @@ async def _verify_absent(
 
 
 def _adds_to(snapshot: EntitySnapshot, declared: AggregateSchema, row_key: str) -> bool:
-    return any(holder == row_key for holder, _, _ in amounts_of(snapshot.due(declared.name)))
+    return any(holder == row_key for holder, _, _ in amounts_of(snapshot.expected.get(declared.name)))
