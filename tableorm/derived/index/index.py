@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
+from ...audit.check import AuditContext, AuditedSchema, Check
 from ...errors import ModelError
 from ...keys.parse import parse_template
 from ...keys.template import Template
@@ -15,8 +16,9 @@ from ...models.manifest import IndexEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import Schema
 from ...protocol.edm import SYSTEM_MEMBERS
-from ...writes.effect import Maintainer, Source, undo_entry, with_tokens_of
+from ...writes.effect import Source, undo_entry, with_tokens_of
 from ...writes.plan import Effect
+from .audit import IndexCheck
 from .effect import IndexEntryEffect
 from .schema import Include, IndexOptions, IndexSchema
 
@@ -107,7 +109,7 @@ class Index(Derivation):
         def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
 
 
-class IndexMaintainer(Maintainer):
+class IndexMaintainer(AuditedSchema):
     """
     An index of a model, kept right by the writes of its entities.
 
@@ -199,3 +201,7 @@ class IndexMaintainer(Maintainer):
         if before is not None and before != entry:
             effects += undo_entry(self.name, before, write, checked=True)
         return entry, effects
+
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return the check of the entries."""
+        return (IndexCheck(context, self.rows),)
