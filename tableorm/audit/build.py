@@ -24,7 +24,7 @@ from ..stores import Row
 from ..writes.commit import commit
 from ..writes.write_tokens import new_token
 from .audit import audit_range, check_arguments, make_report, work_on_ranges
-from .check import AuditedMaintainer
+from .check import AuditedSchema
 from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor
 from .report import AuditCounts, BuildReport
 from .scan import pages
@@ -101,7 +101,7 @@ async def build_index(
     return report()
 
 
-def _find_declarations(index: object) -> list[AuditedMaintainer]:
+def _find_declarations(index: object) -> list[AuditedSchema]:
     """
     Return what is to be built, in each concrete class.
 
@@ -109,7 +109,7 @@ def _find_declarations(index: object) -> list[AuditedMaintainer]:
         ModelError: It is not a declaration of a class, or not one that can be built.
     """
     found = index.bound(DerivedSchema) if isinstance(index, DerivationOf) else None
-    buildable = [each for each in found or () if isinstance(each, AuditedMaintainer) and each.buildable]
+    buildable = [each for each in found or () if isinstance(each, AuditedSchema) and each.buildable]
     if found is None or len(buildable) < len(found):
         raise ModelError(
             f"build_index({index!r}) is refused: give an index of a class, as in Employee.by_email, or a list, a "

@@ -1,7 +1,7 @@
 """
 `Check`: what a pattern tells the audit of what it derives from entities; the audit itself knows no pattern.
 
-A declaration of a model offers its checks by `AuditedMaintainer.checks`. Each check answers two questions: which claims
+A declaration of a model offers its checks by `AuditedSchema.checks`. Each check answers two questions: which claims
 follow from an entity and from a derived row (`claims`, `row_claims`, `contributions`), and what is wrong where these do
 not agree (`compare`, `verify_row`, `verify_totals`).
 """
@@ -24,7 +24,7 @@ from .report import AuditCounts, Damage, Finding
 __all__ = [
     "WRONG",
     "AuditContext",
-    "AuditedMaintainer",
+    "AuditedSchema",
     "Check",
     "EntitySnapshot",
     "IsCandidate",
@@ -182,11 +182,15 @@ entities that hold the totals, a function that verifies one entity, and the coun
 """
 
 
-class AuditedMaintainer(Maintainer):
-    """A declaration, bound to its model, that the writes of the entities keep right and the audit checks."""
+class AuditedSchema(Maintainer):
+    """
+    A declaration, bound to its model, that the audit checks too: the interface that a pattern implements in full.
+
+    Attributes:
+        buildable: Whether `db.build_index` can derive it for entities that were there before.
+    """
 
     buildable = True
-    """Whether `db.build_index` can derive it for entities that were there before."""
 
     def checks(self, context: AuditContext) -> "Sequence[Check]":
         """

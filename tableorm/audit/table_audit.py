@@ -17,7 +17,7 @@ from ..protocol.codes import Code, Fault
 from ..protocol.limits import check_key
 from ..stores import Operation, Row
 from ..writes.races import pause_of
-from .check import AuditedMaintainer, Check, EntitySnapshot, kind_of
+from .check import AuditedSchema, Check, EntitySnapshot, kind_of
 from .entries import EntityCheck, EntryCheck
 from .report import AuditCounts
 
@@ -65,7 +65,7 @@ class TableAudit:
         self._by_row_kind: dict[str, Check | None] = {}
         for schema in kinds.schemas:
             for each in schema.derived.values():
-                for check in each.checks(self) if isinstance(each, AuditedMaintainer) else ():
+                for check in each.checks(self) if isinstance(each, AuditedSchema) else ():
                     self._add(check, checked=only is None or only == each.name)
         for schema in kinds.schemas if only is None else ():
             checks = self._checks[id(schema)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from ...audit.check import AuditContext, AuditedMaintainer, Check
+from ...audit.check import AuditContext, AuditedSchema, Check
 from ...errors import ModelError
 from ...expressions import Field
 from ...models.derivation import Derivation, DerivationOf
@@ -61,7 +61,7 @@ class Aggregate(Derivation):
         options = AggregateOptions(
             name=self.name, field=self.field, of=self.of, where=self.where, create=self.create, key=self.key
         )
-        return AggregateMaintainer(AggregateSchema(options, schema))
+        return AggregateMaintainer(options, schema)
 
     if TYPE_CHECKING:
 
@@ -125,59 +125,32 @@ class Sum(Aggregate):
         self.of = of
 
 
-class AggregateMaintainer(AuditedMaintainer):
-    """
-    A count or sum of a model, kept right by the writes of its entities.
-
-    Args:
-        aggregate: Its schema.
-    """
+class AggregateMaintainer(AggregateSchema, AuditedSchema):
+    """A count or sum of a model, kept right by the writes of its entities."""
 
     entry_type = AggregateEntry
     rows_per_chunk = _ROOM
 
-    def __init__(self, aggregate: AggregateSchema) -> None:
-        super().__init__(aggregate.name, aggregate.schema)
-        self.aggregate = aggregate
-
-    def check(self) -> None:
-        """Refuse the declaration if the other model cannot hold it. Raises ModelError."""
-        self.aggregate.check()
-
-    def related(self) -> Sequence[Schema]:
-        """Return the model that holds it."""
-        return (self.aggregate.target[0],)
-
-    def current_entry(self, entry: ManifestEntry) -> ManifestEntry:
-        """Return an entry with the name that the property has now."""
-        return self.aggregate.current_entry(entry)
-
-    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> AggregateEntry | None:
-        """Return what an entity with these fields adds, and where. Raises NotSupported."""
-        del row_key
-        return self.aggregate.entry(values, partition_key)
-
     def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Take back what the entity has added, and add what it adds now."""
-        aggregate = self.aggregate
-        entry, target = aggregate.entry(source.values, source.partition_key), aggregate.target[0]
-        if entry == (None if before is None else aggregate.current_entry(before)):
+        entry, target = self.entry(source.values, source.partition_key, source.row_key), self.target[0]
+        if entry == (None if before is None else self.current_entry(before)):
             return entry, []
         effects = [] if before is None else undo_entry(self.name, before, source.write)
         if entry is not None:
             address = entry.row_key
             needed = (
-                f"{aggregate.label} counts it in {target.name} {address!r} of this partition, which does not exist; "
+                f"{self.label} counts it in {target.name} {address!r} of this partition, which does not exist; "
                 "insert that first"
             )
-            make = partial(aggregate.make_holder, source.partition_key, address)
+            make = partial(self.make_holder, source.partition_key, address)
             effects.append(
                 EntityPatch(
                     address=address,
                     origin=source.write,
                     amounts=entry.amounts,
                     needed=needed,
-                    create=make if aggregate.declared.create else None,
+                    create=make if self.declared.create else None,
                     target=target,
                 )
             )
@@ -190,11 +163,11 @@ class AggregateMaintainer(AuditedMaintainer):
         """
         if source.write.change.counts:
             return self.effects(before, source)
-        return self.aggregate.entry(source.values, source.partition_key), []
+        return self.entry(source.values, source.partition_key, source.row_key), []
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
-        """Return what the audit checks of it."""
-        return aggregate_checks(context, self.aggregate)
+        """Return the checks of the entities that add to it, and of those that hold it."""
+        return aggregate_checks(context, self)
 
 
 @entry_rules(AggregateEntry)
@@ -206,8 +179,8 @@ class _Rules(EntryRules):
         declared = None if schema is None else schema.derived.get(name)
         target: Schema | None = None
         amounts = entry.amounts
-        if isinstance(declared, AggregateMaintainer):
-            target = declared.aggregate.target[0]
+        if isinstance(declared, AggregateSchema):
+            target = declared.target[0]
             current = declared.current_entry(entry)
             amounts = current.amounts if isinstance(current, AggregateEntry) else amounts
         taken = {each: -amount for each, amount in amounts.items()}

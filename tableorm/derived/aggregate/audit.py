@@ -6,11 +6,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Problem
 from ...audit.report import Damage
-from ...models.field_info import FieldInfo
 from ...models.manifest import ManifestEntry
-from ...models.schema import Schema, concrete
+from ...models.schema import FieldInfo, Schema, concrete
 from ...stores import Row
-from .repair import TotalsCheck, amounts_of, counted_value
+from .repair import amounts_of, counted_value, verify_holders
 from .schema import AggregateSchema
 
 __all__ = ["AggregateCheck", "HolderCheck", "aggregate_checks"]
@@ -35,7 +34,7 @@ def _factor(address: str) -> int:
     return hash(address) | 1
 
 
-class AggregateCheck(TotalsCheck):
+class AggregateCheck(Check):
     """
     The check of what entities add to a count or sum.
 
@@ -47,6 +46,7 @@ class AggregateCheck(TotalsCheck):
     def __init__(self, context: AuditContext, aggregate: AggregateSchema) -> None:
         super().__init__(context, aggregate.schema, aggregate.name)
         self.aggregate = aggregate
+        self.verify_totals = verify_holders
 
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim WRONG where the manifest says another amount, or another holder."""
@@ -76,7 +76,7 @@ def _describe(entry: ManifestEntry | None) -> str:
     return " and ".join(parts) or "adds nothing"
 
 
-class HolderCheck(TotalsCheck):
+class HolderCheck(Check):
     """
     The check of a field that holds a count or sum, on the entity that has it.
 
@@ -88,7 +88,8 @@ class HolderCheck(TotalsCheck):
 
     def __init__(self, context: AuditContext, schema: Schema, info: FieldInfo) -> None:
         super().__init__(context, schema, info.name)
-        self._info = self.held = info
+        self._info = info
+        self.verify_totals = verify_holders
 
     @property
     def identity(self) -> Hashable:

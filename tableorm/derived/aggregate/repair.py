@@ -12,15 +12,14 @@ from typing import Any
 
 import attrs
 
-from ...audit.check import AuditContext, Check, EntitySnapshot, VerifyEntity, kind_of
+from ...audit.check import AuditContext, EntitySnapshot, VerifyEntity, kind_of
 from ...audit.report import AuditCounts, Damage, Finding
 from ...audit.scan import pages
 from ...connection.connection import TURN
 from ...errors import Conflict, DecodeError, EntityNotFound, OutcomeUnknown
 from ...keys.ranges import KeyRegion
-from ...models.field_info import FieldInfo
 from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
-from ...models.schema import Schema
+from ...models.schema import FieldInfo, Schema, concrete
 from ...protocol.edm import Edm
 from ...stores import Bounds, Operation, Row, Verb
 from ...writes.commit import commit
@@ -28,7 +27,7 @@ from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode
 from .schema import AggregateSchema
 
-__all__ = ["TotalsCheck", "amounts_of", "counted_value", "verify_holders"]
+__all__ = ["amounts_of", "counted_value", "verify_holders"]
 
 _SWEEPS = 6
 """How often all entities of a partition are read for its counts, before these are left as undecided."""
@@ -51,30 +50,20 @@ def _initial_value(info: FieldInfo) -> int:
     return 0 if info.default is None else int(info.default())
 
 
-class TotalsCheck(Check):
-    """
-    A check of entities that add to counts and sums, or hold them.
-
-    Args:
-        context: The rows of the table.
-        schema: The model.
-        name: Name of the declaration, or of the field.
-
-    Attributes:
-        aggregate: What the entities add to; None if they hold it.
-        held: The field in which they hold it; None if they add to it.
-    """
-
-    aggregate: AggregateSchema | None = None
-    held: FieldInfo | None = None
-
-    def __init__(self, context: AuditContext, schema: Schema, name: str) -> None:
-        super().__init__(context, schema, name)
-        self.verify_totals = verify_holders
+def _checked_aggregates(context: AuditContext, schema: Schema) -> dict[str, AggregateSchema]:
+    """Return the counts and sums of a model that are checked."""
+    return {name: each for name, each in schema.derived_as(AggregateSchema).items() if context.only in (None, name)}
 
 
-def _totals_checks(context: AuditContext, snapshot: EntitySnapshot) -> list[TotalsCheck]:
-    return [check for check in context.checks(snapshot) if isinstance(check, TotalsCheck)]
+def _held_fields(context: AuditContext, schema: Schema) -> list[FieldInfo]:
+    """Return the fields of a model that hold the counts and sums that are checked."""
+    found: dict[str, FieldInfo] = {}
+    for other in context.kinds.schemas:
+        for aggregate in _checked_aggregates(context, other).values():
+            target, info = aggregate.target
+            if schema in concrete(target):
+                found[info.name] = schema.fields[info.name]
+    return list(found.values())
 
 
 @attrs.define(eq=False)
@@ -158,9 +147,7 @@ def _add_row(
             manifest = {}
         declared: Mapping[str, AggregateSchema] = {}
     else:
-        checks = _totals_checks(context, snapshot)
-        declared = {check.name: check.aggregate for check in checks if check.aggregate is not None}
-        manifest = snapshot.manifest
+        manifest, declared = snapshot.manifest, _checked_aggregates(context, snapshot.schema)
     for name in {**declared, **manifest}:
         entry = manifest.get(name)
         if snapshot is not None and name in declared and entry != snapshot.expected.get(name):
@@ -188,7 +175,7 @@ async def _verify_holder(
         return True  # what is wrong with it is reported elsewhere
     findings: list[Finding] = []
     changes: Row = {}
-    for info in [check.held for check in _totals_checks(context, snapshot) if check.held is not None]:
+    for info in _held_fields(context, snapshot.schema):
         total = totals.amounts.get((row_key, info.property), 0)
         if counted_value(row, info) == total:
             continue

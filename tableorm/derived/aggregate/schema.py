@@ -2,7 +2,7 @@
 The schema of a count or sum: which field of which other entity holds it, and what an entity adds to it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -11,7 +11,7 @@ from ...errors import ModelError
 from ...expressions import Field
 from ...models.key import Storable
 from ...models.manifest import AggregateEntry, ManifestEntry
-from ...models.schema import FieldInfo, Schema, concrete
+from ...models.schema import DerivedSchema, FieldInfo, Schema, concrete
 from ...protocol.edm import Edm
 from ..reference import Reference, Relation, find_target
 
@@ -40,7 +40,7 @@ class AggregateOptions:
     key: Mapping[str, str]
 
 
-class AggregateSchema(Relation):
+class AggregateSchema(Relation, DerivedSchema):
     """
     A `Count` or `Sum` of a model.
 
@@ -50,8 +50,8 @@ class AggregateSchema(Relation):
     """
 
     def __init__(self, declared: AggregateOptions, schema: Schema) -> None:
-        self.name, self.label = declared.name, f"{schema.name}.{declared.name}"
-        self.declared, self.schema = declared, schema
+        super().__init__(declared.name, schema)
+        self.declared = declared
         self._reference = Reference(self.label, schema, declared.key)
         self._target: tuple[Schema, FieldInfo] | None = None
         if declared.of is not None:
@@ -112,8 +112,13 @@ class AggregateSchema(Relation):
         """Return the RowKey of the entity that holds it; None if a field of its key is None. Raises NotSupported."""
         return self._reference.find(self.target[0], values, partition_key)
 
-    def entry(self, values: Mapping[str, Any], partition_key: str) -> AggregateEntry | None:
-        """Return what the manifest of an entity with these fields says of it. Raises NotSupported."""
+    def related(self) -> Sequence[Schema]:
+        """Return the model that holds it."""
+        return (self.target[0],)
+
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> AggregateEntry | None:
+        """Return what an entity with these fields adds, and where. Raises NotSupported."""
+        del row_key
         address = self.address(values, partition_key)
         amount = 0 if address is None else self.amount(values)
         return AggregateEntry(address, {self.target[1].property: amount}) if address is not None and amount else None

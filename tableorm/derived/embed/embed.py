@@ -5,7 +5,7 @@ Embedded copies: some fields of another entity of the same partition, kept as th
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...audit.check import AuditContext, AuditedMaintainer, Check
+from ...audit.check import AuditContext, AuditedSchema, Check
 from ...errors import ModelError
 from ...models.derivation import Derivation
 from ...models.key import Storable
@@ -53,50 +53,29 @@ class Embedded(Derivation):
     def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "EmbedMaintainer":
         """Return what entities of a model embed."""
         del annotations
-        for other in schema.derived_as(EmbedMaintainer).values():
-            twice = next((field for field in self.fields if field in other.embed.declared.fields), None)
+        for other in schema.derived_as(EmbedSchema).values():
+            twice = next((field for field in self.fields if field in other.declared.fields), None)
             if twice is not None:
                 raise ModelError(
                     f"{schema.name}.{twice} would hold copies by two Embedded(...); give each fields of its own"
                 )
         options = EmbedOptions(name=self.name, model=self.model, fields=self.fields, key=self.key)
-        return EmbedMaintainer(EmbedSchema(options, schema))
+        return EmbedMaintainer(options, schema)
 
 
-class EmbedMaintainer(AuditedMaintainer):
-    """
-    What entities of a model embed, kept right by their writes and by those of the other entities.
-
-    Args:
-        embed: Its schema.
-    """
+class EmbedMaintainer(EmbedSchema, AuditedSchema):
+    """What entities of a model embed, kept right by their writes and by those of the other entities."""
 
     entry_type = SourceEntry
     buildable = False
-
-    def __init__(self, embed: EmbedSchema) -> None:
-        super().__init__(embed.name, embed.schema)
-        self.embed = embed
-
-    def check(self) -> None:
-        """Refuse the declaration if the other model has no such fields. Raises ModelError."""
-        self.embed.check()
-
-    def related(self) -> Sequence[Schema]:
-        """Return the other model."""
-        return (self.embed.source[0],)
 
     def own_rows(self, values: Mapping[str, Any] | None) -> int:
         """Return 1 for the other entity, unless the entity goes."""
         return int(values is not None)
 
-    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> SourceEntry | None:
-        """Return the entity that one with these fields refers to. Raises NotSupported."""
-        return self.embed.entry(values, partition_key, row_key)
-
     def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Take the copies of another entity, if the entity refers to another one now."""
-        entry = self.embed.entry(source.values, source.partition_key, source.row_key)
+        entry = self.entry(source.values, source.partition_key, source.row_key)
         # An upgrade may have renamed what holds the copies, which the manifest of the other entity names.
         if entry == before and not (entry is not None and source.upgraded):
             return entry, []
@@ -105,23 +84,22 @@ class EmbedMaintainer(AuditedMaintainer):
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Take the copies in any case, and let the other entity's manifest say so."""
-        entry = self.embed.entry(source.values, source.partition_key, source.row_key)
+        entry = self.entry(source.values, source.partition_key, source.row_key)
         effects = self._fill(entry, source)
         if before is not None and before != entry:
             effects += undo_entry(self.name, before, source.write, checked=True)
         return entry, effects
 
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return the checks of the copies, and of what the other entities say of their holders."""
+        return embed_checks(context, self)
+
     def _fill(self, entry: SourceEntry | None, source: Source) -> list[Effect]:
-        embed = self.embed
-        target, properties = embed.source
+        target, properties = self.source
         address = None if entry is None else entry.row_key
-        source.fills.append(FillCopies(source.row_key, address, properties, embed.label))
+        source.fills.append(FillCopies(source.row_key, address, properties, self.label))
         if entry is None:
             return []
-        needed = f"{embed.label} is {target.name} {entry.row_key!r} of this partition, which does not exist"
-        entries = {entry.holder_name: embed.holder_entry(source.row_key)}
+        needed = f"{self.label} is {target.name} {entry.row_key!r} of this partition, which does not exist"
+        entries = {entry.holder_name: self.holder_entry(source.row_key)}
         return [EntityPatch(address=entry.row_key, origin=source.write, entries=entries, needed=needed, target=target)]
-
-    def checks(self, context: AuditContext) -> Sequence[Check]:
-        """Return what the audit checks of it."""
-        return embed_checks(context, self.embed)

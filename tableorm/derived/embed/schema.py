@@ -3,7 +3,7 @@ The schema of an `Embedded`: which fields of which other entity an entity holds 
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -12,7 +12,7 @@ import attrs
 from ...errors import ModelError
 from ...models.key import Storable
 from ...models.manifest import HolderEntry, SourceEntry
-from ...models.schema import Schema, concrete
+from ...models.schema import DerivedSchema, Schema, concrete
 from ..reference import Reference, Relation, find_target
 
 __all__ = ["EmbedOptions", "EmbedSchema", "find_embed"]
@@ -53,7 +53,7 @@ def find_embed(source: Schema, entry_name: str) -> "EmbedSchema | None":
     return next((each for each in alike if source in concrete(each.source[0])), None)
 
 
-class EmbedSchema(Relation):
+class EmbedSchema(Relation, DerivedSchema):
     """
     An `Embedded` of a model.
 
@@ -63,8 +63,8 @@ class EmbedSchema(Relation):
     """
 
     def __init__(self, declared: EmbedOptions, schema: Schema) -> None:
-        self.name, self.label = declared.name, f"{schema.name}.{declared.name}"
-        self.declared, self.schema = declared, schema
+        super().__init__(declared.name, schema)
+        self.declared = declared
         self._reference = Reference(self.label, schema, declared.key)
         self._source: tuple[Schema, dict[str, str]] | None = None
         _EMBEDS.add(self)
@@ -116,6 +116,10 @@ class EmbedSchema(Relation):
     def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
         """Return the RowKey of the other entity; None if there is none. Raises NotSupported."""
         return self._reference.find(self.source[0], values, partition_key)
+
+    def related(self) -> Sequence[Schema]:
+        """Return the other model."""
+        return (self.source[0],)
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> SourceEntry | None:
         """Return what the manifest of an entity with these fields says of it. Raises NotSupported."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from ...audit.check import AuditContext, AuditedMaintainer, Check
+from ...audit.check import AuditContext, AuditedSchema, Check
 from ...errors import ModelError
 from ...keys.parse import parse_template
 from ...keys.template import Template
@@ -109,7 +109,7 @@ class Index(Derivation):
         def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
 
 
-class IndexMaintainer(AuditedMaintainer):
+class IndexMaintainer(AuditedSchema):
     """
     An index of a model, kept right by the writes of its entities.
 
@@ -203,5 +203,5 @@ class IndexMaintainer(AuditedMaintainer):
         return entry, effects
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
-        """Return what the audit checks of it."""
+        """Return the check of the entries."""
         return (IndexCheck(context, self.rows),)

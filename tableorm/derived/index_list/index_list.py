@@ -5,7 +5,7 @@ Index lists: the entities that have a value, found by a row that lists their key
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from ...audit.check import AuditContext, AuditedMaintainer, Check
+from ...audit.check import AuditContext, AuditedSchema, Check
 from ...errors import ModelError
 from ...keys.parse import parse_template
 from ...keys.template import Template
@@ -77,7 +77,7 @@ class IndexList(Derivation):
         def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
 
 
-class ListMaintainer(AuditedMaintainer):
+class ListMaintainer(AuditedSchema):
     """
     An index list of a model, kept right by the writes of its entities.
 
@@ -99,12 +99,11 @@ class ListMaintainer(AuditedMaintainer):
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ListEntry | None:
         """Return the list that an entity with these fields is in. Raises TemplateError."""
         del partition_key, row_key
-        key = self.lists.address(values)
-        return None if key is None else ListEntry(key, self.lists.kind)
+        return self.lists.entry(values)
 
     def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Let the entity leave a list and come into another one."""
-        entry = self.entry(source.values, source.partition_key, source.row_key)
+        entry = self.lists.entry(source.values)
         if entry == before and source.write.change.verb != "rebuild":
             return entry, []
         effects: list[Effect] = []
@@ -116,16 +115,16 @@ class ListMaintainer(AuditedMaintainer):
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Let the entity come into its list, whether it is there already, and leave the one of the manifest."""
-        entry = self.entry(source.values, source.partition_key, source.row_key)
+        entry = self.lists.entry(source.values)
         effects: list[Effect] = [] if entry is None else [self._enter(entry, source)]
         if before is not None and before != entry:
             effects += undo_entry(self.name, before, source.write, checked=True)
         return entry, effects
 
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return the check of the list."""
+        return (ListCheck(context, self.lists),)
+
     def _enter(self, entry: ListEntry, source: Source) -> Effect:
         adds = frozenset({source.row_key})
         return ListEffect(entry.list_key, "", source.write, entry.kind, self.lists.declared.divide_at, adds=adds)
-
-    def checks(self, context: AuditContext) -> Sequence[Check]:
-        """Return what the audit checks of it."""
-        return (ListCheck(context, self.lists),)

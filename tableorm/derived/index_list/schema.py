@@ -17,6 +17,7 @@ from ...keys.bounds import Part
 from ...keys.formats import Format, make_format
 from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
+from ...models.manifest import ListEntry
 from ...models.schema import Schema
 from ...protocol.limits import MAX_KEY_UNITS
 from .rows import BITS, SEPARATOR
@@ -97,3 +98,8 @@ class ListSchema:
                 self.row.text,
             )
         return key
+
+    def entry(self, values: Mapping[str, Any]) -> ListEntry | None:
+        """Return what the manifest of an entity with these fields says of it. Raises TemplateError."""
+        key = self.address(values)
+        return None if key is None else ListEntry(key, self.kind)
