@@ -83,7 +83,7 @@ def purpose_of(what: str, schemas: Sequence[Schema]) -> bytes:
 
 
 def _declared(schema: Schema) -> list[str]:
-    return sorted(name for name, _ in schema.derived())
+    return sorted(schema.derived)
 
 
 def write_cursor(purpose: bytes, ranges: Sequence[AuditRange], state: Mapping[str, Any]) -> str | None:

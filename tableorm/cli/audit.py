@@ -70,8 +70,10 @@ class Audit:
             if time.monotonic() - told < _SECONDS:
                 return
             told = time.monotonic()
-            counts = f"{report.entities} entities, {report.derived_rows} derived rows, {report.found} findings"
-            print(counts, file=sys.stderr)
+            print(
+                f"{report.entities} entities, {report.derived_rows} derived rows, {report.found} findings",
+                file=sys.stderr,
+            )
             _keep(state, report)
 
         async with open_existing(args.url) as db:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from ..derived.index.index import IndexOf, IndexSchema
 from ..errors import ModelError
 from ..keys.overlap import may_meet
 from ..keys.ranges import EVERYTHING, hull
@@ -16,6 +15,7 @@ from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..queries.planning.recipe_cache import Kept
 from ..stores import Bounds, Row
+from .derivation import RowsOf
 from .entity import schema_of
 from .property_bag import PropertyBag
 from .reserved import ENTITY_TYPE, ENTITY_VERSION
@@ -78,7 +78,7 @@ class KindSet:
         object.__setattr__(self, "_by_kind", {str(s.kind): s for s in by_property})
 
     @classmethod
-    def of(cls, models: "Sequence[type[Any] | IndexOf[Any]]", table: str | None = None) -> "KindSet":
+    def of(cls, models: "Sequence[type[Any] | RowsOf[Any]]", table: str | None = None) -> "KindSet":
         """
         The kinds of these classes; an abstract base stands for all of its kinds. Of an index they are those of its
         copies.
@@ -92,7 +92,7 @@ class KindSet:
             if model is PropertyBag:
                 bags = True
                 continue
-            found: Sequence[Schema] = model.schemas if isinstance(model, IndexOf) else concrete(schema_of(model))
+            found: Sequence[Schema] = model.schemas if isinstance(model, RowsOf) else concrete(schema_of(model))
             if not found:
                 raise ModelError(
                     f"{model.__name__} is abstract and has no concrete classes yet; import or declare them"
@@ -120,7 +120,7 @@ class KindSet:
         """Whether rows are copies that only tell where their primaries are."""
         return any(schema.follows for schema in self.schemas)
 
-    def copies_in(self, index: IndexSchema) -> "KindSet":
+    def copies_in(self, index: Schema) -> "KindSet":
         """The copies in an index of these kinds."""
         key = (index,)
         part = self._parts.get(key)
@@ -131,7 +131,7 @@ class KindSet:
     @property
     def primaries(self) -> "KindSet | None":
         """Of copies the kinds that they are copies of; None if they are no copies."""
-        copied = tuple(schema.primary for schema in self.schemas if isinstance(schema, IndexSchema))
+        copied = tuple(schema.primary for schema in self.schemas if schema.primary is not None)
         return KindSet(copied, self.table, bags=False) if copied else None
 
     def only(self, schemas: "Sequence[Schema | None]") -> "KindSet":
@@ -192,7 +192,7 @@ class KindSet:
         schema, version = found
         if version >= schema.version:
             return cast("Entity", schema.decode(row))
-        if isinstance(schema, IndexSchema):
+        if schema.primary is not None:
             return cast("Entity", row)  # an upgrade may need the keys, and any property
         return cast("Entity", upgrade_row(schema, version, self.table, row))
 

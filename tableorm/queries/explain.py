@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from ..derived.index.index import IndexSchema
+from ..derived.index.schema import IndexSchema
 from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
 from .planning.plan import Access, Point, QueryPlan, Range

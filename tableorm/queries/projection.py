@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from ..derived.index.index import IndexSchema
+from ..derived.index.schema import IndexSchema
 from ..errors import ModelError
 from ..expressions import Field
 from ..models.kinds import KindSet

@@ -8,6 +8,7 @@ entities were read, they added exactly that all the time. Many holders of a part
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
+from typing import Any
 
 import attrs
 
@@ -24,7 +25,7 @@ from ...stores import Bounds, Operation, Row, Verb
 from ...writes.commit import commit
 from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode
-from .aggregate import AggregateSchema
+from .schema import AggregateSchema
 
 __all__ = ["amounts_of", "counted_value", "verify_holders"]
 
@@ -51,7 +52,7 @@ def _initial_value(info: FieldInfo) -> int:
 
 def _checked_aggregates(context: AuditContext, schema: Schema) -> dict[str, AggregateSchema]:
     """Return the counts and sums of a model that are checked."""
-    return {name: each for name, each in schema.aggregates.items() if context.only in (None, name)}
+    return {name: each for name, each in schema.derived_as(AggregateSchema).items() if context.only in (None, name)}
 
 
 def _held_fields(context: AuditContext, schema: Schema) -> list[FieldInfo]:
@@ -149,8 +150,8 @@ def _add_row(
         manifest, declared = snapshot.manifest, _checked_aggregates(context, snapshot.schema)
     for name in {**declared, **manifest}:
         entry = manifest.get(name)
-        if snapshot is not None and name in declared and entry != snapshot.due(name):
-            due = snapshot.due(name)
+        if snapshot is not None and name in declared and entry != snapshot.expected.get(name):
+            due = snapshot.expected.get(name)
             concerned = any(holder in holders for each in (entry, due) for holder, _, _ in amounts_of(each))
             if concerned and row_key not in verified:
                 totals.unsettled.append(row_key)
@@ -234,7 +235,8 @@ async def _verify_absent(
     target, create = declared.target[0], declared.declared.create
     repaired = False
     if create and context.repair:
-        write = encode(insert_change(declared.make(partition_key, row_key)), 0)
+        holder: Any = declared.make_holder(partition_key, row_key)
+        write = encode(insert_change(holder), 0)
         assert write is not None
         try:
             counts.requests += 1
@@ -258,4 +260,4 @@ async def _verify_absent(
 
 
 def _adds_to(snapshot: EntitySnapshot, declared: AggregateSchema, row_key: str) -> bool:
-    return any(holder == row_key for holder, _, _ in amounts_of(snapshot.due(declared.name)))
+    return any(holder == row_key for holder, _, _ in amounts_of(snapshot.expected.get(declared.name)))

@@ -3,18 +3,17 @@ What an audit checks of embedded copies: the values that an entity holds of anot
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
-from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Expected, Problem, kind_of
+from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...errors import shown
 from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
 from ...models.schema import Schema, concrete
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
-from .embed import EmbedSchema
+from .schema import EmbedSchema
 
 __all__ = ["HolderCheck", "SourceCheck", "embed_checks"]
 
@@ -69,32 +68,26 @@ class HolderCheck(Check):
         super().__init__(context, embed.schema, embed.name)
         self._embed = embed
 
-    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
-        """Return the entity that the copies ought to be of."""
-        del current
-        entry = self._embed.mark(values, row["PartitionKey"], row["RowKey"])
-        return None if entry is None else Expected(entry)
-
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim what the source says and has, if all is right; WRONG where the manifest says another source."""
         if snapshot.age != "current" or snapshot.problem is not None:
             return
         embed, row, row_key = self._embed, snapshot.row, snapshot.row["RowKey"]
-        due = snapshot.due(self.name)
+        due = snapshot.expected.get(self.name)
         if snapshot.manifest.get(self.name) != due or (due is None and self._has_copies(row)):
             yield row_key, WRONG
         source = _source_of(due)
         if source is not None:
-            _, properties = _holder_of(embed.mark_there(row_key))
+            _, properties = _holder_of(embed.holder_entry(row_key))
             number = _number_of(row_key, properties, row, properties.values())
-            yield _claim_address(source, embed.note(row_key)), number
+            yield _claim_address(source, embed.holder_name(row_key)), number
 
     def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
         """Return the entities that it refers to, and that its manifest names."""
         del found
         if snapshot.age != "current" or snapshot.problem is not None:
             return set()
-        sources = [_source_of(snapshot.due(self.name)), _source_of(snapshot.manifest.get(self.name))]
+        sources = [_source_of(snapshot.expected.get(self.name)), _source_of(snapshot.manifest.get(self.name))]
         return {source for source in sources if source is not None}
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
@@ -102,7 +95,7 @@ class HolderCheck(Check):
         if snapshot.age != "current" or snapshot.problem is not None:
             return ()
         embed, name, row = self._embed, self.name, snapshot.row
-        noted, due = snapshot.manifest.get(name), snapshot.due(name)
+        noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
         source, noted_source = _source_of(due), _source_of(noted)
         other = None if source is None else found.get(source)
         if source is not None:
@@ -144,8 +137,8 @@ class HolderCheck(Check):
 
     def _is_noted(self, row_key: str, other: Row) -> bool:
         snapshot = self.context.snapshot(other)
-        note = self._embed.note(row_key)
-        return snapshot is not None and snapshot.manifest.get(note) == self._embed.mark_there(row_key)
+        note = self._embed.holder_name(row_key)
+        return snapshot is not None and snapshot.manifest.get(note) == self._embed.holder_entry(row_key)
 
 
 class SourceCheck(Check):
@@ -159,7 +152,7 @@ class SourceCheck(Check):
     """
 
     def __init__(self, context: AuditContext, schema: Schema, embed: EmbedSchema) -> None:
-        super().__init__(context, schema, embed.noted)
+        super().__init__(context, schema, embed.stem)
         self._declared_name = embed.name
 
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
@@ -181,7 +174,7 @@ class SourceCheck(Check):
             other = None if row is None else self.context.snapshot(row)
             if other is not None and other.problem is not None:
                 continue  # nobody knows
-            entries = () if other is None else (other.manifest.get(name), other.due(name))
+            entries = () if other is None else (other.manifest.get(name), other.expected.get(name))
             if SourceEntry(snapshot.row["RowKey"], note) not in entries:
                 text = f"its manifest says that {holder!r} holds copies of it ({name}), which does not"
                 problems.append(Problem(Damage.MANIFEST, note, holder, text))

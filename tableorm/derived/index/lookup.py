@@ -14,8 +14,9 @@ from ...protocol.edm import utf16_key
 from ...protocol.limits import MAX_PAGE
 from ...queries.planning.index_following import is_listed
 from ...stores import Bounds, Row, RowQuery
-from ..index_list.index_list import ListOf, ListSchema
+from ..index_list.index_list import ListOf
 from ..index_list.rows import SEPARATOR, is_of, keys_of
+from ..index_list.schema import ListSchema
 
 if TYPE_CHECKING:
     from ...database.reading import Reader

@@ -9,11 +9,10 @@ satisfy the conditions, hold every field, and come in the order of the primary k
 import re
 from collections.abc import Sequence
 
-from ...derived.index.index import IndexSchema
 from ...errors import ScanRefused
 from ...expressions import Comparison, Expression, Membership, PropertyComparison, conjuncts
 from ...models.kinds import KindSet
-from ...models.schema import Schema
+from ...models.schema import DerivedSchema, Schema
 from ...protocol.filters import Op
 from .index_following import of_copies
 from .plan import Access
@@ -34,10 +33,12 @@ def path_of(kinds: KindSet, where: Sequence[Expression]) -> KindSet:
         EncodeError: A value does not fit the field that it is compared with.
     """
     schema = kinds.schemas[0] if len(kinds.schemas) == 1 and not kinds.bags else None
-    if schema is None or not schema.indexes or not where:
+    if schema is None or not schema.derived or not where:
         return kinds
     terms = [term for expression in where for term in conjuncts(expression)]
-    usable = [index for index in schema.indexes.values() if _holds_all(schema, index, terms)]
+    usable = [
+        rows for each in schema.derived.values() if (rows := each.row_schema) is not None and _holds_all(each, terms)
+    ]
     if not usable:
         return kinds
     best, rank = kinds, _rank(kinds, where)
@@ -59,26 +60,23 @@ def _rank(kinds: KindSet, where: Sequence[Expression]) -> int:
     return _RANKS[plan.access]
 
 
-def _holds_all(schema: Schema, index: IndexSchema, terms: Sequence[Expression]) -> bool:
-    """Whether every entity that satisfies the conditions has a copy, with all of its fields or followed to them."""
-    declared = index.index
-    if declared.building or declared.where is not None or any(_is_of_row(term) for term in terms):
-        return False
-    if declared.include != "keys" and (declared.include != "all" or schema.maintained):
+def _holds_all(derived: DerivedSchema, terms: Sequence[Expression]) -> bool:
+    """Return whether every entity that satisfies the conditions can be read by the rows that are derived from it."""
+    if any(_is_of_row(term) for term in terms):
         return False
     given = {
         term.field.name
         for term in terms
         if isinstance(term, (Comparison, Membership)) and not (isinstance(term, Membership) and term.negated)
     }
-    return given.issuperset(index.needed)  # what satisfies a comparison is not None
+    return derived.holds_all(given)  # what satisfies a comparison is not None
 
 
 def _is_of_row(term: Expression) -> bool:
     return isinstance(term, PropertyComparison) or any(map(_is_of_row, getattr(term, "terms", ())))
 
 
-def _is_in_order(schema: Schema, index: IndexSchema, terms: Sequence[Expression]) -> bool:
+def _is_in_order(schema: Schema, index: Schema, terms: Sequence[Expression]) -> bool:
     """Whether the copies that satisfy the conditions come in the order of their primaries."""
     assert schema.row is not None
     assert index.row is not None

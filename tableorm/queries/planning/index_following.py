@@ -4,7 +4,7 @@ Following copies to their primaries: for queries by an index of which the copies
 
 from collections.abc import Sequence
 
-from ...derived.index.index import IndexSchema
+from ...derived.index.schema import IndexSchema
 from ...errors import ModelError
 from ...expressions import AllOf, Comparison, Expression, Membership, Presence, conjuncts
 from ...models.kinds import KindSet
