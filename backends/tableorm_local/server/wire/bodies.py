@@ -29,6 +29,7 @@ from tableorm.stores import Row
 
 from .addressing import Place, entity_path, table_path
 from .calls import Level
+from .faults import invalid_input
 
 __all__ = [
     "encode_entities",
@@ -61,16 +62,13 @@ def read_object(body: bytes) -> dict[str, Scalar]:
         Fault: InvalidInput; DuplicatePropertiesSpecified.
     """
     if not body:
-        raise Fault(Code.INVALID_INPUT, "One of the request inputs is not valid: the request has no body.")
+        raise invalid_input("the request has no body.")
     try:
         members = _decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         # The position in the message helps; the rest of it might be long.
         problem = str(error)[:200]
-        raise Fault(
-            Code.INVALID_INPUT,
-            f"One of the request inputs is not valid: the body is not a JSON object of plain values: {problem}.",
-        ) from None
+        raise invalid_input(f"the body is not a JSON object of plain values: {problem}.") from None
     _check_duplicates(body, members)
     return members
 
@@ -130,7 +128,7 @@ def _require_key(members: dict[str, Scalar], name: str) -> str:
             property=name,
         )
     if not isinstance(value, str) or members.get(name + ANNOTATION, Edm.STRING) != Edm.STRING:
-        raise Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: {name} is not text.", property=name)
+        raise invalid_input(f"{name} is not text.", name=name)
     return check_key(name, value)
 
 
@@ -138,11 +136,7 @@ def _check_annotations(members: dict[str, Scalar]) -> None:
     for name in members:
         # Some clients annotate the annotations that they are sent.
         if name.endswith(ANNOTATION) and name[: -len(ANNOTATION)] not in members:
-            raise Fault(
-                Code.INVALID_INPUT,
-                f"One of the request inputs is not valid: {name[:80]!r} annotates a property that is missing.",
-                property=name,
-            )
+            raise invalid_input(f"{name[:80]!r} annotates a property that is missing.", name=name)
         if ANNOTATION in name and not name.endswith(ANNOTATION):
             raise Fault(
                 Code.PROPERTY_NAME_INVALID, f"The property name {name[:80]!r} is invalid: it has an @.", property=name
@@ -194,11 +188,7 @@ def _matches(pattern: re.Pattern[str], value: str | float) -> bool:
 
 
 def _value_fault(name: str, value: Scalar, kind: str) -> Fault:
-    return Fault(
-        Code.INVALID_INPUT,
-        f"One of the request inputs is not valid: {name[:80]}: {str(value)[:40]!r} is not an {kind[:40]}.",
-        property=name,
-    )
+    return invalid_input(f"{name[:80]}: {str(value)[:40]!r} is not an {kind[:40]}.", name=name)
 
 
 def _read_whole(name: str, value: str | float, least: int, most: int) -> int:

@@ -14,6 +14,7 @@ import attrs
 from tableorm.protocol.codes import Code, Fault
 
 from .calls import Answer
+from .faults import invalid_input
 
 __all__ = ["Part", "PartHeaders", "Parts", "read", "write"]
 
@@ -75,7 +76,7 @@ class Parts:
 
 
 def _malformed_fault(why: str) -> Fault:
-    return Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: the transaction {why}.")
+    return invalid_input(f"the transaction {why}.")
 
 
 def read(content_type: str, body: bytes) -> Parts:

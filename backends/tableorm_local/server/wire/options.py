@@ -13,6 +13,7 @@ from tableorm.protocol.filters import Filter
 from tableorm.protocol.limits import MAX_PAGE
 
 from .calls import Call, Level
+from .faults import invalid_input, invalid_parameter
 
 __all__ = [
     "DEFAULT_VERSION",
@@ -168,11 +169,7 @@ def seconds_of(call: Call) -> int | None:
     """
     timeout = call.options.get("timeout", "")
     if timeout and not (timeout.isdecimal() and timeout.isascii() and len(timeout) <= _TIMEOUT_DIGITS):
-        raise Fault(
-            Code.INVALID_QUERY_PARAMETER,
-            f"Value for one of the query parameters specified in the request URI is invalid: timeout {timeout[:40]!r} "
-            "is not a number of seconds.",
-        )
+        raise invalid_parameter(f"timeout {timeout[:40]!r} is not a number of seconds")
     return int(timeout or 0) or None
 
 
@@ -207,9 +204,7 @@ def top_of(call: Call) -> int:
     if not text:
         return MAX_PAGE
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PAGE)) and 1 <= int(text) <= MAX_PAGE):
-        raise Fault(
-            Code.INVALID_INPUT, f"One of the request inputs is not valid: $top is {text[:20]!r}, not 1 to {MAX_PAGE}."
-        )
+        raise invalid_input(f"$top is {text[:20]!r}, not 1 to {MAX_PAGE}.")
     return int(text)
 
 
@@ -223,8 +218,7 @@ def select_of(call: Call) -> tuple[str, ...] | None:
     text = call.options.get("$select", "")
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if len(names) > _MAX_NAMES:
-        problem = f"$select has {len(names)} names, {_MAX_NAMES} are allowed."
-        raise Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: {problem}")
+        raise invalid_input(f"$select has {len(names)} names, {_MAX_NAMES} are allowed.")
     return None if not names or "*" in names else names
 
 
@@ -315,15 +309,11 @@ def if_match_of(call: Call) -> str | None:
         Fault: InvalidInput: it is not one ETag or `*`; or there is `If-None-Match`.
     """
     if "If-None-Match" in call.headers:
-        raise Fault(
-            Code.INVALID_INPUT, "One of the request inputs is not valid: If-None-Match has no meaning for a write."
-        )
+        raise invalid_input("If-None-Match has no meaning for a write.")
     tag = call.headers.get("If-Match")
     if tag is None:
         return None
     tag = tag.strip()
     if tag != "*" and not _TAG.fullmatch(tag):
-        raise Fault(
-            Code.INVALID_INPUT, f"One of the request inputs is not valid: If-Match {tag[:80]!r} is not one ETag or '*'."
-        )
+        raise invalid_input(f"If-Match {tag[:80]!r} is not one ETag or '*'.")
     return tag
