@@ -1,6 +1,6 @@
 """
-The embedded backend of tableorm: `connect("local:./hr.tables")` and `connect("local::memory:")`; and
-`serve`, which lets clients in any language use the same data.
+The embedded backend of tableorm: `connect("local:./hr.tables")` and `connect("local::memory:")`. With
+`serve`, clients in any language use the same data.
 """
 
 from typing import TYPE_CHECKING
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Account", "Limits", "LocalBackend", "Server", "serve"]
 
-_OF_SERVER = frozenset({"Account", "Limits", "Server", "serve"})
+_SERVER_NAMES = frozenset({"Account", "Limits", "Server", "serve"})
 
 
 def __getattr__(name: str) -> object:
-    # Whoever only opens a database does not wait for the import of an HTTP server.
-    if name in _OF_SERVER:
+    # A program that only opens a database does not wait for the import of an HTTP server.
+    if name in _SERVER_NAMES:
         from . import server  # noqa: PLC0415
 
         return getattr(server, name)

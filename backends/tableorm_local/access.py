@@ -1,8 +1,8 @@
 """
-Access to an embedded database in process: what signs tokens for its tables, and what a token that opens it allows.
+Access to an embedded database in process: the keys that sign tokens for its tables, and the check of a token.
 
-Tokens are the service's own, so that one which is granted here is good at a server of the same file, and the other way
-round: the server, too, takes tokens that are signed with the file's key.
+Tokens are the service's own. A token that is granted here is valid at a server of the same file, and the other way
+round: the server also takes tokens that are signed with the file's key.
 """
 
 import datetime as dt
@@ -19,10 +19,10 @@ from .engine import Engine
 
 __all__ = ["DEVELOPMENT_ACCOUNT", "LocalAccess", "TokenCheck"]
 
-# As of a server's accounts.
+# The same names as the accounts of a server.
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
-# A call in process comes from this machine, and nobody can listen to it.
-_HERE, _UNHEARD = "127.0.0.1", "https"
+# A call in process comes from this machine, and nobody can read it on the way.
+_ADDRESS, _SCHEME = "127.0.0.1", "https"
 
 
 class LocalAccess:
@@ -31,12 +31,12 @@ class LocalAccess:
 
     Args:
         engine: The file.
-        account: Its name, which tokens are signed for.
+        account: The name of the account that tokens are signed for.
         key: Its key, in base64; None for the file's own.
-        opened_by: How the database was opened, if not by its owner.
+        opened_by: What opened the database, if not its owner did.
 
     Raises:
-        NotSupported: A name or key that cannot be used. The key is not in the message.
+        NotSupported: The name or the key cannot be used. The message does not show the key.
     """
 
     def __init__(self, engine: Engine, account: str, key: str | None, opened_by: str | None) -> None:
@@ -54,7 +54,7 @@ class LocalAccess:
         return Signer(self.account, self._key or await self._engine.access.key())
 
     async def keys(self) -> tuple[bytes, ...]:
-        """The keys that tokens may be signed with."""
+        """Return the keys that tokens may be signed with."""
         own = () if self._key is None else (self._key,)
         return own + await self._engine.access.keys()
 
@@ -78,11 +78,11 @@ class LocalAccess:
 
 class TokenCheck:
     """
-    Verifies the tokens that open a database in process, at every call, as a server does.
+    Verifies the token that opens a database in process, at every call, as a server does.
 
     Args:
         engine: The file.
-        access: The account that they are for.
+        access: The account of the token.
     """
 
     def __init__(self, engine: Engine, access: LocalAccess) -> None:
@@ -91,7 +91,7 @@ class TokenCheck:
 
     async def admit(self, text: str) -> Rights:
         """
-        What a token allows now.
+        Return what a token allows now.
 
         Raises:
             Fault: AuthenticationFailed, or one of the Authorization...Mismatch family.
@@ -100,6 +100,6 @@ class TokenCheck:
             self._verified = text, read_token(text, self._access.account, await self._access.keys())
         token, policy = self._verified[1], None
         if isinstance(token, TableSas) and token.si is not None:
-            # Each time: one that is removed is good no more.
+            # Read each time: a token whose policy was removed is no longer valid.
             policy = await self._engine.access.policy(token.tn, token.si)
-        return admit(token, policy, now=dt.datetime.now(dt.UTC), address=_HERE, scheme=_UNHEARD)
+        return admit(token, policy, now=dt.datetime.now(dt.UTC), address=_ADDRESS, scheme=_SCHEME)

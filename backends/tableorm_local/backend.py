@@ -1,5 +1,5 @@
 """
-The backend `local:`: opens the embedded engine for the mapper.
+The backend of `local:` URLs: opens the embedded engine for the mapper.
 """
 
 import os
@@ -11,7 +11,7 @@ from tableorm.stores import AccessControl, BlobStore, GuardedStore, QueueStore, 
 from .access import DEVELOPMENT_ACCOUNT, LocalAccess, TokenCheck
 from .engine import Engine, OpenError, Reason
 
-__all__ = ["LocalBackend", "error_of"]
+__all__ = ["LocalBackend", "translate_open_error"]
 
 _SCHEME = "local:"
 _MEMORY = ":memory:"
@@ -28,13 +28,12 @@ class LocalBackend:
     Tables, queues and blobs in one file of this machine, without a server.
 
     Args:
-        path: The file; it is created if there is none. None for a database in memory, which ends with the backend.
-        timeout: Seconds that a call waits for other processes at most.
-        create: Whether to create the file if there is none.
-        account: Name of the account that tokens are for, as of a server of the file.
-        key: Its key, in base64, if tokens are to be signed with that and not with the file's own.
-        sas: A token, or an async function that supplies one: then only the tables are there, and of them what it
-            allows.
+        path: The file, which is created if it is missing. None for a database in memory, which ends with the backend.
+        timeout: The most seconds that a call waits for other processes.
+        create: Whether to create a missing file.
+        account: Name of the account that tokens are for; give a server of the file the same.
+        key: Its key, in base64, to sign tokens with; None for the file's own.
+        sas: A token, or an async function that supplies one. Then there are only tables, limited to what it allows.
     """
 
     def __init__(
@@ -55,23 +54,23 @@ class LocalBackend:
 
     @classmethod
     def handles(cls, url: str) -> bool:
-        """Whether `url` is `local:PATH` or `local::memory:`."""
+        """Return whether `url` is `local:PATH` or `local::memory:`."""
         return url.startswith(_SCHEME)
 
     @classmethod
     def from_url(cls, url: str, *, timeout: float, options: dict[str, Any]) -> Self:
         """
-        A backend that is not open yet.
+        Make a backend, which is not open yet.
 
         Args:
             url: `local:PATH`, where PATH is taken literally, relative to the working directory, or `local::memory:`.
-            timeout: Seconds that a call waits for other processes at most.
-            options: `create=False` opens a file only if there is one, as does `sas=`, a token; `account=` and `key=`
-                say what tokens are signed with.
+            timeout: The most seconds that a call waits for other processes.
+            options: `create=False` opens a file only if it exists, as does `sas=`, a token; `account=` and `key=` say
+                what tokens are signed with.
 
         Raises:
-            TypeError: There are other options, or `sas` is no token.
-            NotSupported: No path; an account or key that cannot be used; a token for a database in memory.
+            TypeError: There are other options, or `sas` is not a token.
+            NotSupported: There is no path, the account or key cannot be used, or a token is given for memory.
         """
         unknown = sorted(options.keys() - _OPTIONS)
         if unknown:
@@ -84,7 +83,7 @@ class LocalBackend:
         if not path or "\0" in path:
             raise NotSupported(f"{url!r} names no file; give local:PATH or local::memory:")
         if path == _MEMORY and options.get("sas") is not None:
-            raise NotSupported(f"{url!r} is a database of its own, which no token is for; a token opens local:PATH")
+            raise NotSupported(f"{url!r} is a new database, which no token can open; give a token with local:PATH")
         return cls(None if path == _MEMORY else path, timeout=timeout, **options)
 
     @property
@@ -116,13 +115,13 @@ class LocalBackend:
 
     @property
     def access(self) -> AccessControl:
-        """What gives others access."""
+        """Gives others access to the tables."""
         return self._access
 
     def _require_whole(self, what: str) -> None:
         if self._tables is not self._engine:
             raise NotSupported(
-                f"this database was opened with a shared access signature, which is for tables, not for {what}; open "
+                f"this database was opened with a shared access signature, which opens tables, not {what}; open "
                 f"it without one, or say where the {what} are: connect(url, sas=..., {what}=...)"
             )
 
@@ -131,17 +130,17 @@ class LocalBackend:
         Open the file, or create it, readable by its owner only. Idempotent.
 
         Raises:
-            NotSupported: The file is another program's, or of a newer format, or no file.
-            AccessDenied: Its permissions.
+            NotSupported: The file is another program's, or has a newer format, or is not a file.
+            AccessDenied: The permissions do not allow it.
             Unavailable: It is damaged or locked, or its folder is missing.
         """
         try:
             await self._engine.open()
         except OpenError as error:
-            raise error_of(error) from error
+            raise translate_open_error(error) from error
 
     async def close(self) -> None:
-        """Finish what was acknowledged and release everything. Idempotent."""
+        """Finish the calls that are under way, and close the file. Idempotent."""
         await self._engine.close()
 
     async def __aenter__(self) -> Self:
@@ -152,6 +151,6 @@ class LocalBackend:
         await self.close()
 
 
-def error_of(error: OpenError) -> TableOrmError:
-    """The error of tableorm for a database that cannot be opened."""
+def translate_open_error(error: OpenError) -> TableOrmError:
+    """Return the error of tableorm for a database that does not open."""
     return _ERRORS[error.reason](error.message)

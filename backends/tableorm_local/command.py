@@ -27,7 +27,7 @@ class Serve:
             help="the file; with several accounts a folder; or :memory:",
         )
         parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
-        parser.add_argument("--port", type=_port, default=10002, help="0 for any that is free (default: 10002)")
+        parser.add_argument("--port", type=_parse_port, default=10002, help="0 for any that is free (default: 10002)")
         parser.add_argument(
             "--account", metavar="NAME", action="append", default=[], help="an account; may be given several times"
         )
@@ -36,7 +36,7 @@ class Serve:
         )
         parser.add_argument("--cert", metavar="FILE", help="certificate chain in PEM, to speak TLS")
         parser.add_argument("--cert-key", metavar="FILE", help="its private key, if that is not in the same file")
-        parser.add_argument("--workers", metavar="N", type=_count, default=1, help="processes (default: 1)")
+        parser.add_argument("--workers", metavar="N", type=_parse_count, default=1, help="processes (default: 1)")
         parser.add_argument("--access-log", metavar="FILE", help="a line of JSON for each request; - for stderr")
         parser.add_argument("--open-metrics", action="store_true", help="let other machines read /metrics")
 
@@ -58,24 +58,24 @@ class Serve:
             access_log=args.access_log,
             open_metrics=args.open_metrics,
         )
-        _allow_connections()
+        _allow_many_files()
         return run_alone(options) if args.workers == 1 else supervise(options, args.workers)
 
 
-def _port(text: str) -> int:
+def _parse_port(text: str) -> int:
     if not (text.isdecimal() and int(text) < 65536):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port, 0 to 65535")
     return int(text)
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not (text.isdecimal() and 1 <= int(text) <= 64):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes, 1 to 64")
     return int(text)
 
 
-def _allow_connections() -> None:
-    """Each connection is an open file, of which the default is often too few."""
+def _allow_many_files() -> None:
+    """Allow as many open files as possible: each connection is one, and the default is often too few."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource  # noqa: PLC0415 - Windows has none
 

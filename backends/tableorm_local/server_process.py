@@ -7,7 +7,7 @@ import contextlib
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,7 +15,7 @@ import attrs
 
 from tableorm.errors import NotSupported, Unavailable
 
-from .backend import error_of
+from .backend import translate_open_error
 from .engine import OpenError
 from .server import Account, Server, serve
 from .server.security.accounts import read_keys
@@ -61,18 +61,17 @@ def run_alone(options: Options) -> int:
     Raises:
         TableOrmError: The server does not start.
     """
-    asyncio.run(run_server(options, _print_urls))
+
+    def print_urls(urls: Sequence[str]) -> None:
+        for url in urls:
+            print(f"serving {options.data} at {url}", flush=True)  # noqa: T201 - what the program says
+
+    asyncio.run(run_server(options, print_urls))
     return 0
 
 
-def _print_urls(server: Server, options: Options) -> None:
-    names = [name for name, _ in options.accounts]
-    for url in map(server.url_of, names) if names else [server.url]:
-        print(f"serving {options.data} at {url}", flush=True)  # noqa: T201 - what the program says
-
-
 async def run_server(
-    options: Options, on_start: Callable[[Server, Options], None], until: socket.socket | None = None
+    options: Options, on_start: Callable[[Sequence[str]], None], until: socket.socket | None = None
 ) -> None:
     """
     Serve until SIGTERM, SIGINT, or the other end of `until` is closed. SIGHUP reads keys and certificate again.
@@ -95,7 +94,7 @@ async def run_server(
             if sys.platform != "win32":
                 loop.add_signal_handler(signal.SIGHUP, _reload, server, options)
         try:
-            on_start(server, options)
+            on_start(server.urls)
             await stop.wait()
         finally:
             await server.stop()
@@ -146,7 +145,7 @@ async def _start_server(server: Server, options: Options) -> None:
     try:
         await server.start()
     except OpenError as error:
-        raise error_of(error) from error
+        raise translate_open_error(error) from error
     except OSError as error:
         raise Unavailable(f"cannot listen at {options.host} port {options.port}: {error}") from error
 

@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
@@ -21,7 +22,6 @@ import msgspec
 
 from tableorm.errors import NotSupported, TableOrmError, Unavailable
 
-from .server import Server
 from .server.front.metrics import drop_process, share_metrics
 from .server_process import Options, run_server
 
@@ -178,13 +178,11 @@ def _print_error(text: str) -> None:
 def _run_worker(options: Options, until: socket.socket, pipe: "Connection[object, object]") -> None:
     """Serve in a process that the supervisor started."""
 
-    def report_start(server: Server, options: Options) -> None:
-        names = [name for name, _ in options.accounts]
-        urls = [server.url_of(name) for name in names] or [server.url]
-        pipe.send_bytes(msgspec.json.encode(_StartReport(urls=urls)))
+    def report(urls: Sequence[str] = (), problem: str = "") -> None:
+        pipe.send_bytes(msgspec.json.encode(_StartReport(urls=list(urls), problem=problem)))
 
     try:
-        asyncio.run(run_server(options, report_start, until))
+        asyncio.run(run_server(options, report, until))
     except TableOrmError as error:
-        pipe.send_bytes(msgspec.json.encode(_StartReport(problem=str(error))))
+        report(problem=str(error))
         sys.exit(1)

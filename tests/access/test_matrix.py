@@ -23,7 +23,7 @@ from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
 from tableorm_local import serve
 from tableorm_local.engine import Engine
 from tableorm_local.server import DEVELOPMENT_KEY
-from tests.server.client import Api, Reply, root_of
+from tests.local.server.client import Api, Reply, root_of
 
 Keys = tuple[str, str]
 

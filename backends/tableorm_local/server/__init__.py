@@ -1,12 +1,12 @@
 """
 The table server: the Table service's REST protocol on the embedded engine, for clients in any language.
 
-    serving    from a file and an address to a running server
-    http       connections; what is too large, too slow or too much
-    dispatch   the order of checks, and which operation it is
-    auth       who signed, and what that allows
-    entities, tables, transactions, policies, services      the operations
-    addressing, options, bodies, multipart, xml, answers    what is read from requests and written to answers
+    serving      makes a server of a file and an address, starts it and stops it
+    front        connections, limits, the access log and metrics
+    dispatch     the order of checks, and the operation that answers a request
+    operations   one function for each operation, from a request to its answer
+    security     accounts, signatures and CORS
+    wire         what is read from requests and written to answers
 """
 
 from .front.limits import Limits

@@ -29,6 +29,7 @@ from .security.accounts import Accounts
 from .security.authentication import Credentials, authenticate
 from .wire.addressing import Kind, Place, resource_of
 from .wire.calls import Answer, Call
+from .wire.faults import invalid_parameter
 from .wire.options import check_options, effective_verb, options_of, seconds_of
 
 __all__ = ["Incoming", "Service"]
@@ -236,7 +237,7 @@ def _find_route(call: Call) -> _Route:
     if route is None:
         return _refuse_route(kind, verb, comp)
     if kind is Kind.SERVICE and call.options.get("restype") != "service":
-        raise _parameter_fault("restype")
+        raise invalid_parameter("restype")
     if route.access is Access.UPDATE and "If-Match" not in call.headers:
         return attrs.evolve(route, name=f"InsertOr{route.name}".replace("Update", "Replace"), access=Access.UPSERT)
     return route
@@ -250,18 +251,11 @@ def _refuse_route(kind: Kind, verb: str, comp: str) -> _Route:
     if kind is Kind.ENTITIES:
         # A missing table is the first thing to tell: clients make a hint of that.
         return _read("Unknown", Access.QUERY, _refuse_parameter)
-    raise _parameter_fault("comp")
-
-
-def _parameter_fault(name: str) -> Fault:
-    return Fault(
-        Code.INVALID_QUERY_PARAMETER,
-        f"Value for one of the query parameters specified in the request URI is invalid: {name}.",
-    )
+    raise invalid_parameter("comp")
 
 
 async def _refuse_parameter(request: Request) -> Answer:
-    raise _parameter_fault(f"comp {request.call.options.get('comp', '')[:40]!r}")
+    raise invalid_parameter(f"comp {request.call.options.get('comp', '')[:40]!r}")
 
 
 async def _refuse_below_table(request: Request) -> Answer:

@@ -165,6 +165,11 @@ class Server:
         """The URL of the first account, in path style."""
         return self.url_of(self._accounts.names[0])
 
+    @property
+    def urls(self) -> list[str]:
+        """The URLs of all accounts, in path style."""
+        return [self.url_of(name) for name in self._accounts.names]
+
     def url_of(self, account: str) -> str:
         """Return the URL of an account, in path style."""
         scheme = "http" if self._tls is None else "https"

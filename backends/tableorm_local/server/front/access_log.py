@@ -20,6 +20,9 @@ _MAX_WAITING = 10_000
 _MAX_TEXT = 2000
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     """
     The entry of a request.
@@ -77,27 +80,16 @@ def _redact(part: str) -> str:
 
 
 class _Writer(logging.Handler):
-    """Writes the messages of records, which are bytes; flushes whenever no record waits."""
+    """Writes the messages of records, which are lines of bytes."""
 
-    def __init__(self, stream: IO[bytes], waiting: "queue.Queue[logging.LogRecord | None]") -> None:
+    def __init__(self, stream: IO[bytes]) -> None:
         super().__init__()
-        self._stream, self._waiting = stream, waiting
+        self._stream = stream
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(cast("bytes", record.msg))
-            if self._waiting.empty():
-                self._stream.flush()
-
-
-class _Listener(QueueListener):
-    """A listener that can be stopped while its queue is full: it waits for a place."""
-
-    def enqueue_sentinel(self) -> None:
-        cast("queue.Queue[None]", self.queue).put(None)
-
-
-_encode = msgspec.json.Encoder().encode
+            self._stream.flush()
 
 
 class AccessLog:
@@ -110,8 +102,8 @@ class AccessLog:
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._lost = 0
-        self._waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(_MAX_WAITING)
-        self._listener = _Listener(self._waiting, _Writer(stream, self._waiting))
+        self._waiting: queue.Queue[logging.LogRecord] = queue.Queue(_MAX_WAITING)
+        self._listener = QueueListener(self._waiting, _Writer(stream))
         self._listener.start()
 
     def add(self, entry: Entry) -> None:
@@ -125,6 +117,10 @@ class AccessLog:
     def close(self, seconds: float = 5.0) -> None:
         """Write the entries that wait, for so many seconds at most."""
         # `stop` waits for the listener's thread without a limit, and a reader that takes nothing never lets it end.
-        ending = threading.Thread(target=self._listener.stop, daemon=True)
+        ending = threading.Thread(target=self._stop, daemon=True)
         ending.start()
         ending.join(seconds)
+
+    def _stop(self) -> None:
+        self._waiting.join()  # a full queue has no room for the mark with which `stop` ends the listener
+        self._listener.stop()

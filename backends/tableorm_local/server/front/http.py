@@ -24,6 +24,7 @@ from ..security.accounts import is_loopback
 from ..wire.addressing import is_host_style, place_of
 from ..wire.answers import RETRY_SECONDS, error_answer, new_request_id, standard_headers
 from ..wire.calls import Answer
+from ..wire.faults import internal_error, invalid_input
 from ..wire.options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
 from .access_log import AccessLog, Entry, shorten, without_signature
 from .limits import Budget, Limits
@@ -208,16 +209,14 @@ class Front:
     def refusal(self, status: int, exc: BaseException | None, message: str | None) -> web.StreamResponse:
         """Answer what is not HTTP, or a request that failed unexpectedly, and end the connection."""
         if status >= 500:
-            fault = Fault(
-                Code.INTERNAL_ERROR, "Server encountered an internal error. Please try again after some time."
-            )
+            fault = internal_error()
         elif isinstance(exc, LineTooLong):
             fault = Fault(Code.INVALID_URI, "The request line or a header is too long.")
         else:
             why = "".join(char if " " <= char <= "~" else "?" for char in (message or "")[:100])
-            fault = Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: it is not HTTP: {why}.")
+            fault = invalid_input(f"it is not HTTP: {why}.")
         request_id = new_request_id()
-        answer = error_answer(fault, request_id, dt.datetime.now(dt.UTC))
+        answer = error_answer(fault, request_id)
         self.metrics.count_request("Malformed", answer.status, seconds=0.0, received=0, sent=len(answer.body))
         response = _make_response(answer, standard_headers(request_id, DEFAULT_VERSION, None))
         response.force_close()
@@ -232,7 +231,7 @@ class Front:
         if self._at_work >= self.limits.requests:
             self.metrics.count_refusal("request")
             busy = Fault(Code.SERVER_BUSY, "The server is busy: too many requests are waiting. Try again later.")
-            return await self._send(exchange, error_answer(busy, exchange.id, dt.datetime.now(dt.UTC)))
+            return await self._send(exchange, error_answer(busy, exchange.id))
         self._at_work += 1
         self._idle.clear()
         try:
@@ -244,7 +243,7 @@ class Front:
             self._budget.give_back(exchange.received)
 
     async def _answer(self, exchange: _Exchange) -> Answer:
-        now, xml = dt.datetime.now(dt.UTC), exchange.is_xml
+        xml = exchange.is_xml
         try:
             return await self._ask_service(exchange)
         except Fault as fault:
@@ -252,21 +251,18 @@ class Front:
                 _logger.error("request %s: %s", exchange.id, fault.message)  # noqa: TRY400 - the message says what is wrong
             # A body that did not arrive in time is not read further.
             exchange.ends = exchange.ends or fault.code == Code.OPERATION_TIMED_OUT
-            return error_answer(fault, exchange.id, now, xml=xml)
+            return error_answer(fault, exchange.id, xml=xml)
         except TimeoutError:
             late = Fault(Code.OPERATION_TIMED_OUT, "The body of the request did not arrive in time.")
             exchange.ends = True
             # With the service's own status for the code, 500, clients would take it for a fault of the server.
-            return attrs.evolve(error_answer(late, exchange.id, now, xml=xml), status=408)
+            return attrs.evolve(error_answer(late, exchange.id, xml=xml), status=408)
         except ConnectionError:
             # The client has gone: the answer is only for the access log.
             return Answer(400, reason="ClientGone")
         except Exception:
             _logger.exception("request %s failed unexpectedly", exchange.id)
-            wrong = Fault(
-                Code.INTERNAL_ERROR, "Server encountered an internal error. Please try again after some time."
-            )
-            return error_answer(wrong, exchange.id, now, xml=xml)
+            return error_answer(internal_error(), exchange.id, xml=xml)
 
     async def _ask_service(self, exchange: _Exchange) -> Answer:
         request = exchange.request
@@ -326,10 +322,7 @@ class Front:
                     parts.append(part)
         except (web.RequestPayloadError, HttpProcessingError) as error:
             exchange.ends = True
-            raise Fault(
-                Code.INVALID_INPUT,
-                f"One of the request inputs is not valid: the body is not encoded as it says ({type(error).__name__}).",
-            ) from None
+            raise invalid_input(f"the body is not encoded as it says ({type(error).__name__}).") from None
         except RuntimeError:
             # What aiohttp raises if the connection was closed before the request was looked at.
             if request.transport is not None:
@@ -356,7 +349,7 @@ class Front:
             self._budget.take(sent)
         except Fault as fault:
             self.metrics.count_refusal("request")
-            answer = error_answer(fault, exchange.id, dt.datetime.now(dt.UTC), xml=exchange.is_xml)
+            answer = error_answer(fault, exchange.id, xml=exchange.is_xml)
             response, sent = _make_response(answer, headers | {"Content-Encoding": "identity"}), 0
         try:
             async with asyncio.timeout(None if _fits_buffer(request, sent) else self.limits.write_seconds):

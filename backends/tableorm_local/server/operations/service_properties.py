@@ -12,12 +12,11 @@ from xml.etree import ElementTree as ET
 import attrs
 import msgspec
 
-from tableorm.protocol.codes import Code, Fault
-
 from ...engine import Engine
 from ..security.cors import CorsRule, read_rules, write_rules
 from ..wire import xml
 from ..wire.calls import Answer
+from ..wire.faults import invalid_parameter
 from .request import Request
 
 __all__ = ["get_properties", "get_statistics", "read_cors_rules", "set_properties"]
@@ -128,11 +127,7 @@ async def get_statistics(request: Request) -> Answer:
     """
     place = request.call.place
     if not place.secondary:
-        raise Fault(
-            Code.INVALID_QUERY_PARAMETER,
-            "Value for one of the query parameters specified in the request URI is invalid: comp=stats is answered at "
-            f"the secondary location, {place.account}-secondary.",
-        )
+        raise invalid_parameter(f"comp=stats is answered at the secondary location, {place.account}-secondary")
     root = ET.Element("StorageServiceStats")
     now = format_datetime(dt.datetime.now(dt.UTC), usegmt=True)
     xml.add(ET.SubElement(root, "GeoReplication"), Status="live", LastSyncTime=now)

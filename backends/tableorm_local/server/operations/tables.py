@@ -13,6 +13,7 @@ from ..wire.addressing import table_path
 from ..wire.bodies import encode_table, encode_tables, read_object
 from ..wire.calls import Answer
 from ..wire.continuations import Continuation
+from ..wire.faults import invalid_input
 from ..wire.options import check_json_body, filter_of, level_of, prefers_content, top_of
 from .request import Request
 
@@ -40,10 +41,7 @@ def _compile_filter(where: Filter) -> Callable[[Row], bool]:
     for node in nodes:
         match node:
             case Compare(name) if name != "TableName":
-                raise Fault(
-                    Code.INVALID_INPUT,
-                    f"One of the request inputs is not valid: tables have no property {name[:80]!r}, only TableName.",
-                )
+                raise invalid_input(f"tables have no property {name[:80]!r}, only TableName.")
             case Compare():
                 pass
             case Not(term):
@@ -77,7 +75,7 @@ async def create_table(request: Request) -> Answer:
             "The values are not specified for all properties in the entity. TableName is missing.",
         )
     if not isinstance(name, str):
-        raise Fault(Code.INVALID_INPUT, "One of the request inputs is not valid: TableName is not text.")
+        raise invalid_input("TableName is not text.")
     await request.engine.create_table(name)
     url = f"{call.place.root}/{table_path(name)}"
     headers = {"Location": url}

@@ -6,7 +6,6 @@ with the operation's number at the start of the message.
 """
 
 import asyncio
-import datetime as dt
 import time
 from collections.abc import Sequence
 
@@ -21,6 +20,7 @@ from ..wire import multipart
 from ..wire.addressing import Kind, part_path, resource_of
 from ..wire.answers import error_answer
 from ..wire.calls import Answer, Call
+from ..wire.faults import invalid_input
 from ..wire.options import check_options, effective_verb, options_of
 from .entities import Write, access_of_write, answer_write, get_entity, read_write
 from .request import Request
@@ -61,7 +61,7 @@ async def run_transaction(request: Request) -> Answer:
         if fault.code in _WHOLE_FAULTS:
             raise
         index = fault.index or 0
-        answer = error_answer(fault, request.id, dt.datetime.now(dt.UTC), index=index)
+        answer = error_answer(fault, request.id, index=index)
         return _pack([answer], [ids[index] if index < len(ids) else None], is_query=False)
     return _pack(answers, ids, is_query=False)
 
@@ -79,17 +79,14 @@ async def _answer_query(request: Request, part: multipart.Part) -> Answer:
     except Fault as fault:
         if fault.code in _WHOLE_FAULTS:
             raise
-        return error_answer(fault, request.id, dt.datetime.now(dt.UTC), index=0)
+        return error_answer(fault, request.id, index=0)
 
 
 def _read_query(request: Request, part: multipart.Part) -> Call:
     call = _read_call(request.call, part)
     resource = call.resource
     if resource.kind is not Kind.ENTITY or call.verb != "GET":
-        raise Fault(
-            Code.INVALID_INPUT,
-            "One of the request inputs is not valid: outside of a change set only the query of one entity is allowed.",
-        )
+        raise invalid_input("outside of a change set only the query of one entity is allowed.")
     check_table_name(resource.table)
     authorize(request.rights, Access.QUERY, resource.table, (resource.partition_key, resource.row_key))
     return call
@@ -118,11 +115,7 @@ _WRITE_VERBS = {
 
 async def _write_all(request: Request, parts: Sequence[multipart.Part]) -> list[Answer]:
     if len(parts) > MAX_TRANSACTION_OPERATIONS:
-        raise Fault(
-            Code.INVALID_INPUT,
-            f"One of the request inputs is not valid: {MAX_TRANSACTION_OPERATIONS} operations are allowed at most.",
-            MAX_TRANSACTION_OPERATIONS,
-        )
+        raise invalid_input(f"{MAX_TRANSACTION_OPERATIONS} operations are allowed at most.", MAX_TRANSACTION_OPERATIONS)
     steps = list[_Step]()
     until = time.perf_counter() + _SLICE_SECONDS
     for index, part in enumerate(parts):
@@ -152,10 +145,7 @@ def _read_step(outer: Call, part: multipart.Part, index: int) -> _Step:
 def _read_write_call(outer: Call, part: multipart.Part) -> Call:
     call = _read_call(outer, part)
     if call.verb not in _WRITE_VERBS.get(call.resource.kind, ()):
-        raise Fault(
-            Code.INVALID_INPUT,
-            f"One of the request inputs is not valid: a transaction cannot have {call.verb[:20]} on that resource.",
-        )
+        raise invalid_input(f"a transaction cannot have {call.verb[:20]} on that resource.")
     check_table_name(call.resource.table)
     return call
 
@@ -166,11 +156,7 @@ def _check_together(steps: list[_Step], table: str) -> None:
     seen = set[str]()
     for index, step in enumerate(steps):
         if step.call.resource.table.lower() != table.lower():
-            raise Fault(
-                Code.INVALID_INPUT,
-                "One of the request inputs is not valid: all operations of a transaction are on one table.",
-                index,
-            )
+            raise invalid_input("all operations of a transaction are on one table.", index)
         if isinstance(step.write, Fault):
             continue
         partition_key, row_key = step.write.keys

@@ -38,16 +38,13 @@ def standard_headers(request_id: str, version: str, client_id: str | None) -> di
     return headers
 
 
-def error_answer(
-    fault: Fault, request_id: str, now: dt.datetime, *, xml: bool = False, index: int | None = None
-) -> Answer:
+def error_answer(fault: Fault, request_id: str, *, xml: bool = False, index: int | None = None) -> Answer:
     """
     Return the answer that tells a client of a fault.
 
     Args:
         fault: The fault.
         request_id: The name that the server gave the request.
-        now: The time, with a time zone.
         xml: Whether the operation speaks XML.
         index: The number of the operation that failed, in a transaction.
     """
@@ -55,7 +52,7 @@ def error_answer(
     at = "" if index is None else f"{index}:"
     # The message may quote what a client sent, which need not be valid text.
     quoted = fault.message.encode("utf-8", "backslashreplace").decode("utf-8")
-    message = f"{at}{quoted}\nRequestId:{request_id}\nTime:{text_from_datetime(now)}"
+    message = f"{at}{quoted}\nRequestId:{request_id}\nTime:{text_from_datetime(dt.datetime.now(dt.UTC))}"
     headers = {"x-ms-error-code": code}
     if code == Code.SERVER_BUSY:
         headers["Retry-After"] = str(RETRY_SECONDS)

@@ -1,7 +1,7 @@
 """
-Bodies: entities from the JSON that clients send, and into that of answers, at three levels of metadata.
+Bodies: reads entities from the JSON of clients, and writes them into that of answers, at three levels of metadata.
 
-The form between is the engine's own, `tableorm.stores.Row`: what is sent at minimal metadata is what is stored.
+In between they are `tableorm.stores.Row`, the engine's form: JSON at minimal metadata is the same as what is stored.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from tableorm.stores import Row
 
 from .addressing import Place, entity_path, table_path
 from .calls import Level
+from .faults import invalid_input
 
 __all__ = [
     "encode_entities",
@@ -48,28 +49,26 @@ _decode = msgspec.json.Decoder(dict[str, Scalar]).decode
 # Members that clients echo. Source: REST, "Payload format".
 _IGNORED = frozenset({"odata.etag", "odata.metadata", "odata.type", "odata.id", "odata.editLink", "Timestamp"})
 _KEYS = ("PartitionKey", "RowKey")
-# Of all properties that there may be, each with its annotation and one of that; more are not even looked at.
+# Enough for all properties of an entity, each with its annotation and an annotation of that. A body with more members
+# is refused at once.
 _MAX_MEMBERS = 1000
 
 
 def read_object(body: bytes) -> dict[str, Scalar]:
     """
-    A JSON object of plain values.
+    Read a JSON object of plain values.
 
     Raises:
         Fault: InvalidInput; DuplicatePropertiesSpecified.
     """
     if not body:
-        raise Fault(Code.INVALID_INPUT, "One of the request inputs is not valid: the request has no body.")
+        raise invalid_input("the request has no body.")
     try:
         members = _decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        # The position helps, the text itself might be large.
+        # The position in the message helps; the rest of it might be long.
         problem = str(error)[:200]
-        raise Fault(
-            Code.INVALID_INPUT,
-            f"One of the request inputs is not valid: the body is no JSON object of values: {problem}.",
-        ) from None
+        raise invalid_input(f"the body is not a JSON object of plain values: {problem}.") from None
     _check_duplicates(body, members)
     return members
 
@@ -78,22 +77,20 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
 def _check_duplicates(body: bytes, members: dict[str, Scalar]) -> None:
-    # A decoder keeps the last of two members of one name; then there are more strings in the text than were kept.
+    # A decoder keeps the last of two members with one name. Then the text has more strings than were decoded.
     kept = len(members) + sum(type(value) is str for value in members.values())
     strings = body.count(b'"') // 2 if b"\\" not in body else sum(1 for _ in _STRING.finditer(body))
     if strings != kept:
-        raise Fault(
-            Code.DUPLICATE_PROPERTIES, "A property is specified more than one time; each name once in an entity."
-        )
+        raise Fault(Code.DUPLICATE_PROPERTIES, "A property is specified more than one time; give each name once.")
 
 
 def read_entity(body: bytes, keys: tuple[str, str] | None = None) -> Row:
     """
-    An entity in canonical form: annotations where JSON does not tell the type, and nowhere else.
+    Read an entity into its canonical form, with annotations only where JSON does not say the type.
 
     Args:
-        body: JSON.
-        keys: PartitionKey and RowKey of the URL, which win; None if the body must have them.
+        body: The JSON.
+        keys: PartitionKey and RowKey of the URL, which count; None if the body must have them.
 
     Raises:
         Fault: InvalidInput, DuplicatePropertiesSpecified; PropertiesNeedValue if a key is missing; OutOfRangeInput.
@@ -101,10 +98,10 @@ def read_entity(body: bytes, keys: tuple[str, str] | None = None) -> Row:
     members = read_object(body)
     if len(members) > _MAX_MEMBERS:
         raise Fault(
-            Code.TOO_MANY_PROPERTIES, f"The entity has {len(members)} members; {_MAX_MEMBERS} are far too many."
+            Code.TOO_MANY_PROPERTIES, f"The entity has {len(members)} members; at most {_MAX_MEMBERS} are allowed."
         )
     if keys is None:
-        keys = _key(members, "PartitionKey"), _key(members, "RowKey")
+        keys = _require_key(members, "PartitionKey"), _require_key(members, "RowKey")
     row: Row = {"PartitionKey": keys[0], "RowKey": keys[1]}
     for name, value in members.items():
         if ANNOTATION in name:
@@ -113,16 +110,16 @@ def read_entity(body: bytes, keys: tuple[str, str] | None = None) -> Row:
             continue
         annotation = members.get(name + ANNOTATION)
         if annotation is not None:
-            _put(row, name, value, annotation)
+            _put_annotated(row, name, value, annotation)
         elif type(value) is int and not INT32_MIN <= value <= INT32_MAX:
-            row[name] = _double(name, value)
+            row[name] = _read_double(name, value)
         else:
             row[name] = value
     _check_annotations(members)
     return row
 
 
-def _key(members: dict[str, Scalar], name: str) -> str:
+def _require_key(members: dict[str, Scalar], name: str) -> str:
     value = members.get(name)
     if value is None:
         raise Fault(
@@ -131,19 +128,15 @@ def _key(members: dict[str, Scalar], name: str) -> str:
             property=name,
         )
     if not isinstance(value, str) or members.get(name + ANNOTATION, Edm.STRING) != Edm.STRING:
-        raise Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: {name} is not text.", property=name)
+        raise invalid_input(f"{name} is not text.", name=name)
     return check_key(name, value)
 
 
 def _check_annotations(members: dict[str, Scalar]) -> None:
     for name in members:
-        # Clients that are given annotated JSON annotate the annotations.
+        # Some clients annotate the annotations that they are sent.
         if name.endswith(ANNOTATION) and name[: -len(ANNOTATION)] not in members:
-            raise Fault(
-                Code.INVALID_INPUT,
-                f"One of the request inputs is not valid: {name[:80]!r} stands without its property.",
-                property=name,
-            )
+            raise invalid_input(f"{name[:80]!r} annotates a property that is missing.", name=name)
         if ANNOTATION in name and not name.endswith(ANNOTATION):
             raise Fault(
                 Code.PROPERTY_NAME_INVALID, f"The property name {name[:80]!r} is invalid: it has an @.", property=name
@@ -157,7 +150,7 @@ _CANONICAL_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0
 _BOOLEANS = {"true": True, "false": False}
 
 
-def _put(row: Row, name: str, value: str | float | bool, annotation: Scalar) -> None:  # noqa: FBT001 - JSON has booleans
+def _put_annotated(row: Row, name: str, value: str | float | bool, annotation: Scalar) -> None:  # noqa: FBT001 - JSON has booleans
     """Add a property that has an annotation, in canonical form."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     match annotation:
@@ -165,120 +158,119 @@ def _put(row: Row, name: str, value: str | float | bool, annotation: Scalar) -> 
             row[name] = value
         case Edm.INT64 if is_whole or _matches(_INTEGER, value):
             row[name + ANNOTATION] = Edm.INT64.value
-            row[name] = str(_whole(name, value, INT64_MIN, INT64_MAX))
+            row[name] = str(_read_whole(name, value, INT64_MIN, INT64_MAX))
         case Edm.INT32 if is_whole or _matches(_INTEGER, value):
-            row[name] = _whole(name, value, INT32_MIN, INT32_MAX)
+            row[name] = _read_whole(name, value, INT32_MIN, INT32_MAX)
         case Edm.DOUBLE if isinstance(value, str) and value in _SPECIAL:
             row[name + ANNOTATION] = Edm.DOUBLE.value
             row[name] = value
         case Edm.DOUBLE if is_whole or isinstance(value, float) or _matches(_DECIMAL, value):
-            row[name] = _double(name, value)
+            row[name] = _read_double(name, value)
         case Edm.BOOLEAN if isinstance(value, bool):
             row[name] = value
         case Edm.BOOLEAN if isinstance(value, str) and value.strip().lower() in _BOOLEANS:
             row[name] = _BOOLEANS[value.strip().lower()]
         case Edm.DATETIME if isinstance(value, str):
             row[name + ANNOTATION] = Edm.DATETIME.value
-            row[name] = _moment(name, value)
+            row[name] = _read_time(name, value)
         case Edm.GUID if isinstance(value, str):
             row[name + ANNOTATION] = Edm.GUID.value
             row[name] = value.lower()
         case Edm.BINARY if isinstance(value, str):
             row[name + ANNOTATION] = Edm.BINARY.value
-            row[name] = _base64(name, value)
+            row[name] = _read_base64(name, value)
         case _:
-            raise _unfit(name, value, str(annotation))
+            raise _value_fault(name, value, str(annotation))
 
 
 def _matches(pattern: re.Pattern[str], value: str | float) -> bool:
     return isinstance(value, str) and pattern.fullmatch(value.strip()) is not None
 
 
-def _unfit(name: str, value: Scalar, kind: str) -> Fault:
-    return Fault(
-        Code.INVALID_INPUT,
-        f"One of the request inputs is not valid: {name[:80]}: {str(value)[:40]!r} is not an {kind[:40]}.",
-        property=name,
-    )
+def _value_fault(name: str, value: Scalar, kind: str) -> Fault:
+    return invalid_input(f"{name[:80]}: {str(value)[:40]!r} is not an {kind[:40]}.", name=name)
 
 
-def _whole(name: str, value: str | float, least: int, most: int) -> int:
+def _read_whole(name: str, value: str | float, least: int, most: int) -> int:
     number = int(value)
     if not least <= number <= most:
-        raise _unfit(name, value, "integer of that size")
+        raise _value_fault(name, value, "integer of that size")
     return number
 
 
-def _double(name: str, value: str | float) -> float:
+def _read_double(name: str, value: str | float) -> float:
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise _unfit(name, value, Edm.DOUBLE)
+        raise _value_fault(name, value, Edm.DOUBLE)
     return number
 
 
-def _moment(name: str, value: str) -> str:
-    """As it was sent if that is in UTC, down to its number of digits."""
+def _read_time(name: str, value: str) -> str:
+    """Return a time as it was sent if that is in UTC, with the same number of digits; else in UTC."""
     try:
         ticks = ticks_from_text(value)
     except ValueError:
-        raise _unfit(name, value, Edm.DATETIME) from None
+        raise _value_fault(name, value, Edm.DATETIME) from None
     return value if _CANONICAL_MOMENT.fullmatch(value) else text_from_ticks(ticks)
 
 
-def _base64(name: str, value: str) -> str:
+def _read_base64(name: str, value: str) -> str:
     try:
         b64decode(value, validate=True)
     except ValueError:
-        raise _unfit(name, value, Edm.BINARY) from None
+        raise _value_fault(name, value, Edm.BINARY) from None
     return value
 
 
 # Answers
 
-# How long encoding a page may keep the event loop to itself.
+# How long encoding a page may keep the event loop busy.
 _SLICE_SECONDS = 0.002
 _SLICE_ROWS = 50
 
 
 def encode_entity(row: Row, table: str, place: Place, level: Level, hidden: frozenset[str] = frozenset()) -> bytes:
-    """An entity by itself; `hidden` are properties that were read for its links only."""
+    """Encode one entity. `hidden` are properties that were read only for its links."""
     if level is Level.NONE:
-        return encode_json(_bare(row))
-    entity = row if level is Level.MINIMAL else _full(row, table, place, hidden)
+        return encode_json(_strip_metadata(row))
+    entity = row if level is Level.MINIMAL else _add_metadata(row, table, place, hidden)
     return encode_json({"odata.metadata": f"{place.root}/$metadata#{table}/@Element", **entity})
 
 
 async def encode_entities(
     rows: Sequence[Row], table: str, place: Place, level: Level, hidden: frozenset[str] = frozenset()
 ) -> bytes:
-    """A page of entities; the event loop turns meanwhile."""
+    """Encode a page of entities, and let the event loop run other tasks meanwhile."""
     parts = list[bytes]()
     until = time.perf_counter() + _SLICE_SECONDS
     for start in range(0, len(rows), _SLICE_ROWS):
         some = rows[start : start + _SLICE_ROWS]
         if level is not Level.MINIMAL:
-            some = [_bare(row) if level is Level.NONE else _full(row, table, place, hidden) for row in some]
+            some = [
+                _strip_metadata(row) if level is Level.NONE else _add_metadata(row, table, place, hidden)
+                for row in some
+            ]
         parts.append(encode_json(some)[1:-1])
         if time.perf_counter() > until:
             await asyncio.sleep(0)
             until = time.perf_counter() + _SLICE_SECONDS
-    return _list(b",".join(parts), f"{place.root}/$metadata#{table}", level)
+    return _encode_list(b",".join(parts), f"{place.root}/$metadata#{table}", level)
 
 
-def _list(items: bytes, metadata: str, level: Level) -> bytes:
+def _encode_list(items: bytes, metadata: str, level: Level) -> bytes:
     if level is Level.NONE:
         return b'{"value":[' + items + b"]}"
     return b'{"odata.metadata":' + encode_json(metadata) + b',"value":[' + items + b"]}"
 
 
-def _bare(row: Row) -> Row:
+def _strip_metadata(row: Row) -> Row:
     return {name: value for name, value in row.items() if name != "odata.etag" and not name.endswith(ANNOTATION)}
 
 
-def _full(row: Row, table: str, place: Place, hidden: frozenset[str]) -> Row:
+def _add_metadata(row: Row, table: str, place: Place, hidden: frozenset[str]) -> Row:
     link = entity_path(table, row["PartitionKey"], row["RowKey"])
     full: Row = {
         "odata.type": f"{place.account}.{table}",
@@ -293,7 +285,7 @@ def _full(row: Row, table: str, place: Place, hidden: frozenset[str]) -> Row:
     return full
 
 
-def _table(name: str, place: Place, level: Level) -> Row:
+def _make_table(name: str, place: Place, level: Level) -> Row:
     if level is not Level.FULL:
         return {"TableName": name}
     link = table_path(name)
@@ -306,12 +298,12 @@ def _table(name: str, place: Place, level: Level) -> Row:
 
 
 def encode_table(name: str, place: Place, level: Level) -> bytes:
-    """A table by itself."""
+    """Encode one table."""
     head: Row = {} if level is Level.NONE else {"odata.metadata": f"{place.root}/$metadata#Tables/@Element"}
-    return encode_json(head | _table(name, place, level))
+    return encode_json(head | _make_table(name, place, level))
 
 
 def encode_tables(names: Sequence[str], place: Place, level: Level) -> bytes:
-    """A page of tables."""
-    items = encode_json([_table(name, place, level) for name in names])[1:-1]
-    return _list(items, f"{place.root}/$metadata#Tables", level)
+    """Encode a page of tables."""
+    items = encode_json([_make_table(name, place, level) for name in names])[1:-1]
+    return _encode_list(items, f"{place.root}/$metadata#Tables", level)

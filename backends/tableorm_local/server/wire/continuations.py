@@ -8,7 +8,9 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 
-from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.codes import Fault
+
+from .faults import invalid_input
 
 __all__ = ["Continuation"]
 
@@ -68,8 +70,4 @@ def _decode(text: str) -> str:
 
 
 def _malformed(text: str) -> Fault:
-    return Fault(
-        Code.INVALID_INPUT,
-        f"One of the request inputs is not valid: the continuation {text[:80]!r} is malformed; send that of the page "
-        "before, unchanged.",
-    )
+    return invalid_input(f"the continuation {text[:80]!r} is malformed; send that of the page before, unchanged.")

@@ -1,7 +1,7 @@
 """
-Multipart: the requests in the body of a transaction, and the answers in the body of its own.
+Multipart: reads the requests in the body of a transaction, and writes the body with their answers.
 
-A delimiter is a line of its own. JSON escapes line ends, so that no value can be taken for one.
+A delimiter is a line of its own. JSON escapes line ends, so no value can be taken for a delimiter.
 """
 
 import re
@@ -14,18 +14,19 @@ import attrs
 from tableorm.protocol.codes import Code, Fault
 
 from .calls import Answer
+from .faults import invalid_input
 
 __all__ = ["Part", "PartHeaders", "Parts", "read", "write"]
 
-# Of a part: far more than clients send.
+# The limits of a part are far more than clients send.
 _MAX_HEADERS = 64
 _MAX_HEAD_BYTES = 64 * 1024
-# One more than a transaction may have operations tells as much as all of them.
+# One more than the operations that a transaction may have: a larger number need not be known.
 MAX_PARTS = 101
 
 
 class PartHeaders(Mapping[str, str]):
-    """Headers by name in any letter case; of several with one name the last."""
+    """Headers by name in any letter case. Of several with the same name, the last one counts."""
 
     def __init__(self, headers: Sequence[tuple[str, str]]) -> None:
         self.all = tuple(headers)
@@ -44,17 +45,17 @@ class PartHeaders(Mapping[str, str]):
         return len(self._values)
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Part:
     """
     A request in a transaction.
 
     Args:
-        verb: As in its request line.
-        url: Likewise: absolute, or a path.
-        headers: Its own.
-        body: What follows them, up to the delimiter.
-        content_id: What the client calls it; None if it does not.
+        verb: The verb of its request line.
+        url: The URL of its request line: absolute, or a path.
+        headers: Its own headers.
+        body: The bytes between the headers and the delimiter.
+        content_id: The client's name of it; None if it has none.
     """
 
     verb: str
@@ -67,15 +68,15 @@ class Part:
 @attrs.frozen
 class Parts:
     """
-    What is in the body of a transaction: the requests of its change set, or a single query by itself.
+    The requests in the body of a transaction: those of its change set, or a single query.
     """
 
     parts: Sequence[Part]
     is_query: bool
 
 
-def _malformed(why: str) -> Fault:
-    return Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: the transaction {why}.")
+def _malformed_fault(why: str) -> Fault:
+    return invalid_input(f"the transaction {why}.")
 
 
 def read(content_type: str, body: bytes) -> Parts:
@@ -83,7 +84,7 @@ def read(content_type: str, body: bytes) -> Parts:
     Read the body of a transaction.
 
     Raises:
-        Fault: MediaTypeNotSupported; InvalidInput if it is malformed, or has several change sets.
+        Fault: MediaTypeNotSupported; InvalidInput if the body is malformed, or has several change sets.
     """
     outer = _boundary(content_type)
     if outer is None:
@@ -95,17 +96,17 @@ def read(content_type: str, body: bytes) -> Parts:
     if not parts:
         return Parts([], is_query=False)
     if len(parts) > 1:
-        raise _malformed("has more than one change set, or a change set and queries")
-    headers, content = _headers(parts[0])
+        raise _malformed_fault("has more than one change set, or a change set and queries")
+    headers, content = _read_headers(parts[0])
     kind = headers.get("Content-Type", "")
     inner = _boundary(kind)
     if inner is not None:
-        # A change set of nothing has a part of nothing.
+        # An empty change set has an empty part.
         inside = [part for part in _split(content, inner, MAX_PARTS) if part.strip()]
-        return Parts([_request(part) for part in inside], is_query=False)
+        return Parts([_read_part(part) for part in inside], is_query=False)
     if _is_http(kind):
         return Parts([_parse_request(content, headers)], is_query=True)
-    raise _malformed(f"has a part of type {kind[:80]!r}")
+    raise _malformed_fault(f"has a part of type {kind[:80]!r}")
 
 
 _BOUNDARY = re.compile(
@@ -129,7 +130,7 @@ def _is_http(content_type: str) -> bool:
 
 
 def _split(body: bytes, boundary: bytes, most: int) -> list[bytes]:
-    """What is between the delimiter lines; no more than `most` parts."""
+    """Return the parts between the delimiter lines, at most `most`."""
     mark = b"--" + boundary
     parts = list[bytes]()
     start: int | None = None
@@ -137,9 +138,9 @@ def _split(body: bytes, boundary: bytes, most: int) -> list[bytes]:
     while True:
         found = body.find(mark, at)
         if found < 0:
-            raise _malformed(f"ends without its last delimiter line {mark[:80].decode()!r}--")
+            raise _malformed_fault(f"ends without its last delimiter line {mark[:80].decode()!r}--")
         at = found + len(mark)
-        # First of all: looking for the end of a line that has it many times would take the square of its length.
+        # Checked first: to look for the end of a line that repeats the mark would take quadratic time.
         if found and body[found - 1 : found] != b"\n":
             continue
         line_end = body.find(b"\n", found)
@@ -152,39 +153,39 @@ def _split(body: bytes, boundary: bytes, most: int) -> list[bytes]:
         if rest == b"--" or len(parts) >= most:
             return parts
         if line_end < 0:
-            raise _malformed("ends within a part")
+            raise _malformed_fault("ends within a part")
         start = at = line_end + 1
 
 
 _BLANK = re.compile(rb"\r?\n[ \t]*\r?\n|\A\r?\n")
 
 
-def _headers(part: bytes) -> tuple[PartHeaders, bytes]:
-    """The lines up to the first that is blank, and what follows."""
+def _read_headers(part: bytes) -> tuple[PartHeaders, bytes]:
+    """Read the lines up to the first blank one. Return them and the bytes that follow."""
     found = _BLANK.search(part, 0, _MAX_HEAD_BYTES)
     if found is None and len(part) > _MAX_HEAD_BYTES:
-        raise _malformed(f"has a part with headers of more than {_MAX_HEAD_BYTES} bytes")
+        raise _malformed_fault(f"has a part with headers of more than {_MAX_HEAD_BYTES} bytes")
     head, rest = (part, b"") if found is None else (part[: found.start()], part[found.end() :])
     headers: list[tuple[str, str]] = []
     for line in head.splitlines():
         name, colon, value = line.partition(b":")
         if not colon or not name.strip():
             if line.strip():
-                raise _malformed(f"has a line that is no header: {line[:40]!r}")
+                raise _malformed_fault(f"has a line that is not a header: {line[:40]!r}")
             continue
         try:
             headers.append((name.decode("ascii").strip(), value.decode("utf-8").strip()))
         except UnicodeDecodeError:
-            raise _malformed(f"has a header that is not UTF-8: {line[:40]!r}") from None
+            raise _malformed_fault(f"has a header that is not UTF-8: {line[:40]!r}") from None
     if len(headers) > _MAX_HEADERS:
-        raise _malformed(f"has a part with {len(headers)} headers, {_MAX_HEADERS} are allowed")
+        raise _malformed_fault(f"has a part with {len(headers)} headers, {_MAX_HEADERS} are allowed")
     return PartHeaders(headers), rest
 
 
-def _request(part: bytes) -> Part:
-    headers, content = _headers(part)
+def _read_part(part: bytes) -> Part:
+    headers, content = _read_headers(part)
     if not _is_http(headers.get("Content-Type", "")):
-        raise _malformed(f"has a part that is no application/http, but {headers.get('Content-Type', '')[:80]!r}")
+        raise _malformed_fault(f"has a part that is not application/http, but {headers.get('Content-Type', '')[:80]!r}")
     return _parse_request(content, headers)
 
 
@@ -197,26 +198,26 @@ def _parse_request(content: bytes, outer: PartHeaders) -> Part:
     line, _, rest = content.partition(b"\n")
     found = _REQUEST_LINE.fullmatch(line.rstrip(b"\r"))
     if found is None or len(line) > _MAX_HEAD_BYTES:
-        raise _malformed(f"has a part without a request line: {line[:80]!r}")
+        raise _malformed_fault(f"has a part without a request line: {line[:80]!r}")
     try:
         url = found.group(2).decode("utf-8")
     except UnicodeDecodeError:
-        raise _malformed("has a URL that is not UTF-8") from None
-    headers, body = _headers(rest)
+        raise _malformed_fault("has a URL that is not UTF-8") from None
+    headers, body = _read_headers(rest)
     content_id = outer.get("Content-ID", headers.get("Content-ID"))
     if content_id is not None and not _CONTENT_ID.fullmatch(content_id):
-        raise _malformed(f"has the Content-ID {content_id[:40]!r}, which is not up to 100 visible characters")
-    return Part(found.group(1).decode("ascii"), url, headers, body, content_id)
+        raise _malformed_fault(f"has the Content-ID {content_id[:40]!r}, which is not up to 100 visible characters")
+    return Part(verb=found.group(1).decode("ascii"), url=url, headers=headers, body=body, content_id=content_id)
 
 
 def write(answers: Sequence[Answer], content_ids: Sequence[str | None], *, is_query: bool) -> tuple[bytes, str]:
     """
-    The body with these answers, and its content type.
+    Return the body with these answers, and its content type.
 
     Args:
-        answers: In order.
-        content_ids: What each request called itself.
-        is_query: Whether it answers a query by itself, not a change set.
+        answers: The answers, in order.
+        content_ids: The Content-ID of each request.
+        is_query: Whether the answer is to a single query, not to a change set.
     """
     outer, inner = f"batchresponse_{uuid4()}", f"changesetresponse_{uuid4()}"
     lines = [f"--{outer}"]
@@ -229,13 +230,13 @@ def write(answers: Sequence[Answer], content_ids: Sequence[str | None], *, is_qu
     for number, (answer, content_id) in enumerate(zip(answers, content_ids, strict=True)):
         if number:
             written.append(f"--{mark}\r\n".encode())
-        written.append(_answer(answer, content_id))
+        written.append(_encode_answer(answer, content_id))
     head = "\r\n".join(lines + (parts if answers else [])) + "\r\n"
     tail = f"--{outer}--\r\n" if is_query else f"--{inner}--\r\n--{outer}--\r\n"
     return b"".join([head.encode(), *written, tail.encode()]), f"multipart/mixed; boundary={outer}"
 
 
-def _answer(answer: Answer, content_id: str | None) -> bytes:
+def _encode_answer(answer: Answer, content_id: str | None) -> bytes:
     lines = [
         "Content-Type: application/http",
         "Content-Transfer-Encoding: binary",
@@ -248,5 +249,5 @@ def _answer(answer: Answer, content_id: str | None) -> bytes:
     lines += [f"{name}: {value}" for name, value in answer.headers.items()]
     if answer.body:
         lines.append(f"Content-Type: {answer.content_type}")
-    # The blank line after the headers is needed without a body too.
+    # The blank line after the headers is needed even without a body.
     return "\r\n".join([*lines, "", ""]).encode() + answer.body + b"\r\n"

@@ -1,5 +1,5 @@
 """
-Options: what the headers and the query of a request ask for, each read in one place.
+Options: reads what the headers and the query of a request ask for, each in one place.
 """
 
 import re
@@ -13,6 +13,7 @@ from tableorm.protocol.filters import Filter
 from tableorm.protocol.limits import MAX_PAGE
 
 from .calls import Call, Level
+from .faults import invalid_input, invalid_parameter
 
 __all__ = [
     "DEFAULT_VERSION",
@@ -34,7 +35,7 @@ __all__ = [
 DEFAULT_VERSION = "2019-02-02"
 # The first with JSON. Source: REST, "Versioning for Azure Storage".
 _FIRST_VERSION = "2013-08-15"
-# Source: REST, "Versioning for Azure Storage": from it on there is no Atom.
+# The first version without Atom. Source: REST, "Versioning for Azure Storage".
 _LAST_ATOM = "2015-12-11"
 _MAX_CLIENT_ID = 1024
 _VISIBLE = re.compile(r"[!-~]*")
@@ -45,7 +46,7 @@ _KNOWN_VERSIONS: set[str] = set()
 
 def options_of(query: str) -> dict[str, str]:
     """
-    The parameters of a query, form-encoded: `+` is a space.
+    Read the parameters of a query, which is form-encoded: `+` is a space.
 
     Raises:
         Fault: InvalidQueryParameterValue if it is not UTF-8, or an option of the service is given twice.
@@ -53,7 +54,7 @@ def options_of(query: str) -> dict[str, str]:
     if not query:
         return {}
     try:
-        # Bytes that are no UTF-8 arrive as lone surrogates, which have no encoding.
+        # Bytes that are not UTF-8 arrive as lone surrogates, which cannot be encoded.
         query.encode("utf-8")
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MAX_OPTIONS)
     except ValueError:
@@ -70,13 +71,13 @@ def options_of(query: str) -> dict[str, str]:
 
 
 _MAX_OPTIONS = 64
-# An entity has no more properties, with its keys and Timestamp.
+# The most properties of an entity, with its keys and Timestamp.
 _MAX_NAMES = 255
 
 
 def version_of(headers: Mapping[str, str], options: Mapping[str, str]) -> str:
     """
-    The version of the service that the client asks for: `x-ms-version`, else that of its token.
+    Read the version of the service that the client asks for: `x-ms-version`, else that of its token.
 
     Raises:
         Fault: InvalidHeaderValue.
@@ -87,7 +88,7 @@ def version_of(headers: Mapping[str, str], options: Mapping[str, str]) -> str:
             raise Fault(
                 Code.INVALID_HEADER_VALUE,
                 f"The value for one of the HTTP headers is not in the correct format: x-ms-version {version[:40]!r} is "
-                f"no version of the service from {_FIRST_VERSION} on.",
+                f"not a version of the service from {_FIRST_VERSION} on.",
             )
         if len(_KNOWN_VERSIONS) < _MAX_OPTIONS:
             _KNOWN_VERSIONS.add(version)
@@ -104,7 +105,7 @@ def _is_date(text: str) -> bool:
 
 def check_client_request_id(headers: Mapping[str, str]) -> str | None:
     """
-    The client's own name of the request, which is sent back.
+    Read and check the client's own name of the request, which is sent back.
 
     Raises:
         Fault: InvalidHeaderValue.
@@ -113,14 +114,14 @@ def check_client_request_id(headers: Mapping[str, str]) -> str | None:
     if name is not None and (len(name) > _MAX_CLIENT_ID or not _VISIBLE.fullmatch(name)):
         raise Fault(
             Code.INVALID_HEADER_VALUE,
-            f"x-ms-client-request-id has more than {_MAX_CLIENT_ID} or other than visible characters.",
+            f"x-ms-client-request-id must have at most {_MAX_CLIENT_ID} characters, all of them visible.",
         )
     return name
 
 
 def effective_verb(verb: str, methods: list[str]) -> str:
     """
-    The verb that is meant: `X-HTTP-Method`, given as `methods`, turns a POST into a MERGE.
+    Return the verb that the client means: `X-HTTP-Method`, given as `methods`, turns a POST into a MERGE.
 
     Raises:
         Fault: XMethodIncorrectCount, XMethodNotUsingPost, XMethodIncorrectValue.
@@ -132,11 +133,11 @@ def effective_verb(verb: str, methods: list[str]) -> str:
     if verb != "POST":
         raise Fault(Code.XMETHOD_NOT_POST, f"X-HTTP-Method needs the verb POST (got {verb}).")
     if methods[0].strip() != "MERGE":
-        raise Fault(Code.XMETHOD_VALUE, f"X-HTTP-Method is {methods[0][:40]!r}; MERGE is the only one there is.")
+        raise Fault(Code.XMETHOD_VALUE, f"X-HTTP-Method must be MERGE (got {methods[0][:40]!r}).")
     return "MERGE"
 
 
-# What means something to some operation. Of others those that start with $ are OData's, and refused.
+# The options that some operation knows. Other options that start with $ are OData's, and refused.
 _QUERY_OPTIONS = frozenset({"$filter", "$top", "$select", "$format"})
 
 
@@ -159,7 +160,7 @@ def check_options(call: Call) -> None:
 
 def seconds_of(call: Call) -> int | None:
     """
-    `timeout`: how long the operation may take; None for as long as it takes, which 0 means too.
+    Read `timeout`, the seconds that the operation may take; None for no limit, which 0 means too.
 
     Raises:
         Fault: InvalidQueryParameterValue.
@@ -168,11 +169,7 @@ def seconds_of(call: Call) -> int | None:
     """
     timeout = call.options.get("timeout", "")
     if timeout and not (timeout.isdecimal() and timeout.isascii() and len(timeout) <= _TIMEOUT_DIGITS):
-        raise Fault(
-            Code.INVALID_QUERY_PARAMETER,
-            f"Value for one of the query parameters specified in the request URI is invalid: timeout {timeout[:40]!r} "
-            "is no number of seconds.",
-        )
+        raise invalid_parameter(f"timeout {timeout[:40]!r} is not a number of seconds")
     return int(timeout or 0) or None
 
 
@@ -181,7 +178,7 @@ _TIMEOUT_DIGITS = 9
 
 def filter_of(call: Call) -> Filter | None:
     """
-    `$filter`; None if there is none, or only blanks.
+    Read `$filter`; None if it is missing or blank.
 
     Raises:
         Fault: InvalidInput; NotImplemented for functions.
@@ -198,7 +195,7 @@ def filter_of(call: Call) -> Filter | None:
 
 def top_of(call: Call) -> int:
     """
-    `$top`, how many items a page has at most.
+    Read `$top`, the most items of a page.
 
     Raises:
         Fault: InvalidInput.
@@ -207,15 +204,13 @@ def top_of(call: Call) -> int:
     if not text:
         return MAX_PAGE
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PAGE)) and 1 <= int(text) <= MAX_PAGE):
-        raise Fault(
-            Code.INVALID_INPUT, f"One of the request inputs is not valid: $top is {text[:20]!r}, not 1 to {MAX_PAGE}."
-        )
+        raise invalid_input(f"$top is {text[:20]!r}, not 1 to {MAX_PAGE}.")
     return int(text)
 
 
 def select_of(call: Call) -> tuple[str, ...] | None:
     """
-    `$select`; None for all properties.
+    Read `$select`, the names of properties; None for all.
 
     Raises:
         Fault: InvalidInput: more names than an entity can have.
@@ -223,8 +218,7 @@ def select_of(call: Call) -> tuple[str, ...] | None:
     text = call.options.get("$select", "")
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if len(names) > _MAX_NAMES:
-        problem = f"$select has {len(names)} names, {_MAX_NAMES} are allowed."
-        raise Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: {problem}")
+        raise invalid_input(f"$select has {len(names)} names, {_MAX_NAMES} are allowed.")
     return None if not names or "*" in names else names
 
 
@@ -234,10 +228,10 @@ _ATOM = "application/atom+xml"
 
 def level_of(call: Call) -> Level:
     """
-    How much metadata the answer shall have: `$format`, else `Accept`; minimal if neither says.
+    Read how much metadata the answer must have: from `$format`, else `Accept`; minimal if neither says.
 
     Raises:
-        Fault: AtomFormatNotSupported, MediaTypeNotSupported: it wants something else than JSON.
+        Fault: AtomFormatNotSupported, MediaTypeNotSupported: the client accepts no JSON.
     """
     wanted = call.options.get("$format") or call.headers.get("Accept") or _JSON
     known = _LEVELS.get(wanted)
@@ -276,7 +270,7 @@ def _level(name: str) -> Level:
 
 def check_json_body(call: Call) -> None:
     """
-    Refuse a body that says of itself that it is not JSON.
+    Refuse a body whose type is not JSON.
 
     Raises:
         Fault: AtomFormatNotSupported, MediaTypeNotSupported.
@@ -292,7 +286,7 @@ def check_json_body(call: Call) -> None:
 
 
 def prefers_content(call: Call) -> bool | None:
-    """What `Prefer` says: whether to send back what was created; None if it says nothing."""
+    """Read `Prefer`: whether to send back what was created; None if the client does not say."""
     header = call.headers.get("Prefer")
     if header is None:
         return None
@@ -309,21 +303,17 @@ def prefers_content(call: Call) -> bool | None:
 
 def if_match_of(call: Call) -> str | None:
     """
-    `If-Match`, trimmed; None without it.
+    Read `If-Match`, trimmed; None if it is missing.
 
     Raises:
-        Fault: InvalidInput: it is no ETag, or several; or there is `If-None-Match`.
+        Fault: InvalidInput: it is not one ETag or `*`; or there is `If-None-Match`.
     """
     if "If-None-Match" in call.headers:
-        raise Fault(
-            Code.INVALID_INPUT, "One of the request inputs is not valid: If-None-Match has no meaning for a write."
-        )
+        raise invalid_input("If-None-Match has no meaning for a write.")
     tag = call.headers.get("If-Match")
     if tag is None:
         return None
     tag = tag.strip()
     if tag != "*" and not _TAG.fullmatch(tag):
-        raise Fault(
-            Code.INVALID_INPUT, f"One of the request inputs is not valid: If-Match {tag[:80]!r} is not one ETag or '*'."
-        )
+        raise invalid_input(f"If-Match {tag[:80]!r} is not one ETag or '*'.")
     return tag

@@ -13,7 +13,7 @@ from tableorm.protocol.edm import Edm, utf16_key
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, matcher
 from tableorm.stores import Bounds
 from tableorm_local.server.operations.key_bounds import bounds_of
-from tests.server.client import NO_METADATA, Api, Reply
+from tests.local.server.client import NO_METADATA, Api, Reply
 
 
 async def fill(api: Api, count: int, **properties: Any) -> None:

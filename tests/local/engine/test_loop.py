@@ -16,7 +16,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import And, Compare, Filter, Op, Or, constant
 from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb
 from tableorm_local.engine import Engine
-from tests.engine.turns import Turns
+from tests.local.engine.turns import Turns
 
 
 def row(row_key: str, **properties: object) -> Row:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, serve
-from tests.server.client import root_of
+from tests.local.server.client import root_of
 
 FOLDER = Path(__file__).with_name("javascript")
 NODE, NPM = shutil.which("node"), shutil.which("npm")

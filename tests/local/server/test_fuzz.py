@@ -1,9 +1,9 @@
 """
-The server among mutated requests: a few thousand of those that `python -m tests.server.fuzz` makes any number of.
+The server among mutated requests: a few thousand of those that `python -m tests.local.server.fuzz` makes any number of.
 """
 
-from tests.server.fuzz import fuzz_sockets, fuzz_texts
-from tests.server.fuzz_inputs import of_number, text_of_number
+from tests.local.server.fuzz import fuzz_sockets, fuzz_texts
+from tests.local.server.fuzz_inputs import of_number, text_of_number
 from tests.torture import Rounds
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.commandline import run_command
-from tests.server.client import Api
+from tests.local.server.client import Api
 
 COMMAND = [sys.executable, "-m", "tableorm.cli", "serve"]
 KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
@@ -123,7 +123,7 @@ async def test_stopping_finishes_what_is_under_way(start: Start, tmp_path: Path)
         api = Api(session, program.root)
         await api("POST", "/Tables", {"TableName": "Tab"})
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        from tests.server.test_http import head
+        from tests.local.server.test_http import head
 
         body = b'{"PartitionKey":"p","RowKey":"r"}'
         writer.write(head("POST", "/Tab", f"Content-Length: {len(body)}", "Expect: 100-continue"))

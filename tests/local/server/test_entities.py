@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.client import FULL_METADATA, NO_METADATA, Api, Reply
+from tests.local.server.client import FULL_METADATA, NO_METADATA, Api, Reply
 
 ONE = "/Tab(PartitionKey='p',RowKey='r')"
 STALE = "W/\"datetime'2020-01-01T00%3A00%3A00.0000000Z'\""

@@ -14,7 +14,7 @@ import pytest
 from tableorm.protocol.sas import Access, AccountSas, TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, decode_key
 from tableorm_local.server import DEVELOPMENT_KEY, Account, serve
-from tests.server.client import Api, Reply, root_of
+from tests.local.server.client import Api, Reply, root_of
 
 KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
 ONE = "/Tab(PartitionKey='p',RowKey='r')"

@@ -17,7 +17,7 @@ import attrs
 from tableorm.protocol.sas import AccountSas, TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, SignedParts, authorization, decode_key
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
-from tests.server.client import FULL_METADATA, NO_METADATA, http_date
+from tests.local.server.client import FULL_METADATA, NO_METADATA, http_date
 
 __all__ = ["BOUNDARY", "KEY", "Input", "Text", "of_number", "text_of_number"]
 

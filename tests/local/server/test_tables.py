@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.server.client import FULL_METADATA, NO_METADATA, Api
+from tests.local.server.client import FULL_METADATA, NO_METADATA, Api
 
 
 async def test_create_and_list(api: Api) -> None:

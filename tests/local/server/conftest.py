@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from tableorm_local.server import Server, serve
-from tests.server.client import Api, root_of
+from tests.local.server.client import Api, root_of
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from tableorm.protocol.edm import Edm
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, serve
 from tableorm_local.server.front.access_log import AccessLog, Entry
-from tests.server.client import Api, http_date, root_of
+from tests.local.server.client import Api, http_date, root_of
 
 ROW = {"PartitionKey": "p", "RowKey": "r", "A": 1}
 

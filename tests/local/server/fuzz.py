@@ -1,7 +1,7 @@
 """
 A fuzzer of the table server: mutated requests over sockets, to a server in a process of its own.
 
-    python -m tests.server.fuzz --inputs 300000 --seed 1 [--first N]
+    python -m tests.local.server.fuzz --inputs 300000 --seed 1 [--first N]
 
 Two thirds of the inputs are sent; the others go straight to what reads filters, transactions, entities, XML and tokens.
 Found is what makes an answer of 5xx (other than 501, 503 and an OperationTimedOut), no answer and no close, something
@@ -34,7 +34,7 @@ from tableorm_local.server import DEVELOPMENT_ACCOUNT, Limits, serve
 from tableorm_local.server.wire import multipart, options, xml
 from tableorm_local.server.wire.addressing import resource_of
 from tableorm_local.server.wire.bodies import read_entity
-from tests.server.fuzz_inputs import BOUNDARY, KEY, Input, of_number, text_of_number
+from tests.local.server.fuzz_inputs import BOUNDARY, KEY, Input, of_number, text_of_number
 
 __all__ = ["Outcome", "fuzz_sockets", "fuzz_texts"]
 
@@ -177,7 +177,7 @@ def _beginning(log: Path) -> str:
 async def _start(log: Path) -> tuple[Process, int]:
     with log.open("wb") as stream:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.server.fuzz", "--serve", stdin=PIPE, stdout=PIPE, stderr=stream
+            sys.executable, "-m", "tests.local.server.fuzz", "--serve", stdin=PIPE, stdout=PIPE, stderr=stream
         )
     assert process.stdout is not None
     return process, int(await process.stdout.readline())

@@ -17,7 +17,7 @@ from tableorm.stores import Operation, Verb
 from tableorm_local.engine import Engine, blob_contents, write_session
 from tableorm_local.engine.sqlite import Connection, connect
 from tableorm_local.engine.write_session import WriteSession
-from tests.engine.turns import Turns
+from tests.local.engine.turns import Turns
 
 LARGE = random.Random(0).randbytes(3_000_000)
 DAY = 86_400 * TICKS_PER_SECOND

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.client import Api, Reply
+from tests.local.server.client import Api, Reply
 
 Part = tuple[str, str, Any, dict[str, str]]
 
