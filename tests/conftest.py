@@ -46,7 +46,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Likewise for a module."""
+    """In CI a module that is skipped fails, unless its reason is accepted."""
     report = yield
     _refuse_skip(report)
     return report

@@ -1,8 +1,9 @@
 """
-How long the tests explore: a short slice, the same in each run, or at length and anew each time.
+How long the tests explore: a short slice, which is the same in each run, or at length.
 
 Some tests find more the longer they run: random programs, processes that are killed, writers that race. `make test`
-gives each of them a slice of a few rounds with fixed seeds; `make torture` runs these tests alone, and at length.
+gives each of them a slice of a few rounds with fixed seeds; `make torture` runs these tests alone, and at length, where
+hypothesis makes new examples in each run.
 
 A test of hypothesis needs nothing for it: the profile says how many examples there are, so it has no `settings` of its
 own, except to suppress a health check. Any other test takes the fixture `rounds` or is parametrized by `seeds`:
@@ -44,10 +45,10 @@ def seeds(few: int, many: int) -> pytest.MarkDecorator:
 
 def every(step: int, cases: Iterable[tuple[Any, ...]]) -> list[Any]:
     """
-    Return the arguments of every case at length, and of one case of so many otherwise.
+    Return the arguments of every case in `make torture`, and of the first of every `step` cases in `make test`.
 
     Args:
-        step: The cases that stand for one; it has no divisor in common with the sizes of the lists that are multiplied.
+        step: It has no divisor in common with the sizes of the lists that are multiplied, so that pairs come up.
         cases: Arguments of the test, for `pytest.mark.parametrize`.
     """
     return [_param(*case) for number, case in enumerate(cases) if number % choose_rounds(step, 1) == 0]
@@ -57,7 +58,7 @@ def on_stores(argument: str, cases: Iterable[Any], name: Callable[[Any], str]) -
     """
     Return the decorator that runs a test with every case in memory, and with one of four in a file and on Azurite.
 
-    At length, it runs every case on all three. The test takes the fixture `db`.
+    In `make torture` it runs every case on all three. The test takes the fixture `db`.
 
     Args:
         argument: The test's parameter that gets the case.
