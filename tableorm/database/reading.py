@@ -156,14 +156,14 @@ class Reader(Connection):
 
     async def _point(self, target: Any, fields: dict[str, Any], *, whole: bool = True) -> Any:
         """Read the entity of a key, of a model and its key fields, or of an index and its fields, or return None."""
-        if isinstance(target, IndexOf):
-            return await self._by_index(_any_index(target), fields, whole=whole)
         model: Any = target
         if isinstance(target, Key):
             key = key_from(self.boundary, target, fields)
             model, table, partition_key, row_key = key.model, key.table, key.partition_key, key.row_key
+        elif isinstance(target, IndexOf):
+            return await self._by_index(_any_index(target), fields, whole=whole)
         else:
-            schema = schema_of(model)
+            schema: Schema = getattr(target, "__schema__", None) or schema_of(model)
             fields = self.boundary.fill_key(schema, fields)
             if fields.keys() != schema.key_names or schema.abstract:
                 self._refuse_fields(schema, fields)
