@@ -235,8 +235,8 @@ class Reader(Connection):
     def _refuse_kind(model: type[Any], table: str, row: Row) -> NoReturn:
         keys = row["PartitionKey"], row["RowKey"]
         raise WrongKind(
-            f"the row {keys} in table {table} is not of the model {model.__name__}: it has {describe_kind(row)}; read it "
-            f"with PropertyBag.key({table!r}, {keys[0]!r}, {keys[1]!r})",
+            f"the row {keys} in table {table} is not of the model {model.__name__}: it has {describe_kind(row)}; read "
+            f"it with PropertyBag.key({table!r}, {keys[0]!r}, {keys[1]!r})",
             keys,
             row.get("EntityType"),
         )
