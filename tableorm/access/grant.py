@@ -16,23 +16,23 @@ from ..protocol.sas import TableSas
 
 __all__ = ["Grant", "GrantExplanation", "check_options", "check_target_table", "explain_grant", "spare_time"]
 
-# A token is given again until so long before it expires; of a short one until the tenth part of its time.
+# A token is given again until this time before it expires; a short one until a tenth of its time before.
 _SPARE = dt.timedelta(minutes=5)
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class GrantExplanation:
     """
     What a token opens, and what it does not.
 
     Args:
-        table: The table.
-        permissions: Letters of `raud`: read, add, update, delete; None if the policy says that.
+        table: The name of the table.
+        permissions: Letters of `raud`: read, add, update, delete; None if the policy gives them.
         keys: The range of keys.
-        expires_at: Until when it is good; None if the policy says that.
-        policy: The stored access policy that it refers to.
-        covers: What it opens, a sentence each.
-        not_covered: What belongs to the model, or to working with it, that it does not open.
+        expires_at: When the token expires; None if the policy says that.
+        policy: The name of the stored access policy that the token refers to; None if there is none.
+        covers: What it opens, in sentences.
+        not_covered: What it does not open although the model, or working with it, needs it, in sentences.
     """
 
     table: str
@@ -53,37 +53,37 @@ class GrantExplanation:
 
 class Grant(str):
     """
-    A token: a str, as `connect(url, sas=...)` and every other client takes it, which knows what it opens.
+    A token, which knows what it opens: a str, as `connect(url, sas=...)` and every other client takes it.
 
     Attributes:
-        explanation: What it opens, and what it does not.
+        explanation: What the token opens, and what it does not.
     """
 
     __slots__ = ("explanation",)
     explanation: GrantExplanation
 
     def __new__(cls, token: str, explanation: GrantExplanation) -> Self:
-        """A token and what it opens."""
+        """Make a token of its text and what it opens."""
         self = super().__new__(cls, token)
         self.explanation = explanation
         return self
 
     @property
     def expires_at(self) -> dt.datetime | None:
-        """Until when it is good; None if its policy says that."""
+        """When the token expires; None if its policy says that."""
         return self.explanation.expires_at
 
     @property
     def not_covered(self) -> tuple[str, ...]:
-        """What belongs to the model, or to working with it, that it does not open."""
+        """What the token does not open although the model, or working with it, needs it."""
         return self.explanation.not_covered
 
     def explain(self) -> GrantExplanation:
-        """What it opens, and what it does not: `print(token.explain())`."""
+        """Return what the token opens, and what it does not: `print(token.explain())`."""
         return self.explanation
 
     def __repr__(self) -> str:
-        # Whoever sees the text has the rights.
+        # The text is left out, because it gives the rights to everybody who sees it.
         return f"<Grant: {str(self.explanation).partition(chr(10))[0]}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -91,7 +91,7 @@ class Grant(str):
 
 
 def spare_time(expires_in: dt.timedelta | None) -> dt.timedelta:
-    """Return how long before its end a token is no longer given again."""
+    """Return how long before it expires a token is no longer given again."""
     return _SPARE if expires_in is None else min(_SPARE, expires_in / 10)
 
 
@@ -100,7 +100,7 @@ def check_options(what: str, expires_in: object, **texts: object) -> None:
     if expires_in is not None and (not isinstance(expires_in, dt.timedelta) or expires_in < dt.timedelta(seconds=1)):
         raise ModelError(f"{what}: expires_in={expires_in!r} is refused; give a timedelta of a second at least")
     for name, value in texts.items():
-        # An empty one is none to the service: a token that seems to have a policy would be good without it.
+        # The service ignores an empty text: a token that seems to have a policy would be good without it.
         if value is not None and not (isinstance(value, str) and value):
             raise ModelError(f"{what}: {name}={value!r} is refused; give a text, or leave it out")
 
@@ -122,25 +122,33 @@ def explain_grant(
     """Return what a token opens, and what it leaves closed."""
     rows = f"every row of table {token.tn}" if keys == KeyRange() else f"every row of table {token.tn} {keys}"
     kinds = "" if schema is None or schema.kind is None else f", of whatever kind, not of {schema.name} alone"
-    lacking = [
+    missing = [
         "other tables; making, listing and deleting tables; stored access policies",
         "queues and blobs, also those that entities refer to",
     ]
-    apart = [] if schema is None or keys == KeyRange() else _kept_apart(schema, keys)
-    if apart:
-        names = ", ".join(apart)
-        lacking.append(f"what is kept for {names}, where its keys are not in the range; verbs that need it are refused")
+    outside = [] if schema is None or keys == KeyRange() else _derived_outside(schema, keys)
+    if outside:
+        names = ", ".join(outside)
+        missing.append(f"what is kept for {names}, where its keys are not in the range; verbs that need it are refused")
     if keys != KeyRange():
-        lacking.insert(0, f"rows of table {token.tn} with other keys")
+        missing.insert(0, f"rows of table {token.tn} with other keys")
     allowed = token.sp
     if allowed is not None:
-        lacking += [verbs for needed, verbs in _NEEDS if not set(needed) <= set(allowed)]
-    return GrantExplanation(token.tn, allowed, keys, expires_at, token.si, (rows + kinds,), tuple(lacking))
+        missing += [verbs for needed, verbs in _NEEDS if not set(needed) <= set(allowed)]
+    return GrantExplanation(
+        table=token.tn,
+        permissions=allowed,
+        keys=keys,
+        expires_at=expires_at,
+        policy=token.si,
+        covers=(rows + kinds,),
+        not_covered=tuple(missing),
+    )
 
 
-def _kept_apart(schema: Schema, keys: KeyRange) -> list[str]:
-    """The indexes, lists, counts and the like of a model whose rows may be outside of a range that its own are in."""
-    whole = not keys.start_row and keys.end_row is None  # what is in the partition of an entity is in it too
+def _derived_outside(schema: Schema, keys: KeyRange) -> list[str]:
+    """Return the names of what is derived from a model in rows that may lie outside of a range that its own are in."""
+    whole = not keys.start_row and keys.end_row is None  # a range of whole partitions has all rows of each
     return [
         f"{each.name}.{name}"
         for each in concrete(schema) or [schema]

@@ -1,7 +1,7 @@
 """
-Ranges of keys that are given in fields: what a grant is for.
+Ranges of keys that are given as key fields, for grants.
 
-Pure functions over `Schema`. A bound is a whole key, or the first fields of it, which stand for all keys that begin so.
+Pure functions over `Schema`. A bound is a whole key, or its first fields, for all keys that begin with them.
 """
 
 from collections.abc import Mapping
@@ -23,17 +23,22 @@ __all__ = ["keys_between", "raw_keys_between"]
 
 def raw_keys_between(what: str, start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> KeyRange:
     """
-    The range from a PartitionKey, or one with a RowKey, to another.
+    Return the range from one PartitionKey, or PartitionKey and RowKey, to another.
+
+    Args:
+        what: What the range is for, for messages.
+        start: The first key; None for no bound.
+        end: The last key; None for no bound.
 
     Raises:
-        ModelError: It is none; `what` says of what.
+        ModelError: A name is neither PartitionKey nor RowKey, a key is not a text, or the range is empty.
     """
     for side in (start, end):
         odd = [name for name in side or {} if name not in ("PartitionKey", "RowKey")]
         if odd:
-            raise ModelError(f"{what}: {odd[0]!r} is refused; of a table's name give PartitionKey, and RowKey")
+            raise ModelError(f"{what}: {odd[0]!r} is refused; with the name of a table give PartitionKey and RowKey")
         for name, key in (side or {}).items():
-            # None would be no bound: a token for the whole table where somebody lacked a key.
+            # None would mean no bound: a token for the whole table, where a key was missing by mistake.
             if not isinstance(key, str):
                 raise ModelError(f"{what}: {name}={key!r} is refused; give the text of a key, or leave it out")
     start, end = start or {}, end or {}
@@ -53,22 +58,22 @@ def raw_keys_between(what: str, start: Mapping[str, Any] | None, end: Mapping[st
 def _require_rows(what: str, keys: KeyRange) -> None:
     if keys.empty:
         raise ModelError(
-            f"{what} is refused: {keys} is no row, since the end comes before the start in the order of keys; formats "
-            "such as ticks_desc turn that round"
+            f"{what} is refused: {keys} holds no row, since the end comes before the start in the order of keys; "
+            "formats such as ticks_desc reverse that order"
         )
 
 
 def keys_between(schema: Schema, start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> KeyRange:
     """
-    The range of keys from some key fields to others.
+    Return the range of keys from some key fields to others.
 
     Args:
-        schema: Of the model.
-        start: The first key, by all key fields, or by the first ones for all keys that begin so; None for no bound.
-        end: The last key, likewise.
+        schema: The schema of the model.
+        start: The first key: all key fields, or the first ones for all keys that begin with them; None for no bound.
+        end: The last key, given as `start` is.
 
     Raises:
-        ModelError: A field is none of the key, or one before it is missing; or keys do not sort as its values do.
+        ModelError: A field is not a key field, or one before it is missing; or keys do not sort as its values do.
         TemplateError: A value does not fit its key.
     """
     start, end = start or {}, end or {}
@@ -91,7 +96,7 @@ def _check_leading(what: str, schema: Schema, side: Mapping[str, Any]) -> None:
     names = schema.key_fields
     for name in side:
         if name not in names:
-            raise ModelError(f"{what} has {name!r}, which is no key field; key fields are {', '.join(names)}")
+            raise ModelError(f"{what} has {name!r}, which is not a key field; key fields are {', '.join(names)}")
     missing = [name for name in names if name not in side]
     later = [name for name in side if missing and names.index(name) > names.index(missing[0])]
     if later:
@@ -102,7 +107,7 @@ def _check_leading(what: str, schema: Schema, side: Mapping[str, Any]) -> None:
 
 
 def _check_order(what: str, schema: Schema, start: Mapping[str, Any], end: Mapping[str, Any]) -> None:
-    """A bound on a field needs keys that sort as its values do; a field that is equal in both bounds does not."""
+    """Refuse a bound on a field whose keys do not sort as its values do, unless it is equal in both bounds."""
     equal = True
     for name, part in _fields(schema):
         equal = equal and name in start and name in end and start[name] == end[name]
@@ -114,7 +119,7 @@ def _check_order(what: str, schema: Schema, start: Mapping[str, Any], end: Mappi
 
 
 def _fields(schema: Schema) -> list[tuple[str, Part]]:
-    """The fields of the keys, in order, each time that they stand there."""
+    """Return the fields of the keys and their parts, in order; a field that stands there twice comes twice."""
     templates = [template for template in (schema.partition, schema.row) if template is not None]
     return [(part.field, part) for template in templates for part in template.parts if part.field is not None]
 
@@ -122,19 +127,19 @@ def _fields(schema: Schema) -> list[tuple[str, Part]]:
 def _edge(
     partition: Template, row: Template, fields: Mapping[str, Any], *, last: bool
 ) -> tuple[str | None, str | None]:
-    """The first or the last keys of all that have these fields; a RowKey of None stands for the whole partition."""
+    """Return the first or the last key of all that have these fields; a RowKey of None is the whole partition."""
     if not fields:
         return None, None
     if any(name not in fields for name in partition.fields):
-        return _begun(partition, fields, last=last), None
+        return _edge_of_prefix(partition, fields, last=last), None
     partition_key = partition.format(fields)
     if all(name in fields for name in row.fields):
         return partition_key, row.format(fields)
-    return partition_key, (_begun(row, fields, last=last) if next(iter(row.fields)) in fields else None)
+    return partition_key, (_edge_of_prefix(row, fields, last=last) if next(iter(row.fields)) in fields else None)
 
 
-def _begun(template: Template, fields: Mapping[str, Any], *, last: bool) -> str:
-    """The first or the last of the keys that begin with these fields."""
+def _edge_of_prefix(template: Template, fields: Mapping[str, Any], *, last: bool) -> str:
+    """Return the first or the last of the keys that begin with these fields."""
     count = next(n for n, part in enumerate(template.parts) if part.field is not None and part.field not in fields)
     given = {part.field: fields[part.field] for part in template.parts[:count] if part.field is not None}
     conditions = [Condition(name, Op.EQ, value) for name, value in given.items()]
@@ -147,14 +152,14 @@ def _begun(template: Template, fields: Mapping[str, Any], *, last: bool) -> str:
     if inexact:
         raise ModelError(
             f"grant({template.model}): keys of the template {template.text!r} that begin with {inexact[0]!r}="
-            f"{given[inexact[0]]!r} may be of a longer value too; give the fields after it as well"
+            f"{given[inexact[0]]!r} may be those of a longer value too; give the fields after it as well"
         )
-    begun = attrs.evolve(template, parts=template.parts[:count]).format(given)
-    return begun + "".join(_highest(template, count)) if last else begun
+    prefix = attrs.evolve(template, parts=template.parts[:count]).format(given)
+    return prefix + "".join(_last_rest(template, count)) if last else prefix
 
 
-def _highest(template: Template, count: int) -> list[str]:
-    """The last text that the rest of a template can make."""
+def _last_rest(template: Template, count: int) -> list[str]:
+    """Return the last text, in parts, that the rest of a template can make."""
     texts: list[str] = []
     for part in template.parts[count:]:
         if part.format is None:
@@ -162,6 +167,6 @@ def _highest(template: Template, count: int) -> list[str]:
         elif part.format.atoms is not None:
             texts += [max(characters, key=utf16_key) for characters in part.format.atoms]
         else:
-            # Its length varies; nothing sorts after this character but what begins with it.
+            # Its length varies; only texts that begin with this character sort after it.
             return [*texts, "\uffff"]
     return texts

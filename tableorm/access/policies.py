@@ -1,5 +1,5 @@
 """
-Stored access policies: what tokens of a table may refer to, kept with the table, so that they can be revoked.
+Stored access policies: rights that are stored with a table, to which tokens refer, so that they can be revoked.
 """
 
 import datetime as dt
@@ -24,10 +24,10 @@ class StoredPolicy:
     A stored access policy of a table.
 
     Args:
-        name: What tokens call it by.
-        permissions: Letters of `raud` that it gives; None if tokens say that themselves.
-        starts_at: From when, likewise.
-        expires_at: Until when, likewise.
+        name: The name by which tokens refer to it.
+        permissions: Letters of `raud` that it gives; None if each token gives them.
+        starts_at: When its tokens begin to be good; None if each token says that.
+        expires_at: When its tokens expire; None if each token says that.
     """
 
     name: str
@@ -40,7 +40,7 @@ class TablePolicies:
     """
     The stored access policies of a table, five at most. Made by `db.policies(Model)`.
 
-    A token that refers to one is good while it is there: to revoke it, and all others that refer to it, remove it. In
+    A token that refers to a policy is good while the policy is there: removing the policy revokes all of its tokens. In
     the cloud that takes up to 30 seconds.
     """
 
@@ -49,11 +49,11 @@ class TablePolicies:
 
     async def list(self) -> dict[str, StoredPolicy]:
         """
-        All of them, by name.
+        Return all policies, by name.
 
         Raises:
             TableNotFound: There is no such table.
-            NotSupported: This store has none.
+            NotSupported: This store does not have policies.
         """
         access = access_of(self._db)
         self._db.stats.requests += 1
@@ -74,25 +74,25 @@ class TablePolicies:
         """
         Store a policy, in place of one of that name. Tokens that refer to it have the new rights from then on.
 
-        What is None here is for each token to say: `grant(..., policy=name)` with `permissions` or `expires_in`.
+        Each token says what is None here: `grant(..., policy=name)` with `permissions` or `expires_in`.
 
         Args:
-            name: 1 to 64 characters; no control characters, no blanks around.
+            name: 1 to 64 characters, without control characters, and without blanks at the ends.
             permissions: Letters of `raud`: read, add, update, delete.
-            starts_at: From when, aware.
-            expires_at: Until when, aware.
+            starts_at: When its tokens begin to be good; an aware datetime.
+            expires_at: When its tokens expire; an aware datetime.
 
         Raises:
-            ModelError: Something of it cannot be.
-            LimitExceeded: The table has five others.
+            ModelError: An argument is refused, and why.
+            LimitExceeded: The table has five other policies.
             TableNotFound: There is no such table.
-            NotSupported: This store has none.
+            NotSupported: This store does not have policies.
         """
         what = f"policies of {self.table}: set({name!r})"
         if not (1 <= len(name) <= MAX_POLICY_ID and name.isprintable() and name == name.strip()):
-            # Others are not kept as they are on their way to the service, or cannot stand in a token.
+            # Other names are changed on their way to the service, or cannot stand in a token.
             raise ModelError(
-                f"{what} is refused: a name has 1 to {MAX_POLICY_ID} characters that can be seen, or are blanks between"
+                f"{what} is refused: a name has 1 to {MAX_POLICY_ID} printable characters, and no blanks at its ends"
             )
         try:
             start, expiry = (None if each is None else text_from_datetime(each) for each in (starts_at, expires_at))
@@ -113,16 +113,16 @@ class TablePolicies:
 
     async def revoke(self, name: str, *, missing_ok: bool = False) -> None:
         """
-        Remove a policy: every token that refers to it is good no more.
+        Remove a policy, which revokes every token that refers to it.
 
         Args:
             name: Its name.
-            missing_ok: Say nothing if there is none.
+            missing_ok: Whether to accept that there is no such policy.
 
         Raises:
-            EntityNotFound: There is none of that name.
+            EntityNotFound: There is no policy of that name.
             TableNotFound: There is no such table.
-            NotSupported: This store has none.
+            NotSupported: This store does not have policies.
         """
         what = f"policies of {self.table}: revoke({name!r})"
 
@@ -138,7 +138,7 @@ class TablePolicies:
         access, refused = access_of(self._db), list[TableOrmError]()
 
         def changed(policies: Policies) -> Policies:
-            # It may run in a thread of the store, which knows faults alone, and once more after a conflict.
+            # The store may call it in a thread, from which only faults come back, and again after a conflict.
             refused.clear()
             try:
                 return change(policies)
@@ -165,10 +165,10 @@ def _stored(name: str, policy: AccessPolicy) -> StoredPolicy:
 
 def access_of(db: Connection) -> AccessControl:
     """
-    What the backend of a database offers to those who give others access.
+    Return the part of a backend that signs tokens and stores access policies.
 
     Raises:
-        NotSupported: Nothing.
+        NotSupported: The backend does not have it.
     """
     db.require_open()
     access: AccessControl | None = getattr(db.backend, "access", None)
@@ -181,10 +181,14 @@ def access_of(db: Connection) -> AccessControl:
 
 def permission_letters(what: str, permissions: str | None) -> str | None:
     """
-    Permissions in the order of the service; None for none.
+    Return permissions in the order of the service; None if none are given.
+
+    Args:
+        what: What they are for, for messages.
+        permissions: Letters of `raud`, in any order.
 
     Raises:
-        ModelError: They are none; `what` says of what.
+        ModelError: There are other letters, or none at all.
     """
     if permissions is None:
         return None

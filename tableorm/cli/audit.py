@@ -1,5 +1,5 @@
 """
-The command `tableorm audit`.
+The command `tableorm audit`, which checks what is derived from entities, and repairs it if asked to.
 """
 
 import argparse
@@ -16,12 +16,11 @@ import msgspec
 
 from ..audit.report import AuditReport
 from ..models.entity import Entity
-from .tables import URL_HELP, open_existing
+from .arguments import URL_HELP, open_existing, parse_count
 
-__all__ = ["AUDIT", "Audit", "parse_count"]
+__all__ = ["AUDIT", "Audit"]
 
-
-_SECONDS = 1.0  # between two lines of progress, and two states
+_SECONDS = 1.0  # between two lines of progress, and between two writes of the state file
 
 
 @attrs.frozen
@@ -29,7 +28,7 @@ class Audit:
     """
     `tableorm audit URL MODULE:MODEL` checks what is derived from the entities of models, and repairs it if asked to.
 
-    The exit status is 0 if nothing is wrong any more, 1 if something is, 2 after wrong usage.
+    The exit status is 0 if nothing is wrong, or everything was repaired; 1 if something is wrong; 2 after wrong usage.
     """
 
     help: str = "check what is derived from entities, and repair it"
@@ -37,16 +36,24 @@ class Audit:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         parser.add_argument("url", metavar="URL", help=URL_HELP)
-        parser.add_argument("models", metavar="MODULE:MODEL", nargs="+", type=_model, help="such as hr.models:Employee")
+        parser.add_argument(
+            "models", metavar="MODULE:MODEL", nargs="+", type=_load_model, help="such as hr.models:Employee"
+        )
         parser.add_argument("--repair", action="store_true", help="repair what is found")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         parser.add_argument(
-            "--parallel", metavar="N", type=parse_count, default=8, help="ranges of keys read at a time"
+            "--parallel",
+            metavar="N",
+            type=parse_count,
+            default=8,
+            help="how many ranges of keys to read at the same time",
         )
-        parser.add_argument("--state", metavar="FILE", type=Path, help="where to keep how far it got, to go on from")
+        parser.add_argument(
+            "--state", metavar="FILE", type=Path, help="keeps how far the audit got; another run goes on there"
+        )
 
     def run(self, args: argparse.Namespace) -> int:
-        """Audit, and print the report."""
+        """Run the audit and print its report."""
         state: Path | None = args.state
         cursor = state.read_text(encoding="ascii").strip() if state is not None and state.exists() else None
         report = asyncio.run(self._run(args, state, cursor))
@@ -62,19 +69,17 @@ class Audit:
 
     async def _run(self, args: argparse.Namespace, state: Path | None, cursor: str | None) -> AuditReport:
         latest: AuditReport | None = None
-        told = time.monotonic()
+        reported = time.monotonic()
 
         def progress(report: AuditReport) -> None:
-            nonlocal latest, told
+            nonlocal latest, reported
             latest = report
-            if time.monotonic() - told < _SECONDS:
+            if time.monotonic() - reported < _SECONDS:
                 return
-            told = time.monotonic()
-            print(
-                f"{report.entities} entities, {report.derived_rows} derived rows, {report.found} findings",
-                file=sys.stderr,
-            )
-            _keep(state, report)
+            reported = time.monotonic()
+            counts = f"{report.entities} entities, {report.derived_rows} derived rows, {report.found} findings"
+            print(counts, file=sys.stderr)
+            _save_state(state, report)
 
         async with open_existing(args.url) as db:
             try:
@@ -82,13 +87,13 @@ class Audit:
                     *args.models, parallel=args.parallel, cursor=cursor, repair=args.repair, on_progress=progress
                 )
             finally:
-                # Also when it is interrupted; at the end there is nothing to go on from.
+                # Also when it was interrupted.
                 if latest is not None:
-                    _keep(state, latest)
+                    _save_state(state, latest)
 
 
-def _keep(state: Path | None, report: AuditReport) -> None:
-    """Keep where to go on, in full or not at all."""
+def _save_state(state: Path | None, report: AuditReport) -> None:
+    """Write where to go on to the state file, in full or not at all; remove the file when the audit has ended."""
     if state is None:
         return
     cursor = report.cursor
@@ -100,11 +105,11 @@ def _keep(state: Path | None, report: AuditReport) -> None:
     draft.replace(state)
 
 
-def _model(text: str) -> type[Entity]:
-    """The class that `module:Model` names; modules of the working directory are found, as by `python -m`."""
+def _load_model(text: str) -> type[Entity]:
+    """Return the class that `module:Model` names; modules in the working directory are found, as by `python -m`."""
     module, colon, name = text.partition(":")
     if not (module and colon and name):
-        raise argparse.ArgumentTypeError(f"{text!r} is no model; give MODULE:MODEL, such as hr.models:Employee")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a model; give MODULE:MODEL, such as hr.models:Employee")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -112,15 +117,8 @@ def _model(text: str) -> type[Entity]:
     except Exception as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Entity)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no model, but {found!r}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a model, but {found!r}")
     return found
-
-
-def parse_count(text: str) -> int:
-    """Return the whole number from 1 up that a command-line argument gives."""
-    if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
-    return int(text)
 
 
 AUDIT = Audit()

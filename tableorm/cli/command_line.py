@@ -33,7 +33,7 @@ class Command(Protocol):
 
     @property
     def help(self) -> str:
-        """One line for `tableorm --help`."""
+        """The line that `tableorm --help` shows."""
         ...
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ class Command(Protocol):
 
     def run(self, args: argparse.Namespace) -> int:
         """
-        Do it.
+        Run the command.
 
         Args:
             args: The arguments that `configure` declared.
@@ -51,7 +51,7 @@ class Command(Protocol):
             The exit status.
 
         Raises:
-            TableOrmError: Reported as one line; the exit status is 1.
+            TableOrmError: It is printed as one line, and the exit status is 1.
         """
         ...
 
@@ -61,10 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Run the command line.
 
     Args:
-        arguments: Without the program's name; those of the process if None.
+        arguments: The arguments after the program's name; None for those of the process.
 
     Returns:
-        The exit status: of the command, or 1 after an error of tableorm, or 130 after an interrupt.
+        The exit status: the command's, 1 after an error of tableorm, or 130 after an interrupt.
 
     Raises:
         SystemExit: After `--help`, `--version` and wrong usage, as argparse does.
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _report(str(error))
         return 1
     except BrokenPipeError:
-        # The reader, `head` perhaps, has what it wanted. Python would complain when it flushes at exit.
+        # The reader, `head` perhaps, has closed the pipe. Python would print an error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     choices = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in sorted(_commands().items()):
         choice = choices.add_parser(name, help=command.help, description=command.help, allow_abbrev=False)
-        # Suppressed when absent, or it would undo the one before the command.
+        # Suppressed when absent, or its default would overwrite the option before the command.
         choice.add_argument("--traceback", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         command.configure(choice)
         choice.set_defaults(command=command)
@@ -106,16 +106,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _commands() -> dict[str, Command]:
     commands: dict[str, Command] = {}
-    # Our own first: another distribution cannot take their names.
+    # Our own commands come first: another distribution cannot take their names.
     for entry in sorted(entry_points(group=COMMANDS), key=lambda entry: (_distribution(entry) != _OWN, entry.name)):
         try:
             command = _load(entry)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is wrong with it, the others work
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken command must not break the others
             problem = f"{type(error).__name__}: {error}"
-            _report(f"command {entry.name!r} of {_distribution(entry)} is left out, it cannot be loaded: {problem}")
+            _report(f"command {entry.name!r} of {_distribution(entry)} is left out: it cannot be loaded: {problem}")
             continue
         if entry.name in commands:
-            _report(f"command {entry.name!r} of {_distribution(entry)} is left out, another has that name")
+            _report(f"command {entry.name!r} of {_distribution(entry)} is left out: another command has that name")
             continue
         commands[entry.name] = command
     return commands
@@ -125,7 +125,7 @@ def _load(entry: EntryPoint) -> Command:
     command = entry.load()
     if not isinstance(command, Command):
         raise TypeError(f"{entry.value} lacks a member of tableorm.cli.Command: help, configure or run")
-    # A trial, so that one which fails does not leave half a command behind.
+    # A trial, so that a command which fails here does not leave half of its arguments behind.
     command.configure(argparse.ArgumentParser())
     return command
 

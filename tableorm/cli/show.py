@@ -13,8 +13,7 @@ from ..connection.translate import translate
 from ..protocol.codes import Fault
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, RowQuery
-from .audit import parse_count
-from .tables import URL_HELP, open_existing
+from .arguments import URL_HELP, open_existing, parse_count
 
 __all__ = ["SHOW", "Show"]
 
@@ -24,7 +23,8 @@ class Show:
     """
     `tableorm show URL TABLE` prints rows as lines of JSON, in key order.
 
-    They are as the service sends them: a property whose type JSON does not tell has it in a sibling `NAME@odata.type`.
+    The rows are printed as the service sends them: where JSON does not tell the type of a property, a second property
+    `NAME@odata.type` does.
     """
 
     help: str = "show the rows of a table as lines of JSON"
@@ -34,7 +34,7 @@ class Show:
         parser.add_argument("url", metavar="URL", help=URL_HELP)
         parser.add_argument("table", metavar="TABLE", help="name of the table")
         parser.add_argument("--partition", metavar="PK", help="only the rows with this PartitionKey")
-        parser.add_argument("--limit", metavar="N", type=parse_count, help="at most so many rows")
+        parser.add_argument("--limit", metavar="N", type=parse_count, help="how many rows to show at most")
 
     def run(self, args: argparse.Namespace) -> int:
         """Print the rows."""

@@ -1,5 +1,5 @@
 """
-The built-in commands: list the tables of a database, show rows, and audit what is derived from entities.
+The command `tableorm tables`, which lists the tables of a database.
 """
 
 import argparse
@@ -7,18 +7,9 @@ import asyncio
 
 import attrs
 
-from ..database.connect import connect
-from ..database.database import Database
+from .arguments import URL_HELP, open_existing
 
-__all__ = ["TABLES", "URL_HELP", "Tables", "open_existing"]
-
-URL_HELP = "what to open, as for tableorm.connect: local:./hr.tables"
-
-
-def open_existing(url: str) -> Database:
-    """Open a database that exists already."""
-    # A mistyped path must not become an empty database.
-    return connect(url, create=False) if url.startswith("local:") else connect(url)
+__all__ = ["TABLES", "Tables"]
 
 
 @attrs.frozen

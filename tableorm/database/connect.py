@@ -14,8 +14,7 @@ __all__ = ["connect"]
 
 GROUP = "tableorm.backends"
 
-
-# Backends that come with tableorm and need packages that do not.
+# Backends that come with tableorm, but need packages that do not.
 EXTRAS = {"azure": ("tableorm[azure]", ("azure", "aiohttp", "yarl"))}
 
 
@@ -29,36 +28,36 @@ def connect(
     **options: Any,
 ) -> Database:
     """
-    Find the backend that opens a URL; `async with` opens the database.
+    Make a database of a URL, with the installed backend that opens it; `async with` opens the database.
 
     Args:
         url: `local:PATH` for the embedded engine, `local::memory:` for one in memory. With `tableorm[azure]` the tables
             of an account, `https://ACCOUNT.table.core.windows.net` or `http://HOST:PORT/ACCOUNT`, or its connection
-            string. Others as backends are installed.
+            string. Backends of other packages open other URLs.
         timeout: Seconds that a request may take in all, its repetitions included.
         retry: How requests are repeated after transient faults, where the backend does not do that itself; the default
             repeats them for `timeout` seconds.
-        queues: URL of the queues, if they are elsewhere than the tables, or that backend has none.
-        blobs: URL of the blobs, likewise.
-        options: What the backend of `url` takes besides: `create=` for the embedded engine; `credential=`, and more,
-            for Azure; for both `sas=`, a token, or an async function that supplies one whenever another is needed, and
+        queues: URL of the queues, if they are not where the tables are.
+        blobs: URL of the blobs, if they are not where the tables are.
+        options: Arguments for the backend of `url`: `create=` for the embedded engine; `credential=`, and more, for
+            Azure; for both `sas=`, a token, or an async function that supplies one whenever another is needed, and
             `key=`, a key of the account.
 
     Raises:
-        NotSupported: No installed backend opens such a URL, or it is no endpoint.
+        NotSupported: No installed backend opens such a URL, or it is not the URL of an account.
         TypeError: The backend does not know an option.
     """
-    kind = _kind(url)
+    kind = _backend_of(url)
     apart: dict[str, Backend] = {}
     for argument, place in (("queues", queues), ("blobs", blobs)):
         if place is None:
             continue
-        other = _kind(place)
+        other = _backend_of(place)
         joint: bool = getattr(other, "joint", False)
         if joint and other is kind:
             options[argument] = place
         else:
-            # Of a joint backend only these are wanted, and the URL may not tell what it is of.
+            # A joint backend has all three kinds of stores, and its URL may not tell which one is meant.
             own = {argument: place} if joint else {}
             apart[argument] = other.from_url(place, timeout=timeout, options=own)
     return Database(
@@ -69,10 +68,10 @@ def connect(
     )
 
 
-def _kind(url: str) -> type[Backend]:
-    # That which is called as the URL's scheme first: to ask the others they have to be imported, which takes a while.
+def _backend_of(url: str) -> type[Backend]:
+    # The backend with the name of the URL's scheme is asked first: importing the others takes a while.
     found = sorted(entry_points(group=GROUP), key=lambda entry: (not url.startswith(f"{entry.name}:"), entry.name))
-    absent: list[str] = []
+    missing: list[str] = []
     for entry in found:
         try:
             backend: type[Backend] = entry.load()
@@ -80,15 +79,15 @@ def _kind(url: str) -> type[Backend]:
             extra, packages = EXTRAS.get(entry.name, ("", ()))
             if (error.name or "").partition(".")[0] not in packages:
                 raise
-            absent.append(f"The backend {entry.name!r} lacks packages: pip install '{extra}'. ")
+            missing.append(f"The backend {entry.name!r} lacks packages: pip install '{extra}'. ")
             continue
         if backend.handles(url):
             return backend
     names = ", ".join(entry.name for entry in found) or "none"
-    # A connection string holds a key: only the start of what is not a plain scheme is shown.
+    # A connection string holds a key, so only the start of it is shown.
     scheme = url.partition(":")[0] + ":" if ":" in url and ";" not in url else url[:12] + "..."
     raise NotSupported(
-        f"no installed backend opens {scheme!r}; installed are: {names}. {''.join(absent)}The embedded engine is "
+        f"no installed backend opens {scheme!r}; installed are: {names}. {''.join(missing)}The embedded engine is "
         f"'local:PATH' or 'local::memory:'; a backend for other URLs is a package with an entry point in the group "
         f"{GROUP!r}"
     )

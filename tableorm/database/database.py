@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 class Database(Upkeep):
     """
-    A set of tables, opened by `connect`. Safe to share between the tasks of one event loop; another loop gets an error.
+    A set of tables, opened by `connect`. The tasks of one event loop can share it; it cannot be used in another loop.
 
     Use it as `async with connect(url) as db`, or call `open` and `close`.
 
     Every write raises `OutcomeUnknown` if its reply was lost and nothing proves what happened, and `Unavailable` if the
-    store could not be reached in time and surely nothing was written. An entity that was written has its new ETag and
-    timestamp; one of which the write failed, or was cancelled, is as it was.
+    store could not be reached in time and nothing was written. An entity that was written has its new ETag and
+    timestamp; an entity whose write failed, or was cancelled, is as it was before.
     """
 
     async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
@@ -46,13 +46,13 @@ class Database(Upkeep):
 
         Args:
             entity: An entity or bag.
-            repeat: Whether to insert again after a lost reply, if then there is no such row. Not for rows that others
-                consume by deleting them: what one of them had already taken would be there once more.
+            repeat: Whether to insert again after a lost reply, if there is no such row then. Say False for rows that
+                others take away by deleting them, or one that was taken already could come back.
 
         Raises:
             EntityExists: There is a row with its key.
             EncodeError: A value does not fit its field.
-            LimitExceeded: A limit of the service would be passed; nothing was sent.
+            LimitExceeded: The row would pass a limit of the service; nothing was sent.
             TableNotFound: There is no such table.
         """
         self.boundary.fill(entity)
@@ -60,14 +60,14 @@ class Database(Upkeep):
 
     async def save(self, entity: Entity | PropertyBag) -> None:
         """
-        Write what changed since the entity was read or written, if it is still as it was then.
+        Write what changed since the entity was read or written, if its row has not changed since.
 
-        Merges the changed properties; a field set to None is removed, by a replace that keeps what the model does not
-        know. An upgraded entity is replaced in full. Sends nothing when nothing changed.
+        Merges the changed properties. A field that was set to None is removed, by a replace that keeps properties which
+        the model does not know. An upgraded entity is replaced in full. Nothing is sent when nothing changed.
 
         Raises:
             PreconditionFailed: The row has changed, or the entity was never read.
-            EntityNotFound: The row is gone.
+            EntityNotFound: The row was deleted.
             EncodeError: A value does not fit its field, or a key field was changed.
         """
         await write_change(self, save_change(entity))
@@ -80,16 +80,16 @@ class Database(Upkeep):
         if_match: str | None = None,
     ) -> None:
         """
-        Merge fields into the row, whether they changed or not; all others stay as they are there.
+        Merge fields into the row, whether they changed or not; its other properties stay.
 
-        If some are merged into another version of the row than the entity was read from, it has no ETag afterwards:
-        `refresh` it before its next write. An upgraded entity then reads the row first, and replaces it.
+        If some fields are merged into another version of the row than the entity was read from, the entity has no ETag
+        afterwards: `refresh` it before its next write. For an upgraded entity the row is then read first, and replaced.
 
         Args:
             entity: An entity or bag.
             only: The fields to send: `[Employee.age]`, or names of properties of a bag; None for all that it has. A
                 field that is None cannot be merged, since a merge cannot remove a property; `save` can.
-            if_match: ETag that the row must have, or "*" for any; default is the one it was read with.
+            if_match: The ETag that the row must have, or "*" for any; the default is the one it was read with.
 
         Raises:
             PreconditionFailed: The row has changed, or there is no ETag.
@@ -104,13 +104,13 @@ class Database(Upkeep):
         """
         Write the whole entity in place of the row.
 
-        Properties that the model does not know are written back as they were read. If nobody has read them, as when an
+        Properties that the model does not know are written back as they were read. If they were not read, as when an
         entity replaces whatever is there, or another version of the row than it was read from, the row is read first.
 
         Args:
             entity: An entity or bag.
-            if_match: ETag that the row must have, or "*" for any; default is the one it was read with.
-            drop_extra: Leave out what the model does not know.
+            if_match: The ETag that the row must have, or "*" for any; the default is the one it was read with.
+            drop_extra: Whether to leave out properties that the model does not know.
 
         Raises:
             PreconditionFailed: The row has changed, or there is no ETag.
@@ -122,13 +122,13 @@ class Database(Upkeep):
 
     async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
         """
-        Insert the entity, or write it over the row that is there, without looking: the last writer wins. Only an
-        upgraded entity reads the row first.
+        Insert the entity, or write it over the row that is there without reading it: the last writer wins. The row is
+        read first only if the entity was upgraded.
 
         Args:
             entity: An entity or bag.
-            mode: "merge" leaves what the entity does not have; "replace" leaves nothing but what the entity has,
-                unknown properties that it was read with included.
+            mode: "merge" keeps properties of the row that the entity does not have; "replace" removes them, except for
+                unknown ones that the entity was read with.
 
         Raises:
             EncodeError: A value does not fit its field; or a merge would have to remove a field that was set to None.
@@ -151,8 +151,8 @@ class Database(Upkeep):
 
         Args:
             target: An entity or bag that was read, a `Key`, or a model with its key fields.
-            if_match: ETag that the row must have, or "*" for any; default is the one it was read with.
-            missing_ok: Say nothing if there is no such row.
+            if_match: The ETag that the row must have, or "*" for any; the default is the one it was read with.
+            missing_ok: Whether to accept that there is no such row.
             fields: The key fields.
 
         Raises:
@@ -163,10 +163,10 @@ class Database(Upkeep):
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
         """
-        Give an entity another key within its partition: in one transaction its row is deleted, if it is still as it was
-        read, and inserted under the new key. The entity has the new key fields then, and the new row's ETag.
+        Give an entity another key within its partition: one transaction deletes its row, if that has not changed since
+        it was read, and inserts it under the new key. Then the entity has the new key fields, and the new row's ETag.
 
-        It is written as it is, with what was changed and not saved, and with the properties that the model does not
+        The entity is written as it is, with changes that were not saved, and with properties that the model does not
         know.
 
         Args:
@@ -176,17 +176,17 @@ class Database(Upkeep):
         Raises:
             EntityExists: There is a row with the new key.
             PreconditionFailed: The row has changed, or there is no ETag.
-            EntityNotFound: The row is gone.
+            EntityNotFound: The row was deleted.
             NotSupported: The new key is in another partition or table, where no transaction reaches.
             NotLoaded: The entity was loaded in part; names the missing fields.
-            TemplateError: A field is no key field, or does not fit.
+            TemplateError: A field is not a key field, or does not fit.
             EncodeError: The new key is the old one, or a value does not fit its field.
         """
         await move_entity(self, entity, fields)
 
     async def refresh(self, entity: Entity | PropertyBag) -> None:
         """
-        Read the entity anew, in full, in place. What was changed and not saved is lost.
+        Read the entity anew, in full, in place. Changes that were not saved are lost.
 
         Raises:
             EntityNotFound: There is no such row any more.
@@ -205,14 +205,14 @@ class Database(Upkeep):
     async def modify(self, target: M, fn: Callable[[M], M | None], /, *, attempts: int = ATTEMPTS) -> M: ...
     async def modify(self, target: Any, fn: Callable[[Any], Any], /, *, attempts: int = ATTEMPTS, **fields: Any) -> Any:
         """
-        Read an entity, apply a function, and save what changed if the row is still as it was read; otherwise again,
-        after a pause.
+        Read an entity, apply a function, and save what changed if the row has not changed meanwhile; otherwise do all
+        of it again after a pause.
 
         Args:
             target: A model, with its key fields; a `Key`; or an entity or bag, which gets the result.
             fn: Takes the entity, and changes it or returns a changed copy. It is called once for each attempt, so it
                 must do nothing else; it cannot await.
-            attempts: How often it is tried at most.
+            attempts: How often to try at most.
             fields: The key fields.
 
         Returns:
@@ -222,7 +222,7 @@ class Database(Upkeep):
             Conflict: Every attempt lost its race; `entity` is the entity as it was read last.
             EntityNotFound: There is no such row.
             EncodeError: The entity given has changes that were not saved, or a value does not fit its field.
-            ModelError: `fn` is asynchronous, or returns something else than such an entity.
+            ModelError: `fn` is asynchronous, or returns something other than such an entity.
         """
         return await modify_target(self, self.load_row, target, fn, fields, attempts)
 
@@ -244,13 +244,13 @@ class Database(Upkeep):
     ) -> WriteExplanation: ...
     def explain_write(self, verb: str, target: Any, /, **arguments: Any) -> WriteExplanation:
         """
-        What a write would send: each request, its body, and what it costs. Sends nothing itself.
+        Return what a write would send: each request, its body, and what it costs. Nothing is sent.
 
         Args:
             verb: The method of the database: "insert", "save", "merge", "replace", "upsert", "delete" or "move".
-            target: What it would be given.
-            arguments: What the verb would be given beside it: `only`, `mode`, `if_match`, `drop_extra`; the new key
-                fields of a move.
+            target: The entity, bag or key that the verb would be given.
+            arguments: The other arguments of the verb: `only`, `mode`, `if_match`, `drop_extra`; for a move the new key
+                fields.
 
         Raises:
             ModelError: There is no such verb, or it does not take these arguments.
@@ -260,14 +260,15 @@ class Database(Upkeep):
 
     def transaction(self, *, repeat: bool = True) -> Transaction:
         """
-        An entity group transaction: `async with db.transaction() as tx: tx.insert(...)`.
+        Begin an entity group transaction: `async with db.transaction() as tx: tx.insert(...)`.
 
-        What is collected is sent when the block ends, all or nothing; nothing if the block raises. One table, one
-        partition, at most 100 operations and 4 MiB; changes of one row are one operation.
+        The operations are sent together when the block ends; all are applied, or none is. Nothing is sent if the block
+        raises. They are of one table and one partition, at most 100 operations and 4 MiB; several changes of one row
+        are one operation.
 
         Args:
-            repeat: Whether to send it again after a lost reply; otherwise that is `OutcomeUnknown`, unless a write
-                token proves that it was applied.
+            repeat: Whether to send the transaction again after a lost reply. Otherwise a lost reply raises
+                `OutcomeUnknown`, unless a write token proves that the transaction was applied.
 
         Raises:
             TransactionFailed: When the block ends: an operation failed, nothing was applied; `index` says which.
@@ -278,15 +279,15 @@ class Database(Upkeep):
         self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = ATTEMPTS, repeat: bool = True
     ) -> T:
         """
-        Run a function in a transaction, and all of it again, in a new one, if a row has changed meanwhile.
+        Run a function in a transaction, and run it again in a new one if a row has changed meanwhile.
 
         Args:
             fn: `async def fn(tx)`: reads by `tx.get` and `tx.modify`, and writes. It may be called several times.
-            attempts: How often it is tried at most.
-            repeat: As of `transaction`.
+            attempts: How often to try at most.
+            repeat: What it is for `transaction`.
 
         Returns:
-            What `fn` returned in the attempt that succeeded.
+            The result of `fn` in the attempt that succeeded.
 
         Raises:
             TransactionFailed: An operation failed for another reason, or all attempts lost their races.
@@ -301,16 +302,17 @@ class Database(Upkeep):
         on_progress: Callable[[BulkReport], object] | None = None,
     ) -> Bulk:
         """
-        Many writes over any partitions: `async with db.bulk() as bulk: await bulk.upsert(...)`, then `bulk.report`.
+        Begin many writes over any partitions: `async with db.bulk() as bulk: await bulk.upsert(...)`, then
+        `bulk.report`.
 
-        They are sent as entity group transactions, by partition, and are atomic per transaction only. What is fed in
-        faster than it can be written waits at the call, so any number of entities takes bounded memory. If the block
-        raises, what was not sent yet is dropped.
+        The writes are sent as entity group transactions, by partition; only each transaction is atomic. A call waits
+        while too many writes wait to be sent, so any number of entities takes bounded memory. If the block raises,
+        writes that were not sent yet are dropped.
 
         Args:
-            concurrency: Transactions under way at most, each of another partition; fewer while the store refuses
-                because it is asked for too much.
-            rate: Operations a second at most; None for any number.
+            concurrency: How many transactions may be under way, each of another partition; there are fewer while the
+                store refuses because it is asked for too much.
+            rate: How many operations may be sent a second; None for any number.
             on_progress: Called with the report so far after each transaction.
 
         Raises:
@@ -320,17 +322,17 @@ class Database(Upkeep):
 
     def scope(self, *models: type[Entity], **fields: Any) -> "Scope":
         """
-        A view of this database in which key fields have one value: `mine = db.scope(tenant="acme")`.
+        Make a view of this database in which key fields have one value: `mine = db.scope(tenant="acme")`.
 
-        It fills these fields in keys, queries and new entities, and refuses what has another value.
+        The scope fills these fields in keys, queries and new entities, and refuses other values.
 
         Args:
-            models: Models whose keys say which rows of their tables are of the scope, so that rows can be read and
-                written without a model too: `select_raw`, property bags.
+            models: Models whose keys tell which rows of their tables are in the scope, so that rows can be read and
+                written without a model too, by `select_raw` and as property bags.
             fields: The fields and their values: key fields of every model that is used in the scope.
 
         Raises:
-            ModelError: No field is given, or the keys of a model do not tell which rows are of the scope.
+            ModelError: No field is given, or the keys of a model do not tell which rows are in the scope.
         """
         return Scope(self, ScopeRules(models, fields))
 
@@ -339,10 +341,10 @@ class Scope(Database):
     """
     A database in which some key fields have one value. Made by `db.scope(tenant="acme")`; shares the connection.
 
-    Everything works as on the database; `grant` gives tokens for rows of the scope. What has another value raises
-    `AccessDenied`, as do `drop_table`, `policies`, `audit` and `build_index`, which concern whole tables; what cannot
-    tell raises `ModelError`: models whose keys do not hold the fields, and rows without a model, unless `scope` was
-    given a model of their table. The stores themselves (`store`, `queues`, `blobs`) lie below and are not scoped.
+    Everything works as on the database, within the scope; `grant` gives tokens for rows of the scope. Another value of
+    a field raises `AccessDenied`, and so do `drop_table`, `policies`, `audit` and `build_index`, which concern whole
+    tables. Models whose keys do not hold the fields raise `ModelError`, and so do rows without a model unless `scope`
+    was given a model of their table. The stores themselves (`store`, `queues`, `blobs`) are not scoped.
     """
 
     def __init__(self, parent: Database, rules: ScopeRules) -> None:

@@ -1,5 +1,5 @@
 """
-Grants: shared access signatures for rows of a table, and what they open.
+Granting: tokens for rows of a table, and the stored access policies that tokens refer to.
 """
 
 import datetime as dt
@@ -18,7 +18,7 @@ __all__ = ["Granting"]
 
 class Granting(Reader):
     """
-    What of a database gives others access.
+    The part of a database that gives others access.
     """
 
     @cached_property
@@ -38,12 +38,12 @@ class Granting(Reader):
         protocol: str | None = None,
     ) -> Grant:
         """
-        A token for rows of a table: a shared access signature, as the service's own clients make it.
+        Make a token for rows of a table: a shared access signature, as the service's own clients make it.
 
             token = await db.grant(Employee, "r", dt.timedelta(hours=1), start={"department": "Sales", "id": 100},
                                    end={"department": "Sales", "id": 199})
 
-        Asked again for the same rights, it gives the same token until shortly before that expires. Nothing is sent.
+        The same token is given for the same rights until shortly before it expires. Nothing is sent.
 
         The token opens every row from `start` to `end`, both included, in the order of keys (PartitionKey, then
         RowKey), also rows of other kinds; `token.explain()` says what it opens and what it does not.
@@ -51,16 +51,16 @@ class Granting(Reader):
         Args:
             target: A model, or the name of a table.
             permissions: Letters of `raud`: read, add (insert), update, delete. An upsert needs `au`.
-            expires_in: How long it is good; a second at least.
-            start: The first key, by key fields of the model: all of them, or the first ones, which stand for all that
-                begin so; the table's first row by default. Of a table's name: `PartitionKey`, and `RowKey`.
-            end: The last key, likewise; `start=end={"department": "Sales"}` is that partition.
-            policy: A stored access policy (see `policies`), which supplies what is not given of permissions and time.
-            ip: The address that it may be used from, or `FIRST-LAST`.
-            protocol: `"https"`, to refuse it over HTTP.
+            expires_in: How long the token is good; a second at least.
+            start: The first key, by key fields of the model: all of them, or the first ones, for all keys that begin
+                with them; the default is the table's first row. With the name of a table: `PartitionKey` and `RowKey`.
+            end: The last key, given as `start` is; `start=end={"department": "Sales"}` is that partition.
+            policy: A stored access policy (see `policies`), which supplies permissions and time that are not given.
+            ip: The address that the token may be used from, or `FIRST-LAST`.
+            protocol: `"https"`, to refuse the token over HTTP.
 
         Raises:
-            ModelError: Something of it cannot be; names it.
+            ModelError: An argument is refused, and why.
             TemplateError: A field does not fit its key.
             NotSupported: This database cannot sign tokens, and why.
         """
@@ -77,7 +77,7 @@ class Granting(Reader):
 
     def policies(self, target: type[Entity] | str) -> TablePolicies:
         """
-        The stored access policies of a table: `await db.policies(Employee).set("readers", "r", expires_at=...)`.
+        Return the stored access policies of a table: `await db.policies(Employee).set("readers", "r", expires_at=...)`.
 
         Args:
             target: A model, or the name of a table.

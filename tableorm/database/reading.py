@@ -40,14 +40,15 @@ C = TypeVar("C", bound=Entity | PropertyBag)
 D = TypeVar("D", bound=Entity | PropertyBag)
 R = TypeVar("R")
 
-_LOOKS = 3  # at a copy whose primary is moved while it is read
-# Of classes that are asked for together, and tables of raw queries. A program has few; names of tables can be many.
+_LOOKS = 3  # how often an index entry is read whose entity moves meanwhile
+
+# How many sets of kinds are kept: for each combination of classes in a query, and for each table of a raw query.
 _MOST_KINDS = 256
 
 
 class Reader(Connection):
     """
-    What of a database reads.
+    The part of a database that reads.
     """
 
     @cached_property
@@ -69,8 +70,8 @@ class Reader(Connection):
         Read one entity by its key: a point query.
 
         Args:
-            target: A model, with its key fields; a `Key`; or an index, with the fields of its keys: the entity then has
-                no ETag, unless the index holds keys alone, and its first write reads the row.
+            target: A model, with its key fields; a `Key`; or an index, with the fields of its keys. An entity that is
+                read by an index has no ETag, unless the index holds keys alone; its first write reads the row.
             fields: The key fields.
 
         Raises:
@@ -93,16 +94,16 @@ class Reader(Connection):
     @overload
     async def get_or_none(self, target: IndexOf[E], /, **fields: Any) -> E | None: ...
     async def get_or_none(self, target: Any, /, **fields: Any) -> Any:
-        """As `get`, but None if there is no such row."""
+        """Read one entity by its key, or return None if there is no such row. Takes and raises what `get` does."""
         return await self._point(target, fields)
 
     async def lookup(self, index: ListOf[E], /, *, concurrency: int = CONCURRENCY, **fields: Any) -> list[E]:
         """
-        The entities of an index list, in key order: the list is read, then they are, several at the same time.
+        Read the entities of an index list, in key order: first the list, then several entities at the same time.
 
         Args:
             index: An index list of a model: `Employee.by_last_name`.
-            concurrency: Requests at the same time, at most.
+            concurrency: How many requests may be sent at the same time.
             fields: The fields of the list's key and of the PartitionKey.
 
         Raises:
@@ -118,11 +119,11 @@ class Reader(Connection):
         Read entities by their keys, several at the same time.
 
         Args:
-            keys: Of any tables and kinds.
-            concurrency: Requests at the same time, at most.
+            keys: The keys, of any tables and kinds.
+            concurrency: How many requests may be sent at the same time.
 
         Returns:
-            For each key, in that order, its entity; None if there is none.
+            The entity of each key, in the order of the keys; None where there is none.
 
         Raises:
             WrongKind: A row is of another kind than its key says.
@@ -151,19 +152,19 @@ class Reader(Connection):
     @overload
     async def exists(self, target: IndexOf[Any], /, **fields: Any) -> bool: ...
     async def exists(self, target: Any, /, **fields: Any) -> bool:
-        """Whether there is such an entity. Takes and raises what `get` does, besides EntityNotFound."""
+        """Return whether there is such an entity. Takes and raises what `get` does, except for EntityNotFound."""
         return await self._point(target, fields, whole=False) is not None
 
     async def _point(self, target: Any, fields: dict[str, Any], *, whole: bool = True) -> Any:
         """Read the entity of a key, of a model and its key fields, or of an index and its fields, or return None."""
-        if isinstance(target, IndexOf):
-            return await self._by_index(_any_index(target), fields, whole=whole)
         model: Any = target
         if isinstance(target, Key):
             key = key_from(self.boundary, target, fields)
             model, table, partition_key, row_key = key.model, key.table, key.partition_key, key.row_key
+        elif isinstance(target, IndexOf):
+            return await self._by_index(_any_index(target), fields, whole=whole)
         else:
-            schema = schema_of(model)
+            schema: Schema = getattr(target, "__schema__", None) or schema_of(model)
             fields = self.boundary.fill_key(schema, fields)
             if fields.keys() != schema.key_names or schema.abstract:
                 self._refuse_fields(schema, fields)
@@ -197,7 +198,7 @@ class Reader(Connection):
             entity = kinds.load(entry)
             if entity is None:
                 raise WrongKind(
-                    f"the row ({partition_key!r}, {row_key!r}) in table {table} is no copy of {index}: it has "
+                    f"the row ({partition_key!r}, {row_key!r}) in table {table} is not an entry of {index}: it has "
                     f"{describe_kind(entry)}",
                     (partition_key, row_key),
                     entry.get("EntityType"),
@@ -234,8 +235,8 @@ class Reader(Connection):
     def _refuse_kind(model: type[Any], table: str, row: Row) -> NoReturn:
         keys = row["PartitionKey"], row["RowKey"]
         raise WrongKind(
-            f"the row {keys} in table {table} is no {model.__name__}: it has {describe_kind(row)}; read it with "
-            f"PropertyBag.key({table!r}, {keys[0]!r}, {keys[1]!r})",
+            f"the row {keys} in table {table} is not of the model {model.__name__}: it has {describe_kind(row)}; read "
+            f"it with PropertyBag.key({table!r}, {keys[0]!r}, {keys[1]!r})",
             keys,
             row.get("EntityType"),
         )
@@ -265,7 +266,7 @@ class Reader(Connection):
         return kinds
 
     def _shared(self, models: Sequence[Any], table: str | None = None) -> KindSet:
-        """The kinds of these classes: the same object each time, which knows the queries that were planned before."""
+        """Return the kinds of these classes: the same object each time, which caches the plans of earlier queries."""
         kinds = KindSet.of(models, table)
         if len(self._together) >= _MOST_KINDS:
             self._together.clear()
@@ -283,14 +284,14 @@ class Reader(Connection):
     def select(self, model: type[A], model2: type[B], model3: type[C], model4: type[D], /) -> Select[A | B | C | D]: ...
     def select(self, *models: Any) -> Select[Any]:
         """
-        A query for entities of these models, which share a table.
+        Make a query for entities of these models, which share a table.
 
         Args:
-            models: One to four classes, or one index, whose copies are read then, in its order. An abstract base brings
-                all of its kinds; `PropertyBag` among them brings rows of every other kind as bags.
+            models: One to four classes, or one index, whose entries are then read in its order. An abstract base stands
+                for all of its kinds; `PropertyBag` among the classes brings rows of every other kind as bags.
 
         Raises:
-            ModelError: They live in different tables, or are no models.
+            ModelError: They are in different tables, or are not models.
         """
         index = len(models) == 1 and isinstance(models[0], IndexOf)
         if not index and (not 1 <= len(models) <= 4 or not all(isinstance(model, type) for model in models)):
@@ -301,10 +302,10 @@ class Reader(Connection):
 
     def select_raw(self, table: str) -> RawSelect:
         """
-        A query for the rows of a table as property bags, by filters in the service's own language.
+        Make a query for the rows of a table as property bags, by filters in the service's own language.
 
         Raises:
-            ModelError: It is no name of a table.
+            ModelError: A table cannot have this name.
         """
         try:
             check_table_name(table)
@@ -316,9 +317,9 @@ class Reader(Connection):
 
     def union(self, *queries: Query[R]) -> Union[R]:
         """
-        The results of independent queries, which run at the same time: `db.union(first, second)`.
+        Join the results of independent queries, which run at the same time: `db.union(first, second)`.
 
-        Results come query by query, in the order given; `.unordered()` gives them as they come.
+        Results come query by query, in the order given; after `.unordered()` they come as they are read.
         """
         for query in queries:
             if not isinstance(query, Query):  # pyright: ignore[reportUnnecessaryIsInstance]

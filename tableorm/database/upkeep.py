@@ -1,5 +1,5 @@
 """
-Upkeep: what a database can do to see to it that what is derived from entities is right. See `tableorm.audit`.
+Upkeep: auditing and repairing what is derived from entities, and building indexes. See `tableorm.audit`.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ __all__ = ["Upkeep"]
 
 class Upkeep(Granting):
     """
-    A reader that can also audit, repair, and build indexes.
+    The part of a database that audits, repairs, and builds indexes.
     """
 
     async def audit(
@@ -31,27 +31,28 @@ class Upkeep(Granting):
         on_progress: Callable[[AuditReport], object] | None = None,
     ) -> AuditReport:
         """
-        Check what is derived from the entities of some models: that the copies in their indexes are there, and are as
-        the entities are; so are their index lists, the counts and sums that they are in, and what they hold of others.
-        Every row is read, in memory that does not depend on how many there are.
+        Check what is derived from the entities of some models: their index entries, their index lists, the counts and
+        sums that they are in, and the fields that they copy from others. Every row is read, in memory that does not
+        depend on how many there are.
 
-        Others may write meanwhile: nothing is reported that one of their writes explains. A repair is conditional on
-        what it was decided upon; rows of other kinds are never touched.
+        Others may write meanwhile: nothing is reported that one of their writes explains. A repair is written only if
+        the rows that it was decided upon have not changed; rows of other kinds are never touched.
 
         Args:
-            models: The models; an abstract base stands for all of its classes. Those in which their entities are
+            models: The models; an abstract base stands for all of its classes. The models in which their entities are
                 counted, or of which they hold copies, are checked too.
             parallel: How many ranges of keys are read at the same time.
-            cursor: Where an earlier audit of these models got to: `AuditReport.cursor`.
-            repair: Whether to repair what is found. What needs a decision is left: see `Damage`.
+            cursor: The place that an earlier audit of these models had reached: `AuditReport.cursor`.
+            repair: Whether to repair what is found. Damage that needs a decision is left: see `Damage`.
             on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
 
         Returns:
-            What was found.
+            The report of what was found.
 
         Raises:
             CursorError: The cursor is of other models or indexes, or damaged.
-            ModelError: There is no model, or one without kind.
+            ModelError: No model is given, or one without a kind.
+            AccessDenied: In a scope, since an audit reads whole tables.
             TableNotFound: There is no such table.
         """
         self.boundary.check_whole_table(f"audit({', '.join(model.__name__ for model in models)})")
@@ -66,23 +67,24 @@ class Upkeep(Granting):
         on_progress: Callable[[BuildReport], object] | None = None,
     ) -> BuildReport:
         """
-        Give the entities that were there before an index their copies in it, while others write; then audit the index.
-        Likewise for an index list, a count or a sum: they come into the list, or are counted.
+        Build an index for entities that were there before it was declared, while others write; then audit it. An index
+        list, a count or a sum is built in the same way.
 
-        All programs that write such entities must declare it by then, an `Index` with `building=True`: what one that
-        has not writes meanwhile may lack its copy. QueryExecution it again when the last such program has ended.
+        By then all programs that write such entities must declare the index, an `Index` with `building=True`: an entity
+        that another program writes meanwhile may lack its entry. Run it again when the last such program has ended.
 
         Args:
             index: The index, list, count or sum: `Employee.by_email`.
             parallel: How many ranges of keys are worked on at the same time.
-            cursor: Where an earlier call got to: `BuildReport.cursor`.
+            cursor: The place that an earlier call had reached: `BuildReport.cursor`.
             on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
 
         Returns:
-            What became of it: `complete` says whether the index can be read from now on.
+            The report; its `complete` says whether the index can be read from now on.
 
         Raises:
             CursorError: The cursor is of another index, or damaged.
+            AccessDenied: In a scope, since building writes whole tables.
             TableNotFound: There is no such table.
         """
         self.boundary.check_whole_table(f"build_index({index})")

@@ -2,8 +2,11 @@
 Rows that a transaction holds until it is sent, and the objects that stand for them.
 """
 
+import datetime as dt
 from copy import deepcopy
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import attrs
 
@@ -13,6 +16,8 @@ from .modify import adopt
 from .plan import PlannedWrite
 
 __all__ = ["Address", "HeldRow", "copy_subject", "restore_subject", "take_values"]
+
+_IMMUTABLE = frozenset({bool, int, float, str, bytes, dt.date, dt.datetime, Decimal, UUID, type(None)})
 
 Address = tuple[str, str, str]
 """A row: the name of its table, its PartitionKey and its RowKey."""
@@ -39,7 +44,14 @@ class HeldRow:
 
 def copy_subject(subject: Entity | PropertyBag) -> Entity | PropertyBag:
     """Copy an entity or bag with its values, for `restore_subject`."""
-    return subject.copy() if isinstance(subject, PropertyBag) else deepcopy(subject)
+    if isinstance(subject, PropertyBag):
+        return subject.copy()
+    copy = subject.evolve()
+    own = copy.__dict__
+    for name in subject.__schema__.fields:
+        if name in own and type(own[name]) not in _IMMUTABLE:
+            own[name] = deepcopy(own[name])
+    return copy
 
 
 def restore_subject(subject: Entity | PropertyBag, before: Entity | PropertyBag) -> None:

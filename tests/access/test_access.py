@@ -284,7 +284,7 @@ IN_NOTE = {"tenant": "acme", "topic": "x"}
     ("model", "options", "message"),
     [
         (Employee, {"start": {"id": 7}}, "start has 'id' without 'department'"),
-        (Employee, {"end": {"department": "a", "name": "b"}}, "end has 'name', which is no key field"),
+        (Employee, {"end": {"department": "a", "name": "b"}}, "end has 'name', which is not a key field"),
         (Employee, {"start": {"department": "b"}, "end": {"department": "a"}}, "the end comes before the start"),
         (Employee, {"start": {"department": "a", "id": -1}}, "-1"),
         (Employee, {"end": {"department": ""}}, "epk is empty"),
@@ -302,10 +302,10 @@ IN_NOTE = {"tenant": "acme", "topic": "x"}
         (Employee, {"ip": ""}, "ip='' is refused"),
         ("Directory", {"start": {"PartitionKey": None}}, "PartitionKey=None is refused; give the text of a key"),
         ("Directory", {"end": {"PartitionKey": "a", "RowKey": 7}}, "RowKey=7 is refused"),
-        (Note, {"start": {**IN_NOTE, "at": OLD}, "end": {**IN_NOTE, "at": NEW}}, "ticks_desc turn that round"),
+        (Note, {"start": {**IN_NOTE, "at": OLD}, "end": {**IN_NOTE, "at": NEW}}, "ticks_desc reverse that order"),
         (Note, {"start": {**IN_NOTE, "at": NEW, "n": 1}, "end": {**IN_NOTE, "at": NEW, "n": 2}}, "do not sort as"),
         (Item, {"start": {"id": "a"}, "end": {"id": "b"}}, "give the same 'id' in start and end"),
-        (Mixed, {"start": {"name": "a"}, "end": {"name": "a"}}, "may be of a longer value too"),
+        (Mixed, {"start": {"name": "a"}, "end": {"name": "a"}}, "may be those of a longer value too"),
         (Entity, {}, "Entity"),
     ],
 )

@@ -59,7 +59,7 @@ FREE = {
     "bulk": "makes a bulk, which has a test of its own",
     "transaction": "makes a transaction, which has a test of its own",
     "report": "says what the operations became",
-    "width": "says how many transactions are under way",
+    "concurrency": "says how many transactions are under way",
     "select": "is narrowed, see below",
     "select_raw": "is narrowed, see below",
     "union": "is narrowed, see below",

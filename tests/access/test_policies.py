@@ -86,7 +86,7 @@ async def test_what_cannot_be(world: World) -> None:
     """Names, permissions and times that are none are refused by name."""
     policies = world.owner.policies(Employee)
     for name in ("", "x" * 65, " x", "x\n", "a\tb", "\0", "\ud800"):
-        with pytest.raises(ModelError, match="a name has 1 to 64 characters"):
+        with pytest.raises(ModelError, match="a name has 1 to 64 printable characters"):
             await policies.set(name)
     with pytest.raises(ModelError, match="permissions='rw' is refused"):
         await policies.set("x", "rw")

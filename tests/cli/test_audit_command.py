@@ -95,7 +95,7 @@ def test_report_as_json(url: str) -> None:
     [
         ("tests.audit.foreign", "give MODULE:MODEL"),
         ("nowhere.models:Employee", "No module named 'nowhere'"),
-        ("tests.audit.foreign:everyone", "is no model"),
+        ("tests.audit.foreign:everyone", "is not a model"),
         ("tests.audit.foreign:Nobody", "has no attribute 'Nobody'"),
     ],
 )
@@ -126,7 +126,7 @@ def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
         "import os, signal, sys\n"
         "from tableorm.cli import audit as commands\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
-        "keep = commands._keep\n"
+        "keep = commands._save_state\n"
         "done = 0\n"
         "commands._SECONDS = 0\n"
         "def kept(state, report):\n"
@@ -134,7 +134,7 @@ def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
         "    keep(state, report)\n"
         "    done += 1\n"
         "    if done == 20: os.kill(os.getpid(), signal.SIGINT)\n"
-        "commands._keep = kept\n"
+        "commands._save_state = kept\n"
         "from tableorm.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )

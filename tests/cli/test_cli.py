@@ -206,7 +206,7 @@ def test_broken_command(tmp_path: Path, url: str, code: str, problem: str) -> No
 
     done = process("tables", url, path=path)
     assert (done.returncode, done.stdout) == (0, "Directory\n")
-    assert done.stderr.startswith("tableorm: command 'broken' of broken is left out, it cannot be loaded: ")
+    assert done.stderr.startswith("tableorm: command 'broken' of broken is left out: it cannot be loaded: ")
     assert problem in done.stderr
     assert done.stderr.count("\n") == 1
     assert process("broken", path=path).returncode == 2
@@ -218,7 +218,7 @@ def test_built_in_names_are_taken(tmp_path: Path, url: str) -> None:
 
     done = process("tables", url, path=path)
     assert (done.returncode, done.stdout) == (0, "Directory\n")
-    assert done.stderr == "tableorm: command 'tables' of aaa is left out, another has that name\n"
+    assert done.stderr == "tableorm: command 'tables' of aaa is left out: another command has that name\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows signals a whole console")

@@ -122,7 +122,7 @@ async def test_another_kind_at_the_key_is_an_error(db: Database) -> None:
     await db.insert(Cat(owner="a", name="Tom"))
 
     with pytest.raises(
-        WrongKind, match=r"\('a', 'Tom'\) in table Pets is no Dog: it has kind 'Cat'.*PropertyBag"
+        WrongKind, match=r"\('a', 'Tom'\) in table Pets is not of the model Dog: it has kind 'Cat'.*PropertyBag"
     ) as caught:
         await db.get(Dog, owner="a", name="Tom")
     assert caught.value.found == "Cat"

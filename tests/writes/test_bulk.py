@@ -373,12 +373,12 @@ async def test_a_rate_is_kept(things: Database, store: Watched) -> None:
 
 async def test_throttling_narrows_and_recovers(things: Database, store: Watched) -> None:
     """Fewer are under way after refusals, and as many as before once the store keeps up."""
-    widths: list[int] = []
+    limits: list[int] = []
     store.refuse = 60
     under_way: list[int] = []
 
     def note(report: BulkReport) -> None:
-        widths.append(bulk.width)
+        limits.append(bulk.concurrency)
         under_way.append(store.busy.total())
 
     async with things.bulk(concurrency=16, on_progress=note) as bulk:
@@ -386,7 +386,7 @@ async def test_throttling_narrows_and_recovers(things: Database, store: Watched)
             await bulk.upsert(Thing(group=f"g{number}", name="a"))
 
     assert bulk.report.written == 1_500
-    assert min(widths) <= 4 and widths[-1] == 16
+    assert min(limits) <= 4 and limits[-1] == 16
     assert min(under_way[:100]) < 8
 
 

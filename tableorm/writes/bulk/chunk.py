@@ -1,6 +1,6 @@
 """
-Many independent writes of one partition at once, as bulk sends them, where they need their stored rows or concern
-others: what fails takes nothing else with it.
+Chunks: independent writes of one partition that a bulk sends as one transaction, where some need their stored rows or
+change other rows. A write that fails does not stop the others.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from ..stages.change import as_given
 from ..stages.complete import complete, needs_row
 from ..stages.encode import encode
 
-__all__ = ["ChunkOutcome", "commit_chunk", "most_rows", "most_shared_rows", "waiting"]
+__all__ = ["ChunkOutcome", "commit_chunk", "defer", "most_rows", "most_shared_rows"]
 
 _READ_AT_ONCE = 16
 
@@ -29,12 +29,12 @@ _READ_AT_ONCE = 16
 @attrs.frozen
 class ChunkOutcome:
     """
-    What became of some writes.
+    What became of the writes of a chunk.
 
     Args:
-        written: How many were applied; those that had nothing to write too.
-        failed: The others, with the reasons.
-        again: Those that are to be sent again, in parts.
+        written: How many were applied, or had nothing to write.
+        failed: Those that failed, each with the reason.
+        again: Those that are to be sent again, each part as a chunk.
     """
 
     written: int
@@ -42,9 +42,9 @@ class ChunkOutcome:
     again: Sequence[list[PlannedWrite]] = ()
 
 
-def waiting(change: Change) -> PlannedWrite:
+def defer(change: Change) -> PlannedWrite:
     """
-    A change that needs its stored row, as it is now, until that is read: what changes later belongs to another write.
+    Make a placeholder of a change that needs its stored row, with its values of now, until that row is read.
 
     Raises:
         EncodeError: A value does not fit its field.
@@ -52,7 +52,7 @@ def waiting(change: Change) -> PlannedWrite:
     change = as_given(change)
     row: Row = {"PartitionKey": change.partition_key, "RowKey": change.row_key}
     if change.mode is not Mode.SAVE:
-        write = encode(change, 0)  # as if the row were as it is known: for its size, and to refuse what does not fit
+        write = encode(change, 0)  # for its size, and to refuse values that do not fit
         row = row if write is None else write.operation.row
     elif change.before is not None:
         row = change.before.row
@@ -61,8 +61,8 @@ def waiting(change: Change) -> PlannedWrite:
 
 def most_rows(change: Change) -> int:
     """
-    How many rows a change concerns if its copies stay where they are. Where they move there are more; and lists and
-    counts are mostly the same for many. What does not fit into a transaction after all is sent in parts.
+    Return how many rows a change writes if its index entries keep their keys. It may write more; a chunk that does not
+    fit into a transaction is sent in parts.
     """
     schema, values = change.schema, change.values
     if schema is None or not schema.tracked:
@@ -84,9 +84,9 @@ async def commit_chunk(
     Send writes of one partition, each of another row, as one transaction; without those that must fail.
 
     Args:
-        db: Where to.
-        writes: Encoded, or made by `waiting`.
-        throttled: Called whenever the store refuses because it is asked for too much.
+        db: Where the rows are.
+        writes: The writes, encoded or made by `defer`.
+        throttled: Called whenever the store refuses a request because it is asked for too much.
     """
     for attempt in range(ATTEMPTS):
         if attempt:
@@ -122,7 +122,7 @@ async def commit_chunk(
 async def _completed(
     db: Connection, writes: Sequence[PlannedWrite]
 ) -> tuple[list[tuple[PlannedWrite, PlannedWrite]], list[tuple[PlannedWrite, TableOrmError]]]:
-    """Each write with what is sent of it, without those that have nothing to write; and those that fail."""
+    """Return each write with the one that is sent for it, and each that fails; those without effect are in neither."""
     turn = asyncio.Semaphore(_READ_AT_ONCE)
 
     async def completed(write: PlannedWrite) -> PlannedWrite | TableOrmError | None:

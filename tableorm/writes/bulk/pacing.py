@@ -1,5 +1,5 @@
 """
-How fast a bulk sends: at a rate that is given, and as many transactions at a time as the store keeps up with.
+The pace of a bulk: how many operations it sends a second, and how many transactions at the same time.
 """
 
 import asyncio
@@ -12,20 +12,23 @@ __all__ = ["AdaptiveConcurrency", "Pace"]
 
 class Pace:
     """
-    So many operations a second: a chunk may go when those before it have had their time.
+    A limit of operations a second: a transaction may be sent when the time of those before it has passed.
 
     Args:
-        rate: Operations a second; None for any number.
+        rate: Operations a second; None for no limit.
+
+    Attributes:
+        chunk: How many operations a transaction may have.
     """
 
     def __init__(self, rate: float | None) -> None:
         self._rate, self._next = rate, 0.0
         self._over = asyncio.Event()
-        # Not more at once than in a second.
+        # No transaction has more operations than may be sent in a second.
         self.chunk = MAX_TRANSACTION_OPERATIONS if rate is None else max(1, min(MAX_TRANSACTION_OPERATIONS, int(rate)))
 
     async def wait(self, count: int) -> bool:
-        """Until `count` operations may go; False if `stop` was called before."""
+        """Wait until `count` operations may be sent. Return False if `stop` was called first."""
         if self._rate is None:
             return True
         now = asyncio.get_running_loop().time()
@@ -39,38 +42,38 @@ class Pace:
         return True
 
     def stop(self) -> None:
-        """Let nothing wait any more."""
+        """End all waiting."""
         self._over.set()
 
 
 class AdaptiveConcurrency:
     """
-    How many transactions may be under way: half as many when the store is asked for too much, and then more, one by
-    one, as long as it keeps up.
+    How many transactions may be under way: half as many when the store refuses because it is asked for too much, and
+    then one more after another while it keeps up.
 
     Args:
-        most: At first, and at most.
+        most: How many there may be at first, and at most.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._width = float(most)
+        self._limit = float(most)
         self._ignored = 0
 
     @property
     def now(self) -> int:
-        """At this moment."""
-        return int(self._width)
+        """How many there may be now."""
+        return int(self._limit)
 
     def narrow(self) -> None:
-        """The store has refused: what was sent together with that request is refused for the same reason."""
+        """Halve the number after a refusal; refusals of requests that were sent at the same time are ignored."""
         if self._ignored:
             self._ignored -= 1
             return
         self._ignored = self.now
-        self._width = max(1.0, self._width / 2)
+        self._limit = max(1.0, self._limit / 2)
 
     def widen(self) -> None:
-        """The store has kept up."""
+        """Raise the number a little after a success."""
         self._ignored = max(0, self._ignored - 1)
-        self._width = min(float(self.most), self._width + 1 / self._width)
+        self._limit = min(float(self.most), self._limit + 1 / self._limit)

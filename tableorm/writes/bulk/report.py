@@ -14,12 +14,12 @@ FAILURES_KEPT = 1_000
 @attrs.frozen
 class BulkFailure:
     """
-    An operation that was not done.
+    An operation that failed.
 
     Args:
         operation: Its verb.
-        entity: What it was given: an entity, bag or key.
-        error: Why.
+        entity: The entity, bag or key that it was given.
+        error: Why it failed.
     """
 
     operation: str
@@ -30,14 +30,14 @@ class BulkFailure:
 @attrs.frozen
 class BulkReport:
     """
-    What became of the operations so far.
+    What became of the operations of a bulk so far.
 
     Args:
         written: Operations that were applied; a save that had nothing to write counts too.
-        failed: Those that failed, at most 1000 of them; `OutcomeUnknown` among the errors says that one may have been
+        failed: The first 1000 operations that failed. An `OutcomeUnknown` says that its operation may have been
             applied.
-        failures: How many failed in all.
-        requests: Transactions and single operations that were sent; repetitions not counted.
+        failures: How many operations failed in all.
+        requests: Transactions and single operations that were sent, without repetitions.
     """
 
     written: int = 0
