@@ -14,7 +14,7 @@ from .capabilities import Capabilities
 __all__ = ["BlobInfo", "BlobPage", "BlobStore", "BlobStream"]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class BlobInfo:
     """
     What is known of a blob without reading it.
