@@ -211,7 +211,7 @@ def _condition(if_match: str | None, *, if_none_match: bool = False) -> dict[str
 async def _upload(blob: Any, name: str, data: bytes, metadata: dict[str, str], condition: dict[str, Any]) -> BlobInfo:
     with translated(write=True):
         done = await blob.upload_blob(data, length=len(data), overwrite=True, metadata=metadata, **condition)
-        return BlobInfo(name, _quoted(done["etag"]), len(data), metadata, _utc(done["last_modified"]))
+        return _written_info(name, done, len(data), metadata)
 
 
 async def _upload_parts(
@@ -230,7 +230,7 @@ async def _upload_parts(
         part = await anext(parts, b"")
     with translated(write=True):
         done = await blob.commit_block_list(blocks, metadata=metadata, **condition)
-        return BlobInfo(name, _quoted(done["etag"]), length, metadata, _utc(done["last_modified"]))
+        return _written_info(name, done, length, metadata)
 
 
 async def _blocks(data: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
@@ -253,7 +253,7 @@ async def _append(blob: Any, name: str, data: bytes, position: int | None) -> Bl
     with translated(write=True):
         done = await blob.append_block(data, length=len(data), **condition)
         length = int(done["blob_append_offset"]) + len(data)
-        return BlobInfo(name, _quoted(done["etag"]), length, {}, _utc(done["last_modified"]))
+        return _written_info(name, done, length, {})
 
 
 async def _chunks(found: Any) -> AsyncIterator[bytes]:
@@ -267,8 +267,18 @@ async def _chunks(found: Any) -> AsyncIterator[bytes]:
 
 def _info(name: str, properties: Any, length: int) -> BlobInfo:
     return BlobInfo(
-        name, _quoted(properties.etag), length, dict(properties.metadata or {}), _utc(properties.last_modified)
+        name=name,
+        etag=_quoted(properties.etag),
+        length=length,
+        metadata=dict(properties.metadata or {}),
+        modified=_utc(properties.last_modified),
     )
+
+
+def _written_info(name: str, done: Any, length: int, metadata: dict[str, str]) -> BlobInfo:
+    """Return what is known of a blob after the service answered `done` to a write."""
+    etag, modified = _quoted(done["etag"]), _utc(done["last_modified"])
+    return BlobInfo(name=name, etag=etag, length=length, metadata=metadata, modified=modified)
 
 
 def _quoted(etag: str) -> str:

@@ -149,7 +149,11 @@ def _receipt(message: Message) -> str:
 def _message(found: Any) -> Message:
     inserted: dt.datetime = found.inserted_on
     return Message(
-        found.id, _body(found.content or ""), found.pop_receipt, found.dequeue_count, inserted.astimezone(dt.UTC)
+        id=found.id,
+        body=_body(found.content or ""),
+        receipt=found.pop_receipt,
+        dequeue_count=found.dequeue_count,
+        inserted_at=inserted.astimezone(dt.UTC),
     )
 
 

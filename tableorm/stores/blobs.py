@@ -14,7 +14,7 @@ from .capabilities import Capabilities
 __all__ = ["BlobInfo", "BlobPage", "BlobStore", "BlobStream"]
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class BlobInfo:
     """
     What is known of a blob without reading it.

@@ -16,7 +16,7 @@ MessageId = str
 """The name that a queue gives a message: opaque, and never used again in that queue."""
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Message:
     """
     A message as it was when it was taken.

@@ -127,7 +127,7 @@ async def test_length_is_exact(engine: Engine, queue: str) -> None:
 @pytest.mark.parametrize("number", ["x", "", "0", "-1", "٣x", "9" * 19, "9" * 40])
 async def test_odd_message_id(engine: Engine, queue: str, number: str) -> None:
     """An id that is no number of a message names none."""
-    message = Message(number, b"", "1", 1, session.moment(0))
+    message = Message(id=number, body=b"", receipt="1", dequeue_count=1, inserted_at=session.moment(0))
     with pytest.raises(Fault) as caught:
         await engine.queues.delete(queue, message)
     assert caught.value.code == Code.MESSAGE_NOT_FOUND

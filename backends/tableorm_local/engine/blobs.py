@@ -134,7 +134,8 @@ class Blobs:
             end = yield from contents.add(session, content, start, chunks)
             if old is not None:
                 contents.take_name(session, old.content)
-            return _store(session, number, content, None, BlobInfo(name, "", end, kept, moment(0))), old is not None
+            info = BlobInfo(name=name, etag="", length=end, metadata=kept, modified=moment(0))
+            return _store(session, number, content, None, info), old is not None
 
         content, start, chunks = contents.new_content(), 0, list[bytes]()
         await self._host.read(check)  # before anything is sent; once more when it counts
@@ -190,7 +191,8 @@ class Blobs:
             contents.use_for_name(session, content)
             end = yield from contents.add(session, content, start, contents.chunks_of(data))
             kept: Mapping[str, str] = old.info.metadata if old is not None else {}
-            return _store(session, number, content, appends + 1, BlobInfo(name, "", end, kept, moment(0)))
+            info = BlobInfo(name=name, etag="", length=end, metadata=kept, modified=moment(0))
+            return _store(session, number, content, appends + 1, info)
 
         info: BlobInfo = await self._host.submit(work)
         return info
@@ -325,7 +327,8 @@ _COLUMNS = "name, content, length, tick, appends, metadata"
 
 def _blob(number: int, row: tuple[str, int, int, int, int | None, bytes]) -> _Blob:
     name, content, length, tick, appends, metadata = row
-    return _Blob(number, content, appends, BlobInfo(name, _tag(tick), length, _decode(metadata), moment(tick)))
+    info = BlobInfo(name=name, etag=_tag(tick), length=length, metadata=_decode(metadata), modified=moment(tick))
+    return _Blob(number, content, appends, info)
 
 
 def _look_up(connection: Connection, number: int, name: str) -> _Blob | None:

@@ -252,7 +252,10 @@ def _visible(connection: Connection, number: int, present: int, count: int) -> l
         "AND (expires IS NULL OR expires > ?) ORDER BY visible LIMIT ?",
         (number, present, present, count),
     )
-    return [Message(str(each), body, None, taken, moment(inserted)) for each, body, taken, inserted in rows]
+    return [
+        Message(id=str(number), body=body, receipt=None, dequeue_count=taken, inserted_at=moment(inserted))
+        for number, body, taken, inserted in rows
+    ]
 
 
 def _held(connection: Connection, number: int, message: Message) -> int:
