@@ -330,7 +330,7 @@ def sign_sas(token: TableSas | AccountSas, account: str, key: bytes) -> str:
                 "the token would be for no row: its last keys, epk and erk, come before its first ones, spk and srk"
             )
         if token.erk == "" or (token.epk == "" and token.erk is None):
-            # Whoever holds the token could leave the parameter out.
+            # A client could leave the parameter out, and the signature would still fit.
             name = "epk" if token.erk is None else "erk"
             raise ValueError(f"{name} is empty, which has the same signature as no limit; end at another key")
     values = {**_parameters(token), "sig": sign(key, token.text(account))}
@@ -374,7 +374,7 @@ def parse_sas(query: str) -> tuple[TableSas | AccountSas, str]:
             raise ValueError(f"{name} is missing in {kind}")
     for name in values:
         if name not in known:
-            # It is not signed, so that whoever holds the token could leave it out.
+            # It is not signed, so a client could leave it out and use the token without its limit.
             raise ValueError(f"{name} is not a parameter of {kind}")
     return (TableSas(**values) if "tn" in values else AccountSas(**values)), signature
 

@@ -7,7 +7,7 @@ import attrs
 __all__ = ["Capabilities"]
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Capabilities:
     """
     What a backend can do beyond the contract's core. `tableorm.testing` skips the tests of what it cannot do, and says

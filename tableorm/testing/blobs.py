@@ -157,7 +157,7 @@ class BlobContract(BlobTests):
         assert await store.read(container, "x") == data
 
     async def test_one_of_many_creators_wins(self, store: BlobStore, container: str) -> None:
-        """Of several tasks that put with `if_none_match` at once, one succeeds, and its blob is stored."""
+        """One of several tasks that put with `if_none_match` at once succeeds, and its blob is stored."""
         calls = (
             store.put(container, "x", bytes([number]) * (1 + number * 400_000), if_none_match=True)
             for number in range(6)

@@ -78,7 +78,7 @@ class QueueLifecycleContract(_Contract):
             await store.delete_queue(name)
 
     async def test_created_again_it_is_the_same(self, store: QueueStore, queue: str) -> None:
-        """Creating a queue that exists is no error and keeps its messages."""
+        """Creating a queue that exists raises nothing, and keeps its messages."""
         await store.put(queue, b"kept")
         await store.create_queue(queue)
 

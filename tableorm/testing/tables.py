@@ -121,7 +121,7 @@ class TableLifecycleContract(StoreContract):
         await store.delete_table(other)
 
     async def test_one_of_many_creators_wins(self, store: TableStore) -> None:
-        """Of several tasks that create the same table at once, one succeeds and the others are refused."""
+        """One of several tasks that create the same table at once succeeds, and the others are refused."""
         name = new_name()
         outcomes = await asyncio.gather(*(store.create_table(name) for _ in range(8)), return_exceptions=True)
 

@@ -103,7 +103,7 @@ class ConcurrencyContract(StoreContract):
     """Many callers at once."""
 
     async def test_one_insert_wins(self, store: TableStore, table: str) -> None:
-        """Of many inserts of one row exactly one succeeds, and its values are stored."""
+        """Exactly one of many inserts of one row succeeds, and its values are stored."""
         calls = (store.write(table, Operation(Verb.INSERT, row(N=number))) for number in range(30))
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
 
