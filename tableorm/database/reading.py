@@ -111,7 +111,12 @@ class Reader(Connection):
             TemplateError: A field is missing, unknown, or does not fit.
             DecodeError: A row does not fit its model.
         """
-        return await look_up(self, index, fields, concurrency)
+
+        def load(row: Row) -> E:
+            entity: E = self.load_row(index.model, index.model.__schema__.table_name(), row)
+            return entity
+
+        return await look_up(self, load, index, fields, concurrency)
 
     async def get_many(self, keys: Iterable[Key[M]], *, concurrency: int = CONCURRENCY) -> "list[M | None]":
         """
