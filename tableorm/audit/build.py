@@ -18,7 +18,7 @@ from ..errors import Conflict, DecodeError, EntityNotFound, LimitExceeded, Model
 from ..models.derivation import DerivationOf
 from ..models.entity import Entity
 from ..models.kinds import KindSet
-from ..models.schema import Schema, concrete
+from ..models.schema import concrete
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row
 from ..writes.commit import commit
@@ -108,12 +108,11 @@ def _find_declarations(index: DerivationOf[Entity]) -> list[AuditedSchema]:
     Raises:
         ModelError: It is not a declaration of a class, or not one that can be built.
     """
-    found: list[AuditedSchema] | None = None
-    given: object = index
-    if isinstance(given, DerivationOf):
-        schemas: list[Schema] = concrete(index.model.__schema__)
-        found = [each for schema in schemas for each in audited_schemas(schema) if each.name == index.name]
-    if found is None or not all(each.buildable for each in found):
+    found: list[AuditedSchema] = []
+    is_declared = isinstance(index, DerivationOf)  # pyright: ignore[reportUnnecessaryIsInstance]
+    for schema in concrete(index.model.__schema__) if is_declared else ():
+        found += [each for each in audited_schemas(schema) if each.name == index.name]
+    if not is_declared or not all(each.buildable for each in found):
         raise ModelError(
             f"build_index({index!r}) is refused: give an index of a class, as in Employee.by_email, or a list, a "
             "count, or a sum"
