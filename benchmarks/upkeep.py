@@ -124,7 +124,7 @@ async def _audited(folder: Path, count: int) -> tuple[AuditReport, float]:
         busy = time.process_time() - begun
     assert found.clean
     assert found.entities == count + _PARTITIONS
-    detail = f"{found.rate:,.0f} entities/s and {found.copies / found.seconds:,.0f} copies/s"
+    detail = f"{found.rate:,.0f} entities/s and {found.derived_rows / found.seconds:,.0f} derived rows/s"
     name = f"audit of {count:,} with all that is derived / query of them"
     report(name, found.seconds / reading, "", f"{detail}, {memory.grown:.0f} MiB at most")
     return found, busy

@@ -144,8 +144,8 @@ def _kept_apart(schema: Schema, keys: KeyRange) -> list[str]:
     return [
         f"{each.name}.{name}"
         for each in concrete(schema) or [schema]
-        for name, derived in each.derived()
-        if not whole or getattr(derived, "partition", each.partition) != each.partition
+        for name, derived in each.derived.items()
+        if not whole or derived.partition != each.partition
     ]
 
 

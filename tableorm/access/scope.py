@@ -11,8 +11,10 @@ from typing import Any, Literal, NoReturn, Self, TypeVar
 from ..audit.report import AuditReport, BuildReport
 from ..database.database import Database
 from ..derived.aggregate.aggregate import AggregateOf
-from ..derived.index.index import IndexOf, IndexSchema
-from ..derived.index_list.index_list import ListOf, ListSchema
+from ..derived.index.index import IndexOf
+from ..derived.index.schema import IndexSchema
+from ..derived.index_list.index_list import ListOf
+from ..derived.index_list.schema import ListSchema
 from ..errors import AccessDenied, ModelError, NotSupported
 from ..expressions import Comparison, Expression, PropertyComparison, conjuncts
 from ..keys.bounds import Condition

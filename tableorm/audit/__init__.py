@@ -1,23 +1,22 @@
 """
 Audit: whether what is derived from entities is as they say, and making it so; also for entities that were there before.
 
-    ranges   which keys, and how far it got: what a cursor holds
-    scanning    pages of rows in segments: whole partitions, of bounded size where they are small
-    checks      what an entity ought to have, and what a derived row says: the copies of indexes
-    listed      the same of index lists
-    counted     the same of counts and sums
-    embedded    the same of copies that entities hold of others
-    looking     which row is what, and what is checked of it; reads and single writes
-    judging     one suspect after the other: read, confirmed, and repaired
-    judging_lists   likewise rows of index lists
-    judging_sums    likewise what entities keep of others, by going through their partition
-    auditing    the whole: `db.audit`
-    building    `db.build_index`: entities that lack what is declared get it, many at a time, then an audit of that
-    report      what was found
+    audit        the whole: `db.audit`
+    build        `db.build_index`: many entities at a time get what is declared, then an audit of that
+    check        `Check`: what a pattern tells the audit; and what an entity is to it
+    entries      checks of derived rows that name their entity; what no declaration accounts for
+    table_audit  one table: its models, their checks, and reads and writes of single rows
+    segment      sums of claims, which find candidates
+    verify       one candidate after the other: read, confirmed, and repaired
+    scan         pages of rows
+    ranges       which keys, and how far it got: what a cursor holds
+    report       what was found
 
-An audit reads every row once. Copies are not where their entities are in the order of keys, and a partition may be
-larger than memory; so the rows are not brought together. Each entity adds to a sum, one of many, by the key of the
-copy, a number made of what that copy ought to be; each copy takes away the number of what it is. Where all is right the
-sums are zero. Rows of sums that are not zero are suspects: they are read again, and judged one by one. First come rows
-of lists, by which entities are judged; then entities; last what entities that are right make it: keys in lists, counts.
+An audit reads every row once. Derived rows are not where their entities are in the order of keys, and a partition may
+be larger than memory; so the rows are not brought together. Each entity makes claims: at the address of each derived
+row it adds a number made of what that row ought to be, to one of many sums; each derived row takes away the number of
+what it is. Where all is right the sums are zero. Rows that claim where a sum is not zero are candidates: they are read
+again, and verified one by one, in the phases of `check.Phase`.
+
+What is derived, and what it looks like, only the checks know. Each pattern in `tableorm.derived` has its own.
 """

@@ -1,5 +1,5 @@
 """
-`db.audit`: segments of rows are summed up; where a sum is not zero its rows are judged; workers share the keys.
+`db.audit`: segment by segment, rows are summed up and candidates verified; workers share the ranges of keys.
 """
 
 import inspect
@@ -9,9 +9,8 @@ from contextlib import aclosing
 
 import attrs
 
-from ..connection.connection import TURN
+from ..connection.connection import TURN, Connection
 from ..connection.tasks import work_together
-from ..database.reading import Reader
 from ..errors import ModelError
 from ..keys.ranges import KeyRegion
 from ..models.entity import Entity, schema_of
@@ -19,21 +18,21 @@ from ..models.kinds import KindSet
 from ..models.schema import Schema, concrete
 from ..protocol.filters import Filter
 from ..stores import Bounds, Row
-from .judge import Verifier
 from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor
 from .report import AuditCounts, AuditReport
-from .rows import with_related
-from .scan import boundary, family_filter, pages
-from .sums import Judging, Sums
+from .scan import family_filter, pages, partition_start
+from .segment import Segment, Verification
+from .table_audit import TableAudit, with_related
+from .verify import Verifier
 
-__all__ = ["SEGMENT", "audit", "audited", "check_call", "go_through", "report_of"]
+__all__ = ["SEGMENT", "audit", "audit_range", "check_arguments", "make_report", "work_on_ranges"]
 
 SEGMENT = 20_000
-"""Rows that are summed up before suspects are judged, if a partition ends there."""
+"""Rows that are summed up before candidates are verified, if a partition ends there."""
 
 
 async def audit(
-    db: Reader,
+    db: Connection,
     models: Sequence[type[Entity]],
     *,
     parallel: int,
@@ -42,13 +41,13 @@ async def audit(
     on_progress: Callable[[AuditReport], object] | None,
 ) -> AuditReport:
     """
-    See `Database.audit`.
+    Audit the entities of some models; see `Database.audit`.
     """
     db.require_open()
-    check_call("audit", parallel, on_progress)
+    check_arguments("audit", parallel, on_progress)
     if not models:
-        raise ModelError("audit() is refused: give the models whose entities are to be checked")
-    schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete(model))))
+        raise ModelError("audit() needs at least one model: give those whose entities are to be checked")
+    schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete_schemas(model))))
     purpose = purpose_of("audit", schemas)
     tables = {
         name: [s for s in schemas if s.table_name() == name] for name in sorted({s.table_name() for s in schemas})
@@ -59,60 +58,59 @@ async def audit(
     else:
         ranges, state = read_cursor(purpose, cursor, "audit")
         counts = AuditCounts.of_state(state)
-    judges = {
-        name: Verifier(db, KindSet.of([schema.model for schema in some], name), repair=repair)
-        for name, some in tables.items()
-    }
+    verifiers: dict[str, Verifier] = {}
+    for name, some in tables.items():
+        kinds = KindSet.of([schema.model for schema in some], name)
+        verifiers[name] = Verifier(TableAudit(db, kinds, repair=repair))
     begun = time.monotonic() - counts.seconds
 
     def report() -> AuditReport:
         counts.seconds = time.monotonic() - begun
-        return report_of(counts, purpose, ranges)
+        return make_report(counts, purpose, ranges)
 
-    def told() -> None:
+    def tell() -> None:
         if on_progress is not None:
             on_progress(report())
 
-    async def work(audit_range: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
-        async for each in audited(db, judges[audit_range.table], audit_range, parallel):
-            yield each
+    def work(part: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
+        return audit_range(verifiers[part.table], part, parallel)
 
-    await go_through(ranges, work, counts, parallel, told)
+    await work_on_ranges(ranges, work, counts, parallel, tell)
     return report()
 
 
-def report_of(counts: AuditCounts, purpose: bytes, ranges: Sequence[AuditRange]) -> AuditReport:
-    """The report of what was counted."""
+def make_report(counts: AuditCounts, purpose: bytes, ranges: Sequence[AuditRange]) -> AuditReport:
+    """Return the report of what was counted."""
     return AuditReport(
-        counts.entities,
-        counts.copies,
-        dict(sorted(counts.counts.items())),
-        tuple(sorted(counts.findings, key=lambda finding: finding.place)),
-        counts.repaired,
-        counts.undecided,
-        counts.requests,
-        counts.seconds,
+        entities=counts.entities,
+        derived_rows=counts.derived_rows,
+        counts=dict(sorted(counts.counts.items())),
+        findings=tuple(sorted(counts.findings, key=lambda finding: finding.place)),
+        repaired=counts.repaired,
+        undecided=counts.undecided,
+        requests=counts.requests,
+        seconds=counts.seconds,
         purpose=purpose,
         ranges=tuple(ranges),
     )
 
 
-def check_call(what: str, parallel: int, on_progress: Callable[..., object] | None) -> None:
+def check_arguments(what: str, parallel: int, on_progress: Callable[..., object] | None) -> None:
     """
-    Refuse what is the same for all that goes through tables.
+    Refuse arguments that no call which reads whole tables takes.
 
     Raises:
-        ModelError: `parallel` is no number from 1, or `on_progress` cannot be called so.
+        ModelError: `parallel` is not a number from 1 up, or `on_progress` is asynchronous.
     """
     if type(parallel) is not int or parallel < 1:
-        raise ModelError(f"{what}(parallel={parallel!r}) is refused: give a number from 1")
+        raise ModelError(f"{what}(parallel={parallel!r}) is refused: give a number from 1 up")
     if inspect.iscoroutinefunction(on_progress):
         raise ModelError(
             f"{what}(on_progress={on_progress!r}) is asynchronous, and is not awaited; give a plain function"
         )
 
 
-def _concrete(model: type[Entity]) -> list[Schema]:
+def _concrete_schemas(model: type[Entity]) -> list[Schema]:
     schemas = concrete(schema_of(model))
     if not schemas:
         raise ModelError(f"{model.__name__} is abstract and has no concrete classes yet; import or declare them")
@@ -122,12 +120,12 @@ def _concrete(model: type[Entity]) -> list[Schema]:
     return schemas
 
 
-async def go_through(
+async def work_on_ranges(
     ranges: list[AuditRange],
     work: Callable[[AuditRange], AsyncGenerator[tuple[AuditRange, AuditCounts], None]],
     counts: AuditCounts,
     parallel: int,
-    told: Callable[[], None],
+    tell: Callable[[], None],
     *,
     building: bool = False,
 ) -> None:
@@ -135,106 +133,117 @@ async def go_through(
     Work on all ranges that are not done.
 
     Args:
-        ranges: Get how far they are.
-        work: Gives, again and again, how far a audit_range is, and what was found since.
+        ranges: The ranges; each is replaced by how far it is, again and again.
+        work: Works on a range, and yields again and again how far it is and what was found since.
         counts: Gets what is found.
         parallel: How many ranges are worked on at the same time.
-        told: Called after each.
-        building: Which of the ranges: those where copies are built, or where they are checked.
+        tell: Called after each step.
+        building: Which of the ranges: those where an index is built, or those where rows are checked.
     """
-    todo = iter(
-        [n for n, audit_range in enumerate(ranges) if not audit_range.done and audit_range.building is building]
-    )
+    todo = iter([number for number, each in enumerate(ranges) if not each.done and each.building is building])
 
     async def worker() -> None:
         for number in todo:
-            async with aclosing(work(ranges[number])) as parts:
-                async for audit_range, part in parts:
-                    # Both at once: who goes on from here counts nothing twice.
-                    ranges[number] = audit_range
-                    counts.add(part)
-                    told()
+            async with aclosing(work(ranges[number])) as steps:
+                async for done, found in steps:
+                    # Both at once, so that who goes on from here counts nothing twice.
+                    ranges[number] = done
+                    counts.add(found)
+                    tell()
 
     await work_together(worker, parallel)
 
 
-async def audited(
-    db: Reader, judge: Verifier, audit_range: AuditRange, parallel: int
+async def audit_range(
+    verifier: Verifier, part: AuditRange, parallel: int
 ) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
     """
-    Audit a audit_range, segment by segment.
+    Audit a range, segment by segment. Yield how far it is, and what was found since.
 
     Args:
-        db: Where.
-        judge: Judges suspects.
-        audit_range: What is left of it.
-        parallel: Suspects that are judged at the same time.
+        verifier: Verifies candidates.
+        part: The range, without what is done of it.
+        parallel: How many candidates are verified at the same time.
     """
-    where = family_filter(judge.kinds)
+    db = verifier.table.db
     ordered = db.store.capabilities.ordered
-    sums, part, count, last = Sums(judge), AuditCounts(), 0, None
-    async with aclosing(pages(db, audit_range.table, where, audit_range.left, part, "audit")) as found:
+    reader = _RangeReader(verifier, family_filter(verifier.table.kinds), parallel)
+    segment, count, last = Segment(verifier), 0, None
+    async with aclosing(reader.pages(part, part.left)) as found:
         async for rows in found:
             start = 0
             if rows and ordered and count + len(rows) >= SEGMENT:
-                cut = boundary(rows, last)
+                cut = partition_start(rows, last)
                 if cut is not None:
-                    await _sum_up(db, sums, rows[:cut], part)
+                    await _add_rows(db, segment, rows[:cut], reader.counts)
                     last = rows[cut - 1]["PartitionKey"] if cut else last
-                    audit_range = await _closed(db, judge, sums, audit_range, part, last, where, parallel)
-                    yield audit_range, part.take()
-                    sums, count, start = Sums(judge), 0, cut
-            await _sum_up(db, sums, rows[start:], part)
+                    part = await reader.verify_candidates(segment, part, last)
+                    yield part, reader.counts.take()
+                    segment, count, start = Segment(verifier), 0, cut
+            await _add_rows(db, segment, rows[start:], reader.counts)
             count += len(rows) - start
             last = rows[-1]["PartitionKey"] if rows else last
-    audit_range = await _closed(db, judge, sums, audit_range, part, None, where, parallel)
-    yield attrs.evolve(audit_range, done=True), part
+    part = await reader.verify_candidates(segment, part, None)
+    yield attrs.evolve(part, done=True), reader.counts
 
 
-async def _sum_up(db: Reader, sums: Sums, rows: Sequence[Row], part: AuditCounts) -> None:
+async def _add_rows(db: Connection, segment: Segment, rows: Sequence[Row], counts: AuditCounts) -> None:
     for start in range(0, len(rows), TURN):
         some = rows[start : start + TURN]
-        sums.add(some, part)
+        segment.add(some, counts)
         await db.yield_to_loop(len(some))
 
 
-async def _closed(
-    db: Reader,
-    judge: Verifier,
-    sums: Sums,
-    audit_range: AuditRange,
-    part: AuditCounts,
-    last: str | None,
-    where: Filter | None,
-    parallel: int,
-) -> AuditRange:
-    """Verifier the suspects of a segment, up to a partition or the end; the audit_range without it."""
-    if sums.close():
-        regions = audit_range.left
-        if last is not None:
-            regions = [cut for each in regions if (cut := each.meet(KeyRegion(Bounds(None, last)))) is not None]
-        passes = [sums.suspects]
-        if judge.has_lists:
-            passes.insert(0, sums.shapes)
-        if judge.has_lists or judge.aggregates:
-            passes.append(sums.rest)
-        for each in passes:
-            async with aclosing(pages(db, audit_range.table, where, regions, part, "audit")) as found:
-                async for rows in found:
-                    for start in range(0, len(rows), TURN):
-                        some = rows[start : start + TURN]
-                        await _judged(each(some), part, parallel)
-                        await db.yield_to_loop(len(some))
-    return audit_range if last is None else attrs.evolve(audit_range, partition=last, row=None)
+@attrs.frozen(eq=False)
+class _RangeReader:
+    """
+    Reads the rows of a range: once to sum them up, and again where there are candidates.
 
+    Args:
+        verifier: Verifies candidates.
+        where: The condition that the rows satisfy.
+        parallel: How many candidates are verified at the same time.
+        counts: Gets what is found.
+    """
 
-async def _judged(suspects: Sequence[Judging], part: AuditCounts, parallel: int) -> None:
-    if not suspects:
-        return
-    todo = iter(suspects)
+    verifier: Verifier
+    where: Filter | None
+    parallel: int
+    counts: AuditCounts = attrs.field(factory=AuditCounts)
 
-    async def worker() -> None:
-        for judge in todo:
-            await judge(part)
+    def pages(self, part: AuditRange, regions: Sequence[KeyRegion]) -> AsyncGenerator[list[Row], None]:
+        """Yield the rows of some keys of a range."""
+        return pages(self.verifier.table.db, part.table, self.where, regions, self.counts, "audit")
 
-    await work_together(worker, min(parallel, len(suspects)))
+    async def verify_candidates(self, segment: Segment, part: AuditRange, last: str | None) -> AuditRange:
+        """
+        Verify the candidates of a segment. Return the range without the segment.
+
+        Args:
+            segment: Its rows have been added.
+            part: The range.
+            last: The last partition of the segment; None if it is the end of the range.
+        """
+        if segment.close():
+            regions = part.left
+            if last is not None:
+                regions = [cut for each in regions if (cut := each.meet(KeyRegion(Bounds(None, last)))) is not None]
+            for phase in segment.phases:
+                async with aclosing(self.pages(part, regions)) as found:
+                    async for rows in found:
+                        for start in range(0, len(rows), TURN):
+                            some = rows[start : start + TURN]
+                            await self._run(segment.verifications(phase, some))
+                            await self.verifier.table.db.yield_to_loop(len(some))
+        return part if last is None else attrs.evolve(part, partition=last, row=None)
+
+    async def _run(self, verifications: Sequence[Verification]) -> None:
+        if not verifications:
+            return
+        todo = iter(verifications)
+
+        async def worker() -> None:
+            for verify in todo:
+                await verify(self.counts)
+
+        await work_together(worker, min(self.parallel, len(verifications)))

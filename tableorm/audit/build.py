@@ -1,9 +1,8 @@
 """
-`db.build_index`: entities that were there before an index get their copies, while others write; so with index lists,
-and with counts and sums.
+`db.build_index`: entities that were there before a declaration get what it derives from them, while others write.
 
 First by the page, many entities in one transaction, each under the ETag it was read with. What is refused, because
-somebody has written meanwhile or a value is taken, is left to the audit that comes after.
+somebody has written meanwhile or a value is taken, is left to the audit that follows.
 """
 
 import asyncio
@@ -14,12 +13,9 @@ from itertools import groupby
 
 import attrs
 
-from ..connection.connection import TURN
-from ..database.reading import Reader
-from ..derived.aggregate.aggregate import AggregateOf
-from ..derived.index.index import IndexOf
-from ..derived.index_list.index_list import ListOf
+from ..connection.connection import TURN, Connection
 from ..errors import Conflict, DecodeError, EntityNotFound, LimitExceeded, ModelError, OutcomeUnknown, WrongKind
+from ..models.derivation import DerivationOf
 from ..models.entity import Entity
 from ..models.kinds import KindSet
 from ..models.schema import concrete
@@ -27,48 +23,40 @@ from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row
 from ..writes.commit import commit
 from ..writes.write_tokens import new_token
-from .audit import audited, check_call, go_through, report_of
-from .check import EntitySnapshot
-from .judge import Verifier, rebuilt
+from .audit import audit_range, check_arguments, make_report, work_on_ranges
+from .check import AuditedSchema, audited_schemas
 from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor
 from .report import AuditCounts, BuildReport
-from .rows import with_related
 from .scan import pages
+from .table_audit import TableAudit, with_related
+from .verify import Verifier, rebuild_write
 
 __all__ = ["build_index"]
-
-_Wanting = tuple[Row, list[str]]
-"""An entity, and RowKeys of what has to be written beside it."""
 
 _REFUSED = (Conflict, EntityNotFound, OutcomeUnknown, LimitExceeded, DecodeError, WrongKind)
 
 
 async def build_index(
-    db: Reader,
-    index: IndexOf[Entity] | ListOf[Entity] | AggregateOf[Entity],
+    db: Connection,
+    index: DerivationOf[Entity],
     *,
     parallel: int,
     cursor: str | None,
     on_progress: Callable[[BuildReport], object] | None,
 ) -> BuildReport:
     """
-    See `Database.build_index`.
+    Derive what is declared for entities that were there before; see `Database.build_index`.
     """
     db.require_open()
-    check_call("build_index", parallel, on_progress)
-    if not isinstance(index, (IndexOf, ListOf, AggregateOf)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ModelError(
-            f"build_index({index!r}) is refused: give an index of a class, as in Employee.by_email, or a list, a "
-            "count, or a sum"
-        )
-    name, schemas = index.name, concrete(index.model.__schema__)
+    check_arguments("build_index", parallel, on_progress)
+    declared, schemas = _find_declarations(index), concrete(index.model.__schema__)
     if not schemas:
         raise ModelError(f"{index.model.__name__} is abstract and has no concrete classes yet; import or declare them")
-    if isinstance(index, AggregateOf):
-        schemas = with_related(schemas)  # those in which it counts
+    if any(each.related() for each in declared):
+        schemas = with_related(schemas)
     kinds = KindSet.of([schema.model for schema in schemas])
-    purpose = purpose_of(f"build {name}", schemas)
-    judge = Verifier(db, kinds, repair=True, only=name)
+    purpose = purpose_of(f"build {index.name}", schemas)
+    table = TableAudit(db, kinds, repair=True, only=index.name)
     built, checked = AuditCounts(), AuditCounts()
     if cursor is None:
         ranges = audit_ranges_of(kinds.table, schemas, parallel, building=True)
@@ -79,127 +67,162 @@ async def build_index(
         built = AuditCounts.of_state(state)
     begun = time.monotonic() - built.seconds
     begun_audit = time.monotonic() - checked.seconds
-    auditing = all(audit_range.done for audit_range in ranges if audit_range.building)
+    auditing = all(each.done for each in ranges if each.building)
 
     def report() -> BuildReport:
         built.seconds = time.monotonic() - begun
         if auditing:
             checked.seconds = time.monotonic() - begun_audit
         return BuildReport(
-            str(index),
-            built.entities,
-            built.built,
-            built.requests + checked.requests,
-            built.seconds,
-            report_of(checked, b"", ()) if auditing else None,
+            index=str(index),
+            entities=built.entities,
+            built=built.built,
+            requests=built.requests + checked.requests,
+            seconds=built.seconds,
+            audit=make_report(checked, b"", ()) if auditing else None,
             purpose=purpose,
             ranges=tuple(ranges),
         )
 
-    def told() -> None:
+    def tell() -> None:
         if on_progress is not None:
             on_progress(report())
 
     if not auditing:
-        turn = asyncio.Semaphore(parallel)
-
-        def build(audit_range: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
-            return _built(db, judge, audit_range, name, turn)
-
-        await go_through(ranges, build, built, parallel, told, building=True)
+        builder = _Builder(table, index.name, asyncio.Semaphore(parallel))
+        await work_on_ranges(ranges, builder.build_range, built, parallel, tell, building=True)
         auditing, begun_audit = True, time.monotonic()
+    verifier = Verifier(table)
 
-    def check(audit_range: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
-        return audited(db, judge, audit_range, parallel)
+    def check(part: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
+        return audit_range(verifier, part, parallel)
 
-    await go_through(ranges, check, checked, parallel, told)
+    await work_on_ranges(ranges, check, checked, parallel, tell)
     return report()
 
 
-async def _built(
-    db: Reader, judge: Verifier, audit_range: AuditRange, name: str, turn: asyncio.Semaphore
-) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
-    """Build a audit_range, page by page."""
-    part, ordered = AuditCounts(), db.store.capabilities.ordered
-    async with aclosing(
-        pages(db, audit_range.table, judge.kinds.filter, audit_range.left, part, "build_index")
-    ) as found:
-        async for rows in found:
-            if not rows:
-                continue
-            wanting: list[_Wanting] = []
-            for start in range(0, len(rows), TURN):
-                some = rows[start : start + TURN]
-                found_beside = ((row, _rows_beside(judge.seen(row), name, part)) for row in some)
-                wanting += [(row, beside) for row, beside in found_beside if beside]
-                await db.yield_to_loop(len(some))
-            together = [list(group) for _, group in groupby(wanting, key=lambda each: each[0]["PartitionKey"])]
-            # Those of a partition after each other: they may write the same list, or the same count.
-            await asyncio.gather(*(_write(db, judge, [*_chunks(group)], name, part, turn) for group in together))
-            if ordered:
-                last = rows[-1]
-                audit_range = attrs.evolve(audit_range, partition=last["PartitionKey"], row=last["RowKey"])
-            yield audit_range, part.take()
-    yield attrs.evolve(audit_range, done=True), part.take()
-
-
-def _rows_beside(seen: EntitySnapshot | None, name: str, part: AuditCounts) -> list[str]:
+def _find_declarations(index: DerivationOf[Entity]) -> list[AuditedSchema]:
     """
-    RowKeys of what has to be written beside an entity that notes another copy in the index than it ought to have, or
-    another list, or amount; none if all is as it ought to be, or is for the audit.
+    Return what is to be built, in each concrete class.
+
+    Raises:
+        ModelError: It is not a declaration of a class, or not one that can be built.
     """
-    if seen is None or name not in {**seen.schema.indexes, **seen.schema.lists, **seen.schema.aggregates}:
-        return []
-    part.entities += 1
-    if seen.problem is not None or not seen.legible or seen.age == "newer":
-        return []  # what is wrong with it the audit says
-    address, _ = seen.wants.get(name, (None, None))
-    mark, due = seen.marks.get(name), seen.due.get(name) if address is None else address
-    return [] if mark == due else [beside for each in (due, mark) for beside in _noted(each)]
+    found: list[AuditedSchema] = []
+    is_declared = isinstance(index, DerivationOf)  # pyright: ignore[reportUnnecessaryIsInstance]
+    for schema in concrete(index.model.__schema__) if is_declared else ():
+        found += [each for each in audited_schemas(schema) if each.name == index.name]
+    if not is_declared or not all(each.buildable for each in found):
+        raise ModelError(
+            f"build_index({index!r}) is refused: give an index of a class, as in Employee.by_email, or a list, a "
+            "count, or a sum"
+        )
+    return found
 
 
-def _noted(mark: object) -> list[str]:
-    """RowKey of the row that a note is about: of a list that was divided it stands for some of its rows."""
-    match mark:
-        case str():
-            return [mark]
-        case {"list": [str(address), str()]} | {"add": [str(address), {}]}:
-            return [address]
-        case _:
+@attrs.frozen
+class _Incomplete:
+    """
+    An entity that lacks what is built.
+
+    Args:
+        row: Its row.
+        row_keys: RowKeys of what has to be written with it.
+    """
+
+    row: Row
+    row_keys: list[str]
+
+
+@attrs.frozen(eq=False)
+class _Builder:
+    """
+    Derives what is declared under a name, for many entities in one transaction.
+
+    Args:
+        table: The table with the entities.
+        name: Name of the declaration.
+        limit: How many transactions are under way at the same time.
+    """
+
+    table: TableAudit
+    name: str
+    limit: asyncio.Semaphore
+
+    async def build_range(self, part: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
+        """Build a range, page by page. Yield how far it is, and what was counted since."""
+        counts, db, kinds = AuditCounts(), self.table.db, self.table.kinds
+        ordered = db.store.capabilities.ordered
+        async with aclosing(pages(db, part.table, kinds.filter, part.left, counts, "build_index")) as found:
+            async for rows in found:
+                if not rows:
+                    continue
+                incomplete: list[_Incomplete] = []
+                for start in range(0, len(rows), TURN):
+                    some = rows[start : start + TURN]
+                    row_keys = [self._rows_to_write(row, counts) for row in some]
+                    incomplete += [_Incomplete(row, keys) for row, keys in zip(some, row_keys, strict=True) if keys]
+                    await db.yield_to_loop(len(some))
+                partitions = [list(group) for _, group in groupby(incomplete, key=_partition_of)]
+                # Those of a partition after each other: they may write the same list, or the same count.
+                await asyncio.gather(*(self._write([*_chunks(group)], counts) for group in partitions))
+                if ordered:
+                    last = rows[-1]
+                    part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
+                yield part, counts.take()
+        yield attrs.evolve(part, done=True), counts.take()
+
+    def _rows_to_write(self, row: Row, counts: AuditCounts) -> list[str]:
+        """
+        Return the RowKeys of what has to be written with an entity whose manifest does not say what it ought to; none
+        if it does, or if the entity is left to the audit.
+        """
+        snapshot = self.table.snapshot(row)
+        if snapshot is None or not self.table.is_declared(snapshot.schema, self.name):
             return []
+        counts.entities += 1
+        if snapshot.problem is not None or not snapshot.legible or snapshot.age == "newer":
+            return []  # the audit says what is wrong with it
+        noted, due = snapshot.manifest.get(self.name), snapshot.due(self.name)
+        if noted == due:
+            return []
+        return [entry.address for entry in (due, noted) if entry is not None and entry.address is not None]
+
+    async def _write(self, chunks: Sequence[Sequence[Row]], counts: AuditCounts) -> None:
+        """Write entities of a partition, each chunk in one transaction; in halves if that is refused."""
+        todo = [*reversed(chunks)]
+        while todo:
+            some = todo.pop()
+            token = new_token()
+            async with self.limit:
+                counts.requests += 1
+                try:
+                    writes = [rebuild_write(self.table.kinds, row, (self.name,), token, counts=True) for row in some]
+                    await commit(self.table.db, writes)
+                except _REFUSED:
+                    half = len(some) // 2
+                    todo += [some[half:], some[:half]] if half else []
+                else:
+                    counts.built += len(some)
 
 
-def _chunks(wanting: Sequence[_Wanting]) -> Iterator[Sequence[Row]]:
+def _partition_of(incomplete: _Incomplete) -> str:
+    partition_key: str = incomplete.row["PartitionKey"]
+    return partition_key
+
+
+def _chunks(incomplete: Sequence[_Incomplete]) -> Iterator[Sequence[Row]]:
     """
-    Entities of a partition that fit into one transaction with what is beside them. Those that write the same row come
-    together, so that it is written once.
+    Yield entities of a partition that fit into one transaction with what is written with them. Those that write the
+    same row come together, so that it is written once.
     """
     chunk: list[Row] = []
-    all_beside: set[str] = set()
-    for row, beside in sorted(wanting, key=lambda each: each[1]):
-        if len(chunk) + 1 + len(all_beside.union(beside)) > MAX_TRANSACTION_OPERATIONS:
+    row_keys: set[str] = set()
+    for each in sorted(incomplete, key=lambda each: each.row_keys):
+        if len(chunk) + 1 + len(row_keys.union(each.row_keys)) > MAX_TRANSACTION_OPERATIONS:
             yield chunk
-            chunk, all_beside = [], set()
-        chunk.append(row)
-        all_beside.update(beside)
+            chunk, row_keys = [], set()
+        chunk.append(each.row)
+        row_keys.update(each.row_keys)
     if chunk:
         yield chunk
-
-
-async def _write(
-    db: Reader, judge: Verifier, chunks: Sequence[Sequence[Row]], name: str, part: AuditCounts, turn: asyncio.Semaphore
-) -> None:
-    """What some entities of a partition lack, each chunk in one transaction; in halves if that is refused."""
-    todo = [*reversed(chunks)]
-    while todo:
-        some = todo.pop()
-        token = new_token()
-        async with turn:
-            part.requests += 1
-            try:
-                await commit(db, [rebuilt(judge.kinds, row, (name,), token, counts=True) for row in some])
-            except _REFUSED:
-                half = len(some) // 2
-                todo += [some[half:], some[:half]] if half else []
-            else:
-                part.built += len(some)

@@ -1,76 +1,123 @@
 """
-What an entity ought to have besides its row, and what a derived row says of its entity: pure functions of rows.
+`Check`: what a pattern tells the audit of what it derives from entities; the audit itself knows no pattern.
 
-A further kind of what is derived is a further class with the members of `Check`: see `listed`, `counted`, `embedded`.
+A declaration of a model offers its checks by `AuditedSchema`. Each check answers three questions: what an entity ought
+to have (`expect`), which claims on derived rows follow from an entity and from such a row (`claims`, `row_claims`,
+`contributions`), and what is wrong where the claims do not agree (`compare`, `verify_row`, `verify_totals`).
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, cast
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Literal, Protocol
 
 import attrs
 
-from ..errors import DecodeError
+from ..connection.connection import Connection
 from ..models.kinds import KindSet
-from ..models.manifest import manifest_of
+from ..models.manifest import ManifestEntry
 from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
-from ..stores import Row
-from .report import Damage
+from ..stores import Operation, Row
+from ..writes.effect import Maintainer
+from .report import AuditCounts, Damage, Finding
 
-__all__ = ["WRONG", "Check", "EntitySnapshot", "Problem", "kind_of", "look", "members_of"]
+__all__ = [
+    "WRONG",
+    "AuditContext",
+    "AuditedSchema",
+    "Check",
+    "EntitySnapshot",
+    "Expected",
+    "IsCandidate",
+    "Phase",
+    "Problem",
+    "VerifyEntity",
+    "VerifyTotals",
+    "audited_schemas",
+    "finding_of",
+    "kind_of",
+]
 
 
 WRONG = 1
-"""What is claimed where something is wrong for sure: no sum with it is zero, but for a chance of one in 2**60."""
+"""The number to claim where something is certainly wrong: a sum with it is zero only by a chance of one in 2**60."""
+
+
+class Phase(IntEnum):
+    """When the candidates of a segment are verified: one phase after the other, each building on those before it."""
+
+    BEFORE = 0
+    """Derived rows that must be readable before entities can be compared with them."""
+    ENTITIES = 1
+    """Entities with their derived rows, and derived rows that name the entity they belong to."""
+    AFTER = 2
+    """What all entities together determine, once each of them is right."""
 
 
 @attrs.frozen(eq=False)
+class Expected:
+    """
+    What an entity ought to have for one declaration.
+
+    Args:
+        entry: What its manifest ought to say of it.
+        content: The derived row that it ought to have; None if that is not known, or there is none of its own.
+    """
+
+    entry: ManifestEntry
+    content: Row | None = None
+
+
+@attrs.frozen(eq=False, kw_only=True)
 class EntitySnapshot:
     """
-    An entity as an audit sees it.
+    An entity as it was read, with what its manifest says and what it ought to say.
 
     Args:
         schema: Its model.
         row: Its row.
-        age: Whether its version is the model's. Of an older one the copies hold what it had then, until it is upgraded
-            by a write; what a newer program wrote is not judged but by its notes.
-        wants: By name of the index, RowKey and content of the copy it ought to have; None for unknown content.
-        marks: What it notes, by name.
-        due: What it ought to note of lists, counts, sums, and of what it holds copies of, by name. Where nobody knows,
-            since it is of a newer version than the model, or does not fit it, that is what it notes.
-        legible: Whether the note could be read.
-        problem: Why it does not fit its model; None if it does.
+        age: How its version compares with the model's. The derived rows of an older entity are right as they are until
+            a write upgrades it. A newer one, which a newer program wrote, is compared with its own manifest alone.
+        manifest: What its manifest says, by name of the declaration.
+        legible: Whether the manifest could be read.
+        problem: Why the row does not fit its model; None if it does.
+        expected: What it ought to have, by name of the declaration. What its manifest says where nobody knows that,
+            because the entity is newer than the model or does not fit it.
     """
 
     schema: Schema
     row: Row
-    age: Literal["current", "older", "newer"]
-    wants: Mapping[str, tuple[str, Row | None]]
-    marks: Mapping[str, Any]
-    legible: bool
-    problem: str | None
-    due: Mapping[str, Any] = attrs.Factory(dict[str, Any])
+    age: Literal["current", "older", "newer"] = "current"
+    manifest: Mapping[str, ManifestEntry] = attrs.Factory(dict[str, ManifestEntry])
+    legible: bool = True
+    problem: str | None = None
+    expected: Mapping[str, Expected] = attrs.Factory(dict[str, Expected])
 
     @property
     def version(self) -> str:
-        """Its version, as its copies have it."""
+        """The entity's version, as its derived rows have it."""
         return str(self.row.get(ENTITY_TYPE, "")).partition(":")[2] or str(self.row.get(ENTITY_VERSION, ""))
+
+    def due(self, name: str) -> ManifestEntry | None:
+        """Return what the manifest ought to say of a declaration; None if it should not name it."""
+        found = self.expected.get(name)
+        return None if found is None else found.entry
 
 
 @attrs.frozen(eq=False)
 class Problem:
     """
-    What is wrong with something that is derived from an entity.
+    Something that is wrong with what is derived from an entity.
 
     Args:
-        damage: What kind of damage it is.
-        name: Of the index; None for all.
-        address: RowKey of the derived row; None if it is about none.
-        text: In words.
-        rebuilt: Whether building the index anew for this entity repairs it.
-        rival: A copy of another entity that is where the copy of this one belongs.
+        damage: The kind of damage.
+        name: Name of the declaration; None for all of them.
+        address: RowKey of the derived row; None if the problem is about no row.
+        text: The problem in words.
+        rebuilt: Whether deriving this entity's rows anew repairs it.
+        rival: The derived row of another entity that is where the row of this one belongs.
         first: RowKey of an entity that has to be repaired before this one can be; None if there is none.
-        refused: Why it cannot be repaired, although it was tried; None if it was not.
+        refused: Why the repair was tried and failed; None if it was not tried or did not fail.
     """
 
     damage: Damage
@@ -83,102 +130,232 @@ class Problem:
     refused: str | None = None
 
 
-def look(kinds: KindSet, schema: Schema, version: int, row: Row) -> EntitySnapshot:
+IsCandidate = Callable[[str], bool]
+"""Tells whether the claims on an address of the partition do not agree."""
+
+VerifyEntity = Callable[[str, str, AuditCounts], Awaitable[None]]
+"""Verifies, and repairs, the entity with this PartitionKey and RowKey."""
+
+
+class AuditContext(Protocol):
+    """What a check can use: the rows of one table, and which entities they are."""
+
+    @property
+    def db(self) -> Connection:
+        """The open database."""
+        ...
+
+    @property
+    def kinds(self) -> KindSet:
+        """The models that are audited in this table."""
+        ...
+
+    @property
+    def repair(self) -> bool:
+        """Whether to repair what is wrong."""
+        ...
+
+    @property
+    def only(self) -> str | None:
+        """Name of the one declaration that is checked; None for all."""
+        ...
+
+    def snapshot(self, row: Row) -> EntitySnapshot | None:
+        """Return the entity of a row; None if the row is of another kind, or is a derived row."""
+        ...
+
+    def checks(self, snapshot: EntitySnapshot) -> "Sequence[Check]":
+        """Return the checks of an entity."""
+        ...
+
+    def check_of(self, row: Row) -> "Check | None":
+        """Return the check that a derived row belongs to; None for entities, and for rows that are not checked."""
+        ...
+
+    async def read(self, partition_key: str, row_key: str, counts: AuditCounts) -> Row | None:
+        """Read a row; None if there is none, or its RowKey, taken from a damaged row, is not a key."""
+        ...
+
+    async def read_all(self, partition_key: str, row_keys: Iterable[str], counts: AuditCounts) -> list[Row | None]:
+        """Read several rows of a partition."""
+        ...
+
+    async def pause(self, attempt: int) -> None:
+        """Wait before something is looked at again; not before the first attempt, which is 0."""
+        ...
+
+    async def send(self, operations: Sequence[Operation], counts: AuditCounts) -> bool:
+        """
+        Apply a transaction. Return False if somebody else has written meanwhile or the outcome is unknown: look again.
+
+        Raises:
+            TableOrmError: The store refused it for another reason.
+        """
+        ...
+
+
+VerifyTotals = Callable[[AuditContext, str, Collection[str], VerifyEntity, AuditCounts], Awaitable[None]]
+"""
+Verifies what the entities of one partition together determine. Takes the context, the PartitionKey, the RowKeys of the
+entities that hold the totals, a function that verifies one entity, and the counts, which get the findings.
+"""
+
+
+class AuditedSchema(Maintainer):
     """
-    An entity, with what it ought to have.
+    A declaration, bound to its model, that the audit checks too: the interface that a pattern implements in full.
 
-    Args:
-        kinds: The models of its table.
-        schema: Its own.
-        version: Its version.
-        row: Its row.
+    Attributes:
+        buildable: Whether `db.build_index` can derive it for entities that were there before.
     """
-    try:
-        marks, legible = manifest_of(row), True
-    except DecodeError:
-        marks, legible = {}, False
-    if version > schema.version:
-        noted = {name: (mark, None) for name, mark in marks.items() if isinstance(mark, str)}
-        return EntitySnapshot(schema, row, "newer", noted, marks, legible, None, marks)
-    current = version == schema.version
-    wants: dict[str, tuple[str, Row | None]] = {}
-    try:
-        marks |= {name: each.current(marks[name]) for name, each in schema.aggregates.items() if name in marks}
-        values: Mapping[str, Any] = (schema.decode(row) if current else kinds.load(row.copy())).__dict__
-        for name, index in schema.indexes.items():
-            address = index.address(values)
-            if address is not None:
-                wants[name] = address, index.copy_of(values, row, address) if current else None
-        due = _due(schema, values, row)
-    except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
-        return EntitySnapshot(schema, row, "current", {}, marks, legible, f"{type(error).__name__}: {error}", marks)
-    return EntitySnapshot(schema, row, "current" if current else "older", wants, marks, legible, None, due)
+
+    buildable = True
+
+    def checks(self, context: AuditContext) -> "Sequence[Check]":
+        """Return its checks, each for one of the models of the context: of its own, and of related ones."""
+        raise NotImplementedError
 
 
-def _due(schema: Schema, values: Mapping[str, Any], row: Row) -> dict[str, Any]:
-    partition_key, row_key = row["PartitionKey"], row["RowKey"]
-    due: dict[str, Any] = {name: each.mark(values) for name, each in schema.lists.items()}
-    due |= {name: each.mark(values, partition_key) for name, each in schema.aggregates.items()}
-    due |= {name: each.mark(values, partition_key, row_key) for name, each in schema.embeds.items()}
-    return {name: mark for name, mark in due.items() if mark is not None}
-
-
-def kind_of(row: Row) -> str:
-    """The kind that a row says it is of, without version; "" if it says none."""
-    text = row.get(ENTITY_TYPE)
-    return text.partition(":")[0] if isinstance(text, str) else ""
-
-
-def members_of(part: Any) -> dict[str, Any]:
-    """The members of a part of a note that ought to be an object; none if it is no such thing."""
-    return cast("dict[str, Any]", part) if isinstance(part, dict) else {}
+def audited_schemas(schema: Schema) -> list[AuditedSchema]:
+    """Return what is declared on a model, as far as it is audited."""
+    return [each for each in schema.derived.values() if isinstance(each, AuditedSchema)]
 
 
 class Check:
     """
-    What is checked of one kind of what is derived from entities of a model.
+    What is checked of the entities of one model for one declaration.
 
-    Addresses are of any text; all that has the same address sums up to zero, if all is right. An address of a row is
-    its RowKey.
+    All entities and derived rows of a segment make claims: pairs of an address, which is any text that is unique in its
+    partition, and a number. What entities claim and what derived rows claim must add up to the same at each address;
+    where it does not, those that claim it are candidates and are verified one by one. The address of a row is its
+    RowKey.
+
+    Args:
+        context: The rows of the table.
+        schema: The model whose entities are checked.
+        name: Name of the declaration, or of the field that findings are about.
+
+    Attributes:
+        verify_totals: Verifies what `contributions` add up to, in `Phase.AFTER`; None for a check without any. Checks
+            that have the same function are verified by one call for each partition.
     """
 
+    row_phases: Collection[Phase] = ()
+    """The phases in which `verify_row` is called with candidates among the derived rows that it owns."""
+
+    def __init__(self, context: AuditContext, schema: Schema, name: str) -> None:
+        self.context, self.schema, self.name = context, schema, name
+        self.verify_totals: VerifyTotals | None = None
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for checks of one model that check the same thing, of which the audit uses the first alone."""
+        return id(self)
+
+    # What an entity ought to have
+
+    def normalize(self, entry: ManifestEntry) -> ManifestEntry:
+        """Return a manifest entry of the declaration in the form that it would be written in today."""
+        return entry
+
+    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
+        """
+        Return what an entity ought to have; None for nothing. It may raise anything: then the entity is unreadable.
+
+        Args:
+            values: The fields of the entity, upgraded if its row is of an older version.
+            row: Its row.
+            current: Whether the row is of the model's version.
+        """
+        del values, row, current
+        return None
+
+    # Claims
+
     def owns(self, kind: str) -> bool:
-        """Whether derived rows of this kind are checked by it."""
+        """Return whether derived rows of this kind belong to this check."""
         del kind
         return False
 
-    def takes(self, row: Row) -> bool:
-        """Whether that is so of this row of such a kind."""
+    def accepts(self, row: Row) -> bool:
+        """Return whether a row of a kind that it owns is checked at all."""
         del row
         return True
 
-    def claims(self, seen: EntitySnapshot) -> Iterable[tuple[str, int]]:
+    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """
-        Addresses of what an entity has or ought to have, each with a number. All that entities claim at an address is
-        what rows there take away, if and only if that is right, and so is what they note.
+        Return what an entity claims. The claims of entities and of derived rows add up to the same if and only if the
+        derived rows, and what the manifests say of them, are right.
         """
-        del seen
+        del snapshot
         return ()
 
-    def claimed(self, row: Row) -> Iterable[tuple[str, int]]:
-        """The addresses that such a row has, and the numbers to take away; 0 is that of a row that is not there."""
+    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+        """Return what a derived row claims. A number of 0 stands for a row that is not there."""
         del row
         return ()
 
-    def adds(self, seen: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
+    def contributions(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
         """
-        What an entity adds to a sum that another one keeps, or takes away for what it keeps itself: the RowKey of the
-        keeper, an address, and a number. If such a sum is wrong the keeper is suspect, not all that add to it.
+        Return what an entity adds to totals that some entity holds, and takes away for those that it holds itself: the
+        RowKey of the holder, an address, and a number. Where they do not add up to zero the holder is a candidate, not
+        each entity that adds to it.
         """
-        del seen
+        del snapshot
         return ()
 
-    def addresses(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
-        """RowKeys of the rows to look at if an entity is suspect; asked again when they are found, until it is all."""
-        del seen, found
+    # Candidates
+
+    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+        """
+        Return the RowKeys of the rows to read with a candidate entity. It is asked again, with the rows that were
+        found, until it names no other.
+        """
+        del snapshot, found
         return set()
 
-    def compare(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
-        """What is wrong with an entity, and the rows at its addresses, which did not change meanwhile."""
-        del seen, found
+    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+        """Return what is wrong with an entity and the rows at its addresses."""
+        del snapshot, found
         return ()
+
+    async def confirm(self, snapshot: EntitySnapshot, problem: Problem, counts: AuditCounts) -> Problem:
+        """Return a problem that `compare` gave as it is after looking at further rows, which may be repaired here."""
+        del snapshot, counts
+        return problem
+
+    async def verify_row(
+        self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate, counts: AuditCounts
+    ) -> None:
+        """
+        Verify a derived row that it owns by itself, and repair it.
+
+        Args:
+            partition_key: Its PartitionKey.
+            row_key: Its RowKey.
+            phase: One of `row_phases`.
+            is_candidate: Whether the claims on an address of the partition do not agree.
+            counts: Gets the findings.
+        """
+        del partition_key, row_key, phase, is_candidate, counts
+
+
+def kind_of(row: Row) -> str:
+    """Return the kind that a row says it is of, without the version; "" if it says none."""
+    text = row.get(ENTITY_TYPE)
+    return text.partition(":")[0] if isinstance(text, str) else ""
+
+
+def finding_of(snapshot: EntitySnapshot, problem: Problem, *, repaired: bool) -> Finding:
+    """Return the finding of a problem of an entity."""
+    return Finding(
+        damage=problem.damage,
+        model=snapshot.schema.name,
+        index=problem.name,
+        partition_key=snapshot.row["PartitionKey"],
+        row_key=snapshot.row["RowKey"],
+        address=problem.address,
+        problem=problem.text,
+        repaired=repaired and problem.rebuilt,
+        refused=problem.refused,
+    )

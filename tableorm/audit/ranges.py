@@ -1,5 +1,5 @@
 """
-Stretches of keys that are gone through one by one, and the cursor that says how far each of them is.
+Ranges of keys that are audited one by one, and the cursor that says how far each of them is.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -20,21 +20,21 @@ __all__ = ["AuditRange", "audit_ranges_of", "purpose_of", "read_cursor", "write_
 
 _VERSION = 1
 _HASH_BYTES = 12
-# So that a worker which is done finds another audit_range: keys are seldom spread evenly.
-_STRETCHES_PER_WORKER = 4
+# More than one, so that a worker which is done finds another range: keys are seldom spread evenly.
+_RANGES_PER_WORKER = 4
 
 
 @attrs.frozen
 class AuditRange:
     """
-    Whole partitions of a table.
+    A range of whole partitions of a table, and how far it is done.
 
     Args:
         table: Name of the table.
         partitions: Their PartitionKeys.
         partition: The partition up to which all is done; None at the beginning.
         row: The RowKey in that partition up to which all is done; None for all of the partition.
-        building: Whether copies are being built here, before they are checked.
+        building: Whether an index is being built here, before it is checked.
         done: Whether all of it is done.
     """
 
@@ -47,7 +47,7 @@ class AuditRange:
 
     @property
     def left(self) -> list[KeyRegion]:
-        """What is left of it, in key order."""
+        """The keys that are left of it, in key order."""
         whole = KeyRegion(self.partitions)
         if self.partition is None:
             return [whole]
@@ -61,21 +61,21 @@ def audit_ranges_of(
     table: str, schemas: Sequence[Schema], parallel: int, *, building: bool = False
 ) -> list[AuditRange]:
     """
-    All partitions of a table, in ranges for so many workers.
+    Return all partitions of a table, divided into ranges for some workers.
 
     Args:
         table: Its name.
         schemas: The models that it has entities of; their templates say what partitions there can be.
         parallel: How many workers there are.
-        building: As of `AuditRange`.
+        building: Whether an index is being built there, before it is checked.
     """
-    parts = parallel * _STRETCHES_PER_WORKER if parallel > 1 else 1
+    parts = parallel * _RANGES_PER_WORKER if parallel > 1 else 1
     bounds = divide(EVERYTHING, [schema.partition for schema in schemas], parts)
     return [AuditRange(table, each, building=building) for each in bounds]
 
 
 def purpose_of(what: str, schemas: Sequence[Schema]) -> bytes:
-    """What a cursor is of: whoever goes on with it must ask for the same."""
+    """Return what identifies the call that a cursor belongs to: only an equal call can go on from it."""
     digest = blake2b(what.encode(), digest_size=_HASH_BYTES)
     for text in sorted(f"{schema.table}/{schema.kind}/{','.join(_declared(schema))}" for schema in schemas):
         digest.update(text.encode() + b"\n")
@@ -83,12 +83,12 @@ def purpose_of(what: str, schemas: Sequence[Schema]) -> bytes:
 
 
 def _declared(schema: Schema) -> list[str]:
-    return sorted({**schema.indexes, **schema.lists, **schema.aggregates, **schema.embeds})
+    return sorted(schema.derived)
 
 
 def write_cursor(purpose: bytes, ranges: Sequence[AuditRange], state: Mapping[str, Any]) -> str | None:
     """
-    The cursor of how far the ranges are, with what was found till now; None if all are done.
+    Return the cursor that says how far the ranges are, with what was found so far; None if all are done.
     """
     if all(audit_range.done for audit_range in ranges):
         return None
@@ -99,29 +99,29 @@ def write_cursor(purpose: bytes, ranges: Sequence[AuditRange], state: Mapping[st
 
 def read_cursor(purpose: bytes, cursor: str, what: str) -> tuple[list[AuditRange], dict[str, Any]]:
     """
-    What a cursor holds.
+    Return the ranges and the findings that a cursor holds.
 
     Args:
-        purpose: What it must be of.
+        purpose: What `purpose_of` gives for the call that goes on.
         cursor: What `write_cursor` gave.
-        what: That goes on, for the message.
+        what: Name of that call, for the message.
 
     Raises:
-        CursorError: It is damaged, or of something else.
+        CursorError: It is damaged, or belongs to another call.
     """
     try:
         raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
     except (ValueError, AttributeError):
-        raise CursorError(f"{what}: {shown(cursor, 40)} is no cursor; pass report.cursor unchanged") from None
+        raise CursorError(f"{what}: {shown(cursor, 40)} is not a cursor; pass report.cursor unchanged") from None
     raw, check = raw[:-4], raw[-4:]
     if raw[:1] != bytes([_VERSION]) or crc32(raw).to_bytes(4, "big") != check:
         raise CursorError(
-            f"{what}: {shown(cursor, 40)} is no cursor, or is damaged; pass report.cursor unchanged, or begin anew"
+            f"{what}: {shown(cursor, 40)} is not a cursor, or is damaged; pass report.cursor unchanged, or begin anew"
         )
     if raw[1 : 1 + _HASH_BYTES] != purpose:
         raise CursorError(
-            f"{what}: {shown(cursor, 40)} is of other models or indexes, or of other declarations of them; begin anew "
-            "without a cursor"
+            f"{what}: {shown(cursor, 40)} belongs to an audit of other models or indexes, or of other declarations of "
+            "them; begin anew without a cursor"
         )
     try:
         return msgspec.json.decode(decompress(raw[1 + _HASH_BYTES :]), type=tuple[list[AuditRange], dict[str, Any]])

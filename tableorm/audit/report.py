@@ -1,5 +1,5 @@
 """
-What an audit found: damages, and the report of them.
+What an audit found: kinds of damage, findings, and the reports of them.
 """
 
 from collections import Counter
@@ -15,28 +15,28 @@ from .ranges import AuditRange, write_cursor
 __all__ = ["FINDINGS_KEPT", "AuditCounts", "AuditReport", "BuildReport", "Damage", "Finding"]
 
 FINDINGS_KEPT = 1_000
-"""Findings that a report holds; it counts all."""
+"""The most findings that a report holds; it counts all."""
 
 
 class Damage(StrEnum):
-    """What is wrong with a row that is derived from an entity, or with what the entity notes of it."""
+    """What is wrong with a row that is derived from an entity, or with what the entity's manifest says of it."""
 
     MISSING = "missing"
-    """The entity has no copy where the index wants one."""
+    """The entity lacks a derived row that it ought to have: an index entry, or its key in a list."""
     STALE = "stale"
-    """The copy is not as the entity is."""
+    """A derived row does not hold what the entity does; or a count, sum or embedded copy is wrong."""
     ORPHAN = "orphan"
-    """A copy of no entity: that is gone, or has its copy elsewhere."""
-    NOTE = "note"
-    """The entity notes something else than what is there."""
+    """A derived row belongs to no entity: that is gone, or has its row elsewhere."""
+    MANIFEST = "manifest"
+    """The manifest of the entity says something else than what is there."""
     UNDECLARED = "undeclared"
-    """A copy in an index that the model does not have."""
+    """A derived row of something that the model does not declare."""
     TAKEN = "taken"
     """Another entity has the value of a unique index."""
     BLOCKED = "blocked"
-    """A row of another kind is where the copy belongs."""
+    """A row of another kind is where the derived row belongs."""
     UNREADABLE = "unreadable"
-    """The entity does not fit its model, so that nobody knows what it ought to have."""
+    """The entity does not fit its model, so that nobody knows which rows it ought to have."""
     DANGLING = "dangling"
     """An entity refers to one that does not exist, or counts in it."""
 
@@ -45,8 +45,8 @@ _REMEDIES = {
     Damage.MISSING: "repair writes it",
     Damage.STALE: "repair replaces it by what the entity says",
     Damage.ORPHAN: "repair deletes it",
-    Damage.NOTE: "repair corrects the note",
-    Damage.UNDECLARED: "repair deletes the copy and the note of it",
+    Damage.MANIFEST: "repair corrects the manifest",
+    Damage.UNDECLARED: "repair deletes the row and its entry in the manifest",
     Damage.TAKEN: "repair leaves that to you: change one of the two, then repair",
     Damage.BLOCKED: "repair leaves that to you: change the index's row_key, or remove that row, then repair",
     Damage.UNREADABLE: "repair leaves that to you: correct the row, or the model, then repair",
@@ -57,19 +57,19 @@ _REMEDIES = {
 @attrs.frozen
 class Finding:
     """
-    Something that is wrong.
+    One thing that is wrong.
 
     Args:
-        damage: What kind of damage it is.
+        damage: The kind of damage.
         model: Name of the model.
-        index: Name of the index, list, count, sum or embedded copies; of a wrong count or sum the field that keeps it.
-            None if it is of none, or of all.
-        partition_key: Of the entity.
-        row_key: Of the entity, as stored; "" if a copy, or the row of a list, does not tell.
-        address: RowKey of the copy, the row of the list, or the other entity; None if there is none that it is about.
-        problem: What is wrong, in words.
+        index: Name of the index, list, count, sum or embedded copies; for a wrong count or sum the field that holds it.
+            None if it is about none, or about all.
+        partition_key: PartitionKey of the entity.
+        row_key: RowKey of the entity; "" if the derived row does not name it.
+        address: RowKey of the index entry, the row of the list, or the other entity; None if it is about no other row.
+        problem: The problem in words.
         repaired: Whether it was repaired.
-        refused: Why its repair was tried and is not possible; None if it is, or was not tried.
+        refused: Why its repair was tried and failed; None if it was not tried or did not fail.
     """
 
     damage: Damage
@@ -91,7 +91,7 @@ class Finding:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """Sorts findings by entity."""
+        """The key by which findings are sorted: by entity first."""
         return self.partition_key, self.row_key, self.model, self.index or "", self.address or ""
 
     def __str__(self) -> str:
@@ -100,18 +100,18 @@ class Finding:
         return f"{name} ({self.partition_key!r}, {self.row_key!r}): {self.damage}: {self.problem}; {end}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As a dictionary of plain values."""
+        """Return it as a dictionary of plain values."""
         return {**attrs.asdict(self), "damage": str(self.damage)}
 
 
 @attrs.define
 class AuditCounts:
     """
-    What was found so far, while it is being counted. The names are those of the report.
+    What was found so far, while it is being counted. The names are those of `AuditReport`.
     """
 
     entities: int = 0
-    copies: int = 0
+    derived_rows: int = 0
     built: int = 0
     repaired: int = 0
     undecided: int = 0
@@ -129,14 +129,14 @@ class AuditCounts:
             self.findings.append(finding)
 
     def add(self, other: "AuditCounts") -> None:
-        """Count what another has counted."""
-        for name in ("entities", "copies", "built", "repaired", "undecided", "requests"):
+        """Add what was counted elsewhere."""
+        for name in ("entities", "derived_rows", "built", "repaired", "undecided", "requests"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.counts = dict(Counter(self.counts) + Counter(other.counts))
         self.findings += other.findings[: FINDINGS_KEPT - len(self.findings)]
 
     def take(self) -> "AuditCounts":
-        """What was counted since this was called last."""
+        """Return what was counted since the last call, and begin anew."""
         taken, fresh = attrs.evolve(self), AuditCounts()
         for field in attrs.fields(AuditCounts):
             setattr(self, field.name, getattr(fresh, field.name))
@@ -144,28 +144,28 @@ class AuditCounts:
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> "AuditCounts":
-        """From a cursor."""
+        """Return the counts that a cursor holds."""
         return msgspec.convert(state, cls)
 
 
 @attrs.frozen(eq=False)
 class AuditReport:
     """
-    What an audit has found so far; all of it at the end.
+    What an audit has found so far, or in all when it has ended.
 
     Args:
         entities: Entities that were checked.
-        copies: Copies that were checked, and rows of index lists.
+        derived_rows: Index entries and rows of index lists that were checked.
         counts: How many findings of each kind of damage: {"missing": 3}.
-        findings: The first of them that were found, at most 1000, in the order of their entities.
-        repaired: How many of all were repaired.
-        undecided: Rows that were written so often that no look at them was final; audit again.
-        requests: Requests that were sent; repetitions not counted.
+        findings: The first 1,000 that were found, in the order of their entities.
+        repaired: How many of all findings were repaired.
+        undecided: Rows that others wrote so often that they could not be verified; audit again.
+        requests: Requests that were sent, without repetitions.
         seconds: How long it took, earlier parts included if it was resumed.
     """
 
     entities: int = 0
-    copies: int = 0
+    derived_rows: int = 0
     counts: Mapping[str, int] = attrs.Factory(dict[str, int])
     findings: tuple[Finding, ...] = ()
     repaired: int = 0
@@ -173,11 +173,11 @@ class AuditReport:
     requests: int = 0
     seconds: float = 0.0
     _purpose: bytes = attrs.field(default=b"", alias="purpose", repr=False)
-    _stretches: tuple[AuditRange, ...] = attrs.field(default=(), alias="ranges", repr=False)
+    _ranges: tuple[AuditRange, ...] = attrs.field(default=(), alias="ranges", repr=False)
 
     @property
     def found(self) -> int:
-        """How many findings there are in all."""
+        """The number of all findings."""
         return sum(self.counts.values())
 
     @property
@@ -187,41 +187,41 @@ class AuditReport:
 
     @property
     def cursor(self) -> str | None:
-        """Where to go on: `db.audit(..., cursor=...)`, in any process. None at the end."""
-        return write_cursor(self._purpose, self._stretches, _state_of(self))
+        """The text to go on from: `db.audit(..., cursor=...)`, in any process. None at the end."""
+        return write_cursor(self._purpose, self._ranges, _state_of(self))
 
     @property
     def rate(self) -> float:
-        """Entities a second."""
+        """Entities per second."""
         return self.entities / self.seconds if self.seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """As a dictionary of plain values, for JSON."""
-        return _dictionary(self)
+        """Return it as a dictionary of plain values, for JSON."""
+        return _plain_values(self)
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
         found = f"{self.found} findings ({counts}), {self.repaired} repaired" if self.found else "nothing found"
         busy = f", {self.undecided} undecided" if self.undecided else ""
         return (
-            f"{self.entities} entities and {self.copies} copies checked: {found}{busy}; {self.requests} requests in "
-            f"{self.seconds:.1f} s"
+            f"{self.entities} entities and {self.derived_rows} derived rows checked: {found}{busy}; {self.requests} "
+            f"requests in {self.seconds:.1f} s"
         )
 
 
 @attrs.frozen(eq=False)
 class BuildReport:
     """
-    What became of `db.build_index` so far; all of it at the end.
+    What `db.build_index` has done so far, or in all when it has ended.
 
     Args:
         index: Name of the index, list, count or sum: "Employee.by_email".
-        entities: Entities that were looked at.
-        built: Those that got their copy, came into the list, or were counted.
-        requests: Requests that were sent; repetitions not counted.
+        entities: Entities that were read.
+        built: Entities that got their index entry, came into the list, or were counted.
+        requests: Requests that were sent, without repetitions.
         seconds: How long it took, earlier parts included if it was resumed.
-        audit: The audit of the index that came after; None before that. What cannot be built, as a unique value of two
-            entities, is among its findings.
+        audit: The audit of the index that followed; None before it began. What cannot be built, such as a unique value
+            that two entities have, is among its findings.
     """
 
     index: str
@@ -231,37 +231,37 @@ class BuildReport:
     seconds: float = 0.0
     audit: AuditReport | None = None
     _purpose: bytes = attrs.field(default=b"", alias="purpose", repr=False)
-    _stretches: tuple[AuditRange, ...] = attrs.field(default=(), alias="ranges", repr=False)
+    _ranges: tuple[AuditRange, ...] = attrs.field(default=(), alias="ranges", repr=False)
 
     @property
     def complete(self) -> bool:
-        """Whether it came to the end, and each entity has its copy: then the index can be read."""
+        """Whether it came to the end and nothing is missing: then the index can be read."""
         return self.audit is not None and self.audit.clean and self.cursor is None
 
     @property
     def cursor(self) -> str | None:
-        """Where to go on: `db.build_index(..., cursor=...)`, in any process. None at the end."""
+        """The text to go on from: `db.build_index(..., cursor=...)`, in any process. None at the end."""
         audit = attrs.asdict(AuditCounts()) if self.audit is None else _state_of(self.audit)
-        return write_cursor(self._purpose, self._stretches, {**_state_of(self), "audit": audit})
+        return write_cursor(self._purpose, self._ranges, {**_state_of(self), "audit": audit})
 
     @property
     def rate(self) -> float:
-        """Entities a second, the audit included."""
+        """Entities per second, including the audit."""
         return self.entities / self.seconds if self.seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """As a dictionary of plain values, for JSON."""
+        """Return it as a dictionary of plain values, for JSON."""
         audit = None if self.audit is None else self.audit.to_dict()
-        return {**_dictionary(self), "audit": audit, "complete": self.complete}
+        return {**_plain_values(self), "audit": audit, "complete": self.complete}
 
     def __str__(self) -> str:
-        text = f"{self.index}: {self.built} of {self.entities} entities got a copy, {self.requests} requests in "
+        text = f"{self.index}: built for {self.built} of {self.entities} entities, {self.requests} requests in "
         text += f"{self.seconds:.1f} s"
         return text if self.audit is None else f"{text}; then {self.audit}"
 
 
 def _state_of(report: AuditReport | BuildReport) -> dict[str, Any]:
-    """The counts, for a cursor: what `AuditCounts.of_state` takes."""
+    """Return the counts as a cursor holds them: what `AuditCounts.of_state` takes."""
     known = {field.name for field in attrs.fields(AuditCounts)}
     state = {name: getattr(report, name) for name in known if hasattr(report, name)}
     if isinstance(report, AuditReport):
@@ -269,7 +269,7 @@ def _state_of(report: AuditReport | BuildReport) -> dict[str, Any]:
     return attrs.asdict(AuditCounts()) | state
 
 
-def _dictionary(report: AuditReport | BuildReport) -> dict[str, Any]:
+def _plain_values(report: AuditReport | BuildReport) -> dict[str, Any]:
     found = {
         field.name: getattr(report, field.name)
         for field in attrs.fields(type(report))

@@ -1,12 +1,12 @@
 """
-Rows, page by page; the next page is on its way while one is worked on.
+Reading rows page by page; the next page is on its way while one is worked on.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
+from ..connection.connection import Connection
 from ..connection.translate import translate
-from ..database.reading import Reader
 from ..keys.ranges import KeyRegion
 from ..models.kinds import KindSet
 from ..models.reserved import ENTITY_TYPE
@@ -17,22 +17,22 @@ from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage, RowQuery
 from .report import AuditCounts
 
-__all__ = ["boundary", "family_filter", "pages"]
+__all__ = ["family_filter", "pages", "partition_start"]
 
 
 async def pages(
-    db: Reader, table: str, where: Filter | None, regions: Sequence[KeyRegion], counts: AuditCounts, what: str
+    db: Connection, table: str, where: Filter | None, regions: Sequence[KeyRegion], counts: AuditCounts, what: str
 ) -> AsyncGenerator[list[Row], None]:
     """
-    The rows of some ranges of keys.
+    Yield the rows of some ranges of keys, by pages.
 
     Args:
-        db: Where.
+        db: The open database.
         table: Name of the table.
-        where: What they satisfy.
+        where: The condition that the rows satisfy; None for all rows.
         regions: The ranges.
         counts: Counts the requests.
-        what: Is done, for messages.
+        what: Name of the operation, for messages.
 
     Raises:
         TableOrmError: The store refused.
@@ -61,12 +61,12 @@ async def pages(
                 task.cancel()
                 await asyncio.wait([task])
                 if not task.cancelled():
-                    task.exception()  # whatever it was, nobody waits for it
+                    task.exception()  # an error of it concerns nobody any more
 
 
-def boundary(rows: Sequence[Row], before: str | None) -> int | None:
+def partition_start(rows: Sequence[Row], before: str | None) -> int | None:
     """
-    Where the last partition of some rows in key order begins, if another is before it.
+    Return the position at which the last partition of some rows in key order begins; None if no other is before it.
 
     Args:
         rows: The rows.
@@ -81,8 +81,8 @@ def boundary(rows: Sequence[Row], before: str | None) -> int | None:
 
 def family_filter(kinds: KindSet) -> Filter | None:
     """
-    What the rows of entities and of all that is derived from them satisfy, as far as properties tell: `Employee`,
-    `Employee#by_email`, both with versions behind a colon, and few others.
+    Return the condition that the rows of entities, and all rows derived from them, satisfy: their kinds are `Employee`
+    or `Employee#by_email`, with or without a version behind a colon. None if properties do not tell.
 
     Args:
         kinds: The models of one table.

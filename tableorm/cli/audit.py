@@ -27,7 +27,7 @@ _SECONDS = 1.0  # between two lines of progress, and two states
 @attrs.frozen
 class Audit:
     """
-    `tableorm audit URL MODULE:MODEL` checks the copies in the indexes of models, and repairs them if asked to.
+    `tableorm audit URL MODULE:MODEL` checks what is derived from the entities of models, and repairs it if asked to.
 
     The exit status is 0 if nothing is wrong any more, 1 if something is, 2 after wrong usage.
     """
@@ -70,7 +70,10 @@ class Audit:
             if time.monotonic() - told < _SECONDS:
                 return
             told = time.monotonic()
-            print(f"{report.entities} entities, {report.copies} copies, {report.found} findings", file=sys.stderr)
+            print(
+                f"{report.entities} entities, {report.derived_rows} derived rows, {report.found} findings",
+                file=sys.stderr,
+            )
             _keep(state, report)
 
         async with open_existing(args.url) as db:

@@ -51,10 +51,10 @@ def find_target(label: str, function: Callable[[], Any]) -> Any:
 
 
 class Relation:
-    """Common to what refers to other models."""
+    """The base of what refers to other models."""
 
     def resolve(self) -> Any:
-        """The other model, checked. Raises ModelError."""
+        """Return the other model, checked. Raises ModelError."""
         raise NotImplementedError
 
     def check(self) -> None:

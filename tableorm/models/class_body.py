@@ -63,7 +63,7 @@ def refuse_odd_bases(model: type[Any]) -> None:
         if (
             base is object
             or "__schema__" in base.__dict__
-            or base.__module__ == __name__.rpartition(".")[0] + ".entity"
+            or base.__module__ in (f"{__package__}.entity", f"{__package__}.key")
         ):
             continue
         mapped = [field for field, text in inspect.get_annotations(base).items() if _looks_mapped(text)]

@@ -4,13 +4,9 @@ From a class body to a schema: what `class Employee(Entity, ...)` declares, chec
 
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from ..derived.aggregate.aggregate import AggregateSchema, Count, Sum
-from ..derived.embed.embed import Embedded, EmbedSchema
-from ..derived.index.index import Index, IndexSchema
-from ..derived.index_list.index_list import IndexList, ListSchema
-from ..errors import ModelError, NotSupported
+from ..errors import ModelError
 from ..expressions import Field
 from ..keys.overlap import refuse_meeting
 from ..keys.parse import parse_template
@@ -31,12 +27,10 @@ from .class_body import (
 )
 from .derivation import Derivation
 from .fields import FieldDescriptor
-from .inheritance import check_copies, check_heads
+from .inheritance import check_derived_rows, check_heads
+from .key import Storable
 from .reserved import RESERVED_FIELDS
 from .schema import Discriminator, FieldInfo, Schema
-
-if TYPE_CHECKING:
-    from .entity import Entity
 
 __all__ = ["Auto", "declare"]
 
@@ -48,7 +42,7 @@ class Auto(enum.Enum):
 
 
 def declare(
-    model: "type[Entity]",
+    model: type[Storable],
     *,
     table: str | None,
     partition_key: str | None,
@@ -155,19 +149,19 @@ def declare(
                 f"{name}.{info.name} = field(maintained=True) is refused: other entities keep it, so it cannot be part "
                 "of the key, nor be filled on write, and needs a default: field(default=0, maintained=True)"
             )
-    derived = _declared_derived(model, fields)
+    derivations = _derivations(model, fields)
     if not abstract:
         check_heads(schema, parents)
-        _add_derived(schema, derived, annotations)
-        check_copies(schema, parents)
+        _bind_derivations(schema, derivations, annotations)
+        check_derived_rows(schema, parents)
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))
     schema.check_relations()
     return schema
 
 
-def _declared_derived(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str, Derivation]:
-    """What is derived from entities, as the class and its bases declare it, each as the nearest class does."""
+def _derivations(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str, Derivation]:
+    """Return the derivations that the class and its bases declare, each as the nearest class declares it."""
     declared: dict[str, Derivation] = {}
     for base in reversed(model.__mro__):
         for name, each in vars(base).items():
@@ -193,50 +187,22 @@ def _declared_derived(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict
     return declared
 
 
-def _add_derived(schema: Schema, declared: Mapping[str, Any], annotations: dict[str, Any]) -> None:
-    assert schema.partition is not None
-    templates: dict[str, Template] = {}
-    for name, each in declared.items():
-        label = f"{schema.name}.{name}"
-        if isinstance(each, Embedded):
-            schema.embeds[name] = EmbedSchema(name, each, schema)
-        elif isinstance(each, (Count, Sum)):
-            schema.aggregates[name] = AggregateSchema(name, each, schema)
-        else:
-            row = parse_template(each.row_key, label, "row_key", annotations, schema.kind)
-            if isinstance(each, IndexList):
-                schema.lists[name] = ListSchema(each, schema, row)
-                row = schema.lists[name].rows
-            else:
-                _check_partition(label, each, schema.partition)
-                schema.indexes[name] = IndexSchema(each, schema, row)
-            for other, template in templates.items():
-                refuse_meeting(label, row, f"{schema.name}.{other}", template)
-            templates[name] = row
-    copied = [field for each in schema.embeds.values() for field in each.declared.fields]
-    twice = next((field for field in copied if copied.count(field) > 1), None)
-    if twice is not None:
-        raise ModelError(f"{schema.name}.{twice} would hold copies by two Embedded(...); give each fields of its own")
-    if declared:
+def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], annotations: Mapping[str, Any]) -> None:
+    """Bind what is declared to the schema, each told from the others by the keys of its rows."""
+    for name, each in derivations.items():
+        bound = each.bind(schema, annotations)
+        for other in schema.derived.values():
+            for row in bound.row_templates():
+                for its_row in other.row_templates():
+                    refuse_meeting(bound.label, row, other.label, its_row)
+        schema.derived[name] = bound
+    if derivations:
         schema.tracked = schema.write_token = True
     count = len(schema.stored) + len(schema.kind_properties) + 2
     if schema.tracked and count > MAX_CUSTOM_PROPERTIES:
         raise ModelError(
-            f"{schema.name} has {len(schema.stored)} stored fields, and with the note of what is derived from them "
+            f"{schema.name} has {len(schema.stored)} stored fields, and with the manifest of what is derived from them "
             f"{count} properties; a row holds {MAX_CUSTOM_PROPERTIES}"
-        )
-
-
-def _check_partition(label: str, index: Index, partition: Template) -> None:
-    if index.consistency == "eventual":
-        raise NotSupported(
-            f"{label}: consistency='eventual' is not supported yet; leave it out, and the index {index.row_key!r} is "
-            "in the partition of the entity, and transactional"
-        )
-    if index.partition_key is not None and index.partition_key != partition.text:
-        raise NotSupported(
-            f"{label}: partition_key={index.partition_key!r} is not the model's, {partition.text!r}; an index in "
-            "another partition needs consistency='eventual', which is not supported yet"
         )
 
 

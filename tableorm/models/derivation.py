@@ -1,23 +1,23 @@
 """
 Derivations: what a class declares beside its fields, `by_email = Index(...)`, and what stands for it on the class.
 
-The common part of indexes, index lists, counts, sums and embedded copies: a name, a condition, and that they belong to
-the class and not to its entities.
+A pattern has a subclass of `Derivation` for users to declare. It checks its arguments when it is made, and becomes a
+`DerivedSchema` when the class is made.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import attrs
 
-from ..errors import ModelError
+from ..errors import ModelError, NotSupported
+from .key import Storable
+from .schema import DerivedSchema, Schema, concrete
 
-if TYPE_CHECKING:
-    from .entity import Entity
+__all__ = ["Derivation", "DerivationOf", "RowsOf"]
 
-__all__ = ["Derivation", "DerivationOf"]
-
-E = TypeVar("E", bound="Entity")
+E = TypeVar("E", bound=Storable)
+D = TypeVar("D", bound=DerivedSchema)
 
 
 @attrs.frozen(repr=False, cache_hash=True)
@@ -27,7 +27,7 @@ class DerivationOf(Generic[E]):
 
     Args:
         model: The class; an abstract base stands for all of its classes.
-        name: Under which it is declared.
+        name: The name under which it is declared.
     """
 
     model: type[E]
@@ -40,16 +40,41 @@ class DerivationOf(Generic[E]):
     def __repr__(self) -> str:
         return self.__name__
 
+    def bound(self, pattern: type[D]) -> list[D]:
+        """Return what it is bound to in each concrete class, as the given kind of `DerivedSchema`."""
+        schemas = concrete(cast("Schema", cast("Any", self.model).__schema__))
+        return [schema.derived_as(pattern)[self.name] for schema in schemas]
+
+
+class RowsOf(DerivationOf[E]):
+    """A derivation of which the rows can be read and queried in place of the entities, as the class gives it."""
+
+    @property
+    def schemas(self) -> Sequence[Schema]:
+        """
+        The schemas of its rows, of each concrete class.
+
+        Raises:
+            NotSupported: They are being built.
+        """
+        bound = self.bound(DerivedSchema)
+        if any(each.building for each in bound):
+            raise NotSupported(
+                f"{self} is being built: entities that were there before it may lack their rows in it; run "
+                f"db.build_index({self}) to the end, then declare it without building=True"
+            )
+        return [each.row_schema for each in bound if each.row_schema is not None]
+
 
 class Derivation:
     """
-    What is declared in the body of a class and kept right by the writes of its entities.
+    What is declared in the body of a class and kept right by the writes of its entities: the base of all patterns.
 
     Args:
-        where: Takes the entity; only those for which it is true count. None for all.
+        where: Takes the entity; only entities for which it is true count. None for all.
 
     Attributes:
-        name: Under which it is declared.
+        name: The name under which it is declared.
     """
 
     on_class: ClassVar[type[DerivationOf[Any]]] = DerivationOf
@@ -67,13 +92,26 @@ class Derivation:
         self.where = where
         self._found: dict[type[Any], DerivationOf[Any]] = {}
 
+    def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> DerivedSchema:
+        """
+        Return what is derived from the entities of a model by this declaration.
+
+        Args:
+            schema: The schema of the model, with what was declared before it.
+            annotations: The types of the model's fields.
+
+        Raises:
+            ModelError: The declaration does not fit the model.
+        """
+        raise NotImplementedError
+
     def __set_name__(self, owner: type[Any], name: str) -> None:
-        self.name = getattr(self, "name", name)  # the first: of another one the class says that it is not its own
+        self.name = getattr(self, "name", name)  # the first: another class says that it is not its own
 
     def __get__(self, instance: object | None, owner: type[Any]) -> DerivationOf[Any]:
         if instance is not None:
             label = f"{owner.__name__}.{self.name}"
-            raise AttributeError(f"{self.name} is no field: it belongs to the class, {label}{self.instead}")
+            raise AttributeError(f"{self.name} is not a field: it belongs to the class, {label}{self.instead}")
         found = self._found.get(owner)
         if found is None:
             found = self._found[owner] = self.on_class(owner, self.name)

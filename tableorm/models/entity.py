@@ -15,7 +15,7 @@ from .class_body import Naming
 from .declare import Auto, declare
 from .derivation import DerivationOf
 from .fields import field
-from .key import Key
+from .key import Key, Storable
 from .property_bag import PropertyBag
 from .schema import Discriminator, Schema
 
@@ -65,7 +65,7 @@ class _KeyAccess:
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-class Entity:
+class Entity(Storable):
     """
     Base of models: `class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}")`.
 

@@ -1,18 +1,20 @@
 """
-Families: models that derive from one, share a table, and must be told apart, as must be what is derived from them.
+Models that inherit from one another and share a table: they, and the rows derived from them, must be told apart.
 """
+
+from itertools import product
 
 from ..errors import ModelError
 from ..keys.overlap import may_meet, may_share, refuse_meeting
 from ..keys.template import Template
 from .schema import Schema, concrete, descendants
 
-__all__ = ["check_copies", "check_heads"]
+__all__ = ["check_derived_rows", "check_heads"]
 
 
 def check_heads(schema: Schema, parents: list[Schema]) -> None:
     """
-    Where a key tells the kind, no key may be of two kinds of the family.
+    Refuse a model of which the kind is told by a key, if a key could be of two models.
 
     Args:
         schema: The new model.
@@ -40,14 +42,14 @@ def check_heads(schema: Schema, parents: list[Schema]) -> None:
 
 
 def _family(schema: Schema, parents: list[Schema]) -> list[Schema]:
-    """The models that are told apart as this one is."""
+    """Return the models that are told apart as this one is."""
     roots = [p for p in parents if p.table == schema.table and p.discriminator == schema.discriminator]
     return list(dict.fromkeys(s for root in roots for s in [*concrete(root), *descendants(root.model)]))
 
 
-def check_copies(schema: Schema, parents: list[Schema]) -> None:
+def check_derived_rows(schema: Schema, parents: list[Schema]) -> None:
     """
-    No copy may be taken for an entity, where RowKeys tell kinds, nor meet one of another kind of the family.
+    Refuse a model if one of its derived rows could be taken for an entity, or could have the key of another one's.
 
     Args:
         schema: The new model.
@@ -60,39 +62,33 @@ def check_copies(schema: Schema, parents: list[Schema]) -> None:
         if _same_class(other, schema):
             continue
         for one, two in ((schema, other), (other, schema)) if schema.discriminator == "row_key" else ():
-            for name, row in _rows_of(one).items():
-                assert two.row is not None
-                refuse_meeting(f"{one.name}.{name}", row, f"{two.name}.row_key", two.row)
-        _refuse_common_copies(schema, other)
+            assert two.row is not None
+            for derived in one.derived.values():
+                for row in derived.row_templates():
+                    refuse_meeting(derived.label, row, f"{two.name}.row_key", two.row)
+        _refuse_common_rows(schema, other)
 
 
-def _rows_of(schema: Schema) -> dict[str, Template]:
-    """The templates of the RowKeys of what is derived from entities, by name of what is declared."""
-    rows = {name: index.row for name, index in schema.indexes.items() if index.row is not None}
-    return rows | {name: index.rows for name, index in schema.lists.items()}
-
-
-def _refuse_common_copies(schema: Schema, other: Schema) -> None:
-    """KindSet of a family share the values of a unique index; all else that is derived from them needs its own keys."""
+def _refuse_common_rows(schema: Schema, other: Schema) -> None:
+    """Refuse derived rows of two models that could have one key, unless both models share them on purpose."""
     assert schema.partition is not None
     assert other.partition is not None
     assert schema.row is not None
     assert other.row is not None
     if schema.table != other.table or not may_share(schema.partition, other.partition):
         return
-    # Of kinds whose own keys may meet, two entities never have the key that copies of one index hold.
     apart = not may_share(schema.row, other.row)
-    for name, row in _rows_of(schema).items():
-        for its_name, its_row in _rows_of(other).items():
-            index = schema.indexes.get(name)
-            if name == its_name and index is not None and (index.index.unique or not apart):
+    for name, derived in schema.derived.items():
+        for its_name, its in other.derived.items():
+            if name == its_name and derived.shares_rows(keys_apart=apart):
                 continue
-            if may_share(row, its_row):
-                raise ModelError(
-                    f"{schema.name}.{name}: a RowKey can be of {row.text!r} and of {other.name}.{its_name} "
-                    f"{its_row.text!r}, so that entities of the two kinds would want one row; put "
-                    f"{{kind}} into it, as in '{name}_{{kind}}_...'"
-                )
+            for row, its_row in product(derived.row_templates(), its.row_templates()):
+                if may_share(row, its_row):
+                    raise ModelError(
+                        f"{derived.label}: a RowKey can be of {row.text!r} and of {its.label} {its_row.text!r}, so "
+                        "that entities of the two kinds would want one row; put {kind} into it, as in "
+                        f"'{name}_{{kind}}_...'"
+                    )
 
 
 def _same_class(one: Schema, two: Schema) -> bool:

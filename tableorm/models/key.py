@@ -2,17 +2,20 @@
 Keys: where an entity is stored, as a value.
 """
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 
-if TYPE_CHECKING:
-    from .entity import Entity
-    from .property_bag import PropertyBag
+__all__ = ["Key", "Storable"]
 
-__all__ = ["Key"]
 
-E_co = TypeVar("E_co", bound="Entity | PropertyBag", covariant=True)
+class Storable:
+    """What can be stored as a row of a table: the base of entities and property bags."""
+
+    __slots__ = ()
+
+
+E_co = TypeVar("E_co", bound=Storable, covariant=True)
 
 
 @attrs.frozen(repr=False)

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import attrs
 
-from ..derived.index.index import IndexOf, IndexSchema
 from ..errors import ModelError
 from ..keys.overlap import may_meet
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..stores import Row
+from .derivation import RowsOf
 from .entity import Entity, schema_of
 from .property_bag import PropertyBag
 from .reserved import ENTITY_TYPE, ENTITY_VERSION
@@ -53,7 +53,7 @@ class KindSet:
         object.__setattr__(self, "_by_kind", {str(s.kind): s for s in by_property})
 
     @classmethod
-    def of(cls, models: Sequence[type[Any] | IndexOf[Any]], table: str | None = None) -> "KindSet":
+    def of(cls, models: Sequence[type[Any] | RowsOf[Any]], table: str | None = None) -> "KindSet":
         """
         Return the kinds of some models.
 
@@ -70,7 +70,7 @@ class KindSet:
             if model is PropertyBag:
                 bags = True
                 continue
-            found: Sequence[Schema] = model.schemas if isinstance(model, IndexOf) else concrete(schema_of(model))
+            found: Sequence[Schema] = model.schemas if isinstance(model, RowsOf) else concrete(schema_of(model))
             if not found:
                 raise ModelError(
                     f"{model.__name__} is abstract and has no concrete classes yet; import or declare them"
@@ -129,7 +129,7 @@ class KindSet:
         schema, version = found
         if version >= schema.version:
             return cast("Entity", schema.decode(row))
-        if isinstance(schema, IndexSchema):
+        if schema.primary is not None:
             return cast("Entity", row)  # an upgrade may need the keys, and any property
         return cast("Entity", upgrade_row(schema, version, self.table, row))
 

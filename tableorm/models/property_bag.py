@@ -21,7 +21,7 @@ from ..protocol.edm import (
 )
 from ..protocol.limits import check_key, check_property_name, check_table_name
 from ..stores import Row
-from .key import Key
+from .key import Key, Storable
 from .reserved import WRITE_TOKENS
 
 __all__ = ["PropertyBag"]
@@ -29,7 +29,7 @@ __all__ = ["PropertyBag"]
 _NUMBERS = frozenset({Edm.INT32, Edm.INT64, Edm.DOUBLE})
 
 
-class PropertyBag(MutableMapping[str, Any]):
+class PropertyBag(Storable, MutableMapping[str, Any]):
     """
     The properties of one row, by name, each with its EDM type.
 

@@ -3,7 +3,8 @@ The schema of a model: everything the mapper needs to know of a class, read once
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Set as AbstractSet
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import attrs
 
@@ -13,53 +14,113 @@ from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
 from ..stores import Row
 from .codegen import ANNOTATED, CodedField, make_decoder, make_encoder
-from .key import Key
+from .field_info import FieldInfo
+from .key import Key, Storable
+from .manifest import ManifestEntry
 from .property_bag import PropertyBag
-from .property_types import PropertyType
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 
-if TYPE_CHECKING:
-    from ..derived.aggregate.aggregate import AggregateSchema
-    from ..derived.embed.embed import EmbedSchema
-    from ..derived.index.index import IndexSchema
-    from ..derived.index_list.index_list import ListSchema
-    from .entity import Entity
-
-__all__ = ["MISFITS", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
+__all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
 
 Upgrade = Callable[[PropertyBag], PropertyBag]
-Discriminator = Literal["property", "row_key", "partition_key"] | Callable[[PropertyBag], "type[Entity]"]
+Discriminator = Literal["property", "row_key", "partition_key"] | Callable[[PropertyBag], type[Storable]]
 
 # What decoding a row raises that is not as the model says, down to a Guid that is a number and JSON nested too deep.
 MISFITS = (KeyError, ValueError, TypeError, OverflowError, AttributeError, RecursionError)
 
 
-@attrs.frozen
-class FieldInfo:
+D = TypeVar("D", bound="DerivedSchema")
+
+
+class DerivedSchema:
     """
-    A field of a model.
+    What is derived from the entities of a model by one declaration: the interface of all patterns.
+
+    Writes know more of it, see `tableorm.writes.effect.Maintainer`, and so does the audit.
 
     Args:
-        name: In Python.
-        property: Name of the stored property.
-        type: How values are stored.
-        optional: Declared `| None`.
-        default: Makes the default value; None if there is none.
-        stored: Whether it is a property of the row; False if a key holds it in full.
-        on_insert: Makes the value when an entity is inserted that has none; None if nothing does.
-        on_write: Makes the value whenever the entity is written; None if nothing does.
-        maintained: Whether other entities keep it, and this one's own writes leave it alone.
+        name: Name of the declaration.
+        schema: The schema of the model.
+
+    Attributes:
+        label: Model and name, for messages: "Employee.by_email".
+        entry_type: The form of its entries in manifests.
+        partition: The template of the PartitionKeys of the rows that it concerns; None if they have none of their own.
+        building: Whether its rows are written and not read yet.
+        shared_rows: How many rows a write of an entity concerns that writes of many other entities concern too.
+        rows_per_chunk: How many rows more a transaction of many writes should have room for because of it.
     """
 
-    name: str
-    property: str
-    type: PropertyType
-    optional: bool
-    default: Callable[[], Any] | None
-    stored: bool
-    on_insert: Callable[[], Any] | None = None
-    on_write: Callable[[], Any] | None = None
-    maintained: bool = False
+    entry_type: ClassVar[type[ManifestEntry]]
+    building = False
+    shared_rows = 0
+    rows_per_chunk = 0
+
+    def __init__(self, name: str, schema: "Schema") -> None:
+        self.name, self.schema = name, schema
+        self.label = f"{schema.name}.{name}"
+        self.partition = schema.partition
+
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
+        """
+        Return what the manifest of an entity ought to say; None for nothing.
+
+        Args:
+            values: The fields of the entity, in full.
+            partition_key: Its PartitionKey.
+            row_key: Its RowKey.
+
+        Raises:
+            TableOrmError: A value does not fit.
+        """
+        raise NotImplementedError
+
+    def current_entry(self, entry: ManifestEntry) -> ManifestEntry:
+        """Return an entry of an `entry_type` in the form that it would be written in today."""
+        return entry
+
+    def check(self) -> None:
+        """
+        Refuse the declaration if it does not fit other models, as far as those are declared by now.
+
+        Raises:
+            ModelError: It does not.
+        """
+
+    def related(self) -> "Sequence[Schema]":
+        """Return the other models whose entities it changes or reads."""
+        return ()
+
+    # Rows of its own
+
+    def row_templates(self) -> Sequence[Template]:
+        """Return the templates of the RowKeys of its own rows, which must be told from those of others."""
+        return ()
+
+    def shares_rows(self, *, keys_apart: bool) -> bool:
+        """
+        Return whether entities of several classes may want the same row by declarations of this name.
+
+        Args:
+            keys_apart: Whether two entities of these classes can have equal RowKeys.
+        """
+        del keys_apart
+        return False
+
+    def own_rows(self, values: Mapping[str, Any] | None) -> int:
+        """Return how many rows an entity with these fields has in it that no other one has; of any if None is given."""
+        del values
+        return 0
+
+    @property
+    def row_schema(self) -> "Schema | None":
+        """The schema of its own rows, if queries can read entities from these; otherwise None."""
+        return None
+
+    def holds_all(self, given: AbstractSet[str]) -> bool:
+        """Return whether every entity for which these fields are not None can be read by its own rows."""
+        del given
+        return False
 
 
 class Schema:
@@ -84,10 +145,7 @@ class Schema:
         upgrades: From version to the function that makes the next.
         write_token: Whether its rows carry the tokens of their last writes.
         filled: Fields that get a value when the entity is written.
-        indexes: Its indexes, by name.
-        lists: Its index lists, by name.
-        aggregates: The counts and sums that its entities are in, by name.
-        embeds: What its entities hold of others, by name.
+        derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
         tracked: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
         follows: Whether a row only tells where the row is that the entity is read from.
@@ -100,7 +158,7 @@ class Schema:
     def __init__(
         self,
         *,
-        model: "type[Entity]",
+        model: type[Storable],
         table: str | None,
         abstract: bool,
         kind: str | None,
@@ -121,11 +179,7 @@ class Schema:
         self.fields = dict(fields)
         self.filled = tuple(info for info in self.fields.values() if info.on_insert or info.on_write)
         self.upgrades: dict[int, Upgrade] = {}
-        self.indexes: dict[str, IndexSchema] = {}
-        self.lists: dict[str, ListSchema] = {}
-        self.aggregates: dict[str, AggregateSchema] = {}
-        self.embeds: dict[str, EmbedSchema] = {}
-        self._derived: tuple[tuple[str, Any], ...] | None = None
+        self.derived: dict[str, DerivedSchema] = {}
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)
         self.tracked = tracked or bool(self.maintained)
         self.write_token = self.write_token or self.tracked
@@ -202,21 +256,24 @@ class Schema:
             raise ModelError(f"{self.name} is abstract and has no keys of its own; use one of its concrete classes")
         return self.partition, self.row
 
-    def derived(self) -> "tuple[tuple[str, Any], ...]":
-        """What is derived from its entities: indexes, lists, counts and sums, and what they hold of others; by name."""
-        if self._derived is None:
-            self._derived = tuple({**self.indexes, **self.lists, **self.aggregates, **self.embeds}.items())
-        return self._derived
-
     def check_relations(self) -> None:
         """
-        Refuse counts, sums and embedded copies that do not fit the other models, as far as those are declared by now.
+        Refuse what is declared if it does not fit other models, as far as those are declared by now.
 
         Raises:
-            ModelError: One does not.
+            ModelError: Something does not.
         """
-        for each in (*self.aggregates.values(), *self.embeds.values()):
+        for each in self.derived.values():
             each.check()
+
+    @property
+    def primary(self) -> "Schema | None":
+        """The schema of the model, if this is the schema of rows that are derived from its entities."""
+        return None
+
+    def derived_as(self, pattern: type[D]) -> dict[str, D]:
+        """Return what is derived from its entities by one pattern, by name of the declaration."""
+        return {name: each for name, each in self.derived.items() if isinstance(each, pattern)}
 
     # Keys
 

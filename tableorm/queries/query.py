@@ -11,10 +11,10 @@ from typing import Any, Generic, Self, TypeVar
 import attrs
 
 from ..connection.connection import Connection
-from ..derived.index.index import IndexOf
 from ..errors import CursorError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
 from ..expressions import Expression, Field
 from ..keys.ranges import KeyInterval
+from ..models.derivation import RowsOf
 from ..models.kinds import KindSet
 from ..protocol.limits import MAX_PAGE
 from ..writes.bulk.bulk import Bulk
@@ -45,7 +45,7 @@ class Query(Generic[E_co]):
 
     _db: Connection | None
     _kinds: KindSet
-    _models: tuple[type[Any] | IndexOf[Any], ...]
+    _models: tuple[type[Any] | RowsOf[Any], ...]
     _where: tuple[Expression, ...] = ()
     _limit: int | None = None
     _scan: bool = False

@@ -1,29 +1,25 @@
 """
-Stages 5 to 10 of writes that may concern other rows: derive, place, check, execute, and again where another row was not
-as it was taken to be.
+Stages 5 to 10 of writes that may concern other rows: derive, place, check, execute; and all again if another row was
+not as it was taken to be.
 
-That is never the user's fault: a count was changed by somebody else, or a program that knows no indexes has deleted a
-copy. The row is read, its operation corrected, and all is sent again; nothing was applied before.
+That is never the user's fault: a count was changed by somebody else, or a program that knows no indexes has deleted an
+index entry. The row is read, its operation corrected, and all is sent again; nothing was applied before.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..connection.connection import Connection
 from ..connection.rows import read_row
 from ..connection.translate import translate
-from ..derived.entity_patch import Patch, written_beside
-from ..derived.index.effect import CopyEffect
-from ..derived.index_list.effect import ListEffect
-from ..errors import Conflict, ReferenceNotFound, TableOrmError
+from ..errors import Conflict, TableOrmError
 from ..protocol.codes import Code, Fault
-from ..protocol.edm import ANNOTATION
-from ..stores import Operation, Row, Verb
-from .effect import Effect
-from .plan import PlannedWrite, WritePlan, in_transaction
+from ..stores import Row, Verb
+from .effect import Fill
+from .plan import Effect, PlannedWrite, WritePlan, in_transaction
 from .races import ATTEMPTS, pause_of
 from .stages.check import plan_writes
-from .stages.derive import Derived, Fill, derive, derives
+from .stages.derive import Derived, derive, derives, refused_before_sending
 from .stages.execute import apply, execute, refused
 from .stages.lost_replies import InDoubt
 
@@ -72,16 +68,16 @@ async def commit(
         plan = plan_writes(writes, transaction=transaction)
         await execute(db, plan, transaction=transaction, repeat=repeat, missing_ok=missing_ok, throttled=throttled)
         return
-    derived, beside = derive(writes, transaction=transaction), list[PlannedWrite]()
+    derived, companions = derive(writes, transaction=transaction), list[PlannedWrite]()
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
         waiting = [effect for effect in derived.effects.values() if effect.reads]
         found = await _read(db, derived, waiting) if waiting else {}
-        more = _beside(derived, found, transaction=transaction) if waiting and found is not None else None
+        more = _companion_writes(derived, found, transaction=transaction) if waiting and found is not None else None
         if found is None or more:
-            beside += more or ()  # otherwise a list was divided
-            derived = _derived_again(derived, [*writes, *beside], transaction=transaction)
+            companions += more or ()  # otherwise a row was split
+            derived = _derive_again(derived, [*writes, *companions], transaction=transaction)
             continue
         plan = derived_plan(derived, found, transaction=transaction)
         try:
@@ -92,10 +88,10 @@ async def commit(
                 and fault.index is not None
                 and len(writes) <= fault.index < len(derived.writes)
             ):
-                beside.clear()  # somebody else has made or upgraded it
-                derived = _derived_again(derived, writes, transaction=transaction)
+                companions.clear()  # somebody else has made or upgraded it
+                derived = _derive_again(derived, writes, transaction=transaction)
             else:
-                await _mend(db, plan, derived, fault, transaction=transaction)
+                await _correct(db, plan, derived, fault, transaction=transaction)
         except InDoubt as doubt:
             raise doubt.error() from doubt.fault
         else:
@@ -108,32 +104,31 @@ async def commit(
     )
 
 
-def _beside(derived: Derived, found: Found, *, transaction: bool) -> list[PlannedWrite]:
-    """Writes of entities that effects are of, and that must be written in full before these can change them."""
-    beside: list[PlannedWrite] = []
+def _companion_writes(derived: Derived, found: Found, *, transaction: bool) -> list[PlannedWrite]:
+    """Return writes of entities that must be written in full before effects can change them."""
+    companions: list[PlannedWrite] = []
     for effect in derived.effects.values():
-        if isinstance(effect, Patch):
-            try:
-                write = written_beside(effect, found.get(effect.address), derived.token)
-            except TableOrmError as error:
-                raise _of(effect.origin, error, transaction=transaction) from error
-            if write is not None:
-                beside.append(write)
-    return beside
+        try:
+            write = effect.full_write(found.get(effect.address), derived.token)
+        except TableOrmError as error:
+            raise refused_before_sending(effect.origin, error, transaction=transaction) from error
+        if write is not None:
+            companions.append(write)
+    return companions
 
 
-def _derived_again(derived: Derived, writes: Sequence[PlannedWrite], *, transaction: bool) -> Derived:
-    """The effects of these writes, with what was found out of copies till now."""
+def _derive_again(derived: Derived, writes: Sequence[PlannedWrite], *, transaction: bool) -> Derived:
+    """Derive the effects of writes anew, and keep those that have learnt how their rows are stored."""
     again = derive(writes, transaction=transaction)
     for address, effect in derived.effects.items():
-        if isinstance(effect, CopyEffect) and isinstance(again.effects.get(address), CopyEffect):
+        if effect.survives_replan and type(again.effects.get(address)) is type(effect):
             again.effects[address] = effect
     return again
 
 
 def derived_plan(derived: Derived, found: Mapping[str, Row | None], *, transaction: bool) -> WritePlan:
     """
-    The plan of writes and their effects.
+    Return the plan of writes and their effects.
 
     Args:
         derived: What `derive` made.
@@ -143,25 +138,27 @@ def derived_plan(derived: Derived, found: Mapping[str, Row | None], *, transacti
     Raises:
         ReferenceNotFound: An entity that is counted in, or referred to, does not exist.
         LimitExceeded: A limit of the service would be passed.
-        TransactionFailed: The like in a transaction.
+        TransactionFailed: One of these errors, in a transaction.
     """
     writes = list(derived.writes)
     for fill in derived.fills:
         number = next(n for n, write in enumerate(writes) if write.operation.row["RowKey"] == fill.row_key)
-        writes[number] = _filled(writes, number, fill, found, transaction=transaction)
+        writes[number] = _fill(writes, number, fill, found, transaction=transaction)
     for effect in derived.effects.values():
-        write = _planned(effect, derived.token, found, transaction=transaction)
+        write = _plan_effect(effect, derived.token, found, transaction=transaction)
         if write is not None:
             writes.append(write)
     return plan_writes(writes, transaction=transaction)
 
 
-def _planned(effect: Effect, token: str, found: Mapping[str, Row | None], *, transaction: bool) -> PlannedWrite | None:
+def _plan_effect(
+    effect: Effect, token: str, found: Mapping[str, Row | None], *, transaction: bool
+) -> PlannedWrite | None:
     origin, stored = effect.origin, found.get(effect.address)
     try:
         operation = effect.operation(stored, token)
     except TableOrmError as error:
-        raise _of(origin, error, transaction=transaction) from error
+        raise refused_before_sending(origin, error, transaction=transaction) from error
     if operation is None:
         return None
     row = None if operation.verb is _DELETE else operation.row
@@ -175,66 +172,55 @@ def _planned(effect: Effect, token: str, found: Mapping[str, Row | None], *, tra
     )
 
 
-def _of(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> TableOrmError:
-    return in_transaction(write.origin, write.index, error, "; nothing was sent") if transaction else error
-
-
-def _filled(
+def _fill(
     writes: Sequence[PlannedWrite], number: int, fill: Fill, found: Mapping[str, Row | None], *, transaction: bool
 ) -> PlannedWrite:
-    """A write with the copies that it holds of another entity."""
+    """Return a write with the part that is made from another row, as that is stored or will be by these writes."""
     write = writes[number]
-    source: Row = {}
+    source: Row | None = None
     if fill.source is not None:
-        beside = next((each for each in writes if each.operation.row["RowKey"] == fill.source), None)
-        other = found.get(fill.source) if beside is None else beside.after
-        if other is None:
-            error = ReferenceNotFound(
-                f"{write.origin}: {fill.label} refers to {fill.source!r} of this partition, which does not exist",
-                Code.RESOURCE_NOT_FOUND,
-                (write.change.partition_key, fill.source),
-            )
-            raise _of(write, error, transaction=transaction) from error
-        source = other
-    ends = ("", ANNOTATION)
-    members = {mine + end: source.get(theirs + end) for mine, theirs in fill.properties.items() for end in ends}
-    return Patch(fill.row_key, write, members=members).apply_to(write)
+        same = next((each for each in writes if each.operation.row["RowKey"] == fill.source), None)
+        source = found.get(fill.source) if same is None else same.after
+    try:
+        return fill.apply_to(write, source)
+    except TableOrmError as error:
+        raise refused_before_sending(write, error, transaction=transaction) from error
 
 
 async def _read(db: Connection, derived: Derived, waiting: list[Effect]) -> Found | None:
-    """The rows that effects must know; None if one had to be divided, and all is to be read again."""
+    """Read the rows that effects must know; None if one had to be split, and all is to be read again."""
     found: Found = {}
     while waiting:
         rows = await _read_all(db, derived, [effect.address for effect in waiting])
         deeper: list[Effect] = []
         for effect in waiting:
             row = rows[effect.address]
-            settled = effect.route(row)
-            if settled == [effect]:
+            routed = effect.route(row)
+            if routed == [effect]:
                 found[effect.address] = row
-                if isinstance(effect, ListEffect) and await _divided(db, effect, row, derived):
+                if await _split(db, effect, row, derived):
                     return None
                 continue
             del derived.effects[effect.address]
-            deeper += settled
-            derived.effects.update((each.address, each) for each in settled)
+            deeper += routed
+            derived.effects.update((each.address, each) for each in routed)
         waiting = deeper
     return found
 
 
-async def _divided(db: Connection, effect: ListEffect, row: Row | None, derived: Derived) -> bool:
-    """Divide the row of a list if it is too large; whether it was."""
-    operations: Iterable[Operation] = effect.division(row, derived.token)
+async def _split(db: Connection, effect: Effect, row: Row | None, derived: Derived) -> bool:
+    """Send the transaction that splits a row before the effect, if it is full; return whether it was."""
+    operations = effect.split_first(row, derived.token)
     if not operations:
         return False
     change = effect.origin.change
     db.stats.requests += 1
     try:
-        await db.require_open().transact(change.table, list(operations))
+        await db.require_open().transact(change.table, operations)
     except Fault as fault:
-        # Somebody else has changed or divided it, or has the reply been lost: what is stored tells.
+        # Either somebody else has changed or split it, or the reply was lost: the stored row tells.
         if fault.code not in _REPLANNED and not fault.transient:
-            raise translate(fault, f"{change}: dividing the list {effect.address!r}", change.table) from fault
+            raise translate(fault, f"{change}: splitting the row {effect.address!r}", change.table) from fault
     return True
 
 
@@ -249,8 +235,8 @@ async def _read_all(db: Connection, derived: Derived, addresses: Sequence[str]) 
     return dict(zip(addresses, await asyncio.gather(*map(read, addresses)), strict=True))
 
 
-async def _mend(db: Connection, plan: WritePlan, derived: Derived, fault: Fault, *, transaction: bool) -> None:
-    """Correct the effect that the store has refused; whatever else it refused is raised."""
+async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fault, *, transaction: bool) -> None:
+    """Correct the effect that the store has refused; raise what else it refused."""
     at = fault.index
     write = plan.writes[at] if at is not None and at < len(plan.writes) else plan.writes[0]
     effect = write.effect

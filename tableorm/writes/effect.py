@@ -1,95 +1,224 @@
 """
-The interface of an effect: what a write does to another row of its partition.
+How writes keep derived rows right: what a pattern implements for it.
+
+A pattern has a subclass of `Maintainer`, which says what effects a write of an entity has. For the form of its manifest
+entries it has `EntryRules`, which undo an entry, whether this program declares its name or not. The stages of a write,
+and bulk, know nothing else of patterns.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+import msgspec
+
+from ..errors import NotSupported
+from ..models.manifest import ManifestEntry
 from ..models.reserved import WRITE_TOKENS
+from ..models.schema import DerivedSchema
 from ..stores import Operation, Row, Verb
+from .plan import Change, Effect, PlannedWrite
 from .write_tokens import tokens_of, with_token
 
-if TYPE_CHECKING:
-    from .plan import PlannedWrite
+__all__ = [
+    "EntryRules",
+    "Fill",
+    "Maintainer",
+    "Source",
+    "entry_rules",
+    "rules_of",
+    "touch_operation",
+    "undo_entry",
+    "with_tokens_of",
+]
 
-__all__ = ["Effect", "touch_operation", "with_tokens_of"]
 
-
-class Effect:
+class Fill(msgspec.Struct, frozen=True, eq=False, gc=False):
     """
-    What becomes of a derived row.
+    A part of an entity's own row that is made from another row of the partition.
 
-    Attributes:
-        address: Its RowKey, in the partition of what it is derived from.
-        origin: The write that it comes from, which is named if it fails.
-        reads: Whether it must know the row as it is stored.
+    Args:
+        row_key: RowKey of the entity.
+        source: RowKey of the other row; None if the part goes.
     """
 
-    __slots__ = ()
-    address: str
-    origin: "PlannedWrite"
-    reads = False
+    row_key: str
+    source: str | None
 
-    def merge_with(self, other: "Effect") -> "Effect":
+    def apply_to(self, write: PlannedWrite, source: Row | None) -> PlannedWrite:
         """
-        This effect and another one of the same transaction on the same row as one, whichever came first.
-
-        Raises:
-            TableOrmError: They exclude each other.
-        """
-        raise NotImplementedError
-
-    def route(self, stored: Row | None) -> "list[Effect]":
-        """Itself, if it is of this row as it is stored; otherwise effects on the rows that it is really of."""
-        del stored
-        return [self]
-
-    def operation(self, stored: Row | None, token: str) -> Operation | None:
-        """
-        What the store is asked; None if there is nothing to do.
+        Return the write of the entity with the part.
 
         Args:
-            stored: The row as it is stored, None if there is none; what has not to be read is taken to be as the
-                primaries say.
-            token: The write token of the transaction.
+            write: The write.
+            source: The other row as it will be; None if there is none.
 
         Raises:
-            TableOrmError: The row must be there.
+            TableOrmError: The other row must be there.
         """
         raise NotImplementedError
 
-    def apply_to(self, write: "PlannedWrite") -> "PlannedWrite":
-        """
-        The write of the same row, by the user in the same transaction, with the effect.
 
-        Raises:
-            TableOrmError: The row cannot be both.
-        """
-        raise NotImplementedError
+class Source(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """
+    A write of an entity, as what is derived from the entity sees it.
 
-    def after_conflict(self, code: str, stored: Row | None) -> "Effect":
+    Args:
+        write: The write.
+        row: The row as it will be.
+        values: The fields of the entity as they will be stored.
+        changed: Names of the properties that change; empty for an entity that was not there.
+        fills: Gets the parts of the row that have to be made from other rows.
+    """
+
+    write: PlannedWrite
+    row: Row
+    values: Mapping[str, Any]
+    changed: set[str]
+    fills: list[Fill]
+
+    @property
+    def partition_key(self) -> str:
+        """PartitionKey of the entity."""
+        key: str = self.row["PartitionKey"]
+        return key
+
+    @property
+    def row_key(self) -> str:
+        """RowKey of the entity."""
+        key: str = self.row["RowKey"]
+        return key
+
+    @property
+    def upgraded(self) -> bool:
+        """Whether the stored row is of an older version."""
+        return self.write.change.upgraded or self.write.origin.upgraded
+
+
+class Maintainer(DerivedSchema):
+    """A declaration, bound to its model, that the writes of the entities keep right."""
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """
-        The effect on the row as it really is, after the store has refused what was taken to be.
+        Return what the manifest says of it after a write, and what the write does to other rows.
 
         Args:
-            code: Why it refused.
-            stored: The row; None if there is none.
+            before: What the manifest says of it now, an `entry_type`; None if nothing.
+            source: The write.
 
         Raises:
-            TableOrmError: It must not be.
+            TableOrmError: A value does not fit.
         """
-        del code, stored
-        return self  # it is read again
+        raise NotImplementedError
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """
+        Return the right manifest entry of an entity that stays as it is, and the effects that make other rows right.
+
+        A row that `before` names is read before it is replaced or deleted, because the manifest may be wrong. A row
+        that it does not name yet is written in any case, whatever is there: an audit that saw it without its entity
+        deletes it under the ETag of that moment.
+
+        Args:
+            before: What the manifest says of it, in any form; None if nothing, or if the manifest is damaged.
+            source: The write.
+
+        Raises:
+            TableOrmError: A value does not fit.
+        """
+        raise NotImplementedError
+
+
+class EntryRules:
+    """What writes do with manifest entries of one form, whether this program declares their names or not."""
+
+    def undo(self, name: str, entry: Any, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """
+        Return the effects that take back what an entry says.
+
+        Args:
+            name: Its name.
+            entry: The entry.
+            write: The write of its entity.
+            checked: Whether the entry may be wrong, so that the other row is read first.
+
+        Raises:
+            NotSupported: This program does not know how.
+        """
+        raise NotImplementedError
+
+    def follow(self, name: str, entry: Any, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """
+        Return what becomes of an entry, under a name that the model does not declare, by a write; and the effects.
+
+        By default it is undone: no derived row is better than an old one.
+        """
+        return None, self.undo(name, entry, source.write, checked=False)
+
+    def refuse_delete(self, name: str, entry: Any, change: Change) -> None:
+        """
+        Refuse to delete an entity with this entry, if others need it.
+
+        Raises:
+            Conflict: They do.
+        """
+        del name, entry, change
+
+
+_RULES: dict[type[ManifestEntry], EntryRules] = {}
+
+R = TypeVar("R", bound=EntryRules)
+
+
+def entry_rules(form: type[ManifestEntry]) -> Callable[[type[R]], type[R]]:
+    """Declare that a class has the rules for the entries of a form."""
+
+    def declare(rules: type[R]) -> type[R]:
+        _RULES[form] = rules()
+        return rules
+
+    return declare
+
+
+def rules_of(name: str, entry: ManifestEntry, change: Change) -> EntryRules:
+    """
+    Return the rules for an entry.
+
+    Raises:
+        NotSupported: This program does not know its form.
+    """
+    rules = _RULES.get(type(entry))
+    if rules is None:
+        raise NotSupported(
+            f"{change}: the manifest of the row has {entry.to_json()!r} as {name!r}, which this program does not know; "
+            "update the program, or let `tableorm audit --repair` correct the manifest"
+        )
+    return rules
+
+
+def undo_entry(name: str, entry: ManifestEntry, write: PlannedWrite, *, checked: bool = False) -> list[Effect]:
+    """
+    Return the effects that take back what a manifest entry says. The arguments are those of `EntryRules.undo`.
+
+    Raises:
+        NotSupported: This program does not know its form; an entry that may be wrong is left alone then.
+    """
+    try:
+        return rules_of(name, entry, write.change).undo(name, entry, write, checked=checked)
+    except NotSupported:
+        if checked:
+            return []
+        raise
 
 
 def touch_operation(stored: Row, token: str) -> Operation:
-    """A merge of nothing, which fails if the row has changed since it was read."""
+    """Return a merge of nothing, which fails if the row has changed since it was read."""
     keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
     return Operation(Verb.MERGE, {**keys, WRITE_TOKENS: with_token(tokens_of(stored), token)}, stored["odata.etag"])
 
 
-def with_tokens_of(row: Row, write: "PlannedWrite") -> Row:
-    """A derived row, made for this, with the tokens of what it is derived from: whichever is found proves the rest."""
-    tail = write.operation.row.get(WRITE_TOKENS) or (write.after or {}).get(WRITE_TOKENS)
-    if tail is not None:
-        row[WRITE_TOKENS] = tail
+def with_tokens_of(row: Row, write: PlannedWrite) -> Row:
+    """Give a derived row the tokens of the row it is derived from: finding one of them proves the write of both."""
+    tokens = write.operation.row.get(WRITE_TOKENS) or (write.after or {}).get(WRITE_TOKENS)
+    if tokens is not None:
+        row[WRITE_TOKENS] = tokens
     return row

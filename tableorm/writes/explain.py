@@ -9,15 +9,12 @@ import attrs
 import msgspec
 from msgspec import structs
 
-from ..derived.entity_patch import Patch
-from ..derived.index_list.effect import ListEffect
 from ..errors import ModelError
 from ..models.key import Key
 from ..stores import Operation, Verb
 from .commit import derived_plan
-from .effect import Effect
 from .move import move_changes
-from .plan import Change, Mode, WritePlan
+from .plan import Change, Effect, Mode, WritePlan
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
 from .stages.check import plan_writes
 from .stages.complete import needs_row
@@ -176,7 +173,7 @@ def explain(changes: Sequence[Change]) -> WriteExplanation:
 
 
 def _after_reading(changes: Sequence[Change]) -> WriteExplanation:
-    """Of what needs the stored row: what else is written, the row tells."""
+    """Explain writes whose effects depend on the stored row, which is read first."""
     first = changes[0]
     path = _path(first.table, first.partition_key, first.row_key)
     etag = _AS_READ if first.if_match in (None, "*") else first.if_match
@@ -202,9 +199,9 @@ def _explanation(
     steps = [WriteStep("GET", path) for path in paths]
     steps += (_step(plan, each.operation, unknown) for each in plan.writes)
     for path, effect in zip(paths, read, strict=True):
-        if not (isinstance(effect, Patch) and effect.idle):
+        if not effect.idle:
             # A row that is not there yet is inserted instead.
-            steps.append(WriteStep("PUT" if isinstance(effect, ListEffect) else "PATCH", path, _AS_READ, None))
+            steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, _AS_READ, None))
     return WriteExplanation(tuple(steps), len(steps) - len(paths) > 1)
 
 

@@ -5,6 +5,7 @@ Those that are made for each row are structs of msgspec: a frozen attrs class ta
 ever part of a cycle, so that the garbage collector need not look at them (`gc=False`).
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -12,11 +13,11 @@ import msgspec
 
 from ..errors import TableOrmError, TransactionFailed
 from ..models.property_bag import PropertyBag
-from ..models.schema import Schema
+from ..models.schema import FieldInfo, Schema
+from ..protocol.codes import Fault
 from ..stores import Operation, Row
-from .effect import Effect
 
-__all__ = ["Change", "Mode", "PlannedWrite", "WritePlan", "in_transaction"]
+__all__ = ["Change", "Effect", "Mode", "PlannedWrite", "WritePlan", "in_transaction"]
 
 
 class Mode(StrEnum):
@@ -140,13 +141,126 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False):
     base: str | None = None
     first: Change | None = None
     stale: bool = False
-    effect: Effect | None = None
+    effect: "Effect | None" = None
     view: Row | None = None
 
     @property
     def origin(self) -> Change:
         """The change that a refusal by the store is reported as: the first, whose condition is the operation's."""
         return self.first or self.change
+
+
+class Effect:
+    """
+    What a write does to another row of its partition: the interface of the effects of all patterns.
+
+    An effect is a frozen value. It is planned without reading, unless it must know the stored row; where the row turns
+    out to be other than it was taken to be, another effect takes its place.
+
+    Attributes:
+        address: RowKey of the other row.
+        origin: The write that the effect comes from. Errors are reported as errors of this write.
+        reads: Whether the effect must know the row as it is stored.
+        replaces: Whether it writes the row as a whole, and does not merge into it.
+        survives_replan: Whether it has learnt how the row is stored, so that it is kept where effects are derived anew.
+    """
+
+    __slots__ = ()
+    address: str
+    origin: PlannedWrite
+    reads = False
+    replaces = False
+    survives_replan = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether it changes nothing, whatever is stored: for example, it takes back what it adds."""
+        return False
+
+    def merge_with(self, other: "Effect") -> "Effect":
+        """
+        Return one effect for this one and another one of the same transaction on the same row.
+
+        Raises:
+            TableOrmError: They exclude each other.
+        """
+        raise NotImplementedError
+
+    def route(self, stored: Row | None) -> "list[Effect]":
+        """Return the effect itself; or the effects on other rows that now stand for this row."""
+        del stored
+        return [self]
+
+    def split_first(self, stored: Row | None, token: str) -> list[Operation]:
+        """Return a transaction to send before the effect can be applied, because the row is full; usually none."""
+        del stored, token
+        return []
+
+    def full_write(self, stored: Row | None, token: str) -> PlannedWrite | None:
+        """
+        Return a write of the entity of the row, which must be written in full before the effect can change it.
+
+        Args:
+            stored: The row; None if there is none.
+            token: The write token of the transaction.
+
+        Raises:
+            TableOrmError: The entity cannot be written.
+        """
+        del stored, token
+        return None
+
+    def operation(self, stored: Row | None, token: str) -> Operation | None:
+        """
+        Return what to ask the store for; None if there is nothing to do.
+
+        Args:
+            stored: The row as it is stored, None if there is none. It is None too if the effect does not read.
+            token: The write token of the transaction.
+
+        Raises:
+            TableOrmError: The row must be there, or must not.
+        """
+        raise NotImplementedError
+
+    def apply_to(self, write: PlannedWrite) -> PlannedWrite:
+        """
+        Return the user's write of the same row, in the same transaction, with the effect.
+
+        Raises:
+            TableOrmError: The row cannot be both.
+        """
+        raise NotImplementedError
+
+    def before_delete(self, row: Row, maintained: Sequence[FieldInfo]) -> Row:
+        """
+        Return a row that the same transaction deletes as it is just before that, with the effect.
+
+        Args:
+            row: The row as it is stored.
+            maintained: The fields of its model that other entities keep.
+        """
+        del maintained
+        return row
+
+    def after_conflict(self, code: str, stored: Row | None) -> "Effect":
+        """
+        Return the effect on the row as it really is, after the store has refused the operation.
+
+        Args:
+            code: Why it refused.
+            stored: The row, read since; None if there is none, or the effect reads it itself.
+
+        Raises:
+            TableOrmError: The row must not be as it is.
+        """
+        del code, stored
+        return self  # it reads the row again
+
+    def limit_hint(self, fault: Fault) -> str | None:
+        """Return what to say of the row, and to do, where it passes a limit of the service; None for nothing."""
+        del fault
+        return None
 
 
 class WritePlan(msgspec.Struct, frozen=True, eq=False, gc=False):

@@ -94,31 +94,31 @@ async def entity_inserted(db: Database) -> None:
 
 
 @CASES.case(
-    (Damage.NOTE, "by_email", E1, "email_e1@x"),
-    (Damage.NOTE, "by_name", E1, "name_n1_000001"),
-    (Damage.NOTE, "by_age", E1, "age_030_000001"),
+    (Damage.MANIFEST, "by_email", E1, "email_e1@x"),
+    (Damage.MANIFEST, "by_name", E1, "name_n1_000001"),
+    (Damage.MANIFEST, "by_age", E1, "age_030_000001"),
 )
 async def note_lost(db: Database) -> None:
     await merge(db, E1, _ix="{}")
 
 
-@CASES.case((Damage.NOTE, "by_email", "empid_000000", "email_e0@x"))
+@CASES.case((Damage.MANIFEST, "by_email", "empid_000000", "email_e0@x"))
 async def note_of_what_is_not(db: Database) -> None:
     row = await db.store.get(TABLE, "Sales", "empid_000000")
     await merge(db, "empid_000000", _ix='{"by_email":"email_e0@x",' + row["_ix"][1:])
 
 
-@CASES.case((Damage.NOTE, "by_email", E1, "email_e1@x"))
+@CASES.case((Damage.MANIFEST, "by_email", E1, "email_e1@x"))
 async def note_of_another_place(db: Database) -> None:
     row = await db.store.get(TABLE, "Sales", E1)
     await merge(db, E1, _ix=row["_ix"].replace("email_e1@x", "email_of_nobody"))
 
 
 @CASES.case(
-    (Damage.NOTE, None, E1, None),
-    (Damage.NOTE, "by_email", E1, "email_e1@x"),
-    (Damage.NOTE, "by_name", E1, "name_n1_000001"),
-    (Damage.NOTE, "by_age", E1, "age_030_000001"),
+    (Damage.MANIFEST, None, E1, None),
+    (Damage.MANIFEST, "by_email", E1, "email_e1@x"),
+    (Damage.MANIFEST, "by_name", E1, "name_n1_000001"),
+    (Damage.MANIFEST, "by_age", E1, "age_030_000001"),
 )
 async def note_damaged(db: Database) -> None:
     await merge(db, E1, _ix='{"by_email":')
@@ -199,7 +199,7 @@ async def test_nothing_is_found_where_all_is_right(db: Database) -> None:
     report = await db.audit(Employee, Clerk)
 
     assert (report.entities, report.found, report.clean, report.cursor) == (12, 0, True, None)
-    assert report.copies == 2 * (3 + 5 + 4) + 2
+    assert report.derived_rows == 2 * (3 + 5 + 4) + 2
 
 
 async def test_value_that_two_entities_have_is_left(db: Database) -> None:
@@ -426,7 +426,7 @@ async def test_audit_goes_on_from_its_cursor(db: Database) -> None:
     report = await db.audit(Employee, parallel=4)
 
     assert turns > 3
-    assert (report.entities, report.copies, report.counts) == (whole.entities, whole.copies, whole.counts)
+    assert (report.entities, report.derived_rows, report.counts) == (whole.entities, whole.derived_rows, whole.counts)
     assert report.counts == {"missing": 5}
 
 
@@ -451,9 +451,9 @@ async def test_report_says_what_was_found(db: Database) -> None:
 
     report = await db.audit(Employee)
 
-    assert str(report).startswith("10 entities and 23 copies checked: 1 findings (1 missing), 0 repaired")
+    assert str(report).startswith("10 entities and 23 derived rows checked: 1 findings (1 missing), 0 repaired")
     assert str(report.findings[0]) == (
-        "Employee.by_email ('Sales', 'empid_000001'): missing: there is no copy at 'email_e1@x'; repair writes it"
+        "Employee.by_email ('Sales', 'empid_000001'): missing: there is no index entry at 'email_e1@x'; repair writes it"
     )
     assert report.to_dict()["findings"] == [
         {
@@ -463,7 +463,7 @@ async def test_report_says_what_was_found(db: Database) -> None:
             "partition_key": "Sales",
             "row_key": "empid_000001",
             "address": "email_e1@x",
-            "problem": "there is no copy at 'email_e1@x'",
+            "problem": "there is no index entry at 'email_e1@x'",
             "repaired": False,
             "refused": None,
         }
@@ -480,7 +480,7 @@ async def test_what_cannot_be_audited_is_refused() -> None:
         del report
 
     async with connect("local::memory:") as db:
-        with pytest.raises(ModelError, match="give the models"):
+        with pytest.raises(ModelError, match="at least one model"):
             await db.audit()
         with pytest.raises(ModelError, match="kind=None"):
             await db.audit(Plain)

@@ -90,8 +90,8 @@ async def test_a_note_of_an_unreadable_entity_stays(db: Database) -> None:
 
     report = await db.audit(Department, Colleague, repair=True)
 
-    assert (report.counts["note"], report.counts["unreadable"], report.undecided) == (1, 1, 0)
-    (note,) = [each for each in report.findings if each.damage is Damage.NOTE]
+    assert (report.counts["manifest"], report.counts["unreadable"], report.undecided) == (1, 1, 0)
+    (note,) = [each for each in report.findings if each.damage is Damage.MANIFEST]
     assert note.refused is not None and "holds 'much'" in note.refused
 
 

@@ -75,7 +75,7 @@ async def test_entities_get_their_copies(db: Database) -> None:
 
     assert report.complete
     assert (report.entities, report.built) == (390, 351)
-    assert report.audit is not None and report.audit.found == 0 and report.audit.copies == 351
+    assert report.audit is not None and report.audit.found == 0 and report.audit.derived_rows == 351
     found = await db.select(Ready.by_badge).where(Ready.team == "1T").all()
     assert sorted(worker.id for worker in found) == [number for number in range(130) if number % 10]
     assert (await db.get(Ready.by_badge, team="2T", badge="b7")).id == 7
@@ -124,7 +124,7 @@ async def test_value_of_two_entities_is_a_finding(db: Database) -> None:
 
     assert not report.complete and report.audit is not None
     assert [finding.damage for finding in report.audit.findings] == [Damage.TAKEN]
-    assert report.audit.copies >= 18
+    assert report.audit.derived_rows >= 18
     other = await db.get(Before, team="0T", id=100)
     await db.delete(other)
     assert (await db.build_index(Worker.by_badge)).complete
@@ -242,7 +242,7 @@ async def test_build_goes_on_from_its_cursor(db: Database) -> None:
             continue
     assert turns > 8 and last is not None
     assert last.complete and last.audit is not None
-    assert (last.entities, last.audit.entities, last.audit.copies) == (390, 390, 351)
+    assert (last.entities, last.audit.entities, last.audit.derived_rows) == (390, 390, 351)
     assert last.built <= 351  # what was written just before an interruption is not written again, nor counted
 
 
@@ -282,8 +282,8 @@ async def test_report_is_printable(db: Database) -> None:
 
     report = await db.build_index(Worker.by_badge)
 
-    assert str(report).startswith("Worker.by_badge: 18 of 20 entities got a copy, ")
-    assert "then 20 entities and 18 copies checked: nothing found" in str(report)
+    assert str(report).startswith("Worker.by_badge: built for 18 of 20 entities, ")
+    assert "then 20 entities and 18 derived rows checked: nothing found" in str(report)
     assert report.to_dict()["complete"] is True
     assert report.rate > 0
 

@@ -46,7 +46,7 @@ def test_findings_are_printed(url: str) -> None:
     assert found.returncode == 1
     lines = found.stdout.splitlines()
     assert lines[0].startswith("Employee.by_email ('Sales', 'empid_000001'): missing: ")
-    assert lines[1].startswith("10 entities and 23 copies checked: 1 findings (1 missing), 0 repaired")
+    assert lines[1].startswith("10 entities and 23 derived rows checked: 1 findings (1 missing), 0 repaired")
 
     repaired = tableorm("audit", url, MODEL, "tests.audit.foreign:Clerk", "--repair", "--parallel", "2")
     assert repaired.returncode == 0 and repaired.stdout.splitlines()[0].endswith("; repaired")

@@ -2,22 +2,29 @@
 Counts and sums over entities, kept in a field of another entity of the same partition.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
+from ...audit.check import AuditContext, AuditedSchema, Check
 from ...errors import ModelError
 from ...expressions import Field
 from ...models.derivation import Derivation, DerivationOf
-from ...models.schema import FieldInfo, Schema, concrete
-from ...protocol.edm import Edm
-from ..reference import Reference, Relation, as_function, find_target
+from ...models.key import Storable
+from ...models.manifest import AggregateEntry, ManifestEntry
+from ...models.schema import Schema
+from ...writes.effect import EntryRules, Source, entry_rules, undo_entry
+from ...writes.plan import Effect, PlannedWrite
+from ..entity_patch import EntityPatch
+from ..reference import as_function
+from .audit import aggregate_checks
+from .schema import AggregateOptions, AggregateSchema
 
-if TYPE_CHECKING:
-    from ...models.entity import Entity
+__all__ = ["Aggregate", "AggregateMaintainer", "AggregateOf", "Count", "Sum"]
 
-__all__ = ["Aggregate", "AggregateOf", "AggregateSchema", "Count", "Sum"]
+E = TypeVar("E", bound=Storable)
 
-E = TypeVar("E", bound="Entity")
+_ROOM = 8  # rows of counts that all writes of a transaction have in common
 
 
 class AggregateOf(DerivationOf[E]):
@@ -25,7 +32,7 @@ class AggregateOf(DerivationOf[E]):
 
 
 class Aggregate(Derivation):
-    """Common to `Count` and `Sum`."""
+    """The base of `Count` and `Sum`."""
 
     on_class = AggregateOf
     instead = "; the entity in which it counts has the number"
@@ -47,6 +54,14 @@ class Aggregate(Derivation):
             raise ModelError(f'{what}(...) needs the key of the entity that keeps it, as in name="{{department}}"')
         self.field: Callable[[], Field[Any]] = as_function(field)
         self.create, self.key = create, dict(key)
+
+    def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "AggregateMaintainer":
+        """Return the count or sum of a model."""
+        del annotations
+        options = AggregateOptions(
+            name=self.name, field=self.field, of=self.of, where=self.where, create=self.create, key=self.key
+        )
+        return AggregateMaintainer(options, schema)
 
     if TYPE_CHECKING:
 
@@ -85,7 +100,9 @@ class Count(Aggregate):
 
 class Sum(Aggregate):
     """
-    A sum over a field of the entities of a model, in a field of another entity of the same partition; as `Count`.
+    A sum over a field of the entities of a model, in a field of another entity of the same partition.
+
+    It is kept as a `Count` is.
 
     Args:
         of: Name of the field that is summed: whole numbers; None counts as 0.
@@ -108,101 +125,63 @@ class Sum(Aggregate):
         self.of = of
 
 
-class AggregateSchema(Relation):
-    """
-    A `Count` or `Sum` of a model.
+class AggregateMaintainer(AggregateSchema, AuditedSchema):
+    """A count or sum of a model, kept right by the writes of its entities."""
 
-    Args:
-        name: Of the declaration.
-        declared: The declaration.
-        schema: The schema of the model.
-    """
+    entry_type = AggregateEntry
+    rows_per_chunk = _ROOM
 
-    def __init__(self, name: str, declared: Aggregate, schema: Schema) -> None:
-        self.name, self.label = name, f"{schema.name}.{name}"
-        self.declared, self.schema = declared, schema
-        self._reference = Reference(self.label, schema, declared.key)
-        self._target: tuple[Schema, FieldInfo] | None = None
-        if declared.of is not None:
-            info = schema.fields.get(declared.of)
-            if info is None or info.maintained or info.type.edm not in (Edm.INT32, Edm.INT64):
-                raise ModelError(
-                    f"{self.label}: {declared.of!r} is no field of whole numbers, which alone add up exactly"
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Take back what the entity has added, and add what it adds now."""
+        entry, target = self.entry(source.values, source.partition_key, source.row_key), self.target[0]
+        if entry == (None if before is None else self.current_entry(before)):
+            return entry, []
+        effects = [] if before is None else undo_entry(self.name, before, source.write)
+        if entry is not None:
+            address = entry.row_key
+            needed = (
+                f"{self.label} counts it in {target.name} {address!r} of this partition, which does not exist; "
+                "insert that first"
+            )
+            make = partial(self.make_holder, source.partition_key, address)
+            effects.append(
+                EntityPatch(
+                    address=address,
+                    origin=source.write,
+                    amounts=entry.amounts,
+                    needed=needed,
+                    create=make if self.declared.create else None,
+                    target=target,
                 )
-            schema.refuse_maintained([declared.of], self.label, "it sums")
-
-    @property
-    def target(self) -> tuple[Schema, FieldInfo]:
-        """
-        The schema and the field that hold it.
-
-        Raises:
-            ModelError: The field cannot hold it.
-        """
-        if self._target is None:
-            self._target = self.resolve()
-        return self._target
-
-    def resolve(self) -> tuple[Schema, FieldInfo]:
-        """As `target`, found anew."""
-        field: Any = find_target(self.label, self.declared.field)
-        if not isinstance(field, Field):
-            raise ModelError(
-                f"{self.label}: {field!r} is no field; give one, as in `lambda: Department.employee_count`"
             )
-        schema: Schema = field.model.__schema__
-        info = schema.fields[field.name]
-        if info.type.edm not in (Edm.INT32, Edm.INT64) or not info.maintained or info.default is None:
-            raise ModelError(
-                f"{self.label}: {schema.name}.{field.name} cannot keep it; declare {field.name}: Mapped[int] = "
-                "field(default=0, maintained=True)"
-            )
-        self._reference.check(schema)
-        missing = [
-            name
-            for name, each in schema.fields.items()
-            if each.default is None and not each.optional and name not in schema.key_holders
-        ]
-        if self.declared.create and (schema.abstract or missing):
-            why = "is abstract" if schema.abstract else f"has no default for {missing[0]}"
-            raise ModelError(
-                f"{self.label}: create=True is refused: {schema.name} {why}, so none can be made by its key"
-            )
-        return schema, info
+        return entry, effects
 
-    def amount(self, values: Mapping[str, Any]) -> int:
-        """What an entity with these fields adds."""
-        where, of = self.declared.where, self.declared.of
-        if not self.schema.satisfies(where, values, self.label):
-            return 0
-        return 1 if of is None else int(values[of] or 0)
-
-    def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
-        """RowKey of the entity that holds it; None if a field of its key is None. Raises NotSupported."""
-        return self._reference.find(self.target[0], values, partition_key)
-
-    def mark(self, values: Mapping[str, Any], partition_key: str) -> dict[str, Any] | None:
-        """What an entity with these fields notes of it. Raises NotSupported."""
-        address = self.address(values, partition_key)
-        amount = 0 if address is None else self.amount(values)
-        return {"add": [address, {self.target[1].property: amount}]} if amount else None
-
-    def current(self, mark: Any) -> Any:
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """
-        What an entity notes of it, by the name that the property has now: an upgrade of the entity that holds it may
-        have renamed it since.
+        Return the right entry alone, unless counts are to be changed: whether the entity was counted nobody knows, and
+        an audit sets the count afterwards, from all entities whose manifests say that they add to it.
         """
-        match mark:
-            case {"add": [str(address), {**amounts}]} if len(amounts) == 1:
-                schema, info = self.target
-                noted, amount = next(iter(amounts.items()))
-                known = any(noted in each.by_property for each in concrete(schema))
-                return mark if known else {"add": [address, {info.property: amount}]}
-            case _:
-                return mark
+        if source.write.change.counts:
+            return self.effects(before, source)
+        return self.entry(source.values, source.partition_key, source.row_key), []
 
-    def make(self, partition_key: str, row_key: str) -> "Entity":
-        """The entity that holds it, with defaults, to be inserted."""
-        target = self.target[0]
-        entity: Entity = target.model(**target.parse_keys(partition_key, row_key))
-        return entity
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return the checks of the entities that add to it, and of those that hold it."""
+        return aggregate_checks(context, self)
+
+
+@entry_rules(AggregateEntry)
+class _Rules(EntryRules):
+    def undo(self, name: str, entry: AggregateEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Take back what the entity has added."""
+        del checked  # the other entity is read in any case
+        schema = write.change.schema
+        declared = None if schema is None else schema.derived.get(name)
+        target: Schema | None = None
+        amounts = entry.amounts
+        if isinstance(declared, AggregateSchema):
+            target = declared.target[0]
+            current = declared.current_entry(entry)
+            amounts = current.amounts if isinstance(current, AggregateEntry) else amounts
+        taken = {each: -amount for each, amount in amounts.items()}
+        return [EntityPatch(address=entry.row_key, origin=write, amounts=taken, target=target)]

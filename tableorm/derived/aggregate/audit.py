@@ -1,135 +1,116 @@
 """
-What an audit checks of counts and sums: what entities note that they add, and what the entities that keep them hold.
+What an audit checks of a count or sum: what entities say that they add, and what the entities that hold it have.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ...audit.check import WRONG, Check, EntitySnapshot, Problem, members_of
+from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Expected, Problem
 from ...audit.report import Damage
+from ...models.manifest import ManifestEntry
 from ...models.schema import FieldInfo, Schema, concrete
-from ...protocol.edm import Edm
 from ...stores import Row
-from .aggregate import AggregateSchema
+from .repair import amounts_of, counted_value, verify_holders
+from .schema import AggregateSchema
 
-__all__ = ["AggregateCheck", "Keeps", "added", "aggregate_fields", "kept_of"]
-
-
-def added(mark: Any) -> Iterable[tuple[str, str, int]]:
-    """What a note says that is added: RowKey of the keeper, property, amount; nothing if it is no such note."""
-    match mark:
-        case {"add": [str(address), amounts]}:
-            pairs = members_of(amounts)
-            return [(address, name, amount) for name, amount in pairs.items() if type(amount) is int]
-        case _:
-            return []
+__all__ = ["AggregateCheck", "HolderCheck", "aggregate_checks"]
 
 
-def aggregate_fields(schema: Schema, aggregates: Iterable[AggregateSchema]) -> list[FieldInfo]:
-    """The fields of a model in which some counts and sums are kept."""
-    found: dict[str, FieldInfo] = {}
-    for each in aggregates:
-        target, info = each.target
-        if schema in concrete(target):
-            found[info.name] = schema.fields[info.name]
-    return list(found.values())
+def aggregate_checks(context: AuditContext, aggregate: AggregateSchema) -> Sequence[Check]:
+    """Return the checks of a count or sum: of the entities that add to it, and of those that hold it."""
+    target, info = aggregate.target
+    holders = [schema for schema in context.kinds.schemas if schema in concrete(target)]
+    return [
+        AggregateCheck(context, aggregate),
+        *(HolderCheck(context, schema, schema.fields[info.name]) for schema in holders),
+    ]
 
 
-def kept_of(row: Row, info: FieldInfo) -> int:
-    """What a row holds in a field that keeps a count."""
-    value = row.get(info.property)
-    if value is None:
-        return _begin(info)
-    return int(value)
-
-
-def _begin(info: FieldInfo) -> int:
-    return 0 if info.default is None else int(info.default())
-
-
-def _address(keeper: str, name: str) -> str:
-    return f"{keeper}\n+{name}"
+def _claim_address(holder: str, property_: str) -> str:
+    return f"{holder}\n+{property_}"
 
 
 def _factor(address: str) -> int:
-    """What an amount is taken times: an odd number, so that what is left of the sum is zero for no amount but zero."""
+    """Return what amounts are multiplied by: an odd number, so that no amount but zero becomes zero."""
     return hash(address) | 1
 
 
 class AggregateCheck(Check):
     """
-    The check of what entities of a model add to counts and sums.
+    The check of what entities add to a count or sum.
 
     Args:
-        schema: The model.
-        only: Name of the one that is checked; None for all.
+        context: The rows of the table.
+        aggregate: The count or sum of one model.
     """
 
-    def __init__(self, schema: Schema, only: str | None = None) -> None:
-        self.aggregates = {name: each for name, each in schema.aggregates.items() if only is None or name == only}
+    def __init__(self, context: AuditContext, aggregate: AggregateSchema) -> None:
+        super().__init__(context, aggregate.schema, aggregate.name)
+        self.aggregate = aggregate
+        self.verify_totals = verify_holders
 
-    def claims(self, seen: EntitySnapshot) -> Iterable[tuple[str, int]]:
-        """WRONG where it notes another amount, or another keeper."""
-        return [(seen.row["RowKey"], WRONG) for name in self.aggregates if seen.marks.get(name) != seen.due.get(name)]
+    def normalize(self, entry: ManifestEntry) -> ManifestEntry:
+        """Return the entry with the name that the property has now."""
+        return self.aggregate.current_entry(entry)
 
-    def adds(self, seen: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
-        """What it adds by its fields."""
-        for name in self.aggregates:
-            for keeper, property_, amount in added(seen.due.get(name)):
-                address = _address(keeper, property_)
-                yield keeper, address, amount * _factor(address)
+    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
+        """Return what the entity ought to add."""
+        del current
+        entry = self.aggregate.entry(values, row["PartitionKey"], row["RowKey"])
+        return None if entry is None else Expected(entry)
 
-    def compare(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
-        """What it notes; whether the sum is right is judged with the keeper."""
+    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+        """Claim WRONG where the manifest says another amount, or another holder."""
+        if snapshot.manifest.get(self.name) != snapshot.due(self.name):
+            return ((snapshot.row["RowKey"], WRONG),)
+        return ()
+
+    def contributions(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
+        """Return what the entity adds by its fields."""
+        for holder, property_, amount in amounts_of(snapshot.due(self.name)):
+            address = _claim_address(holder, property_)
+            yield holder, address, amount * _factor(address)
+
+    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+        """Compare the manifest with the fields; whether the total is right is verified with its holder."""
         del found
-        problems: list[Problem] = []
-        for name in self.aggregates:
-            mark, due = seen.marks.get(name), seen.due.get(name)
-            if mark != due:
-                address = next((keeper for keeper, _, _ in added(due)), None)
-                text = f"it notes that it {_said(mark)}, and {_said(due)}"
-                problems.append(Problem(Damage.NOTE, name, address, text))
-        return problems
+        noted, due = snapshot.manifest.get(self.name), snapshot.due(self.name)
+        if noted == due:
+            return ()
+        address = next((holder for holder, _, _ in amounts_of(due)), None)
+        text = f"its manifest says that it {_describe(noted)}, and it {_describe(due)}"
+        return (Problem(Damage.MANIFEST, self.name, address, text),)
 
 
-def _said(mark: Any) -> str:
-    parts = [f"adds {amount} to {name} of {keeper!r}" for keeper, name, amount in added(mark)]
+def _describe(entry: ManifestEntry | None) -> str:
+    parts = [f"adds {amount} to {name} of {holder!r}" for holder, name, amount in amounts_of(entry)]
     return " and ".join(parts) or "adds nothing"
 
 
-class Keeps(Check):
+class HolderCheck(Check):
     """
-    The check of the fields of a model in which counts and sums are kept.
+    The check of a field that holds a count or sum, on the entity that has it.
 
     Args:
-        fields: These fields.
+        context: The rows of the table.
+        schema: The model that has the field.
+        info: The field.
     """
 
-    def __init__(self, fields: Iterable[FieldInfo]) -> None:
-        self.fields = tuple(fields)
+    def __init__(self, context: AuditContext, schema: Schema, info: FieldInfo) -> None:
+        super().__init__(context, schema, info.name)
+        self._info = info
+        self.verify_totals = verify_holders
 
-    def adds(self, seen: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
-        """What it keeps, taken away."""
-        if seen.age != "current" or seen.problem is not None:
+    @property
+    def identity(self) -> Hashable:
+        """Equal for all counts of one field: what they add is added up."""
+        return type(self), self.name
+
+    def contributions(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
+        """Take away what the entity holds."""
+        if snapshot.age != "current" or snapshot.problem is not None:
             return
-        keeper = seen.row["RowKey"]
-        for info in self.fields:
-            address = _address(keeper, info.property)
-            yield keeper, address, -self.counted(seen.row, info) * _factor(address)
-
-    def counted(self, row: Row, info: FieldInfo) -> int:
-        """What entities have added, if it is right."""
-        return kept_of(row, info) - _begin(info)
-
-    def members(self, info: FieldInfo, total: int) -> Row | None:
-        """The property for what entities add; None if its type does not hold that."""
-        value, small = _begin(info) + total, info.type.edm is Edm.INT32
-        if not -(2**31) <= value < 2**31 if small else not -(2**63) <= value < 2**63:
-            return None
-        if small:
-            return {info.property: value}
-        return {info.property: str(value), f"{info.property}@odata.type": Edm.INT64.value}
-
-    def wanted(self, info: FieldInfo, total: int) -> int:
-        """What it should hold."""
-        return _begin(info) + total
+        holder = snapshot.row["RowKey"]
+        address = _claim_address(holder, self._info.property)
+        yield holder, address, -counted_value(snapshot.row, self._info) * _factor(address)

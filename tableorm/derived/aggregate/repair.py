@@ -1,198 +1,263 @@
 """
-Entities that keep counts and sums, judged: whether these are what the entities of the partition make them.
+Entities that hold counts and sums, verified: whether these are what the entities of the partition add up to.
 
-Whoever changes what an entity adds writes the keeper too. So if that has the same ETag before and after all entities
-were gone through, they added just that all the time. Many keepers of a partition are judged at once.
+Whoever changes what an entity adds writes the holder too. So if the holder has the same ETag before and after all
+entities were read, they added exactly that all the time. Many holders of a partition are verified at once.
 """
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
+from typing import Any
 
 import attrs
 
-from ...audit.check import EntitySnapshot, kind_of
+from ...audit.check import AuditContext, EntitySnapshot, VerifyEntity, kind_of
 from ...audit.report import AuditCounts, Damage, Finding
-from ...audit.rows import AuditContext
 from ...audit.scan import pages
 from ...connection.connection import TURN
 from ...errors import Conflict, DecodeError, EntityNotFound, OutcomeUnknown
 from ...keys.ranges import KeyRegion
-from ...models.manifest import manifest_of
+from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
+from ...models.schema import FieldInfo, Schema, concrete
+from ...protocol.edm import Edm
 from ...stores import Bounds, Operation, Row, Verb
 from ...writes.commit import commit
 from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode
-from .aggregate import AggregateSchema
-from .audit import Keeps, added
+from .schema import AggregateSchema
 
-__all__ = ["judge_keepers"]
+__all__ = ["amounts_of", "counted_value", "verify_holders"]
 
 _SWEEPS = 6
-"""How often all entities of a partition are gone through for its counts, before they are left as undecided."""
+"""How often all entities of a partition are read for its counts, before these are left as undecided."""
+
+
+def amounts_of(entry: ManifestEntry | None) -> Iterable[tuple[str, str, int]]:
+    """Return what a manifest entry says that is added: RowKey of the holder, property, amount."""
+    if not isinstance(entry, AggregateEntry):
+        return []
+    return [(entry.row_key, name, amount) for name, amount in entry.amounts.items()]
+
+
+def counted_value(row: Row, info: FieldInfo) -> int:
+    """Return what entities have added to the field of a holder, if it is right: its value less that of a new one."""
+    value = row.get(info.property)
+    return 0 if value is None else int(value) - _initial_value(info)
+
+
+def _initial_value(info: FieldInfo) -> int:
+    return 0 if info.default is None else int(info.default())
+
+
+def _checked_aggregates(context: AuditContext, schema: Schema) -> dict[str, AggregateSchema]:
+    """Return the counts and sums of a model that are checked."""
+    return {name: each for name, each in schema.derived_as(AggregateSchema).items() if context.only in (None, name)}
+
+
+def _held_fields(context: AuditContext, schema: Schema) -> list[FieldInfo]:
+    """Return the fields of a model that hold the counts and sums that are checked."""
+    found: dict[str, FieldInfo] = {}
+    for other in context.kinds.schemas:
+        for aggregate in _checked_aggregates(context, other).values():
+            target, info = aggregate.target
+            if schema in concrete(target):
+                found[info.name] = schema.fields[info.name]
+    return list(found.values())
 
 
 @attrs.define(eq=False)
-class _Sweep:
+class _Totals:
     """
-    What the entities of a partition add.
+    What the entities of a partition add up to.
 
     Args:
-        totals: By RowKey of the keeper, and property.
-        adders: By RowKey of the keeper, an entity that adds to it, and the declaration.
-        unsettled: RowKeys of entities that note something else than they ought to add.
+        amounts: By RowKey of the holder, and property.
+        adders: By RowKey of the holder, an entity that adds to it, and the declaration.
+        unsettled: RowKeys of entities whose manifests say something else than they ought to add.
     """
 
-    totals: defaultdict[tuple[str, str], int] = attrs.Factory(lambda: defaultdict[tuple[str, str], int](int))
+    amounts: defaultdict[tuple[str, str], int] = attrs.Factory(lambda: defaultdict[tuple[str, str], int](int))
     adders: dict[str, tuple[str, AggregateSchema]] = attrs.Factory(dict[str, tuple[str, AggregateSchema]])
     unsettled: list[str] = attrs.Factory(list[str])
 
 
-async def judge_keepers(
-    look: AuditContext,
+async def verify_holders(
+    context: AuditContext,
     partition_key: str,
-    keepers: Collection[str],
-    entity: Callable[[str, str, AuditCounts], Awaitable[None]],
-    tally: AuditCounts,
+    holders: Collection[str],
+    verify_entity: VerifyEntity,
+    counts: AuditCounts,
 ) -> None:
     """
-    Verifier the counts and sums that some entities of a partition keep.
+    Verify the counts and sums that some entities of a partition hold, and repair them.
 
     Args:
-        look: Knows the rows.
+        context: The rows of the table.
         partition_key: The partition.
-        keepers: RowKeys of the entities.
-        entity: Judges, and repairs, an entity that adds to them.
-        tally: Gets the findings.
+        holders: RowKeys of the entities.
+        verify_entity: Verifies, and repairs, an entity that adds to them.
+        counts: Gets the findings.
     """
-    left, helped = set(keepers), set[str]()
+    left, verified = set(holders), set[str]()
     for attempt in range(_SWEEPS):
-        await look.pause(attempt)
+        await context.pause(attempt)
         order = sorted(left)
-        before = dict(zip(order, await look.read_all(partition_key, order, tally), strict=True))
-        sweep = await _swept(look, partition_key, left, helped, tally)
-        if look.repair and sweep.unsettled:
-            for row_key in sweep.unsettled:
-                await entity(partition_key, row_key, tally)
-            helped.update(sweep.unsettled)
+        before = dict(zip(order, await context.read_all(partition_key, order, counts), strict=True))
+        totals = await _add_up(context, partition_key, left, verified, counts)
+        if context.repair and totals.unsettled:
+            for row_key in totals.unsettled:
+                await verify_entity(partition_key, row_key, counts)
+            verified.update(totals.unsettled)
             continue
         for row_key in order:
-            if await _judged(look, partition_key, row_key, before[row_key], sweep, tally):
+            if await _verify_holder(context, partition_key, row_key, before[row_key], totals, counts):
                 left.discard(row_key)
         if not left:
             return
-    tally.undecided += len(left)
+    counts.undecided += len(left)
 
 
-async def _swept(
-    look: AuditContext, partition_key: str, keepers: Collection[str], helped: Collection[str], tally: AuditCounts
-) -> _Sweep:
-    """Go through all rows of a partition: other programs may count what this one does not know."""
-    sweep = _Sweep()
+async def _add_up(
+    context: AuditContext, partition_key: str, holders: Collection[str], verified: Collection[str], counts: AuditCounts
+) -> _Totals:
+    """Add up what all rows of a partition add, also those of other programs, which this one may not know."""
+    totals = _Totals()
     where = [KeyRegion(Bounds.only(partition_key))]
-    async with aclosing(pages(look.db, look.kinds.table, None, where, tally, "audit")) as found:
+    async with aclosing(pages(context.db, context.kinds.table, None, where, counts, "audit")) as found:
         async for rows in found:
             for start in range(0, len(rows), TURN):
                 some = rows[start : start + TURN]
                 for row in some:
-                    _add(look, row, keepers, helped, sweep)
-                await look.db.yield_to_loop(len(some))
-    return sweep
+                    _add_row(context, row, holders, verified, totals)
+                await context.db.yield_to_loop(len(some))
+    return totals
 
 
-def _add(look: AuditContext, row: Row, keepers: Collection[str], helped: Collection[str], sweep: _Sweep) -> None:
-    seen, row_key = look.seen(row), row["RowKey"]
-    if seen is None:
+def _add_row(
+    context: AuditContext, row: Row, holders: Collection[str], verified: Collection[str], totals: _Totals
+) -> None:
+    snapshot, row_key = context.snapshot(row), row["RowKey"]
+    if snapshot is None:
         if "#" in kind_of(row):
             return
         try:
-            marks: Mapping[str, object] = manifest_of(row)
+            manifest: Mapping[str, ManifestEntry] = manifest_of(row)
         except DecodeError:
-            marks = {}
+            manifest = {}
         declared: Mapping[str, AggregateSchema] = {}
     else:
-        marks, declared = seen.marks, _declared(look, seen)
-    due: Mapping[str, object] = {} if seen is None else seen.due
-    for name in {**declared, **marks}:
-        mark = marks.get(name)
-        if name in declared and mark != due.get(name):
-            concerned = any(keeper in keepers for each in (mark, due.get(name)) for keeper, _, _ in added(each))
-            if concerned and row_key not in helped:
-                sweep.unsettled.append(row_key)
-            # What could not be repaired takes back what it notes when it is written next.
-            mark = mark if look.repair else due.get(name)
-        for keeper, property_, amount in added(mark):
-            if keeper in keepers:
-                sweep.totals[keeper, property_] += amount
+        manifest, declared = snapshot.manifest, _checked_aggregates(context, snapshot.schema)
+    for name in {**declared, **manifest}:
+        entry = manifest.get(name)
+        if snapshot is not None and name in declared and entry != snapshot.due(name):
+            due = snapshot.due(name)
+            concerned = any(holder in holders for each in (entry, due) for holder, _, _ in amounts_of(each))
+            if concerned and row_key not in verified:
+                totals.unsettled.append(row_key)
+            # An entry that could not be repaired is taken back as it is when the entity is written next.
+            entry = entry if context.repair else due
+        for holder, property_, amount in amounts_of(entry):
+            if holder in holders:
+                totals.amounts[holder, property_] += amount
                 if name in declared:
-                    sweep.adders.setdefault(keeper, (row_key, declared[name]))
+                    totals.adders.setdefault(holder, (row_key, declared[name]))
 
 
-def _declared(look: AuditContext, seen: EntitySnapshot) -> Mapping[str, AggregateSchema]:
-    return {name: each for name, each in seen.schema.aggregates.items() if each in look.aggregates}
-
-
-async def _judged(
-    look: AuditContext, partition_key: str, row_key: str, row: Row | None, sweep: _Sweep, tally: AuditCounts
+async def _verify_holder(
+    context: AuditContext, partition_key: str, row_key: str, row: Row | None, totals: _Totals, counts: AuditCounts
 ) -> bool:
-    """Whether it is known if a keeper is right; then it is recorded, and repaired."""
+    """Verify a holder by the totals, and repair it. Return False if it was written meanwhile: look again."""
     if row is None:
-        return await _absent(look, partition_key, row_key, sweep, tally)
-    seen = look.seen(row)
-    if seen is None or seen.age != "current" or seen.problem is not None:
-        return True  # what is wrong with it is said elsewhere
+        return await _verify_absent(context, partition_key, row_key, totals, counts)
+    snapshot = context.snapshot(row)
+    if snapshot is None or snapshot.age != "current" or snapshot.problem is not None:
+        return True  # what is wrong with it is reported elsewhere
     findings: list[Finding] = []
-    members: Row = {}
-    for check in look.checks(seen):
-        for info in check.fields if isinstance(check, Keeps) else ():
-            assert isinstance(check, Keeps)
-            total = sweep.totals.get((row_key, info.property), 0)
-            if check.counted(row, info) == total:
-                continue
-            wanted = check.members(info, total)
-            members |= wanted or {}
-            text = f"{info.name} is {row.get(info.property)}, and the entities make it {check.wanted(info, total)}"
-            finding = Finding(Damage.STALE, seen.schema.name, info.name, partition_key, row_key, row_key, text)
-            findings.append(attrs.evolve(finding, repaired=look.repair and wanted is not None))
-    if members and look.repair:
+    changes: Row = {}
+    for info in _held_fields(context, snapshot.schema):
+        total = totals.amounts.get((row_key, info.property), 0)
+        if counted_value(row, info) == total:
+            continue
+        properties = _encode_total(info, total)
+        changes |= properties or {}
+        value = _initial_value(info) + total
+        finding = Finding(
+            damage=Damage.STALE,
+            model=snapshot.schema.name,
+            index=info.name,
+            partition_key=partition_key,
+            row_key=row_key,
+            address=row_key,
+            problem=f"{info.name} is {row.get(info.property)}, and the entities make it {value}",
+            repaired=context.repair and properties is not None,
+        )
+        findings.append(finding)
+    if changes and context.repair:
         keys = {"PartitionKey": partition_key, "RowKey": row_key}
-        if not await look.send([Operation(Verb.MERGE, {**keys, **members}, row["odata.etag"])], tally):
+        if not await context.send([Operation(Verb.MERGE, {**keys, **changes}, row["odata.etag"])], counts):
             return False
     else:
-        again = await look.read(partition_key, row_key, tally)
+        again = await context.read(partition_key, row_key, counts)
         if again is None or again["odata.etag"] != row["odata.etag"]:
             return False
     for finding in findings:
-        tally.record(finding)
+        counts.record(finding)
     return True
 
 
-async def _absent(look: AuditContext, partition_key: str, row_key: str, sweep: _Sweep, tally: AuditCounts) -> bool:
-    """An entity that is counted in one that does not exist, both at the same time."""
-    adder = sweep.adders.get(row_key)
+def _encode_total(info: FieldInfo, total: int) -> Row | None:
+    """Return the property of a holder for what entities add; None if its type does not hold that."""
+    value, small = _initial_value(info) + total, info.type.edm is Edm.INT32
+    if not -(2**31) <= value < 2**31 if small else not -(2**63) <= value < 2**63:
+        return None
+    if small:
+        return {info.property: value}
+    return {info.property: str(value), f"{info.property}@odata.type": Edm.INT64.value}
+
+
+async def _verify_absent(
+    context: AuditContext, partition_key: str, row_key: str, totals: _Totals, counts: AuditCounts
+) -> bool:
+    """Verify that an entity is counted in one that does not exist, both at the same time; insert it if declared so."""
+    adder = totals.adders.get(row_key)
     if adder is None:
-        return await look.read(partition_key, row_key, tally) is None
+        return await context.read(partition_key, row_key, counts) is None
     by, declared = adder
-    first = await look.read(partition_key, by, tally)
-    missing = await look.read(partition_key, row_key, tally) is None
-    again = await look.read(partition_key, by, tally)
+    first = await context.read(partition_key, by, counts)
+    missing = await context.read(partition_key, row_key, counts) is None
+    again = await context.read(partition_key, by, counts)
     if first is None or again is None or not missing or first["odata.etag"] != again["odata.etag"]:
         return False
-    seen = look.seen(first)
-    if seen is None or all(keeper != row_key for keeper, _, _ in added(seen.due.get(declared.name))):
+    snapshot = context.snapshot(first)
+    if snapshot is None or not _adds_to(snapshot, declared, row_key):
         return False
     target, create = declared.target[0], declared.declared.create
-    text = f"it is counted in the {target.name} {row_key!r} of this partition, which does not exist; so may be others"
     repaired = False
-    if create and look.repair:
-        write = encode(insert_change(declared.make(partition_key, row_key)), 0)
+    if create and context.repair:
+        holder: Any = declared.make_holder(partition_key, row_key)
+        write = encode(insert_change(holder), 0)
         assert write is not None
         try:
-            tally.requests += 1
-            await commit(look.db, (write,))
+            counts.requests += 1
+            await commit(context.db, (write,))
         except (Conflict, EntityNotFound, OutcomeUnknown):
             return False
         repaired = True
-    damage = Damage.MISSING if create else Damage.DANGLING
-    tally.record(Finding(damage, seen.schema.name, declared.name, partition_key, by, row_key, text, repaired))
-    return not repaired  # then what it keeps is judged
+    text = f"it is counted in the {target.name} {row_key!r} of this partition, which does not exist; so may be others"
+    finding = Finding(
+        damage=Damage.MISSING if create else Damage.DANGLING,
+        model=snapshot.schema.name,
+        index=declared.name,
+        partition_key=partition_key,
+        row_key=by,
+        address=row_key,
+        problem=text,
+        repaired=repaired,
+    )
+    counts.record(finding)
+    return not repaired  # a holder that was inserted is verified next
+
+
+def _adds_to(snapshot: EntitySnapshot, declared: AggregateSchema, row_key: str) -> bool:
+    return any(holder == row_key for holder, _, _ in amounts_of(snapshot.due(declared.name)))

@@ -1,100 +1,109 @@
 """
-What an audit checks of copies that entities hold of others: the values, and what both note of it.
+What an audit checks of embedded copies: the values that an entity holds of another one, and what both say of it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from ...audit.check import WRONG, Check, EntitySnapshot, Problem, kind_of, members_of
+from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Expected, Problem, kind_of
 from ...audit.report import Damage
 from ...errors import shown
-from ...models.schema import Schema
+from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
+from ...models.schema import Schema, concrete
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
-from .embed import EmbedSchema
+from .schema import EmbedSchema
 
-__all__ = ["Holds", "Lends"]
+__all__ = ["HolderCheck", "SourceCheck", "embed_checks"]
 
 
-def _address(source: str, note: str) -> str:
+def embed_checks(context: AuditContext, embed: EmbedSchema) -> Sequence[Check]:
+    """Return the checks of embedded copies: of the entities that hold them, and of those that they are copies of."""
+    sources = {each.kind for each in concrete(embed.source[0])}
+    return [
+        HolderCheck(context, embed),
+        *(SourceCheck(context, schema, embed) for schema in context.kinds.schemas if schema.kind in sources),
+    ]
+
+
+def _claim_address(source: str, note: str) -> str:
     return f"{source}\n={note}"
 
 
-def _number(holder: str, properties: Mapping[str, str], row: Row, names: Iterable[str]) -> int:
-    """A number made of who holds which properties, and their values in a row, by the names that they have there."""
-    values = [(name, row.get(name), row.get(name + ANNOTATION)) for name in names]
-    return hash(msgspec.json.encode([holder, list(properties.items()), [value[1:] for value in values]]))
+def _number_of(holder: str, properties: Mapping[str, str], row: Row, names: Iterable[str]) -> int:
+    """
+    Return a number made of who holds which properties, and their values.
+
+    Args:
+        holder: RowKey of the holder.
+        properties: Properties of the holder, by property of the source.
+        row: The row that has the values: the source's or the holder's.
+        names: The properties in that row.
+    """
+    values = [(row.get(name), row.get(name + ANNOTATION)) for name in names]
+    return hash(msgspec.json.encode([holder, list(properties.items()), values]))
 
 
-def _noted_from(mark: object) -> str | None:
-    """RowKey of the entity that a note says copies are of; None if it is no such note."""
-    match mark:
-        case {"from": [str(source), str(_)]}:
-            return source
-        case _:
-            return None
+def _source_of(entry: ManifestEntry | None) -> str | None:
+    """Return the RowKey of the entity that a holder's entry says copies are of; None if it is not such an entry."""
+    return entry.row_key if isinstance(entry, SourceEntry) else None
 
 
-def _noted_to(mark: Any) -> tuple[str, dict[str, str]] | None:
-    """RowKey of the holder, and properties, as the other entity notes them; None if it is no such note."""
-    match mark:
-        case {"to": [str(holder), properties]}:
-            return holder, {mine: str(theirs) for mine, theirs in sorted(members_of(properties).items())}
-        case _:
-            return None
+def _holder_of(entry: ManifestEntry) -> tuple[str, dict[str, str]]:
+    """Return the RowKey of the holder, and properties, as a source's entry says; "" if it is not such an entry."""
+    return (entry.row_key, dict(sorted(entry.properties.items()))) if isinstance(entry, HolderEntry) else ("", {})
 
 
-class Holds(Check):
+class HolderCheck(Check):
     """
     The check of the copies that entities of a model hold of others.
 
     Args:
-        schema: The model.
-        see: What a row is, as an audit sees it.
+        context: The rows of the table.
+        embed: The declaration.
     """
 
-    def __init__(self, schema: Schema, see: Callable[[Row], EntitySnapshot | None]) -> None:
-        self._embeds, self._see = schema.embeds, see
+    def __init__(self, context: AuditContext, embed: EmbedSchema) -> None:
+        super().__init__(context, embed.schema, embed.name)
+        self._embed = embed
 
-    def claims(self, seen: EntitySnapshot) -> Iterable[tuple[str, int]]:
-        """What the other one notes and has, if all is right; WRONG where it notes another."""
-        if seen.age != "current" or seen.problem is not None:
+    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
+        """Return the entity that the copies ought to be of."""
+        del current
+        entry = self._embed.entry(values, row["PartitionKey"], row["RowKey"])
+        return None if entry is None else Expected(entry)
+
+    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+        """Claim what the source says and has, if all is right; WRONG where the manifest says another source."""
+        if snapshot.age != "current" or snapshot.problem is not None:
             return
-        row, row_key = seen.row, seen.row["RowKey"]
-        for name, embed in self._embeds.items():
-            due = seen.due.get(name)
-            if seen.marks.get(name) != due or (due is None and self._held(embed, row)):
-                yield row_key, WRONG
-            source = _noted_from(due)
-            if source is not None:
-                _, back = _noted_to(embed.mark_there(row_key)) or ("", {})
-                yield _address(source, embed.note(row_key)), _number(row_key, back, row, back.values())
+        embed, row, row_key = self._embed, snapshot.row, snapshot.row["RowKey"]
+        due = snapshot.due(self.name)
+        if snapshot.manifest.get(self.name) != due or (due is None and self._has_copies(row)):
+            yield row_key, WRONG
+        source = _source_of(due)
+        if source is not None:
+            _, properties = _holder_of(embed.holder_entry(row_key))
+            number = _number_of(row_key, properties, row, properties.values())
+            yield _claim_address(source, embed.holder_name(row_key)), number
 
-    def addresses(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
-        """The entities that it refers to, and that it notes."""
+    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+        """Return the entities that it refers to, and that its manifest names."""
         del found
-        if seen.age != "current" or seen.problem is not None:
+        if snapshot.age != "current" or snapshot.problem is not None:
             return set()
-        marks = [each.get(name) for name in self._embeds for each in (seen.due, seen.marks)]
-        return {source for mark in marks if (source := _noted_from(mark)) is not None}
+        sources = [_source_of(snapshot.due(self.name)), _source_of(snapshot.manifest.get(self.name))]
+        return {source for source in sources if source is not None}
 
-    def compare(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
-        """Each in turn."""
-        if seen.age != "current" or seen.problem is not None:
-            return []
-        problems: list[Problem] = []
-        for name, embed in self._embeds.items():
-            problems += self._compare(seen, name, embed, found)
-        return problems
-
-    def _compare(
-        self, seen: EntitySnapshot, name: str, embed: EmbedSchema, found: Mapping[str, Row | None]
-    ) -> list[Problem]:
-        row, mark, due = seen.row, seen.marks.get(name), seen.due.get(name)
-        problems: list[Problem] = []
-        source, before = _noted_from(due), _noted_from(mark)
+    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+        """Compare the copies with their source, and what both manifests say."""
+        if snapshot.age != "current" or snapshot.problem is not None:
+            return ()
+        embed, name, row = self._embed, self.name, snapshot.row
+        noted, due = snapshot.manifest.get(name), snapshot.due(name)
+        source, noted_source = _source_of(due), _source_of(noted)
         other = None if source is None else found.get(source)
         if source is not None:
             target = embed.source[0]
@@ -102,80 +111,85 @@ class Holds(Check):
                 what = "does not exist" if other is None else f"is of kind {kind_of(other)!r}"
                 text = f"it refers to the {target.name} {source!r} of this partition, which {what}"
                 return [Problem(Damage.DANGLING, name, source, text, rebuilt=False)]
-        first = next(
-            (each for each in (source, before) if each is not None and not self._legible(found.get(each))), None
-        )
-        if (other is None and self._held(embed, row)) or (other is not None and self._differs(embed, row, other)):
+        problems: list[Problem] = []
+        sources = [each for each in (source, noted_source) if each is not None]
+        first = next((each for each in sources if not self._is_legible(found.get(each))), None)
+        if (other is None and self._has_copies(row)) or (other is not None and self._differs(row, other)):
             whose = "though it refers to none" if source is None else f"which are not as {source!r} is"
             text = f"it holds copies of fields, {whose}"
             problems.append(Problem(Damage.STALE, name, source, text, first=first))
-        if mark != due:
-            noted = "nothing" if mark is None else shown(mark)
+        if noted != due:
+            named = "names none" if noted is None else f"says {shown(noted.to_json())}"
             what = "refers to none" if source is None else f"refers to {source!r}"
-            problems.append(Problem(Damage.NOTE, name, source, f"it {what}, and notes {noted}", first=first))
-        if other is not None and not self._is_noted(embed, row["RowKey"], other):
-            text = f"the entity {source!r} does not note that this one holds copies of it"
-            problems.append(Problem(Damage.NOTE, name, source, text, first=first))
+            text = f"it {what}, and its manifest {named}"
+            problems.append(Problem(Damage.MANIFEST, name, source, text, first=first))
+        if other is not None and not self._is_noted(row["RowKey"], other):
+            text = f"the manifest of the entity {source!r} does not say that this one holds copies of it"
+            problems.append(Problem(Damage.MANIFEST, name, source, text, first=first))
         return problems
 
-    def _held(self, embed: EmbedSchema, row: Row) -> bool:
-        return any(name in row for name in embed.source[1])
+    def _has_copies(self, row: Row) -> bool:
+        return any(name in row for name in self._embed.source[1])
 
-    def _differs(self, embed: EmbedSchema, row: Row, other: Row) -> bool:
-        ends = ("", ANNOTATION)
-        return any(
-            row.get(mine + end) != other.get(theirs + end) for mine, theirs in embed.source[1].items() for end in ends
-        )
+    def _differs(self, row: Row, other: Row) -> bool:
+        """Return whether the copies in a row differ from their source, in value or type."""
+        for mine, theirs in self._embed.source[1].items():
+            if row.get(mine) != other.get(theirs) or row.get(mine + ANNOTATION) != other.get(theirs + ANNOTATION):
+                return True
+        return False
 
-    def _legible(self, row: Row | None) -> bool:
-        seen = None if row is None else self._see(row)
-        return seen is None or seen.legible
+    def _is_legible(self, row: Row | None) -> bool:
+        snapshot = None if row is None else self.context.snapshot(row)
+        return snapshot is None or snapshot.legible
 
-    def _is_noted(self, embed: EmbedSchema, row_key: str, other: Row) -> bool:
-        seen = self._see(other)
-        return seen is not None and seen.marks.get(embed.note(row_key)) == embed.mark_there(row_key)
+    def _is_noted(self, row_key: str, other: Row) -> bool:
+        snapshot = self.context.snapshot(other)
+        note = self._embed.holder_name(row_key)
+        return snapshot is not None and snapshot.manifest.get(note) == self._embed.holder_entry(row_key)
 
 
-class Lends(Check):
+class SourceCheck(Check):
     """
-    The check of what entities note of others that hold copies of them.
+    The check of what the manifests of entities say of others that hold copies of them.
 
     Args:
-        labels: Of the declarations that are checked: "Department.manager".
-        see: What a row is, as an audit sees it.
+        context: The rows of the table.
+        schema: The model of the entities that the copies are of.
+        embed: The declaration.
     """
 
-    def __init__(self, labels: Iterable[str], see: Callable[[Row], EntitySnapshot | None]) -> None:
-        self._labels, self._see = frozenset(labels), see
+    def __init__(self, context: AuditContext, schema: Schema, embed: EmbedSchema) -> None:
+        super().__init__(context, schema, embed.stem)
+        self._declared_name = embed.name
 
-    def claims(self, seen: EntitySnapshot) -> Iterable[tuple[str, int]]:
-        """What the holder holds, taken away."""
-        for note, holder, properties in self._notes(seen):
-            number = _number(holder, properties, seen.row, properties)
-            yield _address(seen.row["RowKey"], note), -number
+    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+        """Take away what the holders claim."""
+        for note, holder, properties in self._noted_holders(snapshot):
+            number = _number_of(holder, properties, snapshot.row, properties)
+            yield _claim_address(snapshot.row["RowKey"], note), -number
 
-    def addresses(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
-        """The holders."""
+    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+        """Return the holders."""
         del found
-        return {holder for _, holder, _ in self._notes(seen)}
+        return {holder for _, holder, _ in self._noted_holders(snapshot)}
 
-    def compare(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
-        """Notes of holders that hold nothing; what else may be wrong is judged with the holder."""
-        problems: list[Problem] = []
-        for note, holder, _ in self._notes(seen):
+    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+        """Return the holders that hold nothing; what else may be wrong is verified with the holder."""
+        name, problems = self._declared_name, list[Problem]()
+        for note, holder, _ in self._noted_holders(snapshot):
             row = found.get(holder)
-            other = None if row is None else self._see(row)
-            name = note.partition(":")[0].rpartition(".")[2]
+            other = None if row is None else self.context.snapshot(row)
             if other is not None and other.problem is not None:
                 continue  # nobody knows
-            marks = () if other is None else (other.marks.get(name), other.due.get(name))
-            if {"from": [seen.row["RowKey"], note]} not in marks:
-                text = f"it notes that {holder!r} holds copies of it ({name}), which does not"
-                problems.append(Problem(Damage.NOTE, note, holder, text))
+            entries = () if other is None else (other.manifest.get(name), other.due(name))
+            if SourceEntry(snapshot.row["RowKey"], note) not in entries:
+                text = f"its manifest says that {holder!r} holds copies of it ({name}), which does not"
+                problems.append(Problem(Damage.MANIFEST, note, holder, text))
         return problems
 
-    def _notes(self, seen: EntitySnapshot) -> Iterable[tuple[str, str, dict[str, str]]]:
-        for name, mark in seen.marks.items():
-            if name.partition(":")[0] in self._labels:
-                holder, properties = _noted_to(mark) or ("", {})
+    def _noted_holders(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, dict[str, str]]]:
+        """Yield the holders in the manifest: name of the entry, RowKey of the holder, properties."""
+        for name, entry in snapshot.manifest.items():
+            if name.partition(":")[0] == self.name:
+                holder, properties = _holder_of(entry)
                 yield name, holder, properties

@@ -2,33 +2,23 @@
 Embedded copies: some fields of another entity of the same partition, kept as they are there.
 """
 
-import inspect
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from ...audit.check import AuditContext, AuditedSchema, Check
 from ...errors import ModelError
 from ...models.derivation import Derivation
-from ...models.schema import Schema, concrete
-from ..reference import Reference, Relation, find_target
+from ...models.key import Storable
+from ...models.manifest import ManifestEntry, SourceEntry
+from ...models.schema import Schema
+from ...writes.effect import Source, undo_entry
+from ...writes.plan import Effect
+from ..entity_patch import EntityPatch
+from .audit import embed_checks
+from .effect import FillCopies
+from .schema import EmbedOptions, EmbedSchema
 
-if TYPE_CHECKING:
-    from ...models.entity import Entity
-
-__all__ = ["EmbedSchema", "Embedded", "embed_of"]
-
-E = TypeVar("E", bound="Entity")
-
-
-_EMBEDS: "WeakSet[EmbedSchema]" = WeakSet()
-"""All that are declared: an entity must find the models of those that hold copies of it."""
-
-
-def embed_of(source: Schema, note: str) -> "EmbedSchema | None":
-    """What an entity of this model notes under this name; None if this program does not declare it."""
-    noted = note.partition(":")[0]
-    alike = [each for each in _EMBEDS if each.noted == noted and each.schema.table == source.table]
-    return next((each for each in alike if source in concrete(each.source[0])), None)
+__all__ = ["EmbedMaintainer", "Embedded"]
 
 
 class Embedded(Derivation):
@@ -49,7 +39,7 @@ class Embedded(Derivation):
     instead = "; the copies are in fields of their own"
 
     def __init__(
-        self, model: "Callable[[], type[Entity]] | type[Entity]", fields: Mapping[str, str], /, **key: str
+        self, model: Callable[[], type[Storable]] | type[Storable], fields: Mapping[str, str], /, **key: str
     ) -> None:
         given: object = fields
         if not isinstance(given, Mapping) or not fields or not key or not all(isinstance(t, str) for t in key.values()):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -60,86 +50,56 @@ class Embedded(Derivation):
         super().__init__()
         self.model, self.fields, self.key = model, dict(fields), dict(key)
 
-
-class EmbedSchema(Relation):
-    """
-    An `Embedded` of a model.
-
-    Args:
-        name: Of the declaration.
-        declared: The declaration.
-        schema: The schema of the model that holds the copies.
-    """
-
-    def __init__(self, name: str, declared: Embedded, schema: Schema) -> None:
-        self.name, self.label = name, f"{schema.name}.{name}"
-        self.declared, self.schema = declared, schema
-        self._reference = Reference(self.label, schema, declared.key)
-        self._source: tuple[Schema, dict[str, str]] | None = None
-        _EMBEDS.add(self)
-        for field in declared.fields:
-            info = schema.fields.get(field)
-            if info is None or not info.maintained or not info.optional:
+    def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "EmbedMaintainer":
+        """Return what entities of a model embed."""
+        del annotations
+        for other in schema.derived_as(EmbedSchema).values():
+            twice = next((field for field in self.fields if field in other.declared.fields), None)
+            if twice is not None:
                 raise ModelError(
-                    f"{self.label}: {field!r} cannot hold a copy; declare {field}: Mapped[... | None] = "
-                    "field(default=None, maintained=True)"
+                    f"{schema.name}.{twice} would hold copies by two Embedded(...); give each fields of its own"
                 )
+        options = EmbedOptions(name=self.name, model=self.model, fields=self.fields, key=self.key)
+        return EmbedMaintainer(options, schema)
 
-    @property
-    def source(self) -> tuple[Schema, dict[str, str]]:
-        """
-        The schema of the other model, and by property of this one the property of that.
 
-        Raises:
-            ModelError: The declaration does not fit it.
-        """
-        if self._source is None:
-            self._source = self.resolve()
-        return self._source
+class EmbedMaintainer(EmbedSchema, AuditedSchema):
+    """What entities of a model embed, kept right by their writes and by those of the other entities."""
 
-    def resolve(self) -> tuple[Schema, dict[str, str]]:
-        """As `source`, found anew."""
-        given: Any = self.declared.model
-        model: Any = find_target(self.label, given) if inspect.isfunction(given) else given
-        schema: Any = getattr(model, "__schema__", None)
-        if not isinstance(schema, Schema):
-            raise ModelError(f"{self.label}: {model!r} is no model; give one, as in Embedded(lambda: Employee, ...)")
-        if not schema.tracked:
-            raise ModelError(
-                f"{self.label}: {schema.name} must know that others hold copies of it; declare class "
-                f"{schema.name}(Entity, ..., tracked=True)"
-            )
-        self._reference.check(schema)
-        schema.refuse_maintained(self.declared.fields.values(), self.label, "it would copy")
-        properties: dict[str, str] = {}
-        for mine, theirs in self.declared.fields.items():
-            own, info = self.schema.fields[mine], schema.fields.get(theirs)
-            if info is None or not info.stored or info.maintained or info.type.name != own.type.name:
-                raise ModelError(
-                    f"{self.label}: {mine!r} cannot be a copy of {theirs!r}: that is no field of "
-                    f"{schema.name} that it stores itself, of the same type"
-                )
-            properties[own.property] = info.property
-        return schema, properties
+    entry_type = SourceEntry
+    buildable = False
 
-    def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
-        """RowKey of the other entity; None if there is none. Raises NotSupported."""
-        return self._reference.find(self.source[0], values, partition_key)
+    def own_rows(self, values: Mapping[str, Any] | None) -> int:
+        """Return 1 for the other entity, unless the entity goes."""
+        return int(values is not None)
 
-    def mark(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> dict[str, Any] | None:
-        """What an entity with these fields notes of it. Raises NotSupported."""
-        address = self.address(values, partition_key)
-        return None if address is None else {"from": [address, self.note(row_key)]}
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Take the copies of another entity, if the entity refers to another one now."""
+        entry = self.entry(source.values, source.partition_key, source.row_key)
+        # An upgrade may have renamed what holds the copies, which the manifest of the other entity names.
+        if entry == before and not (entry is not None and source.upgraded):
+            return entry, []
+        effects: list[Effect] = [] if before is None else undo_entry(self.name, before, source.write)
+        return entry, [*effects, *self._fill(entry, source)]
 
-    @property
-    def noted(self) -> str:
-        """What names under which other entities note it begin with: by kind, which stays where a class is renamed."""
-        return f"{self.schema.kind}.{self.name}"
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Take the copies in any case, and let the other entity's manifest say so."""
+        entry = self.entry(source.values, source.partition_key, source.row_key)
+        effects = self._fill(entry, source)
+        if before is not None and before != entry:
+            effects += undo_entry(self.name, before, source.write, checked=True)
+        return entry, effects
 
-    def note(self, row_key: str) -> str:
-        """The name under which the other entity notes that the one with this RowKey holds copies of it."""
-        return f"{self.noted}:{row_key}"
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return the checks of the copies, and of what the other entities say of their holders."""
+        return embed_checks(context, self)
 
-    def mark_there(self, row_key: str) -> dict[str, Any]:
-        """What the other entity notes then."""
-        return {"to": [row_key, {theirs: own for own, theirs in self.source[1].items()}]}
+    def _fill(self, entry: SourceEntry | None, source: Source) -> list[Effect]:
+        target, properties = self.source
+        address = None if entry is None else entry.row_key
+        source.fills.append(FillCopies(source.row_key, address, properties, self.label))
+        if entry is None:
+            return []
+        needed = f"{self.label} is {target.name} {entry.row_key!r} of this partition, which does not exist"
+        entries = {entry.holder_name: self.holder_entry(source.row_key)}
+        return [EntityPatch(address=entry.row_key, origin=source.write, entries=entries, needed=needed, target=target)]

@@ -1,140 +1,61 @@
 """
-The audit of an index: what copies an entity ought to have.
+What an audit checks of an index: that each entity has its index entry, and that this holds what the entity does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from ...audit.check import WRONG, Check, EntitySnapshot, Problem, kind_of
-from ...audit.report import Damage
-from ...errors import shown
-from ...models.reserved import COPY_OF, ENTITY_TYPE
-from ...models.schema import Schema
+from ...audit.check import WRONG, AuditContext, EntitySnapshot, Expected, Problem
+from ...audit.entries import EntryCheck, entity_problems
+from ...models.manifest import IndexEntry
+from ...models.reserved import ENTITY_TYPE
 from ...stores import Row
-from .index import contents_of
+from .schema import IndexSchema, contents_of
 
-__all__ = ["Copies"]
+__all__ = ["IndexCheck"]
 
 
-class Copies(Check):
+class IndexCheck(EntryCheck):
     """
-    The check of the copies of indexes.
+    The check of the entries of an index.
 
     Args:
-        schema: The model.
-        only: Name of the one index that is checked, as strictly as if it were not being built; None for all.
+        context: The rows of the table.
+        index: The index of one model.
     """
 
-    def __init__(self, schema: Schema, only: str | None = None) -> None:
-        self._schema, self._only = schema, only
-        self._prefix = f"{schema.kind}#"
-        # Of indexes that are being built entities may lack copies that they do not note.
-        self._lenient = {name for name, each in schema.indexes.items() if each.index.building and name != only}
-        self._current = {index.kind_properties[ENTITY_TYPE] for index in schema.indexes.values()}
+    noun = "index entry"
 
-    def owns(self, kind: str) -> bool:
-        """Whether it is the kind of copies of the model."""
-        return kind.startswith(self._prefix) if self._only is None else kind == self._prefix + self._only
+    def __init__(self, context: AuditContext, index: IndexSchema) -> None:
+        name = index.index.name
+        # While an index is being built, entities may lack entries that their manifests do not name.
+        super().__init__(context, index.primary, name, lenient=index.index.building and context.only != name)
+        self._index = index
+        self._alone = context.only is not None
+        self._current = index.kind_properties[ENTITY_TYPE]
 
-    def takes(self, row: Row) -> bool:
-        """Without an entity that it is of it is no copy: perhaps of a list that is not declared here."""
-        return isinstance(row.get(COPY_OF), str)
+    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
+        """Return the entry that the entity ought to have: for an older entity its key alone, and the rest unknown."""
+        address = self._index.address(values)
+        if address is None:
+            return None
+        return Expected(IndexEntry(address), self._index.entry_row(values, row, address) if current else None)
 
-    def claims(self, seen: EntitySnapshot) -> list[tuple[str, int]]:
-        """The copies it ought to have; WRONG where it notes another."""
-        if seen.problem is not None or not seen.legible:
-            return [(seen.row["RowKey"], WRONG)]
-        found: list[tuple[str, int]] = []
-        marks, wants = seen.marks, seen.wants
-        for name, (address, copy) in wants.items():
-            if self._only is not None and name != self._only:
-                continue
-            mark = marks.get(name)
-            if mark != address:
-                if mark is not None or name not in self._lenient:
-                    found.append((address, WRONG))
-            elif copy is not None:
-                found.append((address, hash(contents_of(copy))))
-            else:
-                found.append((address, hash((self._prefix + name, seen.version, seen.row["RowKey"]))))
-        if len(marks) > len(found):
-            found += [(address, WRONG) for _, address in self._left_over(seen)]
-        return found
+    def contents(self, row: Row) -> bytes:
+        """Return what an entry holds."""
+        return contents_of(row)
 
-    def claimed(self, row: Row) -> tuple[tuple[str, int]]:
-        """A number made of its content; of another version than the model's, of its keys alone."""
-        if row[ENTITY_TYPE] in self._current:
-            return ((row["RowKey"], hash(contents_of(row))),)
-        kind, _, version = str(row[ENTITY_TYPE]).partition(":")
-        return ((row["RowKey"], hash((kind, version, row.get(COPY_OF)))),)
+    def knows_contents(self, row: Row) -> bool:
+        """Return whether the entry is of the version of the model."""
+        return bool(row[ENTITY_TYPE] == self._current)
 
-    def addresses(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
-        """Where its copies ought to be, and where it notes some."""
-        del found
-        wanted = {address for name, (address, _) in seen.wants.items() if self._only in (None, name)}
-        return wanted | {address for _, address in self._left_over(seen)}
+    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+        """Claim the entry; alone it also claims WRONG for an entity that cannot be read."""
+        if self._alone and (snapshot.problem is not None or not snapshot.legible):
+            return [(snapshot.row["RowKey"], WRONG)]
+        return super().claims(snapshot)
 
-    def compare(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
-        """Each index in turn, then what is noted besides."""
-        problems: list[Problem] = []
-        if not seen.legible:
-            text = f"its note of its copies, {shown(seen.row.get('_ix'))}, cannot be read"
-            problems.append(Problem(Damage.NOTE, None, None, text))
-        if seen.problem is not None:
-            text = f"it does not fit the model ({seen.problem})"
-            return [*problems, Problem(Damage.UNREADABLE, None, None, text, rebuilt=False)]
-        for name, (address, copy) in seen.wants.items():
-            if self._only in (None, name):
-                problems += self._compare(seen, name, address, copy, found.get(address))
-        for name, address in self._left_over(seen):
-            row = found.get(address)
-            here = row is not None and self._is_copy(row, name, seen)
-            if name not in seen.schema.indexes:
-                text = f"the model has no such index, and {'has' if here else 'the entity notes'} a copy at {address!r}"
-                problems.append(Problem(Damage.UNDECLARED, name, address, text))
-            elif here:
-                text = f"the copy at {address!r} was left behind: the entity belongs elsewhere in the index, or nowhere"
-                problems.append(Problem(Damage.ORPHAN, name, address, text))
-            elif name not in seen.wants:
-                text = f"the entity notes a copy at {address!r}, and should have none"
-                problems.append(Problem(Damage.NOTE, name, address, text))
-        return problems
-
-    def _compare(
-        self, seen: EntitySnapshot, name: str, address: str, copy: Row | None, row: Row | None
-    ) -> list[Problem]:
-        mark = seen.marks.get(name)
-        if mark is None and name in self._lenient:
-            return []
-        if row is None:
-            return [Problem(Damage.MISSING, name, address, f"there is no copy at {address!r}")]
-        if not self._is_copy(row, name, seen):
-            kind = kind_of(row)
-            if kind == self._prefix + name and isinstance(row.get(COPY_OF), str):
-                text = f"the copy at {address!r} is that of {row.get(COPY_OF)!r}"
-                return [Problem(Damage.TAKEN, name, address, text, rebuilt=False, rival=row)]
-            text = f"a row of kind {kind!r} is at {address!r}, where the copy belongs"
-            return [Problem(Damage.BLOCKED, name, address, text, rebuilt=False)]
-        if copy is None:
-            stale = str(row[ENTITY_TYPE]).partition(":")[2] != seen.version
-        else:
-            stale = contents_of(row) != contents_of(copy)
-        if stale:
-            return [Problem(Damage.STALE, name, address, f"the copy at {address!r} is not as the entity is")]
-        if mark != address:
-            noted = "nothing" if mark is None else f"{shown(mark)}"
-            text = f"the copy at {address!r} is right, but the entity notes {noted}"
-            return [Problem(Damage.NOTE, name, address, text)]
-        return []
-
-    def _is_copy(self, row: Row, name: str, seen: EntitySnapshot) -> bool:
-        return kind_of(row) == self._prefix + name and row.get(COPY_OF) == seen.row["RowKey"]
-
-    def _left_over(self, seen: EntitySnapshot) -> list[tuple[str, str]]:
-        """What it notes of copies that it ought not to have: names of indexes, and addresses."""
-        if seen.age == "newer" or seen.problem is not None:
-            return []
-        return [
-            (name, mark)
-            for name, mark in seen.marks.items()
-            if isinstance(mark, str) and self._only in (None, name) and mark != seen.wants.get(name, (None, None))[0]
-        ]
+    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+        """Compare the entry; alone it also says why the entity cannot be read."""
+        problems = super().compare(snapshot, found)
+        return [*entity_problems(snapshot), *problems] if self._alone else problems

@@ -1,154 +1,127 @@
 """
-What an audit checks of index lists: that each entity is in its list, once, and that a list has nothing else.
+What an audit checks of an index list: that each entity is in its list, once, and that a list has nothing else.
 
-Each key in a row of a list takes away what its entity claims, so that of a list of very many one wrong key makes but
-that one suspect. A row that was divided claims its two halves, so that none of them is where no reader would look.
+Each key in a row of a list claims what its entity claims, so that one wrong key in a list of very many makes only that
+one a candidate. A row that was divided claims its two halves, so that neither of them is where no reader would look.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...audit.check import WRONG, Check, EntitySnapshot, Problem, kind_of
-from ...audit.report import Damage
-from ...errors import DecodeError, shown
+from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Expected, IsCandidate, Phase, Problem, kind_of
+from ...audit.report import AuditCounts, Damage
+from ...errors import shown
 from ...models.reserved import ENTITY_TYPE
-from ...models.schema import Schema
 from ...stores import Row
-from .index_list import ListSchema
-from .rows import SEPARATOR, bits_of, is_divided, keys_of
+from .repair import claim_address, list_key_of, read_keys, split_address, verify_keys, verify_shape
+from .rows import SEPARATOR, bits_of, is_divided
+from .schema import ListSchema
 
-__all__ = ["Lists", "address_of_key", "is_noted", "key_of", "list_noted", "readable"]
-
-
-def list_noted(mark: object) -> str | None:
-    """The key of the list that a note says the entity is in; None if that is no such note."""
-    match mark:
-        case {"list": [str(key), str(_)]}:
-            return key
-        case _:
-            return None
+__all__ = ["ListCheck"]
 
 
-def key_of(row: Row) -> tuple[str, str]:
-    """The key of the list that a row is of, and its bits."""
-    key, _, bits = row["RowKey"].rpartition(SEPARATOR)
-    return key, bits
-
-
-def address_of_key(list_key: str, row_key: str) -> str:
-    """Where an entity claims its key, and the row that has it takes it away."""
-    return f"{list_key}{SEPARATOR}\n{row_key}"
-
-
-def readable(row: Row) -> set[str] | None:
-    """The keys in a row of a list; None if it is damaged."""
-    try:
-        return set(keys_of(row))
-    except DecodeError:
-        return None
-
-
-def is_noted(seen: EntitySnapshot, name: str, list_key: str) -> bool:
-    """Whether an entity is in a list or should be: then what is wrong is judged with the entity."""
-    return list_key in (list_noted(seen.marks.get(name)), list_noted(seen.due.get(name)))
-
-
-class Lists(Check):
+class ListCheck(Check):
     """
-    The check of the index lists of a model.
+    The check of an index list.
 
     Args:
-        schema: The model.
-        only: Name of the one list that is checked; None for all.
+        context: The rows of the table.
+        index: The index list of one model.
     """
 
-    def __init__(self, schema: Schema, only: str | None = None) -> None:
-        self.lists: dict[str, ListSchema] = {
-            name: each for name, each in schema.lists.items() if only is None or name == only
-        }
-        self._kinds = {each.kind: each for each in self.lists.values()}
+    row_phases = frozenset({Phase.BEFORE, Phase.AFTER})
 
-    def list_of(self, row: Row) -> ListSchema:
-        """The list that a row is of, which it owns."""
-        return self._kinds[kind_of(row)]
+    def __init__(self, context: AuditContext, index: ListSchema) -> None:
+        super().__init__(context, index.primary, index.declared.name)
+        self._index = index
+
+    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
+        """Return the list that the entity ought to be in."""
+        del row, current
+        entry = self._index.entry(values)
+        return None if entry is None else Expected(entry)
 
     def owns(self, kind: str) -> bool:
-        """Whether it is the kind of such a list."""
-        return kind in self._kinds
+        """Return whether it is the kind of the list's rows."""
+        return kind == self._index.kind
 
-    def claims(self, seen: EntitySnapshot) -> Iterable[tuple[str, int]]:
-        """Its key, in each list; WRONG where it notes another list, or none."""
-        for name, each in self.lists.items():
-            due = seen.due.get(name)
-            if seen.marks.get(name) != due:
-                yield seen.row["RowKey"], WRONG
-            key = list_noted(due)
-            if key is not None:
-                address = address_of_key(key, seen.row["RowKey"])
-                yield address, hash((each.kind, address))
+    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+        """Claim the entity's key in its list; WRONG where the manifest names another list, or none."""
+        row_key, due = snapshot.row["RowKey"], snapshot.due(self.name)
+        if snapshot.manifest.get(self.name) != due:
+            yield row_key, WRONG
+        key = list_key_of(due)
+        if key is not None:
+            address = claim_address(key, row_key)
+            yield address, hash((self._index.kind, address))
 
-    def claimed(self, row: Row) -> Iterable[tuple[str, int]]:
-        """Its keys, and whether it is one half of another row."""
-        (list_key, bits), number = key_of(row), hash(row[ENTITY_TYPE])
-        divided, keys = is_divided(row), readable(row)
+    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+        """Claim the keys of a row, its halves if it was divided, and that it is a half of another row."""
+        (list_key, bits), number = split_address(row), hash(row[ENTITY_TYPE])
+        divided, keys = is_divided(row), read_keys(row)
         if keys is None or (divided and keys):
             yield row["RowKey"], WRONG
         for key in keys or ():
             right = not divided and bits_of(key, len(bits)) == bits
-            address = address_of_key(list_key, key)
+            address = claim_address(list_key, key)
             yield address, hash((row[ENTITY_TYPE], address)) + (0 if right else WRONG)
         if divided:
             yield row["RowKey"], -2 * number
         if bits:
             yield row["RowKey"][:-1], number
 
-    def addresses(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
-        """The rows from the first of each list down to the one where its key belongs; and of one that it notes."""
+    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+        """Return the rows from the first of a list to the one where the key belongs: of its list, and the one noted."""
         wanted: set[str] = set()
-        for name in self.lists:
-            for key in {list_noted(seen.due.get(name)), list_noted(seen.marks.get(name))} - {None}:
-                wanted |= _path(str(key), seen.row["RowKey"], found)
+        for key in {list_key_of(snapshot.due(self.name)), list_key_of(snapshot.manifest.get(self.name))} - {None}:
+            wanted |= _path_to_key(str(key), snapshot.row["RowKey"], found)
         return wanted
 
-    def compare(self, seen: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
-        """Each list in turn; a row that is damaged is judged by itself."""
-        problems: list[Problem] = []
-        for name, each in self.lists.items():
-            problem = self._compare(seen, name, each, found)
-            problems += [] if problem is None else [problem]
-        return problems
+    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+        """Compare the entity with its list; a row that is damaged is verified by itself."""
+        problem = self._compare(snapshot, found)
+        return () if problem is None else (problem,)
 
-    def _compare(
-        self, seen: EntitySnapshot, name: str, index: ListSchema, found: Mapping[str, Row | None]
-    ) -> Problem | None:
-        row_key, mark, due = seen.row["RowKey"], seen.marks.get(name), seen.due.get(name)
-        key, before = list_noted(due), list_noted(mark)
-        row = None if key is None else found.get(_last(key, row_key, found))
-        address = None if key is None else _last(key, row_key, found)
-        if row is not None and row.get(ENTITY_TYPE) != index.kind:
+    def _compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Problem | None:
+        name, row_key = self.name, snapshot.row["RowKey"]
+        noted, due = snapshot.manifest.get(name), snapshot.due(name)
+        key, noted_key = list_key_of(due), list_key_of(noted)
+        address = None if key is None else _last_address(key, row_key, found)
+        row = None if address is None else found.get(address)
+        if row is not None and row.get(ENTITY_TYPE) != self._index.kind:
             text = f"a row of kind {kind_of(row)!r} is at {address!r}, where the list belongs"
             return Problem(Damage.BLOCKED, name, address, text, rebuilt=False)
-        keys: set[str] | None = set() if row is None else readable(row)
+        keys: set[str] | None = set() if row is None else read_keys(row)
         if key is not None and keys is not None and row_key not in keys:
             return Problem(Damage.MISSING, name, address, f"it is not in the list {key!r}")
-        if mark == due:
+        if noted == due:
             return None
-        if before is not None and before != key and _is_in(before, row_key, found):
-            text = f"it is in the list {before!r} still, and belongs elsewhere in the index, or nowhere"
-            return Problem(Damage.ORPHAN, name, _last(before, row_key, found), text)
-        noted = "nothing" if mark is None else shown(mark)
-        wanted = "belongs in no list" if key is None else f"is in the list {key!r}"
-        return Problem(Damage.NOTE, name, address, f"it {wanted}, and notes {noted}")
+        if noted_key is not None and noted_key != key and _is_listed(noted_key, row_key, found):
+            text = f"it is still in the list {noted_key!r}, and belongs into another, or into none"
+            return Problem(Damage.ORPHAN, name, _last_address(noted_key, row_key, found), text)
+        named = "does not say so" if noted is None else f"says {shown(noted.to_json())}"
+        where = "belongs into no list" if key is None else f"is in the list {key!r}"
+        return Problem(Damage.MANIFEST, name, address, f"it {where}, and its manifest {named}")
+
+    async def verify_row(
+        self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate, counts: AuditCounts
+    ) -> None:
+        """Verify first whether a row can be read and is found; later whether it has keys that do not belong there."""
+        if phase is Phase.BEFORE:
+            await verify_shape(self.context, self._index, partition_key, row_key, counts)
+        else:
+            await verify_keys(self.context, self._index, partition_key, row_key, is_candidate, counts)
 
 
-def _path(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> set[str]:
-    last = _last(list_key, row_key, found)
+def _path_to_key(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> set[str]:
+    """Return the RowKeys of the rows on the way to where a key belongs, as far as the rows are known."""
+    last = _last_address(list_key, row_key, found)
     first = len(list_key) + len(SEPARATOR)
     return {last[:end] for end in range(first, len(last) + 1)}
 
 
-def _last(list_key: str, row_key: str, found: Mapping[str, Any]) -> str:
-    """RowKey of the last row on the way to where a key belongs, as far as the rows are known."""
+def _last_address(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> str:
+    """Return the RowKey of the last row on the way to where a key belongs, as far as the rows are known."""
     address = list_key + SEPARATOR
     bits = bits_of(row_key, 256)
     while is_divided(found.get(address)) and bits:
@@ -156,6 +129,6 @@ def _last(list_key: str, row_key: str, found: Mapping[str, Any]) -> str:
     return address
 
 
-def _is_in(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> bool:
-    row = found.get(_last(list_key, row_key, found))
-    return row is not None and row_key in (readable(row) or ())
+def _is_listed(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> bool:
+    row = found.get(_last_address(list_key, row_key, found))
+    return row is not None and row_key in (read_keys(row) or ())

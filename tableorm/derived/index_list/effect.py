@@ -2,47 +2,47 @@
 The effect of a write on a row of an index list.
 """
 
-from typing import TYPE_CHECKING
-
 import msgspec
 from msgspec import structs
 
 from ...errors import EntityExists
+from ...models.manifest import ListEntry
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
-from ...writes.effect import Effect, touch_operation
+from ...writes.effect import EntryRules, entry_rules, touch_operation
+from ...writes.plan import Effect, PlannedWrite
 from ...writes.write_tokens import tokens_of, with_token
 from .rows import SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 
-if TYPE_CHECKING:
-    from ...writes.plan import PlannedWrite
-
 __all__ = ["ListEffect"]
+
+_MOST_BYTES = 512 * 1024  # of keys in a row of a list that this program does not declare
 
 
 class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     """
-    Keys that come into a row of an index list, or leave it.
+    Entities whose keys come into a row of an index list, or leave it.
 
     Args:
         list_key: The key of the list.
-        bits: Which of its rows.
-        origin: The write of an entity that is in it.
-        kind: Of the list.
-        divide_at: Bytes of keys of which the row is divided first.
+        bits: Which of its rows, as the RowKey ends.
+        origin: The write of one of the entities.
+        kind: The kind of the list's rows.
+        divide_at: Bytes of keys at which the row is divided first.
         adds: RowKeys that come.
         removes: RowKeys that leave.
     """
 
     list_key: str
     bits: str
-    origin: "PlannedWrite"
+    origin: PlannedWrite
     kind: str
     divide_at: int
     adds: frozenset[str] = frozenset()
     removes: frozenset[str] = frozenset()
     reads = True
+    replaces = True
 
     @property
     def address(self) -> str:  # type: ignore[override]
@@ -50,13 +50,13 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.list_key + SEPARATOR + self.bits
 
     def merge_with(self, other: Effect) -> Effect:
-        """All that come, and those that leave and do not come."""
+        """Return the effect of both: a key that comes by one and leaves by the other comes."""
         assert isinstance(other, ListEffect)
         adds = self.adds | other.adds
         return structs.replace(other, adds=adds, removes=(self.removes | other.removes) - adds)
 
     def route(self, stored: Row | None) -> list[Effect]:
-        """Of a row that was divided, effects on the two others."""
+        """Return the effects on the two other rows that a divided row stands for."""
         if not is_divided(stored):
             return [self]
         deeper: list[Effect] = []
@@ -68,8 +68,8 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
                 deeper.append(structs.replace(self, bits=bits, adds=adds, removes=removes))
         return deeper
 
-    def division(self, stored: Row | None, token: str) -> list[Operation]:
-        """The transaction that divides the row before it is too large; none if it is not."""
+    def split_first(self, stored: Row | None, token: str) -> list[Operation]:
+        """Return the transaction that divides the row before it is too large."""
         if stored is None or bytes_of(stored) + sum(map(_packed, self.adds)) <= self.divide_at:
             return []
         keys = keys_of(stored)
@@ -88,7 +88,7 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         return operations
 
     def operation(self, stored: Row | None, token: str) -> Operation | None:
-        """The row with the keys that it has then, under the ETag it was read with."""
+        """Return a write of the row with the keys that it has then, under the ETag it was read with."""
         keys = keys_of(stored)
         same = keys.keys() >= self.adds and keys.keys().isdisjoint(self.removes)
         if same and not self.adds:
@@ -115,8 +115,8 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             )
         return Operation(Verb.REPLACE, row, stored["odata.etag"])
 
-    def apply_to(self, write: "PlannedWrite") -> "PlannedWrite":
-        """A list is no entity; but somebody may delete its row, as any, together with entities that leave it."""
+    def apply_to(self, write: PlannedWrite) -> PlannedWrite:
+        """Return the user's write, if it deletes the row with entities that leave it; a list is not an entity."""
         if write.after is None and not self.adds:
             return write
         change = self.origin.origin
@@ -130,5 +130,14 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def _packed(key: str) -> int:
-    """Bytes of a key in a list."""
+    """Return the bytes of a key in a list."""
     return len(key.encode("utf-8")) + 1
+
+
+@entry_rules(ListEntry)
+class _Rules(EntryRules):
+    def undo(self, name: str, entry: ListEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Let the entity leave the list."""
+        del name, checked  # a row of a list is read in any case
+        removes = frozenset({write.operation.row["RowKey"]})
+        return [ListEffect(entry.list_key, "", write, entry.kind, _MOST_BYTES, removes=removes)]

@@ -1,42 +1,36 @@
 """
-Index lists: for a value that many entities have, one entity that holds the keys of all of them.
-
-The table design guide's "index entities", second option: in the partition of the entities, kept by the same entity
-group transaction. A list begins as one row, `lastname_Jones~`. Long before that is full it is divided into two, by a
-bit of the hash of each key, `lastname_Jones~0` and `lastname_Jones~1`, and so on; the row that was divided stays,
-empty.
+Index lists: the entities that have a value, found by a row that lists their keys.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from ...errors import ModelError, TemplateError
-from ...keys.bounds import Part
-from ...keys.formats import Format, make_format
-from ...keys.overlap import refuse_meeting
+from ...audit.check import AuditContext, AuditedSchema, Check
+from ...errors import ModelError
+from ...keys.parse import parse_template
 from ...keys.template import Template
 from ...models.derivation import Derivation, DerivationOf
-from ...models.schema import Schema, concrete
-from ...protocol.limits import MAX_KEY_UNITS
-from .rows import BITS, SEPARATOR
+from ...models.key import Storable
+from ...models.manifest import ListEntry, ManifestEntry
+from ...models.schema import Schema
+from ...writes.effect import Source, undo_entry
+from ...writes.plan import Effect
+from .audit import ListCheck
+from .effect import ListEffect
+from .schema import ListOptions, ListSchema
 
-if TYPE_CHECKING:
-    from ...models.entity import Entity
+__all__ = ["IndexList", "ListMaintainer", "ListOf"]
 
-__all__ = ["IndexList", "ListOf", "ListSchema"]
-
-E = TypeVar("E", bound="Entity")
+E = TypeVar("E", bound=Storable)
 
 
 class ListOf(DerivationOf[E]):
-    """
-    An index list of a model, as `Employee.by_last_name` gives it: for `db.lookup`.
-    """
+    """An index list of a model, as `Employee.by_last_name` gives it: for `db.lookup`."""
 
     @property
-    def schemas(self) -> "list[ListSchema]":
+    def schemas(self) -> list[ListSchema]:
         """Its schema in each concrete class."""
-        return [schema.lists[self.name] for schema in concrete(self.model.__schema__)]
+        return [each.lists for each in self.bound(ListMaintainer)]
 
 
 class IndexList(Derivation):
@@ -50,7 +44,7 @@ class IndexList(Derivation):
 
     Args:
         row_key: Template of the lists' keys. Begin it with other literal text than the model's and other indexes'.
-        where: Takes the entity; only those for which it is true are listed.
+        where: Takes the entity; only entities for which it is true are listed.
         divide_at: Bytes of keys of which a row is divided, up to 512 KiB. Each write reads and writes one row, so a
             small one takes less; all rows of a list are read by one query.
 
@@ -68,6 +62,12 @@ class IndexList(Derivation):
         super().__init__(where)
         self.row_key, self.divide_at = row_key, divide_at
 
+    def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "ListMaintainer":
+        """Return the index list of a model."""
+        label = f"{schema.name}.{self.name}"
+        row = parse_template(self.row_key, label, "row_key", dict(annotations), schema.kind)
+        return ListMaintainer(ListSchema(ListOptions(self.name, self.where, self.divide_at), schema, row))
+
     if TYPE_CHECKING:
 
         @overload
@@ -77,61 +77,54 @@ class IndexList(Derivation):
         def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
 
 
-class ListSchema:
+class ListMaintainer(AuditedSchema):
     """
-    An index list of a model.
+    An index list of a model, kept right by the writes of its entities.
 
     Args:
-        declared: The declaration.
-        primary: The schema of the model.
-        row: Template of the lists' keys.
+        lists: The schema of the list.
     """
 
-    def __init__(self, declared: IndexList, primary: Schema, row: Template) -> None:
-        self.declared, self.primary, self.row = declared, primary, row
-        self.name = f"{primary.name}.{declared.name}"
-        self.kind = f"{primary.kind}#{declared.name}"
-        self.needed = tuple(name for name in row.fields if primary.fields[name].optional)
-        assert primary.partition is not None
-        assert primary.row is not None
-        self.key_names = frozenset({*primary.partition.fields, *row.fields})
-        if primary.kind is None or primary.discriminator not in ("property", "row_key"):
-            raise ModelError(
-                f"{self.name}: an index needs a kind, and discriminator='property' or 'row_key', which tell rows apart"
-            )
-        refuse_meeting(self.name, self.rows, f"{primary.name}.row_key", primary.row)
-        primary.refuse_maintained(row.fields, self.name, f"row_key {row.text!r} has")
+    entry_type = ListEntry
+    shared_rows = 1
 
-    @property
-    def rows(self) -> Template:
-        """Template of the RowKeys that its rows have, to tell them from others."""
-        parts = self.row.parts
-        if parts and parts[-1].field is None:
-            parts = (*parts[:-1], Part(parts[-1].literal + SEPARATOR))
-        else:
-            parts = (*parts, Part(SEPARATOR))
-        bits = make_format(str, "")
-        assert isinstance(bits, Format)
-        return Template(self.row.text, self.row.model, self.row.key, (*parts, Part("", "bits", bits)))
+    def __init__(self, lists: ListSchema) -> None:
+        super().__init__(lists.declared.name, lists.primary)
+        self.lists = lists
 
-    def address(self, values: Mapping[str, Any]) -> str | None:
-        """The key of the list that an entity with these fields is in; None if in none. Raises TemplateError."""
-        if any(values[name] is None for name in self.needed):
-            return None
-        if not self.primary.satisfies(self.declared.where, values, f"the index list {self.name}"):
-            return None
-        key = self.row.format(values)
-        if len(key) + BITS > MAX_KEY_UNITS // 2 and len(key.encode("utf-16-le")) // 2 + BITS > MAX_KEY_UNITS:
-            raise TemplateError(
-                f"makes the key {key[:40]!r}... of a list, which has to be {BITS} UTF-16 units shorter than other "
-                f"keys, {MAX_KEY_UNITS - BITS}, to be divided; shorten {', '.join(self.row.fields)}",
-                self.name,
-                "row_key",
-                self.row.text,
-            )
-        return key
+    def row_templates(self) -> Sequence[Template]:
+        """Return the template of the RowKeys that the rows of lists have."""
+        return (self.lists.rows,)
 
-    def mark(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What an entity with these fields notes of it. Raises TemplateError."""
-        key = self.address(values)
-        return None if key is None else {"list": [key, self.kind]}
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ListEntry | None:
+        """Return the list that an entity with these fields is in. Raises TemplateError."""
+        del partition_key, row_key
+        return self.lists.entry(values)
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Let the entity leave a list and come into another one."""
+        entry = self.lists.entry(source.values)
+        if entry == before and source.write.change.verb != "rebuild":
+            return entry, []
+        effects: list[Effect] = []
+        if before is not None and before != entry:
+            effects += undo_entry(self.name, before, source.write)
+        if entry is not None:
+            effects.append(self._enter(entry, source))
+        return entry, effects
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Let the entity come into its list, whether it is there already, and leave the one of the manifest."""
+        entry = self.lists.entry(source.values)
+        effects: list[Effect] = [] if entry is None else [self._enter(entry, source)]
+        if before is not None and before != entry:
+            effects += undo_entry(self.name, before, source.write, checked=True)
+        return entry, effects
+
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return the check of the list."""
+        return (ListCheck(context, self.lists),)
+
+    def _enter(self, entry: ListEntry, source: Source) -> Effect:
+        adds = frozenset({source.row_key})
+        return ListEffect(entry.list_key, "", source.write, entry.kind, self.lists.declared.divide_at, adds=adds)

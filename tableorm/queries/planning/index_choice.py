@@ -9,10 +9,9 @@ everything else there is `db.select(Model.index)`.
 import re
 from collections.abc import Sequence
 
-from ...derived.index.index import IndexSchema
 from ...errors import ScanRefused
 from ...expressions import Comparison, Expression, Membership, PropertyComparison, conjuncts
-from ...models.schema import Schema
+from ...models.schema import DerivedSchema, Schema
 from ...protocol.filters import Op
 from .index_following import conditions_on_entries
 from .plan import RANKS, Access
@@ -37,17 +36,19 @@ def choose_index(planner: Planner, where: Sequence[Expression]) -> Planner:
     target = planner.target
     schema = target.schemas[0]
     terms = [term for expression in where for term in conjuncts(expression)]
-    usable = [index for index in target.indexes if _has_every_entity(schema, index, terms)]
+    usable = [index for index in target.indexes if _has_every_entity(index, terms)]
     if not usable:
         return planner
     best, rank = planner, _rank(planner, where)
     if rank <= RANKS[Access.POINTS]:
         return planner
     for index in usable:
-        entries = planner_of(target.entries_of(index))
-        found = _rank(entries, conditions_on_entries(entries.target, where))
-        if found < rank and (found == RANKS[Access.POINT] or _keeps_order(schema, index, terms)):
-            best, rank = entries, found
+        entries = index.row_schema
+        assert entries is not None
+        found = planner_of(target.entries_of(entries))
+        found_rank = _rank(found, conditions_on_entries(found.target, where))
+        if found_rank < rank and (found_rank == RANKS[Access.POINT] or _keeps_order(schema, entries, terms)):
+            best, rank = found, found_rank
     return best
 
 
@@ -58,19 +59,16 @@ def _rank(planner: Planner, where: Sequence[Expression]) -> int:
         return RANKS[Access.TABLE_SCAN]
 
 
-def _has_every_entity(schema: Schema, index: IndexSchema, terms: Sequence[Expression]) -> bool:
-    """Return whether every entity that satisfies the conditions has an entry that gives all of its fields."""
-    declared = index.index
-    if declared.building or declared.where is not None or any(_is_on_stored_rows(term) for term in terms):
-        return False
-    if declared.include != "keys" and (declared.include != "all" or schema.maintained):
+def _has_every_entity(index: DerivedSchema, terms: Sequence[Expression]) -> bool:
+    """Return whether every entity that satisfies the conditions can be read by the rows that are derived from it."""
+    if any(_is_on_stored_rows(term) for term in terms):
         return False
     given = {
         term.field.name
         for term in terms
         if isinstance(term, (Comparison, Membership)) and not (isinstance(term, Membership) and term.negated)
     }
-    return given.issuperset(index.needed)  # what satisfies a comparison is not None
+    return index.holds_all(given)  # what satisfies a comparison is not None
 
 
 def _is_on_stored_rows(term: Expression) -> bool:
@@ -78,13 +76,13 @@ def _is_on_stored_rows(term: Expression) -> bool:
     return isinstance(term, PropertyComparison) or any(map(_is_on_stored_rows, getattr(term, "terms", ())))
 
 
-def _keeps_order(schema: Schema, index: IndexSchema, terms: Sequence[Expression]) -> bool:
+def _keeps_order(schema: Schema, entries: Schema, terms: Sequence[Expression]) -> bool:
     """Return whether the entries that satisfy the conditions come in the order of their primaries."""
     assert schema.row is not None
-    assert index.row is not None
-    own, entries = schema.row.text, index.row.text
+    assert entries.row is not None
+    own, other = schema.row.text, entries.row.text
     tail = own[own.index("{") :] if "{" in own else own
-    if not entries.endswith(tail) or "{{" in entries:
+    if not other.endswith(tail) or "{{" in other:
         return False
     fixed = {term.field.name for term in terms if isinstance(term, Comparison) and term.op is Op.EQ}
-    return all(name in fixed or name == "kind" for name in _FIELD_NAME.findall(entries.removesuffix(tail)))
+    return all(name in fixed or name == "kind" for name in _FIELD_NAME.findall(other.removesuffix(tail)))

@@ -4,17 +4,16 @@ Fetching primaries: for queries by a non-covering index, whose entries do not ho
 
 from collections.abc import Sequence
 
-from ...derived.index.index import IndexSchema
 from ...errors import ModelError
 from ...expressions import AllOf, Comparison, Expression, Membership, Presence, conjuncts
-from ...models.manifest import manifest_of
+from ...models.manifest import IndexEntry, manifest_of
 from ...protocol.filters import Test
 from ...stores import Row
 from .client_filter import make_test
 from .normalize import has_field, leaves
 from .target import QueryTarget
 
-__all__ = ["conditions_on_entries", "is_current", "is_listed", "make_primary_test"]
+__all__ = ["conditions_on_entries", "is_current", "make_primary_test"]
 
 
 def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> tuple[Expression, ...]:
@@ -28,8 +27,8 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
     Raises:
         ModelError: A condition is on a field that the entries do not hold, and their primaries are not fetched.
     """
-    entries = [schema for schema in target.schemas if isinstance(schema, IndexSchema)]
-    if all(len(schema.fields) == len(schema.primary.fields) for schema in entries):
+    entries = {schema: schema.primary for schema in target.schemas if schema.primary is not None}
+    if all(len(schema.fields) == len(primary.fields) for schema, primary in entries.items()):
         return tuple(where)
     kept: list[Expression] = []
     for term in (each for expression in where for each in conjuncts(expression)):
@@ -44,9 +43,10 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
         if not missing:
             kept.append(term)
         elif not all(schema.follows for schema in entries):
+            name, own = next((schema.name, primary.name) for schema, primary in entries.items())
             raise ModelError(
-                f"{term} is refused: the copies of {entries[0].name} do not hold it; add the field to its include=, or "
-                f"query {entries[0].primary.name} itself"
+                f"{term} is refused: the copies of {name} do not hold it; add the field to its include=, or query "
+                f"{own} itself"
             )
     return tuple(kept)
 
@@ -71,13 +71,4 @@ def make_primary_test(target: QueryTarget, where: Sequence[Expression]) -> Test:
 
 def is_current(copy: Row, primary: Row) -> bool:
     """Return whether the manifest of a primary still lists an index entry."""
-    return copy["RowKey"] in manifest_of(primary).values()
-
-
-def is_listed(name: str, list_key: str, primary: Row) -> bool:
-    """Return whether the manifest of a primary says that it is in a list of an index."""
-    match manifest_of(primary).get(name):
-        case {"list": [key, _]}:
-            return bool(key == list_key)
-        case _:
-            return False
+    return IndexEntry(copy["RowKey"]) in manifest_of(primary).values()

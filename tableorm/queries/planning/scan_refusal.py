@@ -61,7 +61,8 @@ def _names_of(target: QueryTarget) -> str:
 
 def _name_index_that_serves(schema: Schema, given: AbstractSet[str]) -> str:
     """Return words that name an index which the conditions are for, once the partition is given; "" without one."""
-    for index in schema.indexes.values():
-        if index.row is not None and index.row.fields and index.row.fields[0] in given and not index.index.building:
-            return f", which {index.name} would serve then"
+    for derived in schema.derived.values():
+        row = None if derived.row_schema is None else derived.row_schema.row
+        if row is not None and row.fields and row.fields[0] in given and not derived.building:
+            return f", which {derived.label} would serve then"
     return ""

@@ -4,10 +4,9 @@ Targets: the kinds that a query asks for, as the planner sees them.
 
 from collections.abc import Sequence
 
-from ...derived.index.index import IndexSchema
 from ...keys.ranges import EVERYTHING, hull
 from ...models.kinds import KindSet
-from ...models.schema import Schema
+from ...models.schema import DerivedSchema, Schema
 from ...stores import Bounds
 
 __all__ = ["QueryTarget"]
@@ -22,7 +21,7 @@ class QueryTarget:
 
     Attributes:
         kinds: The kinds.
-        indexes: The indexes of the single kind; none if there are several kinds.
+        indexes: What is derived from the single kind and has rows that answer queries; none if there are several kinds.
         schemas: Their concrete models.
         table: Their table.
         bags: Whether rows of any other kind come too, as property bags.
@@ -65,10 +64,10 @@ class QueryTarget:
         if single is not None:
             self.own_fields = {id(getattr(single.model, name)): name for name in single.fields}
             self.key_fields = {key: name for key, name in self.own_fields.items() if name in single.key_names}
-        self.indexes: Sequence[IndexSchema] = ()
+        self.indexes: Sequence[DerivedSchema] = ()
         if len(self.schemas) == 1 and not self.bags:
-            self.indexes = tuple(self.schemas[0].indexes.values())
-        primaries = tuple([schema.primary for schema in self.schemas if isinstance(schema, IndexSchema)])
+            self.indexes = tuple([each for each in self.schemas[0].derived.values() if each.row_schema is not None])
+        primaries = tuple([schema.primary for schema in self.schemas if schema.primary is not None])
         self.primaries = QueryTarget(KindSet(primaries, self.table, bags=False)) if primaries else None
         self.fetches_primaries = any(schema.follows for schema in self.schemas)
         self._parts: dict[tuple[Schema | None, ...], QueryTarget] = {}

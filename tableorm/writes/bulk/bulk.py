@@ -36,7 +36,7 @@ from ..stages.derive import derives
 from ..stages.encode import encode
 from ..stages.execute import apply, claim
 from ..stages.lost_replies import InDoubt
-from .chunk import commit_chunk, most_rows, waiting
+from .chunk import commit_chunk, most_rows, most_shared_rows, waiting
 from .pacing import AdaptiveConcurrency, Pace
 from .report import FAILURES_KEPT, BulkFailure, BulkReport
 
@@ -56,8 +56,6 @@ _WAITING_BYTES = 64 * 1024 * 1024
 _CHUNKS_AHEAD = 2
 
 _GIVES_WAY_SECONDS = 0.002
-
-_SHARED = 8  # rows of counts and lists that all operations of a chunk have in common
 
 _TURN = 32  # operations taken before other tasks get a turn: what is under way needs several to end
 
@@ -305,8 +303,9 @@ class Bulk:
         rows: set[str] = set()
         writes, sizes, size, most = lane.writes, lane.sizes, 0, self._pace.chunk
         room = MAX_TRANSACTION_OPERATIONS
-        if lane.derives and any(write.change.schema is not None and write.change.schema.aggregates for write in writes):
-            room -= _SHARED
+        if lane.derives:
+            schemas = {write.change.schema for write in writes}
+            room -= max((most_shared_rows(schema) for schema in schemas if schema is not None), default=0)
         while writes and len(chunk) < most:
             row_key = writes[0].change.row_key
             # A row is written once in a transaction: the second operation waits for the next.

@@ -12,6 +12,7 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.rows import read_row
 from ...errors import LimitExceeded, TableOrmError, TransactionFailed
+from ...models.schema import Schema
 from ...stores import Operation, Row, Verb
 from ..commit import commit
 from ..plan import Change, Mode, PlannedWrite
@@ -20,7 +21,7 @@ from ..stages.change import as_given
 from ..stages.complete import complete, needs_row
 from ..stages.encode import encode
 
-__all__ = ["ChunkOutcome", "commit_chunk", "most_rows", "waiting"]
+__all__ = ["ChunkOutcome", "commit_chunk", "most_rows", "most_shared_rows", "waiting"]
 
 _READ_AT_ONCE = 16
 
@@ -66,10 +67,14 @@ def most_rows(change: Change) -> int:
     schema, values = change.schema, change.values
     if schema is None or not schema.tracked:
         return 1
-    if change.mode is Mode.DELETE:
-        return 1 + len(schema.indexes) + bool(schema.lists)
-    copies = sum(all(values.get(name) is not None for name in index.needed) for index in schema.indexes.values())
-    return 1 + copies + len(schema.embeds) + bool(schema.lists)
+    shared = max((each.shared_rows for each in schema.derived.values()), default=0)
+    fields = None if change.mode is Mode.DELETE else values
+    return sum((each.own_rows(fields) for each in schema.derived.values()), 1 + shared)
+
+
+def most_shared_rows(schema: Schema) -> int:
+    """Return for how many rows more a chunk should have room, which all of its writes of a model concern."""
+    return max((each.rows_per_chunk for each in schema.derived.values()), default=0)
 
 
 async def commit_chunk(

@@ -19,7 +19,6 @@ from urllib.parse import quote
 import msgspec
 
 from ...connection.translate import translate
-from ...derived.index.effect import CopyEffect
 from ...errors import LimitExceeded, TableOrmError
 from ...models.reserved import MANIFEST
 from ...protocol.codes import Code, Fault
@@ -116,10 +115,9 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
             fault.index,
             fault.property,
         )
-    if isinstance(write.effect, CopyEffect) and write.effect.index is not None:
-        # A copy has the fields of its primary's key besides, so it can be too large where that is not.
-        message = f"{fault.message} That is its copy in index {write.effect.index.name}; give that include= fewer"
-        return Fault(fault.code, message, fault.index, fault.property)
+    hint = None if write.effect is None else write.effect.limit_hint(fault)
+    if hint is not None:
+        return Fault(fault.code, f"{fault.message} {hint}", fault.index, fault.property)
     schema = write.change.schema
     info = schema.by_property.get(fault.property or "") if schema is not None else None
     if info is None or schema is None:

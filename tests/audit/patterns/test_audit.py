@@ -127,12 +127,12 @@ async def entity_belongs_into_no_list(db: Database) -> None:
     await replaced(db, {name: value for name, value in (await stored(db, E1)).items() if name != "last_name"})
 
 
-@CASES.case((Damage.NOTE, "by_last_name", E1, LI))
+@CASES.case((Damage.MANIFEST, "by_last_name", E1, LI))
 async def list_is_not_noted(db: Database) -> None:
     await note(db, E1, by_last_name=None)
 
 
-@CASES.case((Damage.NOTE, "by_last_name", E1, LI))
+@CASES.case((Damage.MANIFEST, "by_last_name", E1, LI))
 async def nonsense_is_noted(db: Database) -> None:
     await note(db, E1, by_last_name={"list": 7})
 
@@ -153,14 +153,14 @@ async def several_are_wrong(db: Database) -> None:
         await merge(db, HEAD, **{**_typed(row, name), name: _like(row[name], 3_000)})
 
 
-@CASES.case((Damage.NOTE, "counted", E2, HEAD), (Damage.NOTE, "paid", E2, HEAD))
+@CASES.case((Damage.MANIFEST, "counted", E2, HEAD), (Damage.MANIFEST, "paid", E2, HEAD))
 async def amounts_are_not_noted(db: Database) -> None:
     await note(db, E2, counted=None, paid=None)
 
 
 @CASES.case(
-    (Damage.NOTE, "paid", E2, HEAD),
-    (Damage.NOTE, "young", E2, HEAD),
+    (Damage.MANIFEST, "paid", E2, HEAD),
+    (Damage.MANIFEST, "young", E2, HEAD),
     (Damage.STALE, "salaries", HEAD, HEAD),
     (Damage.STALE, "juniors", HEAD, HEAD),
     same=False,
@@ -181,8 +181,8 @@ async def entity_is_deleted(db: Database) -> None:
 
 
 @CASES.case(
-    (Damage.NOTE, "counted", "empid_000009", HEAD),
-    (Damage.NOTE, "young", "empid_000009", HEAD),
+    (Damage.MANIFEST, "counted", "empid_000009", HEAD),
+    (Damage.MANIFEST, "young", "empid_000009", HEAD),
     (Damage.MISSING, "by_last_name", "empid_000009", LI),
     (Damage.STALE, "employee_count", HEAD, HEAD),
     (Damage.STALE, "juniors", HEAD, HEAD),
@@ -214,24 +214,24 @@ async def source_is_changed(db: Database) -> None:
     await merge(db, E1, name="Bea")
 
 
-@CASES.case((Damage.NOTE, "manager", HEAD, E1))
+@CASES.case((Damage.MANIFEST, "manager", HEAD, E1))
 async def holder_is_not_noted(db: Database) -> None:
     await note(db, E1, **{MANAGER: None})
 
 
-@CASES.case((Damage.NOTE, MANAGER, E2, HEAD))
+@CASES.case((Damage.MANIFEST, MANAGER, E2, HEAD))
 async def holder_is_noted_by_another(db: Database) -> None:
     await note(db, E2, **{MANAGER: json.loads((await stored(db, E1))["_ix"])[MANAGER]})
 
 
-@CASES.case((Damage.NOTE, "manager", HEAD, E1))
+@CASES.case((Damage.MANIFEST, "manager", HEAD, E1))
 async def source_is_not_noted(db: Database) -> None:
     await note(db, HEAD, manager=None)
 
 
 @CASES.case(
     (Damage.STALE, "manager", HEAD, E2),
-    (Damage.NOTE, "manager", HEAD, E2),
+    (Damage.MANIFEST, "manager", HEAD, E2),
     same=False,
 )
 async def reference_is_changed(db: Database) -> None:
@@ -239,19 +239,19 @@ async def reference_is_changed(db: Database) -> None:
     await merge(db, HEAD, **{**_typed(row, "manager_id"), "manager_id": _like(row["manager_id"], 2)})
 
 
-@CASES.case((Damage.STALE, "manager", HEAD, None), (Damage.NOTE, "manager", HEAD, None), same=False)
+@CASES.case((Damage.STALE, "manager", HEAD, None), (Damage.MANIFEST, "manager", HEAD, None), same=False)
 async def reference_is_removed(db: Database) -> None:
     row = await stored(db, HEAD)
     await replaced(db, {name: value for name, value in row.items() if not name.startswith("manager_id")})
 
 
 @CASES.case(
-    (Damage.NOTE, None, E1, None),
-    (Damage.NOTE, "by_last_name", E1, LI),
-    (Damage.NOTE, "counted", E1, HEAD),
-    (Damage.NOTE, "young", E1, HEAD),
-    (Damage.NOTE, "paid", E1, HEAD),
-    (Damage.NOTE, "manager", HEAD, E1),
+    (Damage.MANIFEST, None, E1, None),
+    (Damage.MANIFEST, "by_last_name", E1, LI),
+    (Damage.MANIFEST, "counted", E1, HEAD),
+    (Damage.MANIFEST, "young", E1, HEAD),
+    (Damage.MANIFEST, "paid", E1, HEAD),
+    (Damage.MANIFEST, "manager", HEAD, E1),
 )
 async def notes_are_illegible(db: Database) -> None:
     await merge(db, E1, _ix="nonsense")

@@ -146,21 +146,6 @@ REFUSED: dict[str, tuple[Callable[[], object], type[TableOrmError], tuple[str, .
         ModelError,
         ("Count(where=True)", "lambda e:"),
     ),
-    "consistency": (
-        lambda: model({"by_email": Index(row_key="email_{email}", consistency=cast("Any", "none"))}),
-        ModelError,
-        ("consistency='none'", "transactional"),
-    ),
-    "eventual": (
-        lambda: model({"by_email": Index(row_key="email_{email}", consistency="eventual")}),
-        NotSupported,
-        ("Person.by_email", "'email_{email}'", "eventual", "leave it out"),
-    ),
-    "another partition": (
-        lambda: model({"by_email": Index(partition_key="email_{email}", row_key="p_{id}")}),
-        NotSupported,
-        ("Person.by_email", "'email_{email}'", "{group}", "eventual"),
-    ),
     "no kind": (
         lambda: model({"by_email": Index(row_key="email_{email}", unique=True)}, kind=None),
         ModelError,
@@ -289,7 +274,7 @@ def test_a_limit_of_properties_is_checked_for_copies() -> None:
     space["__annotations__"] |= {f"x{n}": Mapped[int] for n in range(249)}
     wide: Any = type("Wide", (Entity,), dict(space), table="Wide", partition_key="{group}", row_key="w_{id}")
     assert len(wide.__schema__.stored) == 249
-    with pytest.raises(ModelError, match=r"Wide\.by_x: copies would have 250 fields.*include="):
+    with pytest.raises(ModelError, match=r"Wide\.by_x: its entries would have 250 fields.*include="):
         type(
             "Wide",
             (Entity,),
@@ -338,7 +323,7 @@ async def test_a_copy_in_the_way_is_not_called_a_unique_value(db: Database) -> N
     two = model({"by_age": Index(row_key="age_{age}_{id:04d}")}, name="Two", row_key="two_{id:04d}")
     await db.create_tables(one)
     await db.insert(one(group="g", id=1))
-    with pytest.raises(EntityExists, match=r"'age_0_0001' of its copy in index Two.by_age .* 'one_0001'") as caught:
+    with pytest.raises(EntityExists, match=r"'age_0_0001' of its entry in index Two.by_age .* 'one_0001'") as caught:
         await db.insert(two(group="g", id=1))
     assert not isinstance(caught.value, UniqueViolation)
 
@@ -396,7 +381,7 @@ def test_two_fields_of_copies_have_two_names() -> None:
         "other": field(name="number"),
         "by_email": Index(row_key="email_{email}", unique=True),
     }
-    with pytest.raises(ModelError, match=r"Twice\.by_email: copies would store both .* as 'number'"):
+    with pytest.raises(ModelError, match=r"Twice\.by_email: its entries would store both .* as 'number'"):
         type("Twice", (Entity,), space, table="People", partition_key="{group}", row_key="n_{number}")
 
 

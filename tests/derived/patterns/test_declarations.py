@@ -44,7 +44,7 @@ def embedded(model: Any, fields: Any, **key: str) -> Callable[[], object]:
 
 REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "no such field": (count(lambda: cast("Any", Room).desk), ("Desk.counted", "'Room'", "'desk'")),
-    "a model": (count(lambda: Room), ("Desk.counted", "Room", "is no field")),
+    "a model": (count(lambda: Room), ("Desk.counted", "Room", "is not a field")),
     "a model itself": (count(cast("Any", Room)), ("Count(", "Room", "lambda: Department.employee_count")),
     "not kept": (count(lambda: Room.doors), ("Desk.counted", "Room.doors", "field(default=0, maintained=True)")),
     "part of the key": (
@@ -83,7 +83,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         lambda: desk({"summed": Sum("house", lambda: Room.desks, house="{house}", number="{room}")}),
         ("Desk.summed", "'house'", "whole numbers"),
     ),
-    "no model": (embedded(lambda: 5, {"label": "name"}), ("Desk.in_room", "5 is no model")),
+    "no model": (embedded(lambda: 5, {"label": "name"}), ("Desk.in_room", "5 is not a model")),
     "a model that is not guarded": (
         embedded(lambda: Plain, {"label": "name"}, id="{room}", house="{house}"),
         ("Desk.in_room", "tracked=True"),

@@ -133,7 +133,7 @@ async def test_a_count_that_is_no_number(db: Database) -> None:
     """Another program has written text there: the error names row and property, of each write of a bulk as well."""
     await db.insert(Department(name="Sales"))
     await damage(db, "department", EmployeeCount="many")
-    wanted = r"row \('Sales', 'department'\) has 'many' as EmployeeCount, which is no number"
+    wanted = r"row \('Sales', 'department'\) has 'many' as EmployeeCount, which is not a number"
 
     with pytest.raises(DecodeError, match=wanted):
         await db.insert(Employee(department="Sales", id=1))
@@ -169,7 +169,7 @@ async def test_a_damaged_note_can_be_repaired(db: Database, note: str) -> None:
 
     with pytest.raises(NotSupported, match=r"tableorm audit --repair"):
         await db.upsert(Employee(department="Sales", id=2, last_name="Wu"))
-    with pytest.raises(NotSupported, match=r"row notes .* which this program does not know"):
+    with pytest.raises(NotSupported, match=r"manifest of the row has .* which this program does not know"):
         await db.delete(Employee, department="Sales", id=2, if_match="*")
 
     assert (await db.audit(Department, Employee, repair=True)).clean

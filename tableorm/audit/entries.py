@@ -1,0 +1,329 @@
+"""
+Checks of derived rows of which an entity has one each: its manifest says where, and the row names the entity.
+
+`EntryCheck` is the base for patterns of this form; `EntityCheck` reports what no declaration accounts for.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from ..errors import Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed, shown
+from ..models.key import Key
+from ..models.manifest import IndexEntry, ManifestEntry
+from ..models.property_bag import PropertyBag
+from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST
+from ..models.schema import Schema
+from ..stores import Row
+from ..writes.commit import commit
+from ..writes.races import ATTEMPTS
+from ..writes.stages.change import delete_change
+from ..writes.stages.encode import encode
+from .check import WRONG, AuditContext, Check, EntitySnapshot, IsCandidate, Phase, Problem, kind_of
+from .report import AuditCounts, Damage, Finding
+
+__all__ = ["LOST_RACE", "EntityCheck", "EntryCheck", "entity_problems"]
+
+LOST_RACE = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
+"""What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again."""
+
+
+def entity_problems(snapshot: EntitySnapshot) -> list[Problem]:
+    """Return what is wrong with an entity as such: it, or its manifest, cannot be read."""
+    problems: list[Problem] = []
+    if not snapshot.legible:
+        text = f"its manifest, {shown(snapshot.row.get(MANIFEST))}, cannot be read"
+        problems.append(Problem(Damage.MANIFEST, None, None, text))
+    if snapshot.problem is not None:
+        text = f"it does not fit the model ({snapshot.problem})"
+        problems.append(Problem(Damage.UNREADABLE, None, None, text, rebuilt=False))
+    return problems
+
+
+def _row_key_of(entry: ManifestEntry | None) -> str | None:
+    """Return where an entry says the row is; None if it is not an entry about one row."""
+    return entry.row_key if isinstance(entry, IndexEntry) else None
+
+
+class EntryCheck(Check):
+    """
+    The check of derived rows of which each entity has at most one.
+
+    The manifest entry is the RowKey of the row, whose kind is `Model#name` and whose property `_of` is the RowKey of
+    the entity.
+
+    Args:
+        context: The rows of the table.
+        schema: The model.
+        name: Name of the declaration.
+        lenient: Whether entities may lack a row that their manifest does not name, as while an index is being built.
+    """
+
+    noun = "derived row"
+    """What messages call such a row."""
+    row_phases = frozenset({Phase.ENTITIES})
+
+    def __init__(self, context: AuditContext, schema: Schema, name: str, *, lenient: bool = False) -> None:
+        super().__init__(context, schema, name)
+        self.kind = f"{schema.kind}#{name}"
+        self._lenient = lenient
+
+    # For patterns
+
+    def contents(self, row: Row) -> bytes:
+        """Return what a derived row holds: equal bytes for equal rows, whoever wrote them and when."""
+        del row
+        return b""
+
+    def knows_contents(self, row: Row) -> bool:
+        """Return whether this program knows what such a derived row should hold, and not its keys and version alone."""
+        del row
+        return False
+
+    # What a check offers
+
+    def owns(self, kind: str) -> bool:
+        """Return whether it is the kind of the declaration's rows."""
+        return kind == self.kind
+
+    def accepts(self, row: Row) -> bool:
+        """Return whether the row names its entity: otherwise a declaration that is not known here may have made it."""
+        return isinstance(row.get(COPY_OF), str)
+
+    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+        """Claim the row that the entity ought to have; WRONG where its manifest names another one, or none."""
+        if snapshot.problem is not None or not snapshot.legible:
+            return ()
+        return self.claims_of(self.name, snapshot)
+
+    def claims_of(self, name: str, snapshot: EntitySnapshot) -> list[tuple[str, int]]:
+        """Return the claims on the row of some declaration."""
+        expected, noted = snapshot.expected.get(name), snapshot.manifest.get(name)
+        claims: list[tuple[str, int]] = []
+        address, noted_address = _row_key_of(snapshot.due(name)), _row_key_of(noted)
+        if expected is not None and address is not None:
+            if noted_address != address:
+                if noted is not None or not self._lenient:
+                    claims.append((address, WRONG))
+            else:
+                if expected.content is not None:
+                    number = hash(self.contents(expected.content))
+                else:
+                    number = hash((f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]))
+                claims.append((address, number))
+        if noted_address is not None and noted_address != address:
+            claims.append((noted_address, WRONG))
+        return claims
+
+    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+        """Claim the row's content, or its kind, version and entity if the content is not known."""
+        if self.knows_contents(row):
+            return ((row["RowKey"], hash(self.contents(row))),)
+        kind, _, version = str(row[ENTITY_TYPE]).partition(":")
+        return ((row["RowKey"], hash((kind, version, row.get(COPY_OF)))),)
+
+    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+        """Return where its row ought to be, and where the manifest says it is."""
+        del found
+        return self.addresses_of(self.name, snapshot)
+
+    def addresses_of(self, name: str, snapshot: EntitySnapshot) -> set[str]:
+        """Return the addresses of the row of some declaration."""
+        if snapshot.problem is not None:
+            return set()
+        found = (_row_key_of(snapshot.manifest.get(name)), _row_key_of(snapshot.due(name)))
+        return {address for address in found if address is not None}
+
+    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+        """Compare the row that ought to be there; then look for one that the manifest names besides."""
+        if snapshot.problem is not None:
+            return ()
+        return self.compare_row(self.name, snapshot, found)
+
+    def compare_row(self, name: str, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
+        """Return what is wrong with the row of some declaration."""
+        problems: list[Problem] = []
+        expected, noted = snapshot.expected.get(name), _row_key_of(snapshot.manifest.get(name))
+        address = _row_key_of(snapshot.due(name))
+        if expected is not None and address is not None:
+            problem = self._compare_expected(name, address, expected.content, snapshot, found.get(address))
+            problems += [] if problem is None else [problem]
+        if noted is not None and noted != address:
+            problems += self.compare_leftover(name, noted, snapshot, found.get(noted))
+        return problems
+
+    def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
+        """Return what is wrong with a row that the manifest names, and that the entity should not have there."""
+        if row is not None and self.is_row_of(row, name, snapshot):
+            text = f"the {self.noun} at {address!r} was left behind: the entity belongs elsewhere, or nowhere"
+            return [Problem(Damage.ORPHAN, name, address, text)]
+        if snapshot.due(name) is None:
+            text = f"its manifest names {address!r}, and the entity should have no {self.noun}"
+            return [Problem(Damage.MANIFEST, name, address, text)]
+        return []
+
+    def _compare_expected(
+        self, name: str, address: str, content: Row | None, snapshot: EntitySnapshot, row: Row | None
+    ) -> Problem | None:
+        noted = snapshot.manifest.get(name)
+        if noted is None and self._lenient:
+            return None
+        if row is None:
+            return Problem(Damage.MISSING, name, address, f"there is no {self.noun} at {address!r}")
+        if not self.is_row_of(row, name, snapshot):
+            kind = kind_of(row)
+            if kind == f"{self.schema.kind}#{name}" and isinstance(row.get(COPY_OF), str):
+                text = f"the {self.noun} at {address!r} is that of {row.get(COPY_OF)!r}"
+                return Problem(Damage.TAKEN, name, address, text, rebuilt=False, rival=row)
+            text = f"a row of kind {kind!r} is at {address!r}, where the {self.noun} belongs"
+            return Problem(Damage.BLOCKED, name, address, text, rebuilt=False)
+        if content is None:
+            equal = str(row[ENTITY_TYPE]).partition(":")[2] == snapshot.version
+        else:
+            equal = self.contents(row) == self.contents(content)
+        if not equal:
+            text = f"the {self.noun} at {address!r} is not as the entity is"
+            return Problem(Damage.STALE, name, address, text)
+        if _row_key_of(noted) != address:
+            named = "does not name it" if noted is None else f"names {shown(noted.to_json())}"
+            text = f"the {self.noun} at {address!r} is right, but the manifest of the entity {named}"
+            return Problem(Damage.MANIFEST, name, address, text)
+        return None
+
+    def is_row_of(self, row: Row, name: str, snapshot: EntitySnapshot) -> bool:
+        """Return whether a row is the one of an entity for some declaration, whatever it holds."""
+        return kind_of(row) == f"{self.schema.kind}#{name}" and row.get(COPY_OF) == snapshot.row["RowKey"]
+
+    async def confirm(self, snapshot: EntitySnapshot, problem: Problem, counts: AuditCounts) -> Problem:
+        """Return that the row is missing if the one in its place belongs to no entity; repairing deletes that one."""
+        if problem.rival is None or not await self._is_orphan(problem.rival, counts):
+            return problem
+        if self.context.repair:
+            await self._verify_owner(snapshot.row["PartitionKey"], str(problem.address), counts)
+        return attrs.evolve(problem, damage=Damage.MISSING, rebuilt=True, rival=None)
+
+    async def verify_row(
+        self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate, counts: AuditCounts
+    ) -> None:
+        """Verify that the row belongs to an entity; otherwise delete it, if rows are repaired."""
+        del phase, is_candidate
+        await self._verify_owner(partition_key, row_key, counts)
+
+    async def _verify_owner(self, partition_key: str, row_key: str, counts: AuditCounts) -> None:
+        context = self.context
+        for attempt in range(ATTEMPTS):
+            await context.pause(attempt)
+            row = await context.read(partition_key, row_key, counts)
+            if row is None or context.check_of(row) is None or not await self._is_orphan(row, counts):
+                return
+            if context.repair:
+                if not await self._delete(row, counts):
+                    continue
+            else:
+                again = await context.read(partition_key, row_key, counts)
+                if again is None or again["odata.etag"] != row["odata.etag"]:
+                    continue
+            owner = row.get(COPY_OF)
+            text = (
+                f"the {self.noun} at {row_key!r} belongs to no entity: {owner!r} is gone, or its manifest does not "
+                "name it, nor should"
+            )
+            finding = Finding(
+                damage=Damage.ORPHAN,
+                model=self.schema.name,
+                index=kind_of(row).partition("#")[2],
+                partition_key=partition_key,
+                row_key=str(owner or ""),
+                address=row_key,
+                problem=text,
+                repaired=context.repair,
+            )
+            counts.record(finding)
+            return
+        counts.undecided += 1
+
+    async def _is_orphan(self, row: Row, counts: AuditCounts) -> bool:
+        """
+        Return whether the entity that a derived row names neither names it nor should. An entity that does is verified
+        by itself.
+        """
+        kind, _, name = kind_of(row).partition("#")
+        owner = row.get(COPY_OF)
+        primary = await self.context.read(row["PartitionKey"], owner, counts) if isinstance(owner, str) else None
+        snapshot = None if primary is None else self.context.snapshot(primary)
+        if snapshot is None or str(snapshot.schema.kind) != kind:
+            return True
+        if _row_key_of(snapshot.manifest.get(name)) == row["RowKey"]:
+            return False
+        if snapshot.problem is not None:
+            return False  # nobody knows what it ought to have
+        return bool(_row_key_of(snapshot.due(name)) != row["RowKey"])
+
+    async def _delete(self, row: Row, counts: AuditCounts) -> bool:
+        """
+        Return whether a derived row was deleted, under the ETag it had before its entity was read. Who makes it the row
+        of an entity writes it, so that its ETag is another one.
+        """
+        key = Key(PropertyBag, self.context.kinds.table, row["PartitionKey"], row["RowKey"])
+        write = encode(delete_change(key, row["odata.etag"]), 0)
+        assert write is not None
+        try:
+            counts.requests += 1
+            await commit(self.context.db, (write,))
+        except LOST_RACE:
+            return False
+        return True
+
+
+class EntityCheck(EntryCheck):
+    """
+    The check of an entity as such: whether it can be read, and whether its manifest names derived rows under names that
+    the model does not declare.
+
+    Args:
+        context: The rows of the table.
+        schema: The model.
+        declared: Names that have an `EntryCheck` of their own.
+    """
+
+    def __init__(self, context: AuditContext, schema: Schema, declared: Iterable[str]) -> None:
+        super().__init__(context, schema, "")
+        self._declared = frozenset(declared)
+
+    def owns(self, kind: str) -> bool:
+        """Return whether it is the kind of derived rows of the model; it is asked after all other checks."""
+        return kind.startswith(self.kind)
+
+    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+        """Claim WRONG for an entity that cannot be read; and the rows that it names under unknown names."""
+        if snapshot.problem is not None or not snapshot.legible:
+            return [(snapshot.row["RowKey"], WRONG)]
+        claims: list[tuple[str, int]] = []
+        for name in self._undeclared(snapshot):
+            claims += self.claims_of(name, snapshot)
+        return claims
+
+    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
+        """Return the rows that the manifest names under unknown names."""
+        del found
+        return {address for name in self._undeclared(snapshot) for address in self.addresses_of(name, snapshot)}
+
+    def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
+        """Return why the entity cannot be read, and what is wrong with rows of unknown names."""
+        problems = entity_problems(snapshot)
+        if snapshot.problem is None:
+            for name in self._undeclared(snapshot):
+                problems += self.compare_row(name, snapshot, found)
+        return problems
+
+    def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
+        """Report the name, with the row that is there or only named."""
+        here = row is not None and self.is_row_of(row, name, snapshot)
+        what = f"there is a {self.noun} of it" if here else "the manifest of the entity names one"
+        text = f"the model declares no {name!r}, and {what} at {address!r}"
+        return [Problem(Damage.UNDECLARED, name, address, text)]
+
+    def _undeclared(self, snapshot: EntitySnapshot) -> list[str]:
+        """Return the unknown names; of a newer entity, a newer program may know them: its manifest counts then."""
+        entries = snapshot.manifest.items()
+        return [name for name, entry in entries if isinstance(entry, IndexEntry) and name not in self._declared]

@@ -1,0 +1,132 @@
+"""
+A segment of rows: the sums of their claims, by which an audit finds the rows that do not fit together.
+"""
+
+from array import array
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from functools import partial
+
+from ..stores import Row
+from .check import Check, EntitySnapshot, Phase, VerifyTotals
+from .report import AuditCounts
+from .verify import Verifier
+
+__all__ = ["Segment", "Verification"]
+
+_SUMS = 1 << 16
+_WIDTH = 8  # bytes of a sum; what exceeds them is dropped, and sums that are right are zero all the same
+_MASK = (1 << 8 * _WIDTH) - 1
+_ZEROS = bytes(_SUMS * _WIDTH)
+
+Verification = Callable[[AuditCounts], Awaitable[None]]
+"""Verifies one candidate, and counts what it finds."""
+
+
+class Segment:
+    """
+    The claims of entities less the claims of derived rows, in one of many sums by the hash of the address.
+
+    So the memory does not depend on how many rows there are. Hashes are those of this process and cannot be foreseen;
+    sums are never stored.
+
+    Args:
+        verifier: Verifies candidates; its table knows the checks.
+    """
+
+    def __init__(self, verifier: Verifier) -> None:
+        self._verifier, self._table = verifier, verifier.table
+        # A list of as many numbers would take ten times the memory for each worker.
+        self._sums = array("Q", _ZEROS)
+        self._unequal: set[int] = set()
+        self._verified_holders: set[tuple[VerifyTotals, str, str]] = set()
+        self._contribute = any(check.verify_totals is not None for check in self._table.all_checks)
+        phases = {phase for check in self._table.all_checks for phase in check.row_phases}
+        phases.add(Phase.ENTITIES)
+        if self._contribute:
+            phases.add(Phase.AFTER)
+        self.phases = sorted(phases)
+
+    def add(self, rows: Sequence[Row], counts: AuditCounts) -> None:
+        """Add the claims of some rows."""
+        table, sums = self._table, self._sums
+        for row in rows:
+            partition_key = row["PartitionKey"]
+            owner = table.check_of(row)
+            if owner is not None:
+                counts.derived_rows += 1
+                for address, number in owner.row_claims(row):
+                    at = hash((partition_key, address)) % _SUMS
+                    sums[at] = (sums[at] - number) & _MASK
+                continue
+            snapshot = table.snapshot(row)
+            if snapshot is None:
+                continue
+            counts.entities += 1
+            for check in table.checks(snapshot):
+                for address, number in check.claims(snapshot):
+                    at = hash((partition_key, address)) % _SUMS
+                    sums[at] = (sums[at] + number) & _MASK
+                if self._contribute:
+                    for _, address, number in check.contributions(snapshot):
+                        at = hash((partition_key, address)) % _SUMS
+                        sums[at] = (sums[at] + number) & _MASK
+
+    def close(self) -> bool:
+        """Return whether there are candidates, after all rows of the segment were added."""
+        if self._sums.tobytes() != _ZEROS:
+            self._unequal = {number for number, total in enumerate(self._sums) if total}
+        return bool(self._unequal)
+
+    def is_candidate(self, partition_key: str, address: str) -> bool:
+        """Return whether the claims on an address do not add up; seldom also for one that has the same hash."""
+        return hash((partition_key, address)) % _SUMS in self._unequal
+
+    def verifications(self, phase: Phase, rows: Sequence[Row]) -> list[Verification]:
+        """Return how to verify those of some rows that are candidates, as far as it is done in a phase."""
+        found: list[Verification] = []
+        snapshots: list[tuple[str, EntitySnapshot]] = []
+        for row in rows:
+            partition_key, row_key = row["PartitionKey"], row["RowKey"]
+            owner = self._table.check_of(row)
+            if owner is not None:
+                if phase in owner.row_phases and self._is_any_candidate(partition_key, owner, row):
+                    is_candidate = partial(self.is_candidate, partition_key)
+                    found.append(partial(owner.verify_row, partition_key, row_key, phase, is_candidate))
+                continue
+            if phase is Phase.BEFORE or (phase is Phase.AFTER and not self._contribute):
+                continue
+            snapshot = self._table.snapshot(row)
+            if snapshot is not None:
+                snapshots.append((partition_key, snapshot))
+                if phase is Phase.ENTITIES and self._claims_candidate(partition_key, snapshot):
+                    found.append(partial(self._verifier.verify_entity, partition_key, row_key))
+        return found if phase is not Phase.AFTER else [*found, *self._total_verifications(snapshots)]
+
+    def _is_any_candidate(self, partition_key: str, owner: Check, row: Row) -> bool:
+        return any(self.is_candidate(partition_key, address) for address, _ in owner.row_claims(row))
+
+    def _claims_candidate(self, partition_key: str, snapshot: EntitySnapshot) -> bool:
+        claims = (claim for check in self._table.checks(snapshot) for claim in check.claims(snapshot))
+        return any(self.is_candidate(partition_key, address) for address, _ in claims)
+
+    def _total_verifications(self, snapshots: Sequence[tuple[str, EntitySnapshot]]) -> Iterator[Verification]:
+        """Yield how to verify holders of totals: those of a partition together, and each once in a segment."""
+        holders: defaultdict[tuple[VerifyTotals, str], set[str]] = defaultdict(set)
+        for partition_key, snapshot in snapshots:
+            for check in self._table.checks(snapshot):
+                verify = check.verify_totals
+                if verify is None:
+                    continue
+                for holder, address, _ in check.contributions(snapshot):
+                    place = verify, partition_key, holder
+                    if place not in self._verified_holders and self.is_candidate(partition_key, address):
+                        self._verified_holders.add(place)
+                        holders[verify, partition_key].add(holder)
+        for (verify, partition_key), row_keys in holders.items():
+            yield partial(self._verify_totals, verify, partition_key, row_keys)
+
+    async def _verify_totals(
+        self, verify: VerifyTotals, partition_key: str, row_keys: Collection[str], counts: AuditCounts
+    ) -> None:
+        await verify(self._table, partition_key, row_keys, self._verifier.verify_entity, counts)

@@ -1,0 +1,290 @@
+"""
+The schema of index entries: rows that hold the fields of an entity under another key of its partition.
+
+An index entry has a kind of its own, `Employee#by_email`, and the RowKey of its primary row in the property `_of`. To
+the planner and to the decoder an index is a schema like any other: the schema of its entries.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, cast
+
+import attrs
+import msgspec
+
+from ...errors import ModelError
+from ...keys.overlap import refuse_meeting
+from ...keys.template import Template
+from ...models.codegen import make_decoder, make_encoder
+from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
+from ...models.schema import FieldInfo, Schema
+from ...protocol.edm import ANNOTATION, Edm
+from ...protocol.limits import MAX_CUSTOM_PROPERTIES
+from ...stores import Row
+
+__all__ = ["Include", "IndexOptions", "IndexSchema", "contents_of"]
+
+Include = Literal["all", "keys"] | Sequence[str]
+
+
+@attrs.frozen(kw_only=True)
+class IndexOptions:
+    """
+    What an index is declared with.
+
+    Args:
+        name: Name of the declaration.
+        unique: Whether no two entities of a partition may have the same key.
+        include: Which fields index entries hold: "all", "keys" or names.
+        where: Takes the entity; only entities for which it is true have an entry. None for all.
+        building: Whether the index is written and not read yet.
+    """
+
+    name: str
+    unique: bool = False
+    include: Include = "all"
+    where: Callable[[Any], bool] | None = None
+    building: bool = False
+
+
+class IndexSchema(Schema):
+    """
+    The schema of the entries of an index.
+
+    Args:
+        options: What the index is declared with.
+        primary: The schema of the model.
+        row: Template of the entries' RowKeys.
+
+    Attributes:
+        index: What the index is declared with.
+        keys_only: Whether an entry holds nothing but where its primary row is.
+        needed: The optional fields of its template: None in one of them means no entry.
+    """
+
+    def __init__(self, options: IndexOptions, primary: Schema, row: Template) -> None:
+        self.index, self._primary = options, primary
+        self.label = f"{primary.name}.{options.name}"
+        self.keys_only = self.follows = options.include == "keys"
+        self._check(row)
+        fields = self._fields(row)
+        super().__init__(
+            model=primary.model,
+            table=primary.table,
+            abstract=False,
+            kind=f"{primary.kind}#{options.name}",
+            version=primary.version,
+            discriminator="property",
+            naming=primary.naming,
+            partition=primary.partition,
+            row=row,
+            fields=fields,
+            write_token=True,
+        )
+        self.name = self.label
+        self.needed = tuple(name for name in row.fields if primary.fields[name].optional)
+        # What entries have and their primary row does not.
+        self._own = [info for info in self.stored if not primary.fields[info.name].stored]
+        self._encode_own = make_encoder(self.label, self._coded(self._own), {})
+        extra = [info.property for info in self._own]
+        annotated = [info.property + ANNOTATION for info in self._own if info.type.edm is not Edm.STRING]
+        self._dropped = (COPY_OF, "odata.etag", *extra, *annotated)
+        # Rows of other programs may store what is in their keys as well, and as another type.
+        self._left_out_types = tuple(name + ANNOTATION for name in extra)
+        if options.include != "all":
+            self._dropped += ("Timestamp",)  # they are not written whenever their primary is
+        if len(self.stored) + len(self.kind_properties) + len((COPY_OF, WRITE_TOKENS)) > MAX_CUSTOM_PROPERTIES:
+            raise ModelError(
+                f"{self.label}: its entries would have {len(self.stored)} fields, and {COPY_OF} and {WRITE_TOKENS}; a "
+                f"row holds {MAX_CUSTOM_PROPERTIES} properties: give include= fewer"
+            )
+        copied = [info.property for info in self.stored if primary.fields[info.name].stored]
+        self.properties = frozenset(copied)
+        self._primary_kind: str | None = primary.kind_properties.get(ENTITY_TYPE)
+        version = (self._primary_kind or "").partition(":")[2]
+        self._current_kind = f"{self.kind}:{version}" if version else str(self.kind)
+        self.maintained_properties = frozenset(info.property for info in primary.maintained)
+        self._left_out = _NOT_IN_ENTRY | {m for p in self.maintained_properties for m in (p, p + ANNOTATION)}
+        self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
+
+    @property
+    def primary(self) -> Schema:
+        """The schema of the model."""
+        return self._primary
+
+    def _generate(self) -> None:
+        super()._generate()
+        if self.keys_only:
+            self.decode_current = _as_it_is
+            return
+        self.partial = len(self.fields) < len(self.primary.fields)
+        decode = make_decoder(self.model, self._coded(self.stored), self._keys_read(), partial=self.partial)
+
+        def decode_entry(row: Row) -> Any:
+            return self._finish(decode(row), row, self.properties)
+
+        self.decode_current = decode_entry
+
+    def _check(self, row: Template) -> None:
+        primary, name = self.primary, self.label
+        if primary.kind is None:
+            raise ModelError(
+                f"{name}: a model with kind=None has no indexes, since nothing would tell their entries from it"
+            )
+        if primary.discriminator not in ("property", "row_key"):
+            raise ModelError(
+                f"{name}: an index needs discriminator='property' or 'row_key', which tell its entries apart"
+            )
+        partition, own = primary.partition, primary.row
+        assert partition is not None
+        assert own is not None
+        refuse_meeting(name, row, f"{primary.name}.row_key", own)
+        missing = [field for field in own.fields if field not in {*row.full_fields, *partition.full_fields}]
+        if missing and not self.index.unique:
+            raise ModelError(
+                f"{name}: row_key {row.text!r} lacks {', '.join(missing)}, so that two entities could have one entry; "
+                f"add {{{missing[0]}}} to it, or unique=True if there can be but one"
+            )
+
+    def _fields(self, row: Template) -> dict[str, FieldInfo]:
+        """Return the fields of the model as entries hold them: in their keys, or as properties."""
+        primary, include = self.primary, self.index.include
+        partition = primary.partition
+        assert partition is not None
+        in_keys = row.full_fields | partition.full_fields
+        chosen = frozenset(row.fields) | frozenset(partition.fields)
+        kept = frozenset(info.name for info in primary.maintained)
+        if kept & chosen:
+            raise ModelError(
+                f"{self.label}: row_key {row.text!r} holds {', '.join(kept & chosen)}, which other entities keep: "
+                "its entries would not follow; leave it out"
+            )
+        if include == "all":
+            chosen = frozenset(primary.fields) - kept
+        elif include != "keys":
+            for name in include:
+                if name not in primary.fields:
+                    raise ModelError(
+                        f"{self.label}: include={list(include)!r} is refused: {primary.name} has no field {name!r}; "
+                        "its "
+                        f"fields are {', '.join(primary.fields)}"
+                    )
+            if kept & set(include):
+                raise ModelError(
+                    f"{self.label}: include={list(include)!r} is refused: {', '.join(kept & set(include))} is kept "
+                    "by other entities, and its entries would not follow; leave it out"
+                )
+            chosen |= frozenset(include) | primary.key_names
+        found = {
+            name: attrs.evolve(info, stored=info.stored or name not in in_keys)
+            for name, info in primary.fields.items()
+            if name in chosen
+        }
+        if self.keys_only:
+            found = {name: attrs.evolve(info, stored=name not in in_keys) for name, info in found.items()}
+        seen: dict[str, str] = {}
+        for name, info in found.items():
+            if info.stored and seen.setdefault(info.property, name) != name:
+                raise ModelError(
+                    f"{self.label}: its entries would store both {seen[info.property]!r} and {name!r} as "
+                    f"{info.property!r}; give one of them another name by field(name=...)"
+                )
+        return found
+
+    # Writing
+
+    def address(self, values: Mapping[str, Any]) -> str | None:
+        """
+        Return the RowKey of the entry of an entity; None if it has none.
+
+        Args:
+            values: Its fields, in full.
+
+        Raises:
+            TemplateError: A value does not fit the template.
+        """
+        for name in self.needed:
+            if values[name] is None:
+                return None
+        where = self.index.where
+        if where is not None and not self.primary.satisfies(where, values, f"the index {self.label}"):
+            return None
+        assert self.row is not None
+        return self.row.format(values)
+
+    def entry_row(self, values: Mapping[str, Any], row: Row, address: str) -> Row:
+        """
+        Return the index entry of an entity, as a row.
+
+        Args:
+            values: The fields of the entity, in full.
+            row: The row of the entity, in full.
+            address: The RowKey of the entry.
+        """
+        if self.index.include != "all":
+            entry: Row = {name: row[name] for name in self._members if name in row}
+        else:
+            entry = row.copy()
+            for name in self._left_out:
+                if name in entry:
+                    del entry[name]
+        if self._own:
+            for name in self._left_out_types:
+                if name in entry:
+                    del entry[name]
+            entry.update(self._encode_own(cast("dict[str, Any]", values), row["PartitionKey"], address)[0])
+        else:
+            entry["PartitionKey"], entry["RowKey"] = row["PartitionKey"], address
+        kind = row.get(ENTITY_TYPE, "")
+        if kind != self._primary_kind or ENTITY_VERSION in row:
+            version = str(kind).partition(":")[2] or str(row.get(ENTITY_VERSION, ""))
+            entry[ENTITY_TYPE] = f"{self.kind}:{version}" if version else str(self.kind)
+        else:
+            entry[ENTITY_TYPE] = self._current_kind
+        entry[COPY_OF] = row["RowKey"]
+        return entry
+
+    # Reading
+
+    def _finish(self, entity: Any, row: Row, properties: frozenset[str]) -> Any:
+        """
+        Return what was decoded from an entry as the entity of its primary row, without an ETag: the first write of it
+        reads the primary row, which must agree in these properties.
+        """
+        own, primary = entity.__dict__, row.copy()
+        drop, kind = primary.pop, self._primary_kind
+        for name in self._dropped:
+            drop(name, None)
+        primary["RowKey"] = row[COPY_OF]
+        if kind is None:
+            del primary[ENTITY_TYPE]
+            primary |= self.primary.kind_properties
+        else:
+            primary[ENTITY_TYPE] = kind
+        own["_row"] = primary
+        own["_copied"], own["_found_at"] = properties, row["RowKey"]
+        return entity
+
+    def decode_part(self, row: Row, names: frozenset[str]) -> Any:
+        """Return the entity that has some stored fields alone; the entry itself if it holds keys alone."""
+        if self.keys_only:
+            return row
+        properties = frozenset(self.fields[name].property for name in names) & self.properties
+        return self._finish(super().decode_part(row, names), row, properties)
+
+
+_NOT_IN_ENTRY = frozenset({MANIFEST, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TOKENS})
+
+
+def contents_of(entry: Row) -> bytes:
+    """Return what an index entry holds: equal bytes if it is the same, whichever write made it and when."""
+    return msgspec.json.encode(
+        {name: value for name, value in entry.items() if name not in _MADE_BY_WRITES}, order="sorted"
+    )
+
+
+_MADE_BY_WRITES = frozenset({"odata.etag", "Timestamp", "Timestamp" + ANNOTATION, WRITE_TOKENS})
+
+
+def _as_it_is(row: Row) -> Any:
+    """Return an entry that holds keys alone: the primary row has to be read."""
+    return row
