@@ -20,7 +20,7 @@ from tableorm.expressions import AnyOf
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import Compare, Or, constant
 from tableorm.protocol.filters import Op as FilterOp
-from tableorm.queries.planning.planner import plan_query
+from tableorm.queries.planning.planner import planner_of
 from tableorm.stores import Bounds, RowPage, RowQuery
 
 __all__ = ["bench_alternatives", "bench_memory", "bench_partitions", "bench_planning"]
@@ -106,7 +106,7 @@ def planning_seconds(where: Callable[[], list[Expression]], rounds: int = 7, cou
     for _ in range(rounds):
         start = time.perf_counter()
         for _ in range(count):
-            plan_query(kinds, terms, allow_scan=True)
+            planner_of(kinds).plan(terms, allow_scan=True)
         best = min(best, (time.perf_counter() - start) / count)
     return best
 

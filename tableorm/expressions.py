@@ -1,5 +1,5 @@
 """
-Expressions: what a field is on the class, and the conditions made of it.
+Expressions: what stands for a field on its class, and the conditions that are made with it.
 
 `Employee.age >= 30` is a condition; conditions combine with `&`, `|` and `~`. An absent value makes a comparison
 unknown, neither true nor false, also under `~`.
@@ -7,7 +7,7 @@ unknown, neither true nor false, also under `~`.
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import attrs
 
@@ -36,22 +36,27 @@ __all__ = [
 
 T = TypeVar("T")
 
-# Deeper than any condition that a person writes. The filter that it becomes can be a few levels deeper, and may be 64.
 MAX_DEPTH = 50
+"""
+How deep a condition of a query may nest: deeper than any that a person writes. The filter that it becomes can be a few
+levels deeper, and may have 64 levels.
+"""
 
 
 class Expression:
-    """A condition on fields. Combine with `&`, `|`, `~`; it has no truth value."""
+    """
+    A condition on fields. Combine conditions with `&`, `|`, `~`; a condition has no truth value.
+
+    For one of many values of a field write `field.in_(values)`: `a | b | c ...` copies all its terms for each more.
+    """
 
     __slots__ = ()
 
     def __and__(self, other: "Expression") -> "Expression":
-        right = _checked(other)
-        return AllOf(None, _levels(AllOf, self, right), (self, right))
+        return AllOf((*_terms_of(AllOf, self), *_terms_of(AllOf, other)))
 
     def __or__(self, other: "Expression") -> "Expression":
-        right = _checked(other)
-        return AnyOf(None, _levels(AnyOf, self, right), (self, right))
+        return AnyOf((*_terms_of(AnyOf, self), *_terms_of(AnyOf, other)))
 
     def __invert__(self) -> "Expression":
         return NoneOf(self)
@@ -63,15 +68,16 @@ class Expression:
         )
 
 
-def _checked(other: object) -> Expression:
-    if not isinstance(other, Expression):
-        raise TypeError(f"{other!r} is not a condition; put parentheses around each comparison: (a == 1) & (b == 2)")
-    return other
+def _terms_of(kind: "type[AllOf | AnyOf]", term: object) -> tuple[Expression, ...]:
+    """Return the terms of a condition that is of this kind, so that chains stay flat; otherwise the condition."""
+    if not isinstance(term, Expression):
+        raise TypeError(f"{term!r} is not a condition; put parentheses around each comparison: (a == 1) & (b == 2)")
+    return term.terms if isinstance(term, kind) else (term,)
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
 class Comparison(Expression):
-    """`field op value`; `op` None is `startswith`."""
+    """The comparison `field op value`; the operator None is `startswith`."""
 
     field: "Field[Any]"
     op: Op | None
@@ -118,7 +124,7 @@ class Presence(Expression):
 
 @attrs.frozen(eq=False, str=False, repr=False)
 class PropertyComparison(Expression):
-    """`property op constant` of stored rows, whatever their kind: PartitionKey, RowKey and Timestamp among them."""
+    """The comparison of a property of stored rows, whatever their kind; also of PartitionKey, RowKey and Timestamp."""
 
     property: str
     op: Op
@@ -131,68 +137,27 @@ class PropertyComparison(Expression):
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
-class _Chain(Expression):
-    """
-    Conditions joined by one operator.
+class AllOf(Expression):
+    """All of the terms hold."""
 
-    Args:
-        known: The conditions; None if they are those of `sides`.
-        levels: How deep it nests; 0 to look.
-        sides: Of a chain, what is left and right of its last operator.
-    """
-
-    sign: ClassVar[str]
-    known: tuple[Expression, ...] | None
-    levels: int = attrs.field(default=0)
-    sides: tuple[Expression, Expression] | None = attrs.field(default=None)
-
-    def __attrs_post_init__(self) -> None:
-        if not self.levels:
-            object.__setattr__(self, "levels", _deeper(max(map(_levels_of, self.terms), default=0)))
-
-    @property
-    def terms(self) -> tuple[Expression, ...]:
-        """The conditions. A chain is put together when it is asked for them, not anew for each that is added to it."""
-        if self.known is None:
-            self._flatten()
-        assert self.known is not None
-        return self.known
-
-    def _flatten(self) -> None:
-        """So that a condition made of a thousand others is not a thousand levels deep."""
-        kind, found, left = type(self), list[Expression](), list[Expression]([self])
-        while left:
-            term = left.pop()
-            if not isinstance(term, kind):
-                found.append(term)
-            elif term.known is None and term.sides is not None:
-                left += term.sides[::-1]
-            else:
-                found += term.terms
-        object.__setattr__(self, "known", tuple(found))
-        object.__setattr__(self, "sides", None)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.terms, self.levels)
+    terms: tuple[Expression, ...]
 
     def __str__(self) -> str:
-        return f" {self.sign} ".join(f"({term})" for term in self.terms)
+        return " & ".join(f"({term})" for term in self.terms)
 
     __repr__ = __str__
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
-class AllOf(_Chain):
-    """All hold."""
+class AnyOf(Expression):
+    """At least one of the terms holds."""
 
-    sign = "&"
+    terms: tuple[Expression, ...]
 
+    def __str__(self) -> str:
+        return " | ".join(f"({term})" for term in self.terms)
 
-@attrs.frozen(eq=False, str=False, repr=False)
-class AnyOf(_Chain):
-    """Any holds."""
-
-    sign = "|"
+    __repr__ = __str__
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
@@ -200,10 +165,6 @@ class NoneOf(Expression):
     """The term is false; unknown stays unknown."""
 
     term: Expression
-    levels: int = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "levels", _deeper(_levels_of(self.term)))
 
     def __invert__(self) -> Expression:
         return self.term
@@ -214,26 +175,8 @@ class NoneOf(Expression):
     __repr__ = __str__
 
 
-def _levels_of(term: Expression) -> int:
-    return term.levels if isinstance(term, (_Chain, NoneOf)) else 1
-
-
-def _levels(kind: type[_Chain], left: Expression, right: Expression) -> int:
-    """Of a chain of two: that of the longer one, if it is of the kind already."""
-    return max(_levels_of(side) if isinstance(side, kind) else _deeper(_levels_of(side)) for side in (left, right))
-
-
-def _deeper(levels: int) -> int:
-    if levels >= MAX_DEPTH:
-        raise ModelError(
-            f"a condition nests deeper than {MAX_DEPTH}; write a & b & c, or x.in_([...]), instead of conditions in "
-            "conditions"
-        )
-    return levels + 1
-
-
 def conjuncts(expression: Expression) -> Iterator[Expression]:
-    """The terms of which all must hold."""
+    """Yield the terms of which all must hold."""
     if isinstance(expression, AllOf):
         for term in expression.terms:
             yield from conjuncts(term)
@@ -242,7 +185,7 @@ def conjuncts(expression: Expression) -> Iterator[Expression]:
 
 
 def _values(field: object, values: Iterable[Any]) -> list[Any]:
-    """The values of `in_`, in an order that is the same in every process, as cursors need it."""
+    """Return the values of `in_`, in an order that is the same in every process, as cursors need it."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ModelError(f"{field}.in_({values!r}) is refused: give a list of values, as in in_([{values!r}])")
     found = sorted(values, key=repr) if isinstance(values, (set, frozenset)) else list(values)
@@ -250,7 +193,7 @@ def _values(field: object, values: Iterable[Any]) -> list[Any]:
         try:
             hash(value)
         except TypeError:
-            raise ModelError(f"{field}.in_() is refused: {value!r} is no value that the service compares") from None
+            raise ModelError(f"{field}.in_() is refused: {value!r} is not a value that the service compares") from None
     return found
 
 
@@ -299,27 +242,33 @@ class Field(Generic[T]):
         return self._compare(Op.GE, other)
 
     def between(self, low: T, high: T) -> Expression:
-        """At least `low` and at most `high`: both ends are inside."""
+        """Return the condition from `low` to `high`: both ends are inside."""
         return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
 
     def in_(self, values: Iterable[T]) -> Expression:
         """
-        One of these values; of a key field each becomes a request of its own. No value at all: nothing is found.
+        Return the condition that the field has one of these values; without any value nothing is found.
+
+        For a key field each value becomes a request of its own, of which a query has at most 1,000.
 
         Raises:
-            ModelError: None is among them, or it is no iterable of values.
+            ModelError: None is among the values, or they are not an iterable.
         """
         found = _values(self, values)
         for value in found:
-            self._refuse_no_constant(value)
+            self._require_constant(value)
         return Membership(self, tuple(found))
 
     def is_none(self) -> Expression:
-        """The field has no value: the property is absent. The service cannot say it; `~field.is_none()` it can."""
+        """
+        Return the condition that the field has no value: the property is absent.
+
+        The service cannot evaluate it, so it is evaluated here; the service can evaluate `~field.is_none()`.
+        """
         return Presence(self, negated=True)
 
     def startswith(self, prefix: str) -> Expression:
-        """Text that starts with `prefix`, to the letter."""
+        """Return the condition that the text starts with `prefix`, to the letter."""
         if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{self}.startswith() needs a str, got {prefix!r}")
         fault = check_text(prefix)
@@ -328,10 +277,10 @@ class Field(Generic[T]):
         return Comparison(self, None, prefix)
 
     def _compare(self, op: Op, other: object) -> Expression:
-        self._refuse_no_constant(other)
+        self._require_constant(other)
         return Comparison(self, op, other)
 
-    def _refuse_no_constant(self, other: object) -> None:
+    def _require_constant(self, other: object) -> None:
         if isinstance(other, (Field, SystemField)):
             raise ModelError(
                 f"cannot compare {self} with {other}: the service compares a property with a constant only; "
@@ -351,7 +300,7 @@ class SystemField(Generic[S]):
     PartitionKey, RowKey or Timestamp of any row, as stored: compare it to get a condition.
 
     Attributes:
-        name: Which.
+        name: Which of them it is.
     """
 
     __slots__ = ("_kind", "name")
@@ -388,19 +337,19 @@ class SystemField(Generic[S]):
         return self._compare(Op.GE, other)
 
     def between(self, low: S, high: S) -> Expression:
-        """At least `low` and at most `high`: both ends are inside."""
+        """Return the condition from `low` to `high`: both ends are inside."""
         return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
 
     def in_(self, values: Iterable[S]) -> Expression:
-        """One of these values. Raises as `Field.in_`."""
+        """Return the condition that it is one of these values. Raises what `Field.in_` raises."""
         return AnyOf(tuple(self._compare(Op.EQ, value) for value in _values(self, values)))
 
     def is_none(self) -> Expression:
-        """Never: every row has it."""
+        """Return a condition that is never true: every row has it."""
         return AnyOf(())
 
     def startswith(self, prefix: str) -> Expression:
-        """Keys that start with `prefix`, to the letter."""
+        """Return the condition that the key starts with `prefix`, to the letter."""
         if self._kind is not str:
             raise ModelError(f"{self}.startswith() is refused: it is for text")
         start = self._compare(Op.GE, prefix)

@@ -112,7 +112,12 @@ class Reader(Connection):
         """
         if isinstance(index, ListOf):  # pyright: ignore[reportUnnecessaryIsInstance]
             fields = self.boundary.fill_derived_key(index.schemas, fields)
-        return await look_up(self, index, fields, concurrency)
+
+        def load(row: Row) -> E:
+            entity: E = self.load_row(index.model, index.model.__schema__.table_name(), row)
+            return entity
+
+        return await look_up(self, load, index, fields, concurrency)
 
     async def get_many(self, keys: Iterable[Key[M]], *, concurrency: int = CONCURRENCY) -> "list[M | None]":
         """

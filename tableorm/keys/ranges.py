@@ -16,8 +16,8 @@ from .template import Template
 __all__ = [
     "EVERYTHING",
     "KeyInterval",
+    "KeyPosition",
     "KeyRegion",
-    "Position",
     "divide",
     "high_of",
     "hull",
@@ -28,7 +28,7 @@ __all__ = [
 
 EVERYTHING = Bounds()
 
-Position = tuple[str, str]
+KeyPosition = tuple[str, str]
 """(PartitionKey, RowKey)"""
 
 
@@ -93,7 +93,7 @@ class KeyRegion:
         partition, row = meet(self.partition, other.partition), meet(self.row, other.row)
         return None if partition is None or row is None else KeyRegion(partition, row)
 
-    def holds(self, position: Position) -> bool:
+    def holds(self, position: KeyPosition) -> bool:
         """Whether a key is inside."""
         return overlaps(self.partition, Bounds.only(position[0])) and overlaps(self.row, Bounds.only(position[1]))
 
@@ -104,8 +104,8 @@ class KeyInterval:
     A audit_range of the key order: from `low` on, itself included unless `low_open`, to before `high`; None is open.
     """
 
-    low: Position | None = None
-    high: Position | None = None
+    low: KeyPosition | None = None
+    high: KeyPosition | None = None
     low_open: bool = False
 
     def clip(self, region: KeyRegion) -> list[KeyRegion]:
@@ -122,14 +122,14 @@ class KeyInterval:
         return found
 
 
-def _from(region: KeyRegion, key: Position, low_open: bool) -> list[KeyRegion]:  # noqa: FBT001 - as in Bounds
+def _from(region: KeyRegion, key: KeyPosition, low_open: bool) -> list[KeyRegion]:  # noqa: FBT001 - as in Bounds
     if not key[1] and not low_open:
         return _cut(region, Bounds(key[0]), EVERYTHING)
     here = _cut(region, Bounds.only(key[0]), Bounds(key[1], None, lower_open=low_open))
     return here + _cut(region, Bounds(key[0], None, lower_open=True), EVERYTHING)
 
 
-def _before(region: KeyRegion, key: Position) -> list[KeyRegion]:
+def _before(region: KeyRegion, key: KeyPosition) -> list[KeyRegion]:
     whole = _cut(region, Bounds(None, key[0], upper_open=True), EVERYTHING)
     return whole + (_cut(region, Bounds.only(key[0]), Bounds(None, key[1], upper_open=True)) if key[1] else [])
 

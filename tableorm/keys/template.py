@@ -19,8 +19,8 @@ from .formats import Format, escape, unescape
 
 __all__ = ["Template"]
 
-# Forms that a template keeps; programs have a few, of which each is asked for again and again.
-_MOST_FORMS = 256
+# Constraints that a template keeps; programs have a few, and ask for each again and again.
+_MAX_CONSTRAINTS = 256
 
 
 @attrs.frozen(eq=False)
@@ -43,12 +43,12 @@ class Template:
     _regex: re.Pattern[str] = attrs.field(init=False)
     _lead: re.Pattern[str] = attrs.field(init=False)
     _names: frozenset[str] = attrs.field(init=False)
-    _forms: dict[ConstraintShape, KeyConstraint] = attrs.field(init=False)
+    _constraints: dict[ConstraintShape, KeyConstraint] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "_writers", tuple((p.literal, p.field, writer(p)) for p in self.parts))
         object.__setattr__(self, "_names", frozenset(self.fields))
-        object.__setattr__(self, "_forms", {})
+        object.__setattr__(self, "_constraints", {})
         object.__setattr__(self, "_regex", re.compile("".join(map(_pattern, self.parts)), re.DOTALL))
         fixed = list(itertools.takewhile(lambda p: p.format is None or p.format.atoms is not None, self.parts))
         end = r"\Z" if len(fixed) == len(self.parts) else ""
@@ -156,29 +156,29 @@ class Template:
                 return part.format
         return None
 
-    def form(self, said: ConstraintShape) -> KeyConstraint:
-        """What conditions on these fields with these operators say of the keys, for any values."""
-        if self._names.isdisjoint(field for field, _ in said):
-            said = ()  # one form, and with it one object for the bounds of all keys
-        form = self._forms.get(said)
-        if form is None:
-            if len(self._forms) >= _MOST_FORMS:
-                self._forms.clear()
-            form = self._forms[said] = KeyConstraint(self.parts, said, self._error)
-        return form
+    def constrain(self, shape: ConstraintShape) -> KeyConstraint:
+        """Return what conditions on these fields with these operators say of the keys, for any values."""
+        if self._names.isdisjoint(field for field, _ in shape):
+            shape = ()  # one constraint, and with it one object for the bounds of all keys
+        found = self._constraints.get(shape)
+        if found is None:
+            if len(self._constraints) >= _MAX_CONSTRAINTS:
+                self._constraints.clear()
+            found = self._constraints[shape] = KeyConstraint(self.parts, shape, self._error)
+        return found
 
     def bounds(self, conditions: Iterable[Condition]) -> KeyBounds:
         """
-        The interval of keys that satisfy the conditions: equality on leading fields, then bounds on the next.
+        Return the interval of keys that satisfy the conditions: equality on leading fields, then bounds on the next.
 
         Conditions on fields that the template does not reach are left out.
 
         Raises:
-            TemplateError: A value has not the type of its field.
+            TemplateError: A value is not of the type of its field.
         """
         given = tuple(conditions)
-        form = self.form(tuple((condition.field, condition.op) for condition in given))
-        return KeyBounds(*form.bounds([condition.value for condition in given], range(len(given))))
+        constraint = self.constrain(tuple((condition.field, condition.op) for condition in given))
+        return KeyBounds(*constraint.bounds([condition.value for condition in given], range(len(given))))
 
     @property
     def varies(self) -> bool:

@@ -3,20 +3,18 @@ Upgrades: how a row of an old version becomes an entity of the current one.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
 from ..errors import DecodeError, ModelError
 from ..protocol.edm import ANNOTATION
 from ..stores import Row
+from .entity import Entity
 from .property_bag import PropertyBag
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from .schema import Schema, Upgrade
 from .state import set_state, state_of
-
-if TYPE_CHECKING:
-    from .entity import Entity
 
 __all__ = ["parse_version", "stored_version", "upgrade", "upgrade_row"]
 
@@ -27,12 +25,17 @@ def parse_version(schema: Schema, row: Row, stored: object) -> int:
     if _is_version(text) and int(text) >= 1:
         return int(text)
     raise DecodeError(
-        f"has the version {stored!r}, which is no number from 1", schema.name, (row["PartitionKey"], row["RowKey"])
+        f"has the version {stored!r}, which is not a number from 1", schema.name, (row["PartitionKey"], row["RowKey"])
     )
 
 
 def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
-    """The entity of an old row: each upgrade in turn, then decoded. It remembers the keys and ETag it was read with."""
+    """
+    Return the entity of an old row, after each upgrade in turn. It remembers the keys and ETag that it was read with.
+
+    Raises:
+        DecodeError: An upgrade is missing, or its result does not fit the model.
+    """
     keys = (row["PartitionKey"], row["RowKey"])
     bag = PropertyBag.of_row(table, row)
     for number in range(version, schema.version):
@@ -71,7 +74,7 @@ def _upgrade_step(schema: Schema, version: int) -> Upgrade | None:
     return None
 
 
-def upgrade(model: "type[Entity]", from_version: int) -> Callable[[Upgrade], Upgrade]:
+def upgrade(model: type[Entity], from_version: int) -> Callable[[Upgrade], Upgrade]:
     """
     Register how an entity of an old version becomes one of the next: `@upgrade(Employee, from_version=1)`.
 
@@ -87,7 +90,7 @@ def upgrade(model: "type[Entity]", from_version: int) -> Callable[[Upgrade], Upg
     """
     schema = getattr(model, "__schema__", None)
     if not isinstance(schema, Schema):
-        raise ModelError(f"@upgrade({model!r}, from_version={from_version!r}): {model!r} is no model")
+        raise ModelError(f"@upgrade({model!r}, from_version={from_version!r}): {model!r} is not a model")
 
     def register(function: Upgrade) -> Upgrade:
         if type(from_version) is not int or from_version < 1:
@@ -108,7 +111,7 @@ def upgrade(model: "type[Entity]", from_version: int) -> Callable[[Upgrade], Upg
 
 
 def stored_version(row: Row) -> int:
-    """The version that a row says it has; 1 if it says none, 0 if that is no number."""
+    """Return the version that a row says it has; 1 if it says none, 0 if that is not a number."""
     text = str(row.get(ENTITY_VERSION) or str(row.get(ENTITY_TYPE, "")).partition(":")[2] or 1)
     return int(text) if _is_version(text) else 0
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import attrs
 
-from ..derived.index.schema import IndexSchema
 from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
 from .planning.plan import Access, Point, QueryPlan, Range
@@ -14,14 +13,14 @@ from .planning.plan import Access, Point, QueryPlan, Range
 __all__ = ["ExplainedRequest", "Explanation", "explain"]
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class ExplainedRequest:
     """
     One request, as the service gets it (before percent-encoding); a range is repeated for each of its pages.
 
     Args:
         access: How it finds rows.
-        path: Resource: `Directory(PartitionKey='Sales',RowKey='empid_000223')` or `Directory()`.
+        path: The resource: `Directory(PartitionKey='Sales',RowKey='empid_000223')` or `Directory()`.
         filter: `$filter`; None without one.
         select: `$select`; None for all properties.
         top: `$top` of the first page; None for one row by its keys.
@@ -48,22 +47,23 @@ class ExplainedRequest:
         return f"GET {self.path}" + ("?" + "&".join(options) if options else "")
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Explanation:
     """
     What a query will send. Print it, assert on it, or take it as a dictionary.
 
     Args:
         query: The query, as text.
-        access: How rows are found; of several requests the costliest.
-        path: Through which keys: "primary key", or "index Employee.by_email".
-        requests: In key order.
+        access: How rows are found; the costliest of several requests.
+        path: The keys that they are found by: "primary key", or "index Employee.by_email".
+        requests: The requests in key order.
         client_side: Conditions that are evaluated here.
         min_transactions: Storage transactions that it takes at least.
         max_transactions: At most; None if that depends on how many rows there are.
         ordered: Whether results come in key order.
         concurrency: Requests that run at the same time, at most.
-        follows: Whether for each row that is found its primary is read too, since copies hold keys alone.
+        fetches_primaries: Whether the primary of each row that is found is read too, since index entries hold keys
+            alone.
     """
 
     query: str
@@ -75,10 +75,10 @@ class Explanation:
     max_transactions: int | None
     ordered: bool
     concurrency: int
-    follows: bool = False
+    fetches_primaries: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, ready for JSON."""
+        """Return the same as plain values, ready for JSON."""
         found = attrs.asdict(self)
         found["access"] = self.access.value
         found["requests"] = [
@@ -91,7 +91,7 @@ class Explanation:
         for request in self.requests[:_SHOWN]:
             lines.append(f"  {request.access.value}: {request}")
             lines += [f"    then here: {condition}" for condition in request.client_side]
-        if self.follows:
+        if self.fetches_primaries:
             lines.append("  for each row found: GET the row that it is a copy of, several at the same time")
         if len(self.requests) > _SHOWN:
             lines.append(f"  ... and {len(self.requests) - _SHOWN} more requests")
@@ -124,40 +124,55 @@ def explain(
     Explain a plan.
 
     Args:
-        query: As text.
+        query: The query as text.
         plan: Its plan.
-        limit: Its limit.
+        limit: Its limit; None without one.
         ordered: Whether results come in key order.
         concurrency: Requests at the same time.
         twice: Whether a row may have to be read once more.
     """
     requests = () if limit == 0 else plan.requests
-    explained = tuple(_explained(plan, request, limit) for request in requests)
+    explained = tuple(_explain_request(plan, request, limit) for request in requests)
     here = tuple(dict.fromkeys(text for request in explained for text in request.client_side))
     points = all(request.top is None for request in explained)
-    follows, twice = plan.kinds.follows, twice or plan.kinds.follows
+    target = plan.target
+    twice = twice or target.fetches_primaries
     # With a limit the first requests may be enough.
     least = len(explained) if limit is None else min(len(explained), 1)
     most = len(explained) * (1 + twice) if points or plan.access in (Access.POINT, Access.POINTS) else None
-    access = plan.access if explained else Access.NOTHING
-    copies = ", ".join(schema.name for schema in plan.kinds.schemas if isinstance(schema, IndexSchema))
-    path = f"index {copies}" if copies else "primary key"
     return Explanation(
-        query, access, path, explained, here, least, most, ordered=ordered, concurrency=concurrency, follows=follows
+        query=query,
+        access=plan.access if explained else Access.NOTHING,
+        path="primary key" if target.primaries is None else f"index {target.name}",
+        requests=explained,
+        client_side=here,
+        min_transactions=least,
+        max_transactions=most,
+        ordered=ordered,
+        concurrency=concurrency,
+        fetches_primaries=target.fetches_primaries,
     )
 
 
-def _explained(plan: QueryPlan, request: Point | Range, limit: int | None) -> ExplainedRequest:
-    table = plan.kinds.table
+def _explain_request(plan: QueryPlan, request: Point | Range, limit: int | None) -> ExplainedRequest:
+    table = plan.target.table
     if isinstance(request, Point):
-        keys = f"PartitionKey={_quoted(request.partition_key)},RowKey={_quoted(request.row_key)}"
-        return ExplainedRequest(Access.POINT, f"{table}({keys})", None, plan.select, None, ())
+        keys = f"PartitionKey={_quote(request.partition_key)},RowKey={_quote(request.row_key)}"
+        path = f"{table}({keys})"
+        return ExplainedRequest(
+            access=Access.POINT, path=path, filter=None, select=plan.select, top=None, client_side=()
+        )
     found = request.query.filter
-    local = tuple(str(each.condition) for each in request.local)
-    top = MAX_PAGE if limit is None or local else min(limit, MAX_PAGE)
-    text = None if found is None else to_odata(found)
-    return ExplainedRequest(request.access, f"{table}()", text, request.query.select, top, local)
+    client_side = tuple(str(each.condition) for each in request.client_filters)
+    return ExplainedRequest(
+        access=request.access,
+        path=f"{table}()",
+        filter=None if found is None else to_odata(found),
+        select=request.query.select,
+        top=MAX_PAGE if limit is None or client_side else min(limit, MAX_PAGE),
+        client_side=client_side,
+    )
 
 
-def _quoted(key: str) -> str:
+def _quote(key: str) -> str:
     return "'" + key.replace("'", "''") + "'"

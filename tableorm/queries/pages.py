@@ -2,24 +2,21 @@
 Pages and streams: parts of the results of a query, and where it goes on behind them.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any, Generic, Self, TypeVar
 
 import attrs
 
-from ..errors import NotSupported
-from ..keys.ranges import Position
+from ..errors import CursorError, NotSupported
+from ..keys.ranges import KeyPosition
 from ..models.property_bag import PropertyBag
 from ..models.state import state_of
 from ..stores import Row
-from .cursors import Place, remaining, write_cursor
+from .cursors import Position, remaining_sources, write_cursor
 from .planning.plan import Range
-from .run import Pace, QueryExecution, batches
+from .run import FetchedPage, LoadPacer, QueryExecution, fetch_pages
 
-if TYPE_CHECKING:
-    from .query import Query
-
-__all__ = ["EntityStream", "Page", "fill"]
+__all__ = ["EntityStream", "Page", "fetch_page"]
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -33,7 +30,7 @@ class Page(Generic[E_co]):
     One page of results.
 
     Args:
-        items: In key order, at most as many as asked for; perhaps none, although more follow.
+        items: The entities in key order, at most as many as asked for; perhaps none, although more follow.
         cursor: Where to go on; None after the last page. At most 4,096 characters that may stand in a URL.
     """
 
@@ -41,55 +38,77 @@ class Page(Generic[E_co]):
     cursor: str | None
 
 
-async def fill(run: QueryExecution, place: Place, concurrency: int) -> tuple[list[Any], Place | None]:
-    """Entities for a page, `run.left` at most, and the place behind them; None if nothing follows."""
-    wanted = run.left or 0
+async def fetch_page(
+    run: QueryExecution, position: Position, size: int, limit: int | None, concurrency: int
+) -> Page[Any]:
+    """
+    Fetch one page of entities.
+
+    Args:
+        run: The query.
+        position: Where the page begins.
+        size: Entities at most.
+        limit: The limit of the query, which cursors know.
+        concurrency: Requests at the same time, at most.
+    """
+    wanted = run.wanted
+    run.wanted = size if wanted is None else min(size, wanted)
+    found, after = await _fill(run, position, concurrency)
+    if after is None or (wanted is not None and len(found) >= wanted):
+        return Page(found, None)
+    after = attrs.evolve(after, wanted=None if wanted is None else wanted - len(found))
+    return Page(found, write_cursor(run.plan, after, limit))
+
+
+async def _fill(run: QueryExecution, position: Position, concurrency: int) -> tuple[list[Any], Position | None]:
+    """Return entities, `run.wanted` at most, and the position behind them; None if nothing follows."""
+    wanted = run.wanted or 0
     found: list[Any] = []
     if not wanted:
         return found, None
-    sources = remaining(run, place)
-    pages = batches(sources, min(concurrency, len(sources)), ordered=True)
-    count, pace = 0, Pace()
+    sources = remaining_sources(run, position)
+    pages = fetch_pages(sources, min(concurrency, len(sources)), ordered=True)
+    count, pacer = 0, LoadPacer()
     try:
-        async for batch in pages:
-            count += isinstance(batch.request, Range)  # points are cheap, and many at once
-            rows, start = batch.rows, 0
+        async for page in pages:
+            count += isinstance(page.request, Range)  # points are cheap, and many at once
+            rows, start = page.rows, 0
             while start < len(rows):
-                part = rows[start : start + pace.size]
+                part = rows[start : start + pacer.size]
                 start += len(part)
-                loaded = await pace.load(run, batch.request, part)
+                loaded = await pacer.load(run, page.request, part)
                 if len(loaded) > wanted - len(found):
                     found += loaded[: wanted - len(found)]
-                    return found, Place(after=_position(found[-1]))
+                    return found, Position(after=_key_of_entity(found[-1]))
                 found += loaded
-                run.left = wanted - len(found)
-                if not run.left and start < len(rows):
-                    return found, Place(after=_key(part[-1]))
-            if batch.continuation is None and batch.index + 1 == len(sources):
+                run.wanted = wanted - len(found)
+                if not run.wanted and start < len(rows):
+                    return found, Position(after=_key_of(part[-1]))
+            if page.continuation is None and page.index + 1 == len(sources):
                 return found, None
-            if not run.left or count >= _REQUESTS_OF_A_PAGE:
-                here = Place(after=_key(rows[-1])) if rows else _behind(place, batch.index, batch.continuation)
-                if not run.left or write_cursor(run.plan, here, wanted) is not None:
+            if not run.wanted or count >= _REQUESTS_OF_A_PAGE:
+                here = Position(after=_key_of(rows[-1])) if rows else _position_behind(position, page)
+                if not run.wanted or write_cursor(run.plan, here, wanted) is not None:
                     return found, here
     finally:
         await pages.aclose()
     return found, None
 
 
-def _behind(place: Place, index: int, continuation: str | None) -> Place:
-    """Behind a page without rows, for which there is no key: where the store itself would go on."""
-    done = index + (continuation is None)
-    return Place(place.after, place.skip + done, continuation)
+def _position_behind(position: Position, page: FetchedPage) -> Position:
+    """Return the position behind a page without rows, for which there is no key: where the store itself goes on."""
+    done = page.index + (page.continuation is None)
+    return Position(position.after, position.skip + done, page.continuation)
 
 
-def _key(row: Row) -> Position:
+def _key_of(row: Row) -> KeyPosition:
     return row["PartitionKey"], row["RowKey"]
 
 
-def _position(entity: Any) -> Position:
-    """Where an entity or a bag was found: of a copy that is not where its primary is."""
+def _key_of_entity(entity: Any) -> KeyPosition:
+    """Return the key under which an entity or a bag was found: that of an index entry, if it was found by one."""
     if isinstance(entity, PropertyBag):
-        return _key(entity.row)
+        return _key_of(entity.row)
     state = state_of(entity)
     partition_key, row_key = state.keys or ("", "")
     return partition_key, row_key if state.found_at is None else state.found_at
@@ -98,33 +117,44 @@ def _position(entity: Any) -> Position:
 class EntityStream(Generic[E_co]):
     """
     The results of a query in a block. Made by `query.stream()`.
+
+    Args:
+        open_results: Opens the results from a cursor on; the stream that it is given is told what they are.
+        cursor: Where to begin; None for the first result.
+        ordered: Whether the results come in key order.
     """
 
-    def __init__(self, query: "Query[E_co]", cursor: str | None) -> None:
-        self._query, self._start = query, cursor
-        self._found: AsyncGenerator[E_co, None] | None = None
+    def __init__(
+        self,
+        open_results: "Callable[[str | None, EntityStream[E_co]], AsyncGenerator[E_co, None]]",
+        cursor: str | None,
+        *,
+        ordered: bool,
+    ) -> None:
+        self._open_results, self._start, self._ordered = open_results, cursor, ordered
+        self._results: AsyncGenerator[E_co, None] | None = None
         self._closed = False
         self._run: QueryExecution | None = None
-        self._place = Place()
+        self._position = Position()
         self._limit: int | None = None
-        self._last: Position | None = None
+        self._last: KeyPosition | None = None
         self._given = 0
 
     async def __aenter__(self) -> Self:
-        if self._found is not None or self._closed:
+        if self._results is not None or self._closed:
             raise NotSupported("the stream was used already; make another with query.stream()")
-        self._found = self._query.iterate(self._start, self)
+        self._results = self._open_results(self._start, self)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        found, self._found, self._closed = self._found, None, True
-        if found is not None:
-            await found.aclose()
+        results, self._results, self._closed = self._results, None, True
+        if results is not None:
+            await results.aclose()
 
     def __aiter__(self) -> AsyncIterator[E_co]:
-        if self._found is None:
+        if self._results is None:
             raise NotSupported("the stream is not open; use `async with query.stream() as stream`")
-        return self._found
+        return self._results
 
     @property
     def cursor(self) -> str | None:
@@ -137,15 +167,16 @@ class EntityStream(Generic[E_co]):
         run = self._run
         if run is None or self._last is None:
             return self._start
-        self._query.check_ordered()
-        left = None if self._place.left is None else self._place.left - self._given
-        return write_cursor(run.plan, Place(self._last, left=left), self._limit)
+        if not self._ordered:
+            raise CursorError("the stream has no cursor, because its results come in no order; remove .unordered()")
+        wanted = None if self._position.wanted is None else self._position.wanted - self._given
+        return write_cursor(run.plan, Position(self._last, wanted=wanted), self._limit)
 
-    def begin(self, run: QueryExecution, place: Place, limit: int | None) -> None:
-        """Called when the query is planned."""
-        self._run, self._place, self._limit = run, place, limit
+    def begin(self, run: QueryExecution, position: Position, limit: int | None) -> None:
+        """Take note of the planned query, where it begins, and its limit."""
+        self._run, self._position, self._limit = run, position, limit
 
-    def seen(self, entity: Any) -> None:
-        """Called with each entity before it is given."""
-        self._last = _position(entity)  # what becomes of the entity does not matter
+    def note(self, entity: Any) -> None:
+        """Take note of an entity before it is given: what becomes of it afterwards does not matter."""
+        self._last = _key_of_entity(entity)
         self._given += 1

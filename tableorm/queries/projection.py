@@ -1,5 +1,5 @@
 """
-Projections: which properties a query asks for, and the partly loaded entities that come of them.
+Projections: which properties a query asks for, and the partly loaded entities that are made of them.
 """
 
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ from typing import Any
 
 import attrs
 
-from ..derived.index.schema import IndexSchema
 from ..errors import ModelError
 from ..expressions import Field
 from ..models.kinds import KindSet
@@ -19,6 +18,9 @@ from ..stores import Row
 __all__ = ["Projection"]
 
 
+_STORED_NAMES = (ENTITY_TYPE, ENTITY_VERSION, WRITE_TOKENS, MANIFEST, COPY_OF)
+
+
 @attrs.frozen(eq=False)
 class Projection:
     """
@@ -26,7 +28,7 @@ class Projection:
 
     Args:
         kinds: The kinds.
-        names: Of each kind, the stored fields that are wanted.
+        names: The stored fields that are wanted of each kind.
         select: Names of the properties to ask for; None for all, where only the whole row tells its kind.
     """
 
@@ -41,36 +43,27 @@ class Projection:
     @classmethod
     def of(cls, kinds: KindSet, fields: Sequence[Field[Any]]) -> "Projection":
         """
-        The projection on these fields; on none it tells only which rows there are.
+        Return the projection on these fields; on none it tells only which rows there are.
 
         Raises:
             ModelError: A field is of none of the kinds, or bags are asked for.
         """
-        names: dict[Schema, frozenset[str]] = {}
-        for schema in kinds.schemas:
-            own = [f.name for f in fields if issubclass(schema.model, f.model)]
-            # What a key holds as well is there anyway.
-            own += schema.key_holders if fields else ()
-            if fields and isinstance(schema, IndexSchema):
-                own += [name for name in schema.primary.key_holders if name in schema.fields]
-            missing = [name for name in own if name not in schema.fields]
-            if missing and not schema.follows:
-                raise ModelError(
-                    f"only(...) is refused: the copies of {schema.name} do not hold {missing[0]!r}; add it to include="
-                )
-            names[schema] = frozenset(name for name in own if name not in missing and schema.fields[name].stored)
+        names = {schema: _stored_names(schema, fields) for schema in kinds.schemas}
         for field in fields:
             if not any(issubclass(schema.model, field.model) for schema in kinds.schemas):
                 raise ModelError(f"only({field}) is refused: the query asks for no {field.model.__name__}")
-        return cls(kinds, names, _select(kinds, names))
+        return cls(kinds, names, _select_properties(kinds, names))
 
     def load_all(self, rows: Sequence[Row]) -> list[Any]:
-        """What `load` makes of each row."""
+        """Return what `load` makes of each row."""
         return [self.load(row) for row in rows]
 
     def load(self, row: Row) -> Any:
         """
-        The partly loaded entity of a row; None if it is of another kind, the row itself if it has to be read in full.
+        Return the partly loaded entity of a row.
+
+        Returns:
+            The entity; None if the row is of another kind, the row itself if it has to be read in full.
 
         Raises:
             DecodeError: The row is of one of the kinds and does not fit its model.
@@ -83,44 +76,58 @@ class Projection:
             return row  # an upgrade may need any property
         members = self._members.get(schema)
         if members is None:
-            members = self._members[schema] = _members(schema, self.names[schema])
+            members = self._members[schema] = _members_of(schema, self.names[schema])
         part = {name: value for name in members if (value := row.get(name)) is not None}
         return schema.decode_part(part, self.names[schema])
 
 
-def _select(kinds: KindSet, names: dict[Schema, frozenset[str]]) -> tuple[str, ...] | None:
-    if any(callable(schema.discriminator) for schema in kinds.schemas):
+def _stored_names(schema: Schema, fields: Sequence[Field[Any]]) -> frozenset[str]:
+    """
+    Return the names of the stored fields of one kind that are wanted.
+
+    Raises:
+        ModelError: The entries of an index do not hold a field, and their primaries are not fetched.
+    """
+    if not fields:
+        return frozenset()
+    names = [field.name for field in fields if issubclass(schema.model, field.model)]
+    names += schema.key_holders  # what a key holds is there anyway
+    if schema.primary is not None:
+        names += [name for name in schema.primary.key_holders if name in schema.fields]
+    missing = next((name for name in names if name not in schema.fields), None)
+    if missing is not None and not schema.follows:
+        raise ModelError(
+            f"only(...) is refused: the copies of {schema.name} do not hold {missing!r}; add it to include="
+        )
+    return frozenset(name for name in names if name in schema.fields and schema.fields[name].stored)
+
+
+def _select_properties(kinds: KindSet, names: dict[Schema, frozenset[str]]) -> tuple[str, ...] | None:
+    """Return the names of the properties to ask for; None for all."""
+    schemas = kinds.schemas
+    if any(callable(schema.discriminator) for schema in schemas):
         return None
     found = ["PartitionKey", "RowKey"]
-    if kinds.bags or any(s.kind is not None and s.discriminator == "property" for s in kinds.schemas):
+    if kinds.bags or any(s.kind is not None and s.discriminator == "property" for s in schemas):
         found.append(ENTITY_TYPE)
-    if kinds.bags or any(s.kind is not None and s.discriminator != "property" and s.version > 1 for s in kinds.schemas):
+    if kinds.bags or any(s.kind is not None and s.discriminator != "property" and s.version > 1 for s in schemas):
         found.append(ENTITY_VERSION)
-    if any(schema.write_token for schema in kinds.schemas):
+    if any(schema.write_token for schema in schemas):
         found.append(WRITE_TOKENS)  # the next write goes on from it
-    if any(isinstance(schema, IndexSchema) for schema in kinds.schemas):
+    if any(schema.primary is not None for schema in schemas):
         found.append(COPY_OF)
-    if any(schema.tracked for schema in kinds.schemas):
-        found.append(MANIFEST)  # and deletes the copies
-        found += (
-            info.property for schema in kinds.schemas for info in schema.maintained
-        )  # and what they are needed for
-    found += [schema.fields[name].property for schema, own in names.items() for name in schema.fields if name in own]
+    if any(schema.tracked for schema in schemas):
+        found.append(MANIFEST)  # a delete finds derived rows by it
+        for schema in schemas:  # and needs the maintained fields
+            found += [info.property for info in schema.maintained]
+    for schema in schemas:
+        found += [info.property for name, info in schema.fields.items() if name in names[schema]]
     return tuple(dict.fromkeys(found))
 
 
-def _members(schema: Schema, names: frozenset[str]) -> tuple[str, ...]:
-    properties = [
-        ENTITY_TYPE,
-        ENTITY_VERSION,
-        WRITE_TOKENS,
-        MANIFEST,
-        COPY_OF,
-        *(schema.fields[name].property for name in names),
-    ]
-    return (
-        "PartitionKey",
-        "RowKey",
-        "odata.etag",
-        *(member for name in properties for member in (name, name + ANNOTATION)),
-    )
+def _members_of(schema: Schema, names: frozenset[str]) -> tuple[str, ...]:
+    """Return the members of rows that are decoded: keys, ETag, and properties with their annotations."""
+    found = ["PartitionKey", "RowKey", "odata.etag"]
+    for name in (*_STORED_NAMES, *[schema.fields[name].property for name in names]):
+        found += [name, name + ANNOTATION]
+    return tuple(found)

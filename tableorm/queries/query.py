@@ -4,66 +4,53 @@ Queries: immutable descriptions of what to read, and the ways to run them.
     plan -> requests -> pages of rows -> conditions that are evaluated here -> kind -> upgrade -> decode
 """
 
-import asyncio
-import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar
 
 import attrs
 
-from ..connection.connection import TURN
-from ..derived.index.index import IndexOf
+from ..connection.connection import Connection
 from ..errors import CursorError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
-from ..expressions import AllOf, AnyOf, Expression, Field, Membership
+from ..expressions import Expression, Field
 from ..keys.ranges import KeyInterval
-from ..models.key import Key
+from ..models.derivation import RowsOf
 from ..models.kinds import KindSet
-from ..models.property_bag import PropertyBag
 from ..protocol.limits import MAX_PAGE
-from ..stores import Row
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
-from .cursors import Place, digest_of, read_cursor, remaining, write_cursor
+from .count import count_entities, count_rows
+from .cursors import Position, read_cursor, remaining_sources
+from .delete import delete_entities, delete_rows
 from .explain import Explanation, explain
-from .pages import EntityStream, Page, fill
-from .planning.index_choice import path_of
-from .planning.index_following import confirming, of_copies
-from .planning.partition import shares
-from .planning.plan import Point, QueryPlan
-from .planning.planner import plan_query
+from .pages import EntityStream, Page, fetch_page
+from .planning.index_choice import choose_index
+from .planning.index_following import conditions_on_entries, make_primary_test
+from .planning.partition import divide_plan
+from .planning.plan import QueryPlan
+from .planning.planner import Planner, planner_of
 from .projection import Projection
-from .run import CONCURRENCY, QueryExecution, Source, batches, parts
-
-if TYPE_CHECKING:
-    from ..connection.connection import Connection
-    from ..models.entity import Entity
+from .run import CONCURRENCY, FetchedPage, QueryExecution, fetch_pages, load_entities
 
 __all__ = ["Query", "Select"]
 
 E_co = TypeVar("E_co", covariant=True)
 
-# Ranges that are read ahead of a limit, which may be reached before they are needed.
-_AHEAD_OF_A_LIMIT = 4
-# Alternatives that take longer to plan than the event loop shall wait.
-_MANY = 100
-
 
 @attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
 class Query(Generic[E_co]):
     """
-    A query. Immutable: each method returns another; nothing is sent before it is iterated or awaited.
+    A query. It is immutable: each method returns another, and nothing is sent before it is iterated or awaited.
     """
 
-    _db: "Connection | None"
+    _db: Connection | None
     _kinds: KindSet
-    _models: "tuple[type[Any] | IndexOf[Any], ...]"
+    _models: tuple[type[Any] | RowsOf[Any], ...]
     _where: tuple[Expression, ...] = ()
     _limit: int | None = None
     _scan: bool = False
     _parallel: int = 1
-    _span: KeyInterval | None = None
+    _interval: KeyInterval | None = None
     _only: tuple[Field[Any], ...] | None = None
     _ordered: bool = True
     _concurrency: int = CONCURRENCY
@@ -73,10 +60,13 @@ class Query(Generic[E_co]):
 
     def limit(self, count: int) -> Self:
         """
-        At most `count` entities, from 0, the first in key order.
+        Return the query for at most `count` entities, the first in key order.
+
+        Args:
+            count: How many entities, from 0.
 
         Raises:
-            ModelError: A negative count.
+            ModelError: The count is negative.
         """
         if type(count) is not int or count < 0:
             raise ModelError(f"limit({count!r}) is refused: give a number of entities from 0")
@@ -87,10 +77,11 @@ class Query(Generic[E_co]):
         Let the query visit every partition, where its conditions do not give some.
 
         Args:
-            parallel: Divide the keys into about so many ranges, read at the same time; as `split`.
+            parallel: Divide the keys into about so many ranges, read at the same time; `split` divides them the same
+                way.
 
         Raises:
-            ModelError: `parallel` is no number from 1.
+            ModelError: `parallel` is not a number from 1.
         """
         _check_count("allow_scan(parallel=...)", parallel)
         return attrs.evolve(self, scan=True, parallel=parallel)
@@ -104,43 +95,42 @@ class Query(Generic[E_co]):
         Send at most `count` requests at the same time; 16 is the default.
 
         Raises:
-            ModelError: It is no number from 1.
+            ModelError: The count is not a number from 1.
         """
         _check_count("concurrency", count)
         return attrs.evolve(self, concurrency=count)
 
-    def bind(self, db: "Connection") -> Self:
-        """The same query on another database; one that was pickled has none."""
+    def bind(self, db: Connection) -> Self:
+        """Return the same query on another database; one that was pickled has none."""
         return attrs.evolve(self, db=db)
 
     def split(self, parts: int) -> list[Self]:
         """
-        Queries of disjoint ranges of keys that together are this one: for tasks, or pickled, for machines.
+        Return queries of disjoint ranges of keys that together are this one: for tasks, or pickled, for machines.
 
-        Each is of about as many possible keys, not of as many rows; text is taken to begin with ASCII letters and
-        digits. Bind a pickled one before use: `pickle.loads(data).bind(db)`.
+        Each has about as many possible keys, not as many rows; text is taken to begin with ASCII letters and digits.
+        Bind a pickled one before use: `pickle.loads(data).bind(db)`.
 
         Args:
             parts: How many, at most; fewer where the conditions leave fewer keys.
 
         Raises:
-            ModelError: `parts` is no number from 1, or the query has a limit, which has no meaning for a part.
+            ModelError: `parts` is not a number from 1, or the query has a limit, which has no meaning for a part.
         """
         _check_count("split", parts)
         if self._limit is not None:
             raise ModelError(f"{self}.split({parts}) is refused: a limit counts the results of all parts; remove it")
-        plan = attrs.evolve(self, scan=True)._plan()
-        return [attrs.evolve(self, span=span) for span in shares(plan, parts, self._span)]
+        plan = attrs.evolve(self, scan=True)._plan(self._select)
+        return [attrs.evolve(self, interval=interval) for interval in divide_plan(plan, parts, self._interval)]
 
     def explain(self) -> Explanation:
         """
-        What will be sent and what it costs; nothing is sent. Of thousands of alternatives it takes milliseconds, in
-        which an event loop stands still: ask in a thread, if that matters.
+        Tell what will be sent and what it costs; nothing is sent.
 
         Raises:
             ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
         """
-        plan = self._plan()
+        plan = self._plan(self._select)
         # An entity of an older version, of which only some fields are wanted, is read once more.
         twice = self._only is not None and any(schema.version > 1 for schema in self._kinds.schemas)
         return explain(str(self), plan, self._limit, ordered=self._ordered, concurrency=self._concurrency, twice=twice)
@@ -150,20 +140,20 @@ class Query(Generic[E_co]):
     def __aiter__(self) -> AsyncIterator[E_co]:
         return self.iterate(None, None)
 
-    def stream(self, cursor: str | None = None) -> "EntityStream[E_co]":
+    def stream(self, cursor: str | None = None) -> EntityStream[E_co]:
         """
-        The results in a block: `async with query.stream() as stream: async for entity in stream: ...`.
+        Give the results in a block: `async with query.stream() as stream: async for entity in stream: ...`.
 
         Leaving the block cancels what is outstanding, at once.
 
         Args:
             cursor: Where to go on: `Page.cursor` or `EntityStream.cursor` of an earlier run.
         """
-        return EntityStream(self, cursor)
+        return EntityStream(self.iterate, cursor, ordered=self._ordered)
 
     async def all(self) -> list[E_co]:
         """
-        Every entity, in key order.
+        Read every entity, in key order.
 
         Raises:
             ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
@@ -173,13 +163,13 @@ class Query(Generic[E_co]):
         return [entity async for entity in self]
 
     async def first(self) -> E_co | None:
-        """The first entity in key order; None if there is none. Raises as `all`."""
+        """Read the first entity in key order; None if there is none. Raises what `all` raises."""
         found = await self._first(1)
         return found[0] if found else None
 
     async def one(self) -> E_co:
         """
-        The only entity.
+        Read the only entity.
 
         Raises:
             EntityNotFound: There is none.
@@ -192,7 +182,7 @@ class Query(Generic[E_co]):
 
     async def one_or_none(self) -> E_co | None:
         """
-        The only entity; None if there is none.
+        Read the only entity; None if there is none.
 
         Raises:
             MultipleEntitiesFound: There are several.
@@ -205,27 +195,16 @@ class Query(Generic[E_co]):
         return found[0] if found else None
 
     async def count(self) -> int:
-        """How many entities there are. Rows are read for it, with what tells their kind alone. Raises as `all`."""
-        kinds, total = self._path, 0
-        if kinds.follows:
-            async for _ in self:
-                total += 1
-            return total
-        run = await self._start(Projection.of(kinds, ()).select, kinds.load_all)
+        """Count the entities. Only the properties that tell the kind of a row are read. Raises what `all` raises."""
+        if self._planner.target.fetches_primaries:
+            return await count_entities(self)
+        run = self.start(keys_only=True)
         # Nothing is sorted only to be counted.
-        in_order = run.left is not None and run.db.store.capabilities.ordered
-        async with aclosing(self._batches(run, in_order=in_order)) as pages:
-            async for batch in pages:
-                for start in range(0, len(batch.rows), TURN):
-                    part = run.passing(batch.request, batch.rows[start : start + TURN])
-                    total += len(part) if kinds.bags else sum(kinds.resolve(row) is not None for row in part)
-                    await run.db.yield_to_loop(len(part))
-                if self._limit is not None and total >= self._limit:
-                    return self._limit
-        return total
+        in_order = run.wanted is not None and run.db.store.capabilities.ordered
+        return await count_rows(run, self._fetch_pages(run, in_order=in_order), self._limit)
 
     async def exists(self) -> bool:
-        """Whether there is any entity. Raises as `all`."""
+        """Return whether there is any entity. Raises what `all` raises."""
         return await self.limit(1 if self._limit is None else min(self._limit, 1)).count() > 0
 
     async def page(self, size: int = MAX_PAGE, cursor: str | None = None) -> Page[E_co]:
@@ -248,17 +227,12 @@ class Query(Generic[E_co]):
         """
         if type(size) is not int or not 1 <= size <= MAX_PAGE:
             raise ModelError(f"page(size={size!r}) is refused: give a number of entities from 1 to {MAX_PAGE}")
-        run, place = await self._resume(cursor)
-        left = run.left
-        run.left = size if left is None else min(size, left)
-        found, after = await fill(run, place, self.ahead(run))
-        if after is None or (left is not None and len(found) >= left):
-            return Page(found, None)
-        place = attrs.evolve(after, left=None if left is None else left - len(found))
-        return Page(found, write_cursor(run.plan, place, self._limit))
+        self._check_ordered()
+        run = self.start()
+        return await fetch_page(run, self._resume(run, cursor), size, self._limit, self._concurrency)
 
     async def pages(self, size: int = MAX_PAGE, cursor: str | None = None) -> AsyncGenerator[Page[E_co], None]:
-        """Page after page, as `page` gives them; of each the cursor can be stored."""
+        """Yield page after page, as `page` gives them; the cursor of each can be stored."""
         while True:
             page = await self.page(size, cursor)
             yield page
@@ -279,7 +253,8 @@ class Query(Generic[E_co]):
 
         A row is deleted if it is still as it was found, so that one which no longer satisfies the conditions stays; it
         is reported with `PreconditionFailed`. One that is gone by then is reported with `EntityNotFound`. What is
-        derived from entities of the models, as copies in indexes, goes with these, and is not deleted by itself.
+        derived from entities of the models, such as the entries of indexes, goes with them, and is not deleted by
+        itself.
 
         Args:
             if_match: "*" deletes the rows whatever became of them.
@@ -298,167 +273,117 @@ class Query(Generic[E_co]):
         """
         if if_match not in (None, "*"):
             raise ModelError(f"delete(if_match={if_match!r}) is refused: rows have an ETag each; give '*' or nothing")
-        kinds, left = self._path, self._limit
-        if kinds.primaries is not None:
-            return await self._delete_primaries(if_match, concurrency=concurrency, rate=rate, on_progress=on_progress)
-        run = await self._start(Projection.of(kinds, ()).select, kinds.load_all)
-        async with (
-            Bulk(run.db, concurrency=concurrency, rate=rate, on_progress=on_progress) as bulk,
-            aclosing(self._batches(run, in_order=left is not None)) as pages,
-        ):
-            async for batch in pages:
-                for row in run.passing(batch.request, batch.rows):
-                    resolved = kinds.resolve(row)
-                    if left == 0 or (resolved is None and (not kinds.bags or kinds.derives(row))):
-                        continue
-                    model = PropertyBag if resolved is None else resolved[0].model
-                    key: Key[Any] = Key(model, kinds.table, row["PartitionKey"], row["RowKey"])
-                    # What others keep in an entity of an older version may be called otherwise: it is read in full.
-                    older = resolved is not None and resolved[1] < resolved[0].version and bool(resolved[0].maintained)
-                    if if_match is None and not older:
-                        await bulk.delete_found(key, row)
-                    else:
-                        await bulk.delete(key, if_match=if_match or row["odata.etag"])
-                    left = None if left is None else left - 1
-                run.left = left
-        return bulk.report
-
-    async def _delete_primaries(
-        self,
-        if_match: str | None,
-        *,
-        concurrency: int,
-        rate: float | None,
-        on_progress: Callable[[BulkReport], object] | None,
-    ) -> BulkReport:
-        """Delete the entities of the copies that are found, if they are as their copies say."""
-        if self._db is None:
-            raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
-        async with Bulk(self._db, concurrency=concurrency, rate=rate, on_progress=on_progress) as bulk:
-            async for entity in self:
-                await bulk.delete(cast("Entity", entity), if_match=if_match)
-        return bulk.report
+        bulk = Bulk(self._require_db(), concurrency=concurrency, rate=rate, on_progress=on_progress)
+        if self._planner.target.primaries is not None:
+            return await delete_entities(bulk, self, if_match)
+        run = self.start(keys_only=True)
+        return await delete_rows(bulk, run, self._fetch_pages(run, in_order=self._limit is not None), if_match)
 
     # Inside
 
-    async def start(self) -> QueryExecution:
+    def start(self, *, keys_only: bool = False) -> QueryExecution:
         """
-        The query, planned, to be run by whoever asks.
+        Plan the query, to be run by the caller.
+
+        Args:
+            keys_only: Whether only what tells the keys and kinds of rows is read.
 
         Raises:
             ScanRefused: It would visit every partition.
         """
-        return await self._start(*self._loading())
+        db, target = self._require_db(), self._planner.target
+        db.require_open()
+        plan = self._plan(Projection.of(target.kinds, ()).select if keys_only else self._select)
+        return QueryExecution(
+            db=db,
+            plan=plan,
+            load=target.kinds.load_all if keys_only or self._only is None else self._projection.load_all,
+            wanted=self._limit,
+            concurrency=self._concurrency,
+            name=planner_of(self._kinds).target.name,
+            ordered=self._ordered,
+            test_primary=None if target.primaries is None else make_primary_test(target.primaries, self._conditions),
+        )
 
-    def check_ordered(self) -> None:
-        """
-        Refuse a cursor where there is no order.
+    async def iterate(self, cursor: str | None, stream: EntityStream[E_co] | None) -> AsyncGenerator[E_co, None]:
+        """Yield the results from a cursor on; `stream` is told what is given."""
+        run = self.start()
+        if cursor is None:
+            position, sources = Position(wanted=self._limit), run.sources()
+        else:
+            self._check_ordered()
+            position = self._resume(run, cursor)
+            sources = remaining_sources(run, position)
+        if stream is not None:
+            stream.begin(run, position, self._limit)
+        if run.wanted == 0:
+            return
+        found = load_entities(sources, run.requests_ahead(), ordered=self._ordered)
+        try:
+            async for part in found:
+                for entity in part:
+                    if stream is not None:
+                        stream.note(entity)
+                    yield entity
+        finally:
+            await found.aclose()
 
-        Raises:
-            CursorError: The query is unordered.
-        """
+    def _require_db(self) -> Connection:
+        if self._db is None:
+            raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
+        return self._db
+
+    def _check_ordered(self) -> None:
         if not self._ordered:
             raise CursorError(f"{self} has no cursors, because its results come in no order; remove .unordered()")
 
     async def _first(self, count: int) -> list[E_co]:
         return await self.limit(count if self._limit is None else min(count, self._limit)).all()
 
-    async def iterate(self, cursor: str | None, stream: "EntityStream[E_co] | None") -> AsyncGenerator[E_co, None]:
-        """The results from a cursor on; `stream` is told what is given."""
-        if cursor is None:
-            run, place = await self.start(), Place(left=self._limit)
-        else:
-            run, place = await self._resume(cursor)
-        if stream is not None:
-            if len(run.plan.requests) > _MANY and self._ordered:
-                await asyncio.to_thread(digest_of, run.plan, self._limit)  # `stream.cursor` is asked for in the loop
-            stream.begin(run, place, self._limit)
-        if run.left == 0:
-            return
-        found = parts(remaining(run, place), self.ahead(run), ordered=self._ordered)
-        try:
-            async for part in found:
-                for entity in part:
-                    if stream is not None:
-                        stream.seen(entity)
-                    yield entity
-        finally:
-            await found.aclose()
-
     @cached_property
-    def _path(self) -> KindSet:
-        """The kinds that are read: those that are asked for, or copies of them in an index that serves better."""
-        if math.prod(map(_alternatives, self._where)) > _MANY:
-            return self._kinds  # which takes its time to plan, elsewhere
-        if self._db is not None and not self._db.sees_all:
-            return self._kinds
-        return path_of(self._kinds, self._conditions)
+    def _planner(self) -> Planner:
+        """The planner of the rows that are read: those asked for, or the entries of an index that serves better."""
+        planner, conditions = planner_of(self._kinds), self._conditions
+        if not planner.target.indexes or not conditions or (self._db is not None and not self._db.sees_all):
+            return planner
+        return choose_index(planner, conditions)
 
     @cached_property
     def _conditions(self) -> tuple[Expression, ...]:
         """The conditions, and those of the scope."""
         return self._where if self._db is None else self._where + self._db.boundary.narrow(self._kinds, self._where)
 
-    def _loading(self) -> tuple[Iterable[str] | None, Callable[[list[Row]], list[Any]]]:
-        """What to select, and how rows become entities."""
-        if self._only is None:
-            return None, self._path.load_all
-        projection = Projection.of(self._path, self._only)
-        return projection.select, projection.load_all
+    @cached_property
+    def _projection(self) -> Projection:
+        return Projection.of(self._planner.target.kinds, self._only or ())
 
-    def _plan(self, select: Iterable[str] | None = None) -> QueryPlan:
-        if select is None and self._only is not None:
-            select = Projection.of(self._path, self._only).select
-        names = None if select is None else tuple(select)
-        plan = self._plans.get(names)
+    @property
+    def _select(self) -> tuple[str, ...] | None:
+        """The properties to ask for; None for all."""
+        return None if self._only is None else self._projection.select
+
+    def _plan(self, select: tuple[str, ...] | None) -> QueryPlan:
+        """Plan the query for these properties. Page after page has the same plan, as the query is immutable."""
+        plan = self._plans.get(select)
         if plan is None:
-            plan = plan_query(
-                self._path,
-                self._conditions if self._path.primaries is None else of_copies(self._path, self._conditions),
-                allow_scan=self._scan,
-                select=names,
-                span=self._span,
-                parallel=self._parallel,
+            planner, conditions = self._planner, self._conditions
+            if planner.target.primaries is not None:
+                conditions = conditions_on_entries(planner.target, conditions)
+            plan = self._plans[select] = planner.plan(
+                conditions, allow_scan=self._scan, select=select, interval=self._interval, parallel=self._parallel
             )
-            self._plans[names] = plan  # the query is immutable: page after page it is planned once
         return plan
 
-    async def _start(self, select: Iterable[str] | None, load: Callable[[list[Row]], list[Any]]) -> QueryExecution:
-        db = self._db
-        if db is None:
-            raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
-        db.require_open()
-        if math.prod(map(_alternatives, self._where)) > _MANY:
-            plan = await asyncio.to_thread(self._plan, select)
-        else:
-            plan = self._plan(select)
-        primaries = self._path.primaries
-        confirm = None if primaries is None else confirming(primaries, self._conditions)
-        return QueryExecution(db, plan, load, self._limit, self._names(), ordered=self._ordered, confirm=confirm)
+    def _resume(self, run: QueryExecution, cursor: str | None) -> Position:
+        """Return where a run begins, and what is wanted of it from there."""
+        position = Position(wanted=self._limit) if cursor is None else read_cursor(run.plan, cursor, self._limit)
+        run.wanted = position.wanted
+        return position
 
-    async def _resume(self, cursor: str | None) -> tuple[QueryExecution, Place]:
-        self.check_ordered()
-        run = await self.start()
-        if len(run.plan.requests) > _MANY:
-            await asyncio.to_thread(digest_of, run.plan, self._limit)
-        place = Place(left=self._limit) if cursor is None else read_cursor(run.plan, cursor, self._limit)
-        run.left = place.left
-        return run, place
-
-    def _batches(self, run: QueryExecution, *, in_order: bool) -> AsyncGenerator[Any, None]:
-        sources: list[Source] = [(run, request, None) for request in run.plan.requests]
-        # Of a limit one request after the other, to ask for little, and for the first.
-        return batches(sources, min(self.ahead(run), len(sources)), ordered=self._ordered and in_order)
-
-    def ahead(self, run: QueryExecution) -> int:
-        """How many requests of a run are sent at the same time."""
-        points = all(isinstance(request, Point) for request in run.plan.requests)
-        if run.left is None or (points and run.left):
-            return self._concurrency if run.left is None else min(self._concurrency, run.left)
-        return min(self._concurrency, _AHEAD_OF_A_LIMIT)
-
-    def _names(self) -> str:
-        return ", ".join([s.name for s in self._kinds.schemas] + ["PropertyBag"] * self._kinds.bags)
+    def _fetch_pages(self, run: QueryExecution, *, in_order: bool) -> AsyncGenerator[FetchedPage, None]:
+        sources = run.sources()
+        # With a limit one request after the other, to ask for little, and for the first.
+        return fetch_pages(sources, min(run.requests_ahead(), len(sources)), ordered=self._ordered and in_order)
 
     def _head(self) -> str:
         return f"select({', '.join(model.__name__ for model in self._models)})"
@@ -478,21 +403,12 @@ class Query(Generic[E_co]):
     def __reduce__(self) -> tuple[Any, ...]:
         state = attrs.asdict(self, recurse=False)
         del state["_db"], state["_kinds"], state["_plans"]
-        return _restored, (type(self), self._kinds.table, state)
+        return _restore, (type(self), self._kinds.table, state)
 
 
-def _restored(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[Any]:
+def _restore(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[Any]:
     kinds = KindSet.of(state["_models"], table)
     return cls(None, kinds, **{name.removeprefix("_"): value for name, value in state.items()})
-
-
-def _alternatives(term: Expression) -> int:
-    """About how many requests a condition can become, if all others are equalities."""
-    if isinstance(term, AllOf):
-        return math.prod(map(_alternatives, term.terms))
-    if isinstance(term, AnyOf):
-        return sum(map(_alternatives, term.terms))
-    return len(term.values) if isinstance(term, Membership) else 1
 
 
 def _check_count(what: str, count: object) -> None:
@@ -504,7 +420,7 @@ class Select(Query[E_co]):
     """
     A query for entities of models. Made by `db.select(Model)`.
 
-    Immutable: each method returns another; nothing is sent before it is iterated or awaited.
+    It is immutable: each method returns another, and nothing is sent before it is iterated or awaited.
     """
 
     def where(self, *conditions: Expression) -> Self:
@@ -512,12 +428,12 @@ class Select(Query[E_co]):
         Narrow the query: all conditions must hold, those given before included.
 
         Raises:
-            ModelError: Something is no condition.
+            ModelError: An argument is not a condition.
         """
         for condition in conditions:
             if not isinstance(condition, Expression):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ModelError(
-                    f"{condition!r} is no condition; compare a field of the class, as in Employee.age >= 30"
+                    f"{condition!r} is not a condition; compare a field of the class, as in Employee.age >= 30"
                 )
         return attrs.evolve(self, where=self._where + conditions)
 
@@ -528,7 +444,7 @@ class Select(Query[E_co]):
         An entity that has to be upgraded from an older version is read in full.
 
         Raises:
-            ModelError: Something is no field of the models, or the query brings bags.
+            ModelError: An argument is not a field of the models, or the query brings bags.
         """
         for each in fields:
             if not isinstance(each, Field):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -21,7 +21,7 @@ class RawSelect(Query[PropertyBag]):
     """
     A query for rows of any kind, as property bags. Made by `db.select_raw(table)`.
 
-    Immutable: each method returns another; nothing is sent before it is iterated or awaited.
+    It is immutable: each method returns another, and nothing is sent before it is iterated or awaited.
     """
 
     def where(self, text: str, *values: Value) -> Self:
@@ -31,12 +31,12 @@ class RawSelect(Query[PropertyBag]):
         Conditions on PartitionKey and RowKey give the requests, as those on key fields of a model do.
 
         Args:
-            text: OData; each `{}` stands for a value, without quotes.
-            values: For the placeholders, in order: str, bool, int, float, UUID, bytes, or an aware datetime. They
-                become constants of the filter, never text of it.
+            text: The filter in OData; each `{}` stands for a value, without quotes.
+            values: The values of the placeholders, in order: str, bool, int, float, UUID, bytes, or an aware datetime.
+                They become constants of the filter, never text of it.
 
         Raises:
-            ModelError: The text is no filter, or the values do not fit it; says where.
+            ModelError: The text is not a filter, or the values do not fit it; the message says where.
         """
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(
@@ -47,15 +47,16 @@ class RawSelect(Query[PropertyBag]):
             found = format_filter(text, *values)
         except FilterSyntaxError as error:
             raise ModelError(f"select_raw({self._kinds.table!r}).where(): {error}") from error
-        return attrs.evolve(self, where=(*self._where, _expression(found)))
+        return attrs.evolve(self, where=(*self._where, _make_condition(found)))
 
     def _head(self) -> str:
         return f"select_raw({self._kinds.table!r})"
 
 
-def _expression(node: Filter) -> Expression:
+def _make_condition(node: Filter) -> Expression:
+    """Return a filter as a condition of a query."""
     if isinstance(node, Compare):
         return PropertyComparison(node.property, node.op, node.constant)
     if isinstance(node, Not):
-        return NoneOf(_expression(node.term))
-    return (AllOf if isinstance(node, And) else AnyOf)(tuple(_expression(term) for term in node.terms))
+        return NoneOf(_make_condition(node.term))
+    return (AllOf if isinstance(node, And) else AnyOf)(tuple(_make_condition(term) for term in node.terms))

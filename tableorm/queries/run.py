@@ -1,8 +1,8 @@
 """
 Running queries: their requests one after the other or at the same time, page by page, into entities.
 
-While the caller works with a page, the next one is fetched. Of several requests as many run at once as are allowed; for
-each no more rows wait than one full page has, so that memory does not depend on how much there is to read.
+While the caller works with a page, the next one is fetched. As many requests run at once as are allowed; for each no
+more rows wait than one full page has, so that memory does not depend on how much there is to read.
 """
 
 import asyncio
@@ -24,14 +24,17 @@ from ..models.state import set_state, state_of
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
-from ..stores import Row, RowPage
+from ..stores import Row, RowPage, TableStore
 from .planning.index_following import is_current
 from .planning.plan import Access, Point, QueryPlan, Range
 
-__all__ = ["CONCURRENCY", "FetchedPage", "Loader", "Pace", "QueryExecution", "Source", "batches", "parts"]
+__all__ = ["CONCURRENCY", "FetchedPage", "LoadPacer", "QueryExecution", "Source", "fetch_pages", "load_entities"]
 
 CONCURRENCY = 16
 """Requests of a query that run at the same time, unless it says otherwise."""
+
+# Ranges that are read ahead of a limit, which may be reached before they are needed.
+_AHEAD_OF_A_LIMIT = 4
 
 # Pages that wait for the caller, of one request: so many, while they have no more rows than a full one.
 _PAGES_AHEAD = 32
@@ -41,97 +44,123 @@ _MOST_SORTED = 10_000
 
 _FIRST_PART = 4
 
-_PART_SECONDS = 0.002  # longer than this no part shall keep the event loop
-
-Loader = Callable[[Row], Any]
-"""A row to an entity; None if it is no result, the row itself if it has to be read again, in full."""
+_PART_SECONDS = 0.002  # no part shall keep the event loop for longer than this
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, kw_only=True)
 class QueryExecution:
     """
     One query while it runs.
 
     Args:
-        db: Where.
-        plan: What.
-        load: Rows to entities, in order.
-        left: Entities that are still wanted; None for all.
+        db: The database.
+        plan: The plan of the query.
+        load: Makes rows into entities, in order: None for what is not a result, the row itself if it has to be read
+            again, in full.
+        wanted: How many entities are still wanted; None for all.
         name: What is read, for messages.
-        resumed: Where a cursor says that the store goes on; None if it says nothing.
-        most: Requests at the same time, beside those of other queries; None if only all together are bounded.
-        running: How many of its requests run, or wait with what they got.
+        concurrency: Requests at the same time, at most.
         ordered: Whether its results are to come in key order.
-        one_by_one: Whether they do so although those of others come in between: one request after the other.
-        confirm: Of a query by an index, what a primary must satisfy that was read after its copy.
+        one_by_one: Whether its requests run one after the other, so that its results come in key order although those
+            of other queries come in between.
+        resumed_at: Where a cursor says that the store goes on; None if it says nothing.
+        max_requests: Requests at the same time, beside those of other queries; None if only all together are bounded.
+        running: How many of its requests run, or wait with what they got.
+        test_primary: What the primary of an index entry must satisfy, which is read after the entry.
     """
 
     db: Connection
     plan: QueryPlan
     load: Callable[[list[Row]], list[Any]]
-    left: int | None
+    wanted: int | None
     name: str
-    resumed: str | None = None
-    most: int | None = None
-    running: int = 0
+    concurrency: int = CONCURRENCY
     ordered: bool = True
     one_by_one: bool = False
-    confirm: Callable[[Row], bool | None] | None = None
+    resumed_at: str | None = None
+    max_requests: int | None = None
+    running: int = 0
+    test_primary: Callable[[Row], bool | None] | None = None
 
     @property
     def busy(self) -> bool:
         """Whether no more of its requests may run now."""
-        return self.running > 0 if self.one_by_one else self.most is not None and self.running >= self.most
+        if self.one_by_one:
+            return self.running > 0
+        return self.max_requests is not None and self.running >= self.max_requests
 
-    async def fetch(self, request: Point | Range, continuation: str | None, *, full: bool = False) -> RowPage:
+    def sources(self) -> "list[Source]":
+        """Return all requests of the query, from their starts."""
+        return [Source(self, request, None) for request in self.plan.requests]
+
+    def requests_ahead(self) -> int:
+        """Return how many of its requests are sent at the same time."""
+        if self.wanted is None:
+            return self.concurrency
+        if self.wanted and all(isinstance(request, Point) for request in self.plan.requests):
+            return min(self.concurrency, self.wanted)
+        return min(self.concurrency, _AHEAD_OF_A_LIMIT)
+
+    async def fetch(
+        self, request: Point | Range, continuation: str | None, *, in_order: bool = True, full: bool = False
+    ) -> RowPage:
         """
-        One page of one request; `full`, whatever the limit.
+        Fetch one page of one request.
+
+        Args:
+            request: The request.
+            continuation: Where it goes on; None for its start.
+            in_order: Whether its rows are wanted in key order, which not every store gives.
+            full: Whether a full page is wanted, whatever the limit.
 
         Raises:
             TableOrmError: The store refused it.
-            CursorError: It refused what a cursor said.
+            CursorError: The store refused what a cursor said.
+            NotSupported: There are too many rows to sort here.
         """
-        db, plan, table = self.db, self.plan, self.plan.kinds.table
+        db, target = self.db, self.plan.target
         store = db.require_open()
+        if isinstance(request, Point):
+            return await self._fetch_point(store, request)
+        if in_order and not store.capabilities.ordered:
+            return await self._fetch_sorted(request)
+        # Rows can be dropped here, so a small limit does not ask for as few rows when conditions are left over.
+        size = MAX_PAGE if full or self.wanted is None or request.client_filters else max(1, min(self.wanted, MAX_PAGE))
+        if continuation is not None and target.filter is None and not target.bags:
+            size = MAX_PAGE  # the first rows were of other kinds, which only the rows tell
         db.stats.requests += 1
         try:
-            if isinstance(request, Point):
-                try:
-                    row = await store.get(table, request.partition_key, request.row_key, plan.select)
-                except Fault as fault:
-                    if fault.code != Code.RESOURCE_NOT_FOUND:
-                        raise
-                    await db.yield_to_loop(1)  # an embedded store answers without waiting
-                    return RowPage([], None)
-                db.stats.rows += 1
-                return RowPage([row], None)
-            # Rows can be dropped here, so a small limit does not ask for as few rows when conditions are left over.
-            size = MAX_PAGE if full or self.left is None or request.local else max(1, min(self.left, MAX_PAGE))
-            if continuation is not None and plan.kinds.filter is None and not plan.kinds.bags:
-                size = MAX_PAGE  # the first rows were of other kinds, which only the rows tell
-            page = await store.query(table, request.query, size, continuation)
+            page = await store.query(target.table, request.query, size, continuation)
         except Fault as fault:
-            if fault.code == Code.INVALID_INPUT and continuation is not None and continuation == self.resumed:
+            if fault.code == Code.INVALID_INPUT and continuation is not None and continuation == self.resumed_at:
                 raise CursorError(
                     f"query of {self.name}: the cursor names a place that the store does not know; begin anew without "
                     "a cursor",
                     fault.code,
                 ) from fault
-            raise translate(fault, f"query of {self.name}", table) from fault
+            raise translate(fault, f"query of {self.name}", target.table) from fault
         db.stats.rows += len(page.rows)
         return page
 
-    async def sorted_page(self, request: Range) -> RowPage:
-        """
-        All rows of a request to a store that promises no order, in key order.
+    async def _fetch_point(self, store: TableStore, request: Point) -> RowPage:
+        self.db.stats.requests += 1
+        table = self.plan.target.table
+        try:
+            row = await store.get(table, request.partition_key, request.row_key, self.plan.select)
+        except Fault as fault:
+            if fault.code == Code.RESOURCE_NOT_FOUND:
+                await self.db.yield_to_loop(1)  # an embedded store answers without waiting
+                return RowPage([], None)
+            raise translate(fault, f"query of {self.name}", table) from fault
+        self.db.stats.rows += 1
+        return RowPage([row], None)
 
-        Raises:
-            NotSupported: There are too many to sort here.
-        """
+    async def _fetch_sorted(self, request: Range) -> RowPage:
+        """Fetch all rows of a request to a store that promises no order, and sort them."""
         rows: list[Row] = []
         continuation: str | None = None
         while True:
-            page = await self.fetch(request, continuation, full=True)
+            page = await self.fetch(request, continuation, in_order=False, full=True)
             rows += page.rows
             if len(rows) > _MOST_SORTED:
                 raise NotSupported(
@@ -144,55 +173,57 @@ class QueryExecution:
         rows.sort(key=lambda row: (utf16_key(row["PartitionKey"]), utf16_key(row["RowKey"])))
         return RowPage(rows, None)
 
-    def passing(self, request: Point | Range, rows: list[Row]) -> list[Row]:
-        """The rows that satisfy what the store could not be asked."""
+    def apply_filters(self, request: Point | Range, rows: list[Row]) -> list[Row]:
+        """Return the rows that satisfy what the store could not be asked."""
         if isinstance(request, Range):
-            for local in request.local:
-                test = local.test
+            for each in request.client_filters:
+                test = each.test
                 rows = [row for row in rows if test(row)]
         return rows
 
-    async def entities(self, request: Point | Range, rows: list[Row]) -> list[Any]:
-        """The entities of rows, in order; rows that have to be read in full are."""
-        found = self.load(self.passing(request, rows))
-        kinds = set(map(type, found))
-        if dict in kinds:
-            old = iter([index for index, each in enumerate(found) if type(each) is dict])
+    async def load_rows(self, request: Point | Range, rows: list[Row]) -> list[Any]:
+        """Return the entities of rows, in order. Rows that have to be read in full are read again."""
+        found = self.load(self.apply_filters(request, rows))
+        types = set(map(type, found))
+        if dict in types:
+            incomplete = iter([index for index, each in enumerate(found) if type(each) is dict])
 
             async def read_again() -> None:
-                for index in old:
-                    found[index] = await self._in_full(cast("Row", found[index]))
+                for index in incomplete:
+                    found[index] = await self._read_in_full(cast("Row", found[index]))
 
             await work_together(read_again, CONCURRENCY)
-        elif type(None) not in kinds:
+        elif type(None) not in types:
             return found
         return [entity for entity in found if entity is not None]
 
-    async def _in_full(self, row: Row) -> Any:
-        kinds, key = self.plan.kinds, row["RowKey"]
-        if self.confirm is not None:
-            kinds, key = kinds.primaries or kinds, row[COPY_OF]
+    async def _read_in_full(self, row: Row) -> Any:
+        """Return the entity of a row of which a part was read, or of an index entry; None if it is not a result."""
+        target, key = self.plan.target, row["RowKey"]
+        if self.test_primary is not None:
+            target, key = target.primaries or target, row[COPY_OF]
         point = Point(row["PartitionKey"], key)
-        whole = QueryExecution(self.db, QueryPlan(kinds, Access.POINT, (point,)), self.load, None, self.name)
+        plan = QueryPlan(target, Access.POINT, (point,))
+        whole = QueryExecution(db=self.db, plan=plan, load=self.load, wanted=None, name=self.name)
         rows = (await whole.fetch(point, None)).rows
-        if self.confirm is not None:  # it may have changed since its copy was read
-            rows = [each for each in rows if is_current(row, each) and self.confirm(each)]
-        entity = next(iter(kinds.load_all(rows)), None)
-        if self.confirm is not None and entity is not None:
+        if self.test_primary is not None:  # it may have changed since its entry was read
+            rows = [each for each in rows if is_current(row, each) and self.test_primary(each)]
+        entity = next(iter(target.kinds.load_all(rows)), None)
+        if self.test_primary is not None and entity is not None:
             set_state(entity, structs.replace(state_of(entity), found_at=row["RowKey"]))
         return entity
 
 
 class FetchedPage(msgspec.Struct, frozen=True, eq=False):
     """
-    A page that came; a struct, since pages can be short, and there are many.
+    A page that was fetched; a struct, since pages can be short, and there are many.
 
     Args:
-        run: Of which query.
-        request: Of which of its requests.
-        index: Its number among those that were given.
-        rows: What came.
-        continuation: Where that request goes on; None if it is done.
+        run: The query that it belongs to.
+        request: The request of that query.
+        index: The number of that request among those that were given.
+        rows: The rows that came.
+        continuation: Where the request goes on; None if it is done.
     """
 
     run: QueryExecution
@@ -202,43 +233,55 @@ class FetchedPage(msgspec.Struct, frozen=True, eq=False):
     continuation: str | None
 
 
-Source = tuple[QueryExecution, Point | Range, str | None]
-"""A request of a query, and where it starts."""
+class Source(msgspec.Struct, frozen=True, eq=False):
+    """
+    A request of a query that has not begun.
+
+    Args:
+        run: The query.
+        request: The request.
+        continuation: Where the store goes on; None for the start of the request.
+    """
+
+    run: QueryExecution
+    request: Point | Range
+    continuation: str | None
 
 
 class _Prefetcher:
     """
-    The pages of one request, which are fetched ahead of their use.
+    What fetches the pages of one request ahead of their use.
 
     Args:
         source: The request.
-        index: Its number.
-        arrived: Called when there is a page, or an error, to take; None if somebody waits for `next`.
+        index: The number of the request.
+        on_page: Called when there is a page, or an error, to take; None if the caller waits for `next`.
     """
 
-    def __init__(self, source: Source, index: int, arrived: "Callable[[_Prefetcher], object] | None" = None) -> None:
-        self.run, self._request, self._continuation = source
+    def __init__(self, source: Source, index: int, on_page: "Callable[[_Prefetcher], object] | None" = None) -> None:
+        self.run, self._request, self._continuation = source.run, source.request, source.continuation
         self.run.running += 1
-        self._index, self._arrived = index, arrived
+        self._index, self._on_page = index, on_page
         self._pages: deque[RowPage] = deque()
         self._rows = 0  # in these pages
         self._ended = self._used = False
         self._task: asyncio.Task[None] | None = None
-        self._news: asyncio.Future[None] | None = None
+        self._page_came: asyncio.Future[None] | None = None
 
     @property
     def done(self) -> bool:
-        """Whether nothing more is wanted or to be had of it."""
-        return self.run.left == 0 or (self._ended and not self._pages)
+        """Whether no more pages of it are wanted, or there are none."""
+        return self.run.wanted == 0 or (self._ended and not self._pages)
 
     def start(self) -> None:
         """Begin to fetch pages."""
-        self._task = asyncio.create_task(self._fetch_on())
+        self._task = asyncio.create_task(self._fetch_ahead())
 
-    async def _fetch_on(self) -> None:
+    async def _fetch_ahead(self) -> None:
         """
-        Fetch a page, and others while they have room: in one go, so that a request waits for no work of the others.
-        An error is left in the task: whoever takes the next page gets it.
+        Fetch a page, and others while they have room: in one go, so that a request does not wait for work of others.
+
+        An error is left in the task: the next `take` raises it.
         """
         try:
             while True:
@@ -247,22 +290,19 @@ class _Prefetcher:
                 if not self._has_room(len(page.rows)):
                     self._task = None
                     return
-                self._tell()
+                self._notify()
         finally:
-            self._tell()
+            self._notify()
 
     async def _fetch(self) -> RowPage:
-        run, request = self.run, self._request
-        in_order = self._arrived is None or run.one_by_one
-        if in_order and isinstance(request, Range) and not run.db.store.capabilities.ordered:
-            return await run.sorted_page(request)
-        return await run.fetch(request, self._continuation)
+        in_order = self._on_page is None or self.run.one_by_one
+        return await self.run.fetch(self._request, self._continuation, in_order=in_order)
 
-    def _tell(self) -> None:
-        if self._arrived is not None:
-            self._arrived(self)
-        elif self._news is not None and not self._news.done():
-            self._news.set_result(None)
+    def _notify(self) -> None:
+        if self._on_page is not None:
+            self._on_page(self)
+        elif self._page_came is not None and not self._page_came.done():
+            self._page_came.set_result(None)
 
     def _keep(self, page: RowPage) -> None:
         self._pages.append(page)
@@ -270,33 +310,33 @@ class _Prefetcher:
         self._continuation, self._ended = page.continuation, page.continuation is None
 
     def _has_room(self, size: int) -> bool:
-        """Whether there is one more page, and room for it beside those that wait if it is of that size."""
+        """Return whether there is one more page, and room for it beside those that wait if it has `size` rows."""
         if self._ended or not self._pages:
             return not self._ended
         # Where a limit may be reached, or pages are used one after the other, one is enough.
-        one = self.run.left is not None or (self._used and self._arrived is None)
+        one = self.run.wanted is not None or (self._used and self._on_page is None)
         return not one and len(self._pages) < _PAGES_AHEAD and self._rows + size <= MAX_PAGE
 
     async def next(self) -> FetchedPage:
-        """The next page, which there is unless it is done."""
+        """Return the next page, which there is unless it is done. Raises what came instead."""
         self._used = True
         if not self._pages:
             task = self._task
             if task is None:
                 self._keep(await self._fetch())
             elif not task.done():
-                self._news = asyncio.get_running_loop().create_future()
-                await self._news
+                self._page_came = asyncio.get_running_loop().create_future()
+                await self._page_came
         return self.take()
 
     def take(self) -> FetchedPage:
-        """The page that came. Raises what came instead."""
+        """Return the page that came. Raises what came instead."""
         if not self._pages and self._task is not None:
             self._task.result()
         page = self._pages.popleft()
         self._rows -= len(page.rows)
-        left = self.run.left
-        if (left is None or left > len(page.rows)) and self._task is None and self._has_room(len(page.rows)):
+        wanted = self.run.wanted
+        if (wanted is None or wanted > len(page.rows)) and self._task is None and self._has_room(len(page.rows)):
             self.start()
         return FetchedPage(self.run, self._request, self._index, page.rows, page.continuation)
 
@@ -306,7 +346,7 @@ class _Prefetcher:
             self.start()
 
     def cancel(self) -> "asyncio.Task[None] | None":
-        """Stop fetching; the task that ends, if there is one."""
+        """Stop fetching. Returns the task that ends, if there is one."""
         self.run.running -= 1
         task, self._task = self._task, None
         if task is not None:
@@ -314,22 +354,23 @@ class _Prefetcher:
         return task
 
 
-class _Waiting:
+class _SourceQueue:
     """Requests that have not begun, by query."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         self._by_run: dict[int, deque[Source]] = {}
         for source in sources:
-            self._by_run.setdefault(id(source[0]), deque()).append(source)
+            self._by_run.setdefault(id(source.run), deque()).append(source)
 
     def next(self, *, ordered: bool) -> Source | None:
-        """The next that may begin: in order none before the ones that were given before it."""
-        for number, left in list(self._by_run.items()):
-            if left[0][0].left == 0:
+        """Return the next that may begin; None if there is none now. In order none overtakes one before it."""
+        for number, sources in list(self._by_run.items()):
+            run = sources[0].run
+            if run.wanted == 0:
                 del self._by_run[number]  # its query has all that it wants
-            elif not left[0][0].busy:
-                source = left.popleft()
-                if not left:
+            elif not run.busy:
+                source = sources.popleft()
+                if not sources:
                     del self._by_run[number]
                 return source
             elif ordered:
@@ -337,78 +378,84 @@ class _Waiting:
         return None
 
 
-def batches(sources: Iterable[Source], concurrency: int, *, ordered: bool) -> AsyncGenerator[FetchedPage, None]:
+def fetch_pages(sources: Iterable[Source], concurrency: int, *, ordered: bool) -> AsyncGenerator[FetchedPage, None]:
     """
-    The pages of some requests.
+    Fetch the pages of some requests.
 
     Args:
         sources: The requests.
         concurrency: How many run at the same time.
-        ordered: One request after the other, as given; otherwise as they come.
+        ordered: Whether pages come request by request, as given; otherwise as they arrive.
     """
-    waiting = _Waiting(sources)
-    return _in_order(waiting, concurrency) if ordered else _as_they_come(waiting, concurrency)
+    queue = _SourceQueue(sources)
+    return _fetch_in_order(queue, concurrency) if ordered else _fetch_as_they_come(queue, concurrency)
 
 
-async def _in_order(waiting: _Waiting, concurrency: int) -> AsyncGenerator[FetchedPage, None]:
+async def _fetch_in_order(queue: _SourceQueue, concurrency: int) -> AsyncGenerator[FetchedPage, None]:
     running: deque[_Prefetcher] = deque()
     index = 0
     try:
         while True:
-            while len(running) < concurrency and (source := waiting.next(ordered=True)) is not None:
-                stream = _Prefetcher(source, index)
+            while len(running) < concurrency and (source := queue.next(ordered=True)) is not None:
+                prefetcher = _Prefetcher(source, index)
                 index += 1
-                running.append(stream)
+                running.append(prefetcher)
                 if len(running) > 1:  # the first is awaited at once
-                    stream.start()
+                    prefetcher.start()
             if not running:
                 return
             while not running[0].done:
                 yield await running[0].next()
-            await stop_tasks([running.popleft().cancel()])
+            await _stop([running.popleft()])
     finally:
-        await stop_tasks([stream.cancel() for stream in running])
+        await _stop(running)
 
 
-async def _as_they_come(waiting: _Waiting, concurrency: int) -> AsyncGenerator[FetchedPage, None]:
+async def _fetch_as_they_come(queue: _SourceQueue, concurrency: int) -> AsyncGenerator[FetchedPage, None]:
     running: set[_Prefetcher] = set()
     came: asyncio.Queue[_Prefetcher] = asyncio.Queue()
     index = 0
     try:
         while True:
-            while len(running) < concurrency and (source := waiting.next(ordered=False)) is not None:
-                stream = _Prefetcher(source, index, came.put_nowait)
+            while len(running) < concurrency and (source := queue.next(ordered=False)) is not None:
+                prefetcher = _Prefetcher(source, index, came.put_nowait)
                 index += 1
-                running.add(stream)
-                stream.start()
+                running.add(prefetcher)
+                prefetcher.start()
             if not running:
                 return
-            stream = await came.get()
-            if stream in running and not stream.done:
-                yield stream.take()
-                stream.go_on()
-            # What ends a query ends all of its requests.
-            done = [each for each in running if each.done] if stream.run.left == 0 else [stream] * stream.done
-            for each in done:
-                if each in running:
-                    running.remove(each)
-                    await stop_tasks([each.cancel()])
+            prefetcher = await came.get()
+            if prefetcher in running and not prefetcher.done:
+                yield prefetcher.take()
+                prefetcher.go_on()
+            # The end of a query ends all of its requests.
+            ended = running if prefetcher.run.wanted == 0 else running & {prefetcher}
+            done = [each for each in ended if each.done]
+            running.difference_update(done)
+            await _stop(done)
     finally:
-        await stop_tasks([stream.cancel() for stream in running])
+        await _stop(running)
 
 
-class Pace:
-    """How many rows are made into entities between two turns of the event loop."""
+async def _stop(prefetchers: Iterable[_Prefetcher]) -> None:
+    """Stop fetching, and wait for the tasks that end."""
+    tasks = [task for each in prefetchers if (task := each.cancel()) is not None]
+    if tasks:
+        await stop_tasks(tasks)
+
+
+class LoadPacer:
+    """What decides how many rows are made into entities between two turns of the event loop."""
 
     def __init__(self) -> None:
         self.size = _FIRST_PART
 
     async def load(self, run: QueryExecution, request: Point | Range, part: list[Row]) -> list[Any]:
-        """The entities of `size` rows; the next part is smaller if they took long, or larger."""
+        """Return the entities of `size` rows. The next part is smaller if they took long, or larger."""
         await run.db.yield_to_loop(len(part))
         begun = time.perf_counter()
-        loaded = await run.entities(request, part)
-        # Rows differ: of some a thousand, of others a few keep the event loop for as long.
+        loaded = await run.load_rows(request, part)
+        # Rows differ: a thousand of one kind keep the event loop for as long as a few of another.
         quick = time.perf_counter() - begun < _PART_SECONDS
         self.size = min(self.size * 2, TURN) if quick else max(self.size // 2, 1)
         if not quick:
@@ -416,29 +463,31 @@ class Pace:
         return loaded
 
 
-async def parts(sources: Sequence[Source], concurrency: int, *, ordered: bool) -> AsyncGenerator[list[Any], None]:
+async def load_entities(
+    sources: Sequence[Source], concurrency: int, *, ordered: bool
+) -> AsyncGenerator[list[Any], None]:
     """
-    The entities of some requests, some at a time; other tasks get turns between them.
+    Load the entities of some requests, some at a time; other tasks get turns between them.
 
     Args:
         sources: The requests.
         concurrency: How many run at the same time.
-        ordered: In key order; otherwise as they come.
+        ordered: Whether they come in key order; otherwise as they arrive.
     """
-    pace = Pace()
-    pages = batches(sources, min(concurrency, len(sources)), ordered=ordered)
+    pacer = LoadPacer()
+    pages = fetch_pages(sources, min(concurrency, len(sources)), ordered=ordered)
     try:
-        async for batch in pages:
-            run, request, rows, start = batch.run, batch.request, batch.rows, 0
-            while start < len(rows):
-                part = rows[start : start + pace.size]
+        async for page in pages:
+            run, start = page.run, 0
+            while start < len(page.rows):
+                part = page.rows[start : start + pacer.size]
                 start += len(part)
-                loaded = await pace.load(run, request, part)
-                if run.left is not None:
-                    loaded = loaded[: run.left]
-                    run.left -= len(loaded)
+                loaded = await pacer.load(run, page.request, part)
+                if run.wanted is not None:
+                    loaded = loaded[: run.wanted]
+                    run.wanted -= len(loaded)
                 yield loaded
-                if run.left == 0:
+                if run.wanted == 0:
                     break
     finally:
         await pages.aclose()

@@ -9,7 +9,7 @@ import attrs
 
 from ..errors import ModelError
 from .query import Query
-from .run import CONCURRENCY, QueryExecution, Source, parts
+from .run import CONCURRENCY, QueryExecution, load_entities
 
 __all__ = ["Union"]
 
@@ -19,8 +19,10 @@ E = TypeVar("E")
 @attrs.frozen(eq=False, repr=False)
 class Union(Generic[E]):
     """
-    The results of several queries: of one after the other, as given, while the next ones are fetched. An entity that
-    several of them find comes several times. Made by `db.union(...)`; immutable.
+    The results of several queries, made by `db.union(...)`. It is immutable.
+
+    They come query by query, as given, while the next ones are fetched. An entity that several queries find comes
+    several times.
     """
 
     _queries: tuple[Query[E], ...]
@@ -31,24 +33,24 @@ class Union(Generic[E]):
         """
         Give results as they come, instead of query by query.
 
-        Those of a query with a limit are the first in key order all the same, its requests one after the other, unless
-        it is unordered itself.
+        A query with a limit still gives the first entities in key order, with one request after the other, unless it
+        is unordered itself.
         """
         return attrs.evolve(self, ordered=False)
 
     def concurrency(self, count: int) -> Self:
         """
-        Send at most `count` requests at the same time, and of each query no more than it allows; 16 is the default.
+        Send at most `count` requests at the same time, for each query no more than it allows; 16 is the default.
 
         Raises:
-            ModelError: It is no number from 1.
+            ModelError: The count is not a number from 1.
         """
         if type(count) is not int or count < 1:
             raise ModelError(f"concurrency: {count!r} is refused; give a number from 1")
         return attrs.evolve(self, concurrency=count)
 
     async def all(self) -> list[E]:
-        """Every entity. Raises as `Select.all`."""
+        """Read every entity. Raises what `Select.all` raises."""
         return [entity async for entity in self]
 
     def __aiter__(self) -> AsyncIterator[E]:
@@ -57,13 +59,13 @@ class Union(Generic[E]):
     async def _iterate(self) -> AsyncGenerator[E, None]:
         runs: list[QueryExecution] = []
         for query in self._queries:
-            run = await query.start()
-            run.most = query.ahead(run)
+            run = query.start()
+            run.max_requests = run.requests_ahead()
             # A limit wants the first, which are known only when what is before them came.
-            run.one_by_one = run.ordered and run.left is not None and not self._ordered
+            run.one_by_one = run.ordered and run.wanted is not None and not self._ordered
             runs.append(run)
-        sources: list[Source] = [(run, request, None) for run in runs for request in run.plan.requests]
-        found = parts(sources, self._concurrency, ordered=self._ordered)
+        sources = [source for run in runs for source in run.sources()]
+        found = load_entities(sources, self._concurrency, ordered=self._ordered)
         try:
             async for part in found:
                 for entity in part:

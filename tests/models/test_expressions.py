@@ -13,7 +13,7 @@ from tableorm import EncodeError, Entity, Expression, Mapped, ModelError, TableO
 from tableorm.expressions import AllOf, AnyOf, Comparison, NoneOf, conjuncts
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import Op
-from tableorm.queries.planning.planner import plan_query
+from tableorm.queries.planning.planner import planner_of
 
 
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="{id:06d}"):
@@ -84,7 +84,7 @@ def test_thousands_of_terms() -> None:
     either = functools.reduce(lambda left, right: left | right, terms)
     every = functools.reduce(lambda left, right: left & right, terms)
 
-    plan = plan_query(KindSet.of([Employee]), [either, every], allow_scan=True)
+    plan = planner_of(KindSet.of([Employee])).plan([either, every], allow_scan=True)
 
     assert plan.requests
     assert len(list(conjuncts(every))) == 3_000

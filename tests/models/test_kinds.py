@@ -281,7 +281,7 @@ def test_a_newer_row() -> None:
 @pytest.mark.parametrize("kind", ["Employee:", "Employee:x", "Employee:0", "Employee:-1", "Employee:1.5", "Employee:²"])
 def test_versions_that_are_no_numbers(kind: str) -> None:
     """A version that is no number from 1 is refused, naming the row."""
-    with pytest.raises(DecodeError, match=r"Employee.*Sales.*version.*no number from 1"):
+    with pytest.raises(DecodeError, match=r"Employee.*Sales.*version.*not a number from 1"):
         KindSet.of([Employee]).load(employee(kind))
 
 
@@ -362,7 +362,7 @@ def test_upgrades_that_are_wrong() -> None:
         (Employee, 0, ["from_version=0", "count from 1"]),
         (Employee, "1", ["from_version='1'", "count from 1"]),
         (Department, 1, ["Department", "version is 1", "at least 2"]),
-        (dict, 1, ["dict", "no model"]),
+        (dict, 1, ["dict", "not a model"]),
     ],
 )
 def test_upgrades_that_never_run(model: Any, version: Any, words: list[str]) -> None:

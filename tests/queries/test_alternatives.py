@@ -8,10 +8,11 @@ import itertools
 import pytest
 
 from tableorm import Entity, Expression, Mapped, PartitionKey, PropertyBag, RowKey, ScanRefused, field
+from tableorm.expressions import AnyOf
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import to_odata
 from tableorm.queries.planning.plan import Access, Point, QueryPlan
-from tableorm.queries.planning.planner import plan_query
+from tableorm.queries.planning.planner import planner_of
 
 
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -54,7 +55,7 @@ KIND = "(EntityType eq 'Employee' or EntityType ge 'Employee:' and EntityType lt
 
 
 def plan(*where: Expression, model: type[Entity] = Employee, allow_scan: bool = False) -> QueryPlan:
-    return plan_query(KindSet.of([model]), where, allow_scan=allow_scan)
+    return planner_of(KindSet.of([model])).plan(where, allow_scan=allow_scan)
 
 
 def sent(found: QueryPlan) -> list[str]:
@@ -241,13 +242,29 @@ def test_a_scan_takes_everything_with_it() -> None:
     assert found.access is Access.TABLE_SCAN and len(found.requests) == 1
 
 
-def test_too_many_alternatives_are_no_requests() -> None:
-    """20,000 requests are enough; what multiplies beyond that is evaluated here."""
-    names = [f"d{n}" for n in range(200)]
-    numbers = list(range(200))
-    found = plan(Employee.department.in_(names), Employee.id.in_(numbers))
+@pytest.mark.parametrize(
+    ("conditions", "count"),
+    [
+        ([Employee.department.in_([f"d{n}" for n in range(40)]), Employee.id.in_(range(40))], "1,600"),
+        ([SALES, Employee.id.in_(range(1_001))], "1,001"),
+        ([SALES, AnyOf(tuple([Employee.id == n for n in range(1_001)]))], "1,001"),
+        ([SALES, Employee.id.in_(range(1_000)) | (Employee.age > 5)], "1,001"),
+        ([SALES, Employee.id.in_(range(11_000))], "more than 10,000"),
+    ],
+)
+def test_too_many_alternatives_are_refused(conditions: list[Expression], count: str) -> None:
+    """The message says how many there are, and what to do instead; a scan reads the table and picks rows here."""
+    with pytest.raises(ScanRefused, match=rf"{count} alternatives.*at most 1,000.*get_many.*allow_scan"):
+        plan(*conditions)
+    assert len(plan(*conditions, allow_scan=True).requests) == 1
 
-    assert found.access is Access.PARTITION_SCAN and len(found.requests) == 200
+
+def test_as_many_alternatives_as_allowed_are_requests() -> None:
+    """Points, ranges, and those of an `or`."""
+    numbers = range(1_000)
+    assert len(plan(SALES, Employee.id.in_(numbers)).requests) == 1_000
+    assert len(plan(SALES, AnyOf(tuple([Employee.id == n for n in numbers]))).requests) == 1_000
+    assert len(plan(Employee.department.in_(list(map(str, numbers))), Employee.id > 5).requests) == 1_000
 
 
 def test_a_key_is_in_one_request_alone() -> None:
@@ -273,7 +290,7 @@ def test_a_field_of_another_kind_is_absent() -> None:
     """It is none for the rows of those that do not have it, whether a key holds it or not."""
     found = plan(Paper.project == "p", Line.number.is_none(), model=Paper)
 
-    assert [str(local.condition) for request in found.requests for local in getattr(request, "local", ())] == [
+    assert [str(each.condition) for request in found.requests for each in getattr(request, "client_filters", ())] == [
         "Line.number.is_none()",
         "Line.number.is_none()",
     ]
@@ -281,6 +298,6 @@ def test_a_field_of_another_kind_is_absent() -> None:
 
 def test_bags_are_bounded_by_what_is_said_alone() -> None:
     """The literal head of a model says nothing of rows of other kinds."""
-    found = plan_query(KindSet.of([Employee, PropertyBag]), [SALES])
+    found = planner_of(KindSet.of([Employee, PropertyBag])).plan([SALES])
 
     assert sent(found) == ["PartitionKey eq 'Sales'"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tableorm import CursorError, Database, Entity, Mapped, ModelError, Select, connect, field
 from tableorm.models.kinds import KindSet
-from tableorm.queries.cursors import MAX_CURSOR, Place, write_cursor
-from tableorm.queries.planning.planner import plan_query
+from tableorm.queries.cursors import MAX_CURSOR, Position, write_cursor
+from tableorm.queries.planning.planner import planner_of
 from tests.database.between import Awkward, Recorded
 
 
@@ -120,7 +120,7 @@ async def test_how_a_query_runs_may_change(db: Database) -> None:
 async def test_garbage_is_refused(db: Database, garbage: str) -> None:
     """As a CursorError, whatever it is."""
     await fill(db)
-    with pytest.raises(CursorError, match="is no cursor"):
+    with pytest.raises(CursorError, match="is not a cursor"):
         await base(db).page(2, garbage)
 
 
@@ -128,7 +128,7 @@ async def test_what_is_no_text_is_refused(db: Database) -> None:
     """As a CursorError, too."""
     await fill(db)
     wrong: Any = 5
-    with pytest.raises(CursorError, match="5 is no cursor"):
+    with pytest.raises(CursorError, match="5 is not a cursor"):
         await base(db).page(2, wrong)
 
 
@@ -235,18 +235,18 @@ async def test_rows_come_and_go_between_pages(db: Database) -> None:
     assert [(item.label, item.number) for item in rest.items][:3] == [("x", 2), ("x", 900), ("y", 0)]
 
 
-PLACES = st.builds(
-    Place,
+POSITIONS = st.builds(
+    Position,
     after=st.none()
     | st.tuples(st.sampled_from(["", "a", "b", "c", "aa", "B", "\uffff"]), st.text(st.sampled_from("xyz_019~"))),
     skip=st.integers(-2, 5),
     continuation=st.none() | st.sampled_from(["", "x", "1.2", "empty:", "ff" * 8]) | st.text(string.printable),
-    left=st.none() | st.integers(-3, 30),
+    wanted=st.none() | st.integers(-3, 30),
 )
 
 
-@given(PLACES, st.none() | st.just(4))
-def test_a_forged_place_never_widens_a_query(place: Place, limit: int | None) -> None:
+@given(POSITIONS, st.none() | st.just(4))
+def test_a_forged_position_never_widens_a_query(position: Position, limit: int | None) -> None:
     """Whatever a client writes into a cursor, no row outside of the query is read, and no more than its limit."""
 
     async def run() -> None:
@@ -255,7 +255,7 @@ def test_a_forged_place_never_widens_a_query(place: Place, limit: int | None) ->
             query = db.select(Item).where(Item.group.in_(["a", "b"]), Item.label.in_(["x", "y"]), Item.number >= 1)
             query = query if limit is None else query.limit(limit)
             inside = {item.key for item in ITEMS if item.group in "ab" and item.label in "xy" and item.number >= 1}
-            cursor = forged(query, place, limit)
+            cursor = forged(query, position, limit)
             try:
                 page = await query.page(1000, cursor)
             except CursorError:
@@ -267,19 +267,19 @@ def test_a_forged_place_never_widens_a_query(place: Place, limit: int | None) ->
     asyncio.run(run())
 
 
-def forged(query: Select[Item], place: Place, limit: int | None) -> str | None:
+def forged(query: Select[Item], position: Position, limit: int | None) -> str | None:
     """What someone who knows how cursors are made can make for a query."""
-    return write_cursor(query._plan(), place, limit)  # pyright: ignore[reportPrivateUsage]
+    return write_cursor(query.start().plan, position, limit)
 
 
 async def test_a_place_of_another_plan_is_refused(db: Database) -> None:
     """A cursor of the whole table is none of a partition."""
     await fill(db)
-    whole = plan_query(KindSet.of([Item]), [], allow_scan=True)
+    whole = planner_of(KindSet.of([Item])).plan([], allow_scan=True)
 
-    for place in (Place(("c", "x_001")), Place(("a", "x_001")), Place(skip=1), Place()):
+    for position in (Position(("c", "x_001")), Position(("a", "x_001")), Position(skip=1), Position()):
         with pytest.raises(CursorError, match="another query"):
-            await base(db).page(2, write_cursor(whole, place, None))
+            await base(db).page(2, write_cursor(whole, position, None))
 
 
 async def test_a_place_outside_is_refused(db: Database) -> None:
@@ -287,9 +287,10 @@ async def test_a_place_outside_is_refused(db: Database) -> None:
     await fill(db)
     query = base(db)
 
-    for place in (Place(("c", "x_001")), Place(("a", "w")), Place(skip=9), Place(skip=-1), Place(left=3)):
+    keys = (Position(("c", "x_001")), Position(("a", "w")))
+    for position in (*keys, Position(skip=9), Position(skip=-1), Position(wanted=3)):
         with pytest.raises(CursorError, match="outside"):
-            await query.page(2, forged(query, place, None))
+            await query.page(2, forged(query, position, None))
 
 
 async def test_a_query_that_finds_nothing_has_one_page(db: Database) -> None:

@@ -28,7 +28,7 @@ from tableorm import (
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import Test, to_odata
 from tableorm.queries.planning.plan import Access, Point, QueryPlan, Range
-from tableorm.queries.planning.planner import plan_query
+from tableorm.queries.planning.planner import planner_of
 from tableorm.stores import Bounds, RowQuery
 
 
@@ -73,7 +73,7 @@ NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 
 
 def plan(*where: Expression, model: type[Entity] = Employee, allow_scan: bool = False) -> QueryPlan:
-    return plan_query(KindSet.of([model]), where, allow_scan=allow_scan)
+    return planner_of(KindSet.of([model])).plan(where, allow_scan=allow_scan)
 
 
 def the_range(found: QueryPlan) -> Range:
@@ -95,11 +95,11 @@ def sent(found: QueryPlan) -> str:
 
 def here(found: QueryPlan) -> list[str]:
     """What is evaluated here."""
-    return [str(local.condition) for local in the_range(found).local]
+    return [str(each.condition) for each in the_range(found).client_filters]
 
 
 def only_test(found: QueryPlan) -> Test:
-    (local,) = the_range(found).local
+    (local,) = the_range(found).client_filters
     return local.test
 
 
@@ -286,7 +286,7 @@ def test_a_scan_is_refused_with_what_is_missing() -> None:
     with pytest.raises(ScanRefused, match="no equality on department"):
         plan(Employee.department != "Sales")
     with pytest.raises(ScanRefused, match="visits every partition of table Directory; add conditions that give one"):
-        plan_query(KindSet.of([PropertyBag], "Directory"), [PartitionKey > "S"])
+        planner_of(KindSet.of([PropertyBag], "Directory")).plan([PartitionKey > "S"])
 
 
 def test_a_scan_that_is_allowed_is_as_narrow_as_it_can_be() -> None:
@@ -312,21 +312,21 @@ def test_system_fields_are_keys_too() -> None:
 def test_kinds_of_one_partition_share_a_request() -> None:
     """Its range spans the keys of both kinds; conditions on one kind's key leave the other kind out."""
     both = KindSet.of([Department, Employee])
-    found = plan_query(both, [SALES])
+    found = planner_of(both).plan([SALES])
 
     assert found.access is Access.PARTITION_SCAN
     assert asked(found).partition == Bounds.only("Sales")
     assert asked(found).row == Bounds("department", "empid`", upper_open=True)
     assert "EntityType eq 'Department'" in sent(found)
-    narrow = plan_query(both, [SALES, Employee.id > 5])
+    narrow = planner_of(both).plan([SALES, Employee.id > 5])
     assert asked(narrow).row == Bounds("empid_000005", "empid`", lower_open=True, upper_open=True)
 
 
 def test_a_projection_selects_what_conditions_need() -> None:
     """What is evaluated here has to be read; what the store evaluates need not be."""
     kinds = KindSet.of([Employee])
-    there = plan_query(kinds, [SALES, Employee.age > 30], select=["PartitionKey", "RowKey", "FullName"])
-    here = plan_query(kinds, [SALES, Employee.pay > Decimal(1)], select=["PartitionKey", "RowKey", "FullName"])
+    there = planner_of(kinds).plan([SALES, Employee.age > 30], select=["PartitionKey", "RowKey", "FullName"])
+    here = planner_of(kinds).plan([SALES, Employee.pay > Decimal(1)], select=["PartitionKey", "RowKey", "FullName"])
 
     assert there.select == asked(there).select == ("PartitionKey", "RowKey", "FullName")
     assert here.select == asked(here).select == ("PartitionKey", "RowKey", "FullName", "pay")

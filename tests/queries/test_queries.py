@@ -234,7 +234,7 @@ async def test_a_row_that_does_not_fit_is_named(db: Database) -> None:
 
 async def test_wrong_arguments_are_refused(db: Database) -> None:
     """Something that is no condition, a negative limit, models of two tables."""
-    with pytest.raises(ModelError, match="no condition"):
+    with pytest.raises(ModelError, match="not a condition"):
         db.select(Item).where(True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     with pytest.raises(ModelError, match=r"limit\(-1\)"):
         db.select(Item).limit(-1)

@@ -14,9 +14,9 @@ from tableorm.expressions import AnyOf, Comparison, Field, Membership, PropertyC
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import constant
 from tableorm.queries.planning.normalize import leaves
-from tableorm.queries.planning.parameters import filled, patterns, shape_of
+from tableorm.queries.planning.parameters import bind, parameterise, shape_of
 from tableorm.queries.planning.plan import Point, QueryPlan
-from tableorm.queries.planning.planner import plan_query
+from tableorm.queries.planning.planner import planner_of
 from tests.queries.worlds import WORLDS, Column, World, conditions
 
 
@@ -43,7 +43,7 @@ def content(plan: QueryPlan) -> list[object]:
     requests: list[object] = [
         request
         if isinstance(request, Point)
-        else (request.access, request.query, [str(local.condition) for local in request.local])
+        else (request.access, request.query, [str(each.condition) for each in request.client_filters])
         for request in plan.requests
     ]
     return [plan.access, plan.select, *requests]
@@ -52,7 +52,7 @@ def content(plan: QueryPlan) -> list[object]:
 def outcome(kinds: KindSet, where: list[Expression], **options: Any) -> list[object]:
     """What planning gives, or how it fails."""
     try:
-        return content(plan_query(kinds, where, allow_scan=True, **options))
+        return content(planner_of(kinds).plan(where, allow_scan=True, **options))
     except (EncodeError, TemplateError) as error:
         return [type(error), str(error)]
 
@@ -80,7 +80,7 @@ def column_of(world: World, leaf: Expression) -> Column:
 
 def other_values(draw: st.DrawFn, world: World, where: list[Expression]) -> list[Expression]:
     """The same conditions with values drawn anew."""
-    terms = patterns(where)
+    terms = parameterise(where)
     _, values = shape_of(where)
     # Values stand in the order of the conditions.
     slots = [
@@ -99,7 +99,7 @@ def other_values(draw: st.DrawFn, world: World, where: list[Expression]) -> list
             values[at] = draw(st.text("ab_^", max_size=2))
         else:
             values[at] = draw(choice)
-    return [filled(term, values) for term in terms]
+    return [bind(term, values) for term in terms]
 
 
 @st.composite
@@ -144,7 +144,7 @@ SHOP = Order.shop == "a"
         ([Order.number.in_([1, 2]) | (Order.amount == 1)], [Order.number.in_([]) | (Order.amount == 1)]),
         (
             [Order.number.in_([1, 2]), Order.code.in_(["a"])],
-            [Order.number.in_(range(200)), Order.code.in_(map(str, range(200)))],
+            [Order.number.in_(range(50)), Order.code.in_(map(str, range(50)))],
         ),
         ([(Order.number < 3) | (Order.number > 7)], [(Order.number < 7) | (Order.number > 3)]),
         ([(Order.number < 3) | (Order.number > 7)], [(Order.number < -3) | (Order.number > 7)]),
@@ -162,7 +162,7 @@ def test_values_that_take_another_way(one: list[Expression], two: list[Expressio
     """What no key can hold, what contradicts or overlaps, what is too long or too many: whichever was planned first."""
     for first, second in ((one, two), (two, one)):
         kinds = fresh(Order)
-        plan_query(kinds, [SHOP, *first])
+        planner_of(kinds).plan([SHOP, *first], allow_scan=True)
         assert outcome(kinds, [SHOP, *second]) == outcome(fresh(Order), [SHOP, *second])
 
 
@@ -171,22 +171,22 @@ def test_a_value_of_another_type_is_refused_by_a_known_shape() -> None:
     number: Any = Order.number
     note: Any = Order.note
     kinds = fresh(Order)
-    plan_query(kinds, [SHOP, number > 7, note == "x"])
+    planner_of(kinds).plan([SHOP, number > 7, note == "x"])
 
     with pytest.raises(TemplateError, match="needs an int, got '7'"):
-        plan_query(kinds, [SHOP, number > "7", note == "x"])
+        planner_of(kinds).plan([SHOP, number > "7", note == "x"])
     with pytest.raises(EncodeError, match=r"Order\.note: 5 in the condition Order\.note == 5"):
-        plan_query(kinds, [SHOP, number > 7, note == 5])
+        planner_of(kinds).plan([SHOP, number > 7, note == 5])
 
 
 def test_one_shape_is_kept_once() -> None:
     """However many values it is planned with; conditions in another order are another shape."""
     kinds = fresh(Order)
     for number in range(50):
-        plan_query(kinds, [SHOP, Order.number == number, Order.amount > number])
-    assert len(kinds.recipes) == 1
-    plan_query(kinds, [Order.number == 1, SHOP, Order.amount > 1])
-    assert len(kinds.recipes) == 2
+        planner_of(kinds).plan([SHOP, Order.number == number, Order.amount > number])
+    assert len(planner_of(kinds).plans) == 1
+    planner_of(kinds).plan([Order.number == 1, SHOP, Order.amount > 1])
+    assert len(planner_of(kinds).plans) == 2
 
 
 async def test_a_database_knows_shapes_of_any_models() -> None:
@@ -195,11 +195,11 @@ async def test_a_database_knows_shapes_of_any_models() -> None:
         await db.create_tables(Order)
         for models in ((Order,), (Order, PropertyBag), (Family,), (Family, Order)):
             queries: list[Any] = [db.select(*models).where(Order.shop == name) for name in ("a", "b")]
-            one, two = [(await query.start()).plan.kinds for query in queries]
-            assert one is two and len(one.recipes) == 1
+            one, two = [query.start().plan.target.kinds for query in queries]
+            assert one is two and len(planner_of(one).plans) == 1
         raw = [db.select_raw("Orders").where("PartitionKey eq {}", name) for name in ("a", "b")]
-        one, two = [(await query.start()).plan.kinds for query in raw]
-        assert one is two and len(one.recipes) == 1
+        one, two = [query.start().plan.target.kinds for query in raw]
+        assert one is two and len(planner_of(one).plans) == 1
 
 
 def test_what_is_kept_is_bounded() -> None:
@@ -208,14 +208,14 @@ def test_what_is_kept_is_bounded() -> None:
     counts: list[int] = []
     for number in range(1_500):
         fields = [Order.note == "x" if number >> bit & 1 else Order.amount == 1 for bit in range(12)]
-        plan_query(kinds, [SHOP, *fields])
-        counts.append(len(kinds.recipes))
+        planner_of(kinds).plan([SHOP, *fields])
+        counts.append(len(planner_of(kinds).plans))
     assert max(counts) < 1_000
 
-    large = AnyOf(tuple(Order.number == number for number in range(5_000)))
-    before = len(kinds.recipes)
-    assert len(plan_query(kinds, [SHOP, large]).requests) == 5_000
-    assert len(kinds.recipes) == before
+    large = AnyOf(tuple((Order.number == number) & (Order.amount == 1) for number in range(1_000)))
+    before = len(planner_of(kinds).plans)
+    assert len(planner_of(kinds).plan([SHOP, large]).requests) == 1_000
+    assert len(planner_of(kinds).plans) == before
 
 
 def test_kinds_that_are_declared_later_count() -> None:
@@ -228,15 +228,15 @@ def test_kinds_that_are_declared_later_count() -> None:
     class Square(Shape, row_key="square"): ...
 
     kinds = fresh(PropertyBag, Order)
-    before = content(plan_query(kinds, [SHOP, Shape.edges > 3]))
+    before = content(planner_of(kinds).plan([SHOP, Shape.edges > 3]))
 
     class Circle(Shape, row_key="circle"):
         edges: Mapped[int | None] = field(default=None, name="Edges")
 
-    after = content(plan_query(kinds, [SHOP, Shape.edges > 3]))
+    after = content(planner_of(kinds).plan([SHOP, Shape.edges > 3]))
     assert (Square.__name__, Circle.__name__) == ("Square", "Circle")
     assert before != after
-    assert after == content(plan_query(fresh(PropertyBag, Order), [SHOP, Shape.edges > 3]))
+    assert after == content(planner_of(fresh(PropertyBag, Order)).plan([SHOP, Shape.edges > 3]))
 
 
 def test_moments_are_written_anew() -> None:
@@ -247,12 +247,12 @@ def test_moments_are_written_anew() -> None:
 
     kinds = fresh(Visit)
     days = [dt.datetime(2024, 2, day, 12, tzinfo=dt.UTC) for day in (1, 2, 3)]
-    found = [plan_query(kinds, [Visit.at == day]).requests for day in days]
+    found = [planner_of(kinds).plan([Visit.at == day]).requests for day in days]
 
     assert [point.partition_key for (point,) in found if isinstance(point, Point)] == [
         "20240201",
         "20240202",
         "20240203",
     ]
-    many = plan_query(kinds, [Visit.at.in_(days)])
+    many = planner_of(kinds).plan([Visit.at.in_(days)])
     assert many.requests == tuple(point for (point,) in found)

@@ -2,34 +2,47 @@
 Looking up index lists: the rows of a list, then the entities that it names.
 """
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from ...connection.connection import Connection
 from ...connection.rows import read_row
 from ...connection.tasks import work_together
 from ...connection.translate import translate
 from ...errors import ModelError, TemplateError
+from ...models.entity import Entity
+from ...models.manifest import ListEntry, manifest_of
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.codes import Fault
 from ...protocol.edm import utf16_key
 from ...protocol.limits import MAX_PAGE
-from ...queries.planning.index_following import is_listed
 from ...stores import Bounds, Row, RowQuery
 from ..index_list.index_list import ListOf
 from ..index_list.rows import SEPARATOR, is_of, keys_of
 from ..index_list.schema import ListSchema
 
-if TYPE_CHECKING:
-    from ...database.reading import Reader
-    from ...models.entity import Entity
-
 __all__ = ["look_up"]
 
-E = TypeVar("E", bound="Entity")
+E = TypeVar("E", bound=Entity)
 
 
-async def look_up(db: "Reader", index: ListOf[E], fields: dict[str, Any], concurrency: int) -> list[E]:
+async def look_up(
+    db: Connection, load: Callable[[Row], E], index: ListOf[E], fields: dict[str, Any], concurrency: int
+) -> list[E]:
     """
-    The entities of an index list. Takes and raises what `db.lookup` does.
+    Return the entities of an index list, in key order.
+
+    Args:
+        db: The database.
+        load: Makes a row of the model of the list into an entity.
+        index: The index list.
+        fields: The fields of the list's key and of the PartitionKey.
+        concurrency: Requests at the same time, at most.
+
+    Raises:
+        ModelError: It is not an index list of one concrete class, or `concurrency` is not a number from 1.
+        TemplateError: A field is missing, unknown, or does not fit.
+        DecodeError: A row does not fit its model.
     """
     if not isinstance(index, ListOf):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ModelError(f"lookup({index!r}) is refused: give an index list of a model, as Employee.by_last_name")
@@ -45,7 +58,7 @@ async def look_up(db: "Reader", index: ListOf[E], fields: dict[str, Any], concur
         wanted = ", ".join(sorted(schema.key_names))
         raise TemplateError(f"needs {wanted}; given are {', '.join(fields)}", schema.name, "row_key", schema.row.text)
     partition_key, list_key = partition.format(fields), schema.row.format(fields)
-    keys = sorted(await _keys(db, schema, partition_key, list_key), key=utf16_key)
+    keys = sorted(await _read_keys(db, schema, partition_key, list_key), key=utf16_key)
     found: list[E | None] = [None] * len(keys)
     numbered = enumerate(keys)
     table, name = schema.primary.table_name(), schema.declared.name
@@ -55,15 +68,25 @@ async def look_up(db: "Reader", index: ListOf[E], fields: dict[str, Any], concur
             row = await read_row(db, table, partition_key, row_key)
             await db.yield_to_loop(1)
             # It may have left the list since that was read.
-            if row is not None and is_listed(name, list_key, row):
-                found[number] = db.load_row(index.model, table, row)
+            if row is not None and _is_listed(name, list_key, row):
+                found[number] = load(row)
 
     await work_together(work, min(concurrency, len(keys)))
     return [entity for entity in found if entity is not None]
 
 
-async def _keys(db: "Reader", schema: ListSchema, partition_key: str, list_key: str) -> set[str]:
-    """The RowKeys in all rows of a list. A row that is divided while they are read comes before the two others."""
+def _is_listed(name: str, list_key: str, row: Row) -> bool:
+    """Return whether the manifest of an entity says that it is in a list."""
+    entry = manifest_of(row).get(name)
+    return isinstance(entry, ListEntry) and entry.list_key == list_key
+
+
+async def _read_keys(db: Connection, schema: ListSchema, partition_key: str, list_key: str) -> set[str]:
+    """
+    Return the RowKeys in all rows of a list.
+
+    A row that is divided into two while they are read sorts before both, so that no key is missed.
+    """
     first = list_key + SEPARATOR
     query = RowQuery(Bounds.only(partition_key), Bounds(first, first + "2", upper_open=True))
     keys: set[str] = set()

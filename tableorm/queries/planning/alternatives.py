@@ -1,392 +1,422 @@
 """
-Pieces: the conditions of a query as regions of keys, one for each alternative, merged where they overlap.
+Alternatives: the conditions of a query as regions of keys, one for each alternative, merged where they overlap.
 
 `or` and `in_` over key fields are taken apart, so that each alternative can be a point or a range of its own. What the
-patterns tell is prepared once for each shape of query; values decide where the regions are and which overlap.
+parameterised conditions tell is prepared once for each query shape; values decide where the regions are and which of
+them overlap.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from operator import itemgetter
 from typing import cast
 
-import attrs
+import msgspec
 
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, PropertyComparison
 from ...keys.ranges import high_of, hull, low_of, meet
 from ...models.entity import schema_of
-from ...models.kinds import KindSet
 from ...protocol.filters import Filter, Op, Or
 from ...stores import Bounds
-from .client_filter import Local, local_of
-from .key_ranges import Found, Intervals, KeyRegions
+from .client_filter import ClientFilter, make_client_filter
+from .key_ranges import KeyPair, KeyRegions, RegionMatch
 from .normalize import has_field, leaves, properties_of
-from .parameters import Shape, Slot, filled, moved, slot_of
-from .server_filter import Sender, Values, sender
+from .parameters import Parameter, QueryShape, Values, bind, parameter_of, renumber
+from .server_filter import FilterBuilder, filter_builder
+from .target import QueryTarget
 
-__all__ = ["MOST_REQUESTS", "Left", "Piece", "Pieces", "Remaining"]
+__all__ = ["MAX_ALTERNATIVES", "Alternative", "Alternatives", "Residual"]
 
-# More alternatives than this, multiplied, are no requests of their own any more; what is beyond is evaluated here.
-MOST_REQUESTS = 20_000
+MAX_ALTERNATIVES = 1_000
+"""Alternatives of a query at most, multiplied: each can be a request of its own."""
 
 
-@attrs.frozen(eq=False)
-class Left:
+class ResidualPredicate:
     """
-    A condition that the keys of a piece do not imply.
+    A condition that the keys of an alternative do not imply.
 
     Args:
-        send: From values to its filter.
-        fill: From values to the condition itself.
-        local: From values to what is evaluated here.
-        needs: The properties that it is about.
+        target: What is asked for.
+        term: The parameterised condition.
+        given: Equalities that hold besides it.
+
+    Attributes:
+        build_filter: Takes values and returns the filter that is pushed down; None if the service cannot express it.
+        properties: The properties that the condition is about.
     """
 
-    send: Sender
-    fill: Callable[[Values], Expression]
-    local: Callable[[Values], Local]
-    needs: tuple[str, ...]
+    __slots__ = ("_constant", "_has_values", "_target", "_term", "build_filter", "properties")
+
+    def __init__(self, target: QueryTarget, term: Expression, given: Sequence[Comparison]) -> None:
+        self._target, self._term = target, term
+        self.build_filter: FilterBuilder = filter_builder(target, term, given)
+        self.properties = tuple(dict.fromkeys(properties_of(target, term)))
+        self._has_values = any(isinstance(leaf, (Comparison, Membership, PropertyComparison)) for leaf in leaves(term))
+        self._constant: ClientFilter | None = None
+
+    def bind(self, values: Values) -> Expression:
+        """Return the condition with these values."""
+        return bind(self._term, values)
+
+    def make_client_filter(self, values: Values) -> ClientFilter:
+        """Return what is evaluated here. Raises what `make_test` raises."""
+        if self._has_values:
+            return make_client_filter(self._target, bind(self._term, values))
+        if self._constant is None:
+            self._constant = make_client_filter(self._target, self._term)
+        return self._constant
 
 
-class _Either:
-    """That one of some alternatives holds, each with values of its own: as `Left`, of whatever values it is asked."""
+class DisjunctionPredicate:
+    """
+    The condition that at least one of several alternatives holds, each with values of its own.
 
-    __slots__ = ("_kinds", "_sides")
+    It takes the place of a `ResidualPredicate`, and does not look at the values that it is given.
+    """
 
-    def __init__(self, kinds: KindSet, sides: list[tuple[Left, Values]]) -> None:
-        self._kinds, self._sides = kinds, sides
+    __slots__ = ("_sides", "_target")
 
-    def send(self, values: Values) -> Filter | None:
+    def __init__(self, target: QueryTarget, sides: "list[Residual]") -> None:
+        self._target, self._sides = target, sides
+
+    def build_filter(self, values: Values) -> Filter | None:
+        """Return the filter that is pushed down; None if the service cannot express it."""
         del values
-        nodes = [side.send(each) for side, each in self._sides]
+        nodes = [side.predicate.build_filter(side.values) for side in self._sides]
         return None if None in nodes else Or(tuple(cast("list[Filter]", nodes)))
 
-    def fill(self, values: Values) -> Expression:
+    def bind(self, values: Values) -> Expression:
+        """Return the condition."""
         del values
-        return AnyOf(tuple([side.fill(each) for side, each in self._sides]))
+        return AnyOf(tuple([side.predicate.bind(side.values) for side in self._sides]))
 
-    def local(self, values: Values) -> Local:
-        return local_of(self._kinds, self.fill(values))
+    def make_client_filter(self, values: Values) -> ClientFilter:
+        """Return what is evaluated here. Raises what `make_test` raises."""
+        return make_client_filter(self._target, self.bind(values))
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys([name for side, _ in self._sides for name in side.needs]))
+    def properties(self) -> tuple[str, ...]:
+        """The properties that the condition is about."""
+        return tuple(dict.fromkeys([name for side in self._sides for name in side.predicate.properties]))
 
 
-Remaining = tuple[Left | _Either, Values]
-"""A condition that keys do not imply, and its values."""
+class Residual(msgspec.Struct, frozen=True, eq=False):
+    """A condition that keys do not imply, and its values."""
 
-Piece = tuple[Bounds, Bounds, KindSet, Sequence[Remaining]]
-"""PartitionKeys and RowKeys, the kinds that can be there, and the conditions that these keys do not imply."""
+    predicate: ResidualPredicate | DisjunctionPredicate
+    values: Values
+
+
+class Alternative(msgspec.Struct, frozen=True, eq=False):
+    """
+    A region of keys that becomes one request.
+
+    Args:
+        partition: The PartitionKeys.
+        row: The RowKeys.
+        target: The kinds whose rows can be there.
+        residuals: The conditions that these keys do not imply.
+    """
+
+    partition: Bounds
+    row: Bounds
+    target: QueryTarget
+    residuals: Sequence[Residual]
+
 
 _Choice = tuple[Expression, ...]
-"""Terms that all hold in an alternative. An equality with the values of an `in_` stands for one with each of them."""
+"""Terms of which all hold in an alternative. An equality with all values of an `in_` stands for one with each."""
 
 
-class _Branch:
+class _Disjunct:
     """
     Terms that all hold: those that all alternatives share, and a choice.
 
-    Alternatives whose choices differ in values alone share a branch. What it is asked has the values of the shared
+    Alternatives whose choices differ in values alone share a disjunct. The values that it takes are those of the shared
     terms first, then those of the choice.
     """
 
-    __slots__ = ("_kinds", "_picks", "_rests", "_spread", "chosen", "own", "regions", "side", "terms")
+    __slots__ = ("_chosen", "_common", "_picks", "_residuals", "_spread", "_target", "own", "regions", "terms")
 
     def __init__(
-        self, kinds: KindSet, common: Sequence[Expression], chosen: Sequence[Expression], base: KeyRegions | None = None
+        self, target: QueryTarget, common: Sequence[Expression], chosen: Sequence[Expression], base: KeyRegions | None
     ) -> None:
-        self._kinds, self.chosen = kinds, tuple(chosen)
-        self.own = frozenset(range(len(common), len(common) + len(chosen)))
+        self._target, self._common = target, common
         self.terms = (*common, *chosen)
-        self.regions = KeyRegions(kinds, self.terms, base)
+        self.own = frozenset(range(len(common), len(self.terms)))
+        self.regions = KeyRegions(target, self.terms, base)
         self._picks: list[tuple[int, ...]] = []
         self._spread: list[list[tuple[int, bool]]] = []
-        self._rests: dict[frozenset[int], tuple[Left, ...]] = {}
-        self.side: Left | None = None
+        self._residuals: dict[frozenset[int], tuple[ResidualPredicate, ...]] = {}
+        self._chosen: ResidualPredicate | None = None
 
-    def add(self, terms: Sequence[Expression], slots: Sequence[Slot]) -> None:
+    def add(self, terms: Sequence[Expression], parameters: Sequence[Parameter]) -> None:
         """Add an alternative: its terms, and where its values are among those of a query."""
-        spread = {slot.at for term in terms if isinstance(term, Comparison) and (slot := slot_of(term)).many}
+        spread = {at.at for term in terms if isinstance(term, Comparison) and (at := parameter_of(term)).many}
         if spread:
-            self._spread.append([(slot.at, slot.at in spread) for slot in slots])
+            self._spread.append([(parameter.at, parameter.at in spread) for parameter in parameters])
         else:
-            self._picks.append(tuple([slot.at for slot in slots]))
+            self._picks.append(tuple([parameter.at for parameter in parameters]))
 
     def count(self, values: Values) -> int:
-        """How many alternatives there are with these values."""
+        """Return how many alternatives there are with these values."""
         spread = [math.prod([len(values[at]) for at, many in each if many]) for each in self._spread]
         return len(self._picks) + sum(spread)
 
-    def alternatives(self, common: Values, values: Values) -> Iterator[Values]:
-        """The values of each alternative: of an `in_` there is one each."""
+    def expand(self, common: Values, values: Values) -> Iterator[Values]:
+        """Yield the values of each alternative, which has one value of each `in_`."""
         for pick in self._picks:
             yield [*common, *[values[at] for at in pick]]
         for each in self._spread:
             for choice in product(*[dict.fromkeys(values[at]) if many else (values[at],) for at, many in each]):
                 yield [*common, *choice]
 
-    def rest(self, exact: frozenset[int]) -> tuple[Left, ...]:
-        """The terms that are left where keys imply those."""
-        found = self._rests.get(exact)
+    def residuals(self, implied: frozenset[int], values: Values) -> list[Residual]:
+        """Return the terms that keys which imply `implied` leave to be checked."""
+        found = self._residuals.get(implied)
         if found is None:
-            given = _equalities(self._kinds, self.terms)
-            left = [term for index, term in enumerate(self.terms) if index not in exact]
-            found = self._rests[exact] = tuple([_left(self._kinds, term, given) for term in left])
-        return found
+            given = _equalities(self._target, self.terms)
+            left = [term for index, term in enumerate(self.terms) if index not in implied]
+            found = tuple([ResidualPredicate(self._target, term, given) for term in left])
+            self._residuals[implied] = found
+        return [Residual(predicate, values) for predicate in found]
+
+    def choice(self) -> ResidualPredicate:
+        """Return the terms of the choice as one condition."""
+        if self._chosen is None:
+            chosen = self.terms[len(self._common) :]
+            whole = chosen[0] if len(chosen) == 1 else AllOf(chosen)
+            self._chosen = ResidualPredicate(self._target, whole, _equalities(self._target, self._common))
+        return self._chosen
+
+    def alternative(self, region: RegionMatch, values: Values) -> Alternative:
+        """Return the alternative of one of its regions."""
+        return Alternative(region.partition, region.row, region.target, self.residuals(region.implied, values))
 
 
-def _left(kinds: KindSet, term: Expression, given: Sequence[Comparison]) -> Left:
-    needs = tuple(dict.fromkeys(properties_of(kinds, term)))
-    return Left(sender(kinds, term, given), partial(filled, term), _evaluated(kinds, term), needs)
-
-
-def _evaluated(kinds: KindSet, term: Expression) -> Callable[[Values], Local]:
-    if any(isinstance(leaf, (Comparison, Membership, PropertyComparison)) for leaf in leaves(term)):
-        return lambda values: local_of(kinds, filled(term, values))
-    known: list[Local] = []  # a condition without values is the same each time
-
-    def local(values: Values) -> Local:
-        del values
-        if not known:
-            known.append(local_of(kinds, term))
-        return known[0]
-
-    return local
-
-
-def _equalities(kinds: KindSet, terms: Iterable[Expression]) -> list[Comparison]:
-    """What is said of the fields of the one kind; of several kinds each has its own keys."""
-    if len(kinds.schemas) != 1:
+def _equalities(target: QueryTarget, terms: Iterable[Expression]) -> list[Comparison]:
+    """Return the equalities on fields of the one kind; none if there are several, each with keys of its own."""
+    if len(target.schemas) != 1:
         return []
-    schema = kinds.schemas[0]
+    schema = target.schemas[0]
     return [t for t in terms if isinstance(t, Comparison) and t.op is Op.EQ and has_field(schema, t.field)]
 
 
-_Alternative = tuple[tuple[bytes, bool], tuple[bytes, bool], Found, _Branch, Values]
-"""Where its PartitionKeys and its RowKeys begin, a region of a branch, and the values of that."""
+class _Candidate(msgspec.Struct, frozen=True, eq=False):
+    """A region of a disjunct with the values that it was found for, and where it begins."""
 
-_LOWS = itemgetter(0, 1)
+    low_partition: tuple[bytes, bool]
+    low_row: tuple[bytes, bool]
+    region: RegionMatch
+    disjunct: _Disjunct
+    values: Values
+
+    def alternative(self) -> Alternative:
+        return self.disjunct.alternative(self.region, self.values)
 
 
-class Pieces:
+class Alternatives:
     """
-    What terms say of keys, for any values.
+    The alternatives of terms, for any values.
 
     Args:
-        kinds: What is asked for. Its key templates are the only ones that are looked at, besides those of models that
+        target: What is asked for. Its key templates are the only ones that are looked at, besides those of models that
             conditions name.
-        terms: Patterns in normal form that all must hold.
-        sizes: How many values there are for each `in_`, by their place, where they are too many for requests.
+        terms: Parameterised conditions in normal form, all of which must hold.
+        divide: Whether `or` and `in_` over key fields are taken apart; otherwise there is one alternative.
 
     Attributes:
         weight: About how much there is to keep.
     """
 
-    def __init__(self, kinds: KindSet, terms: Sequence[Expression], sizes: Mapping[int, int] | None = None) -> None:
-        self._kinds = kinds
+    def __init__(self, target: QueryTarget, terms: Sequence[Expression], *, divide: bool = True) -> None:
+        self._target = target
         common: list[Expression] = []
         choices: list[list[_Choice]] = []
-        count = 1
+        self._least = 1  # alternatives, with one value for each `in_`
         for term in terms:
-            sized = _choices(kinds, term, sizes or {}) if isinstance(term, (Membership, AnyOf)) else None
-            if sized is None or count * sized[1] > MOST_REQUESTS:
+            expanded = _expand(target, term) if divide and self._least <= MAX_ALTERNATIVES else None
+            if expanded is None:
                 common.append(term)
             else:
-                count *= sized[1]
-                choices.append(sized[0])
-        self._common, _, slots = moved(common, 0)
-        self._at = [slot.at for slot in slots]
-        self._base = _Branch(kinds, self._common, ())
+                choices.append(expanded)
+                self._least *= len(expanded)
+        shared = renumber(common, 0)
+        self._at = [parameter.at for parameter in shared.before]
+        self._base = _Disjunct(target, shared.terms, (), None)
         self._base.add((), ())
-        self._branches: list[_Branch] = []
-        if choices:
-            self._divide(choices, len(slots))
+        self._disjuncts: list[_Disjunct] = []
+        if choices and self._least <= MAX_ALTERNATIVES:
+            self._disjuncts = self._divide(shared.terms, choices)
         # In one partition of one kind everything that a request can read is one interval.
-        self._whole = next((branch for branch in self._branches if branch.regions.like), None)
-        self._varies = any(slot.many for choice in choices for each in choice for slot in _slots(each))
-        self.weight = (1 + len(self._branches)) * (1 + len(terms)) + count // 8
+        self._whole = next((each for each in self._disjuncts if each.regions.adds_nothing), None)
+        self.weight = (1 + len(self._disjuncts)) * (1 + len(terms)) + self._least // 2
 
-    def _divide(self, choices: list[list[_Choice]], first: int) -> None:
-        """Make the branches; alternatives that differ in values alone share one."""
-        by_shape: dict[Shape, _Branch] = {}
+    def _divide(self, common: Sequence[Expression], choices: list[list[_Choice]]) -> list[_Disjunct]:
+        """Make the disjuncts; alternatives that differ in values alone share one."""
+        by_shape: dict[QueryShape, _Disjunct] = {}
         for choice in product(*choices):
-            chosen = [term for part in choice for term in part]
-            patterns, shape, slots = moved(chosen, first)
-            branch = by_shape.get(shape)
-            if branch is None:
-                branch = by_shape[shape] = _Branch(self._kinds, self._common, patterns, self._base.regions)
-            branch.add(chosen, slots)
-        self._branches = list(by_shape.values())
+            terms = [term for part in choice for term in part]
+            own = renumber(terms, len(self._at))
+            disjunct = by_shape.get(own.shape)
+            if disjunct is None:
+                disjunct = by_shape[own.shape] = _Disjunct(self._target, common, own.terms, self._base.regions)
+            disjunct.add(terms, own.before)
+        return list(by_shape.values())
 
-    def fits(self, values: Values) -> bool:
-        """Whether there are few enough alternatives for a request each."""
-        return not self._varies or sum([branch.count(values) for branch in self._branches]) <= MOST_REQUESTS
+    def count(self, values: Values) -> int:
+        """Return how many alternatives there are with these values, before overlapping ones are merged."""
+        if self._least > MAX_ALTERNATIVES or not self._disjuncts:
+            return self._least
+        return sum([disjunct.count(values) for disjunct in self._disjuncts])
 
-    def find(self, values: Values) -> list[Piece]:
-        """The regions of keys that can satisfy all terms, in key order, none of which overlap."""
+    def find(self, values: Values) -> list[Alternative]:
+        """Return the alternatives that can satisfy all terms, in key order; no two of them overlap."""
         common = [values[at] for at in self._at]
-        like = self._base.regions.intervals(common)
-        base = self._base.regions.of(like)
-        if not base or (len(base) == 1 and not self._branches):
-            return [_piece(found, self._base, common) for found in base]
+        known = self._base.regions.match_keys(common)
+        base = self._base.regions.merge_kinds(known)
+        if not base or (len(base) == 1 and not self._disjuncts):
+            return [self._base.alternative(region, common) for region in base]
         if self._whole is not None:
-            return [self._swallowed(self._whole, base[0], like, common, values)]
-        # Most alternatives differ in one key alone.
-        partition, row, *_ = base[0]
-        low_partition, low_row, scans = low_of(partition), low_of(row), not partition.point
-        alternatives: list[_Alternative] = []
-        for branch in self._branches or (self._base,):  # of several kinds, in a partition each, there is no other
-            find = branch.regions.find
-            for each in branch.alternatives(common, values):
-                for found in find(each, like):
-                    low = low_partition if found[0] is partition else low_of(found[0])
-                    alternatives.append((low, low_row if found[1] is row else low_of(found[1]), found, branch, each))
-        if len(alternatives) > 1:
-            if scans:
-                scans = not all(found[0].point for _, _, found, _, _ in alternatives)
-            alternatives.sort(key=_LOWS)
-            clusters = _clusters(alternatives, scans=scans)
-            if len(clusters) < len(alternatives):
-                return [
-                    _piece(*cluster[0][2:]) if len(cluster) == 1 else self._merged(cluster, base, common)
-                    for cluster in clusters
-                ]
-        return [_piece(found, branch, each) for _, _, found, branch, each in alternatives]
+            return [self._absorb(self._whole, base[0], known, common, values)]
+        candidates = [
+            _Candidate(low_of(region.partition), low_of(region.row), region, disjunct, each)
+            for disjunct in self._disjuncts or (self._base,)  # of several kinds, in a partition each, there is no other
+            for each in disjunct.expand(common, values)
+            for region in disjunct.regions.find(each, known)
+        ]
+        # Partitions that are not points are scanned anyway: what else is wanted of them comes with it.
+        scans = not base[0].partition.point and not all(each.region.partition.point for each in candidates)
+        candidates.sort(key=lambda candidate: (candidate.low_partition, candidate.low_row))
+        return [
+            cluster[0].alternative() if len(cluster) == 1 else self._merge(cluster, base, common)
+            for cluster in _cluster(candidates, scans=scans)
+        ]
 
-    def _swallowed(
-        self, whole: _Branch, base: Found, like: Sequence[Intervals], common: Values, values: Values
-    ) -> Piece:
-        """The piece of alternatives of which one says nothing of keys: all others are in what it reads."""
-        parts = [(whole, each) for each in whole.alternatives(common, values)]
-        for branch in self._branches:
-            if branch is not whole:
-                find = branch.regions.find
-                parts += [(branch, each) for each in branch.alternatives(common, values) if find(each, like)]
+    def _absorb(
+        self, whole: _Disjunct, base: RegionMatch, known: Sequence[KeyPair], common: Values, values: Values
+    ) -> Alternative:
+        """Return the one alternative where a disjunct says nothing of keys: it reads what all the others read."""
+        parts = [
+            (disjunct, each)
+            for disjunct in (whole, *[each for each in self._disjuncts if each is not whole])
+            for each in disjunct.expand(common, values)
+            if disjunct is whole or disjunct.regions.find(each, known)
+        ]
         if len(parts) == 1:
-            return _piece(base, *parts[0])
-        partition, row, kinds, exact = base
-        left: list[Remaining] = [(each, common) for each in self._base.rest(exact)]
-        left.append((self._either(parts), common))
-        return partition, row, kinds, left
+            return whole.alternative(base, parts[0][1])
+        residuals = [*self._base.residuals(base.implied, common), self._any_of(parts)]
+        return Alternative(base.partition, base.row, base.target, residuals)
 
-    def _merged(self, cluster: list[_Alternative], base: list[Found], common: Values) -> Piece:
-        # What the common conditions alone imply holds in every part of it that is within theirs. A branch can be
+    def _merge(self, cluster: "list[_Candidate]", base: list[RegionMatch], common: Values) -> Alternative:
+        """Return the one alternative that reads what several overlapping ones would read."""
+        # What the common conditions alone imply holds in every part of it that is within theirs. A disjunct can be
         # wider: an equality makes a key, whatever else is said of that field.
-        exact: frozenset[int] = frozenset()
-        partition, row = hull([each[2][0] for each in cluster]), hull([each[2][1] for each in cluster])
+        implied: frozenset[int] = frozenset()
+        partition = hull([each.region.partition for each in cluster])
+        row = hull([each.region.row for each in cluster])
         if len(base) == 1:
-            inside, along = meet(partition, base[0][0]), meet(row, base[0][1])
+            inside, along = meet(partition, base[0].partition), meet(row, base[0].row)
             if inside is not None and along is not None:
-                partition, row, exact = inside, along, base[0][3]
-        left: list[Remaining] = [(each, common) for each in self._base.rest(exact)]
-        for _, _, found, branch, _ in cluster:
-            if found[2] is self._kinds and found[3] >= branch.own and found[1] == row and found[0] == partition:
-                break  # it has all that the others have
-        else:
-            left.append((self._either([(branch, each) for *_, branch, each in cluster]), common))
-        return partition, row, self._kinds, left
+                partition, row, implied = inside, along, base[0].implied
+        residuals = self._base.residuals(implied, common)
+        if not any(self._is_whole(each, partition, row) for each in cluster):
+            residuals.append(self._any_of([(each.disjunct, each.values) for each in cluster]))
+        return Alternative(partition, row, self._target, residuals)
 
-    def _either(self, parts: list[tuple[_Branch, Values]]) -> _Either:
-        return _Either(self._kinds, [(self._side(branch), each) for branch, each in parts])
+    def _is_whole(self, candidate: _Candidate, partition: Bounds, row: Bounds) -> bool:
+        """Return whether a candidate reads everything in these bounds, with nothing of its choice left to check."""
+        region = candidate.region
+        return (
+            region.target is self._target
+            and region.implied >= candidate.disjunct.own
+            and region.row == row
+            and region.partition == partition
+        )
 
-    def _side(self, branch: _Branch) -> Left:
-        """The choice of a branch as one condition."""
-        side = branch.side
-        if side is None:
-            side = _left(self._kinds, _all_of(branch.chosen), _equalities(self._kinds, self._common))
-            branch.side = side
-        return side
-
-
-def _piece(found: Found, branch: _Branch, values: Values) -> Piece:
-    partition, row, kinds, exact = found
-    rest = branch.rest(exact)
-    return partition, row, kinds, [(left, values) for left in rest] if rest else ()
+    def _any_of(self, parts: list[tuple[_Disjunct, Values]]) -> Residual:
+        sides = [Residual(disjunct.choice(), values) for disjunct, values in parts]
+        return Residual(DisjunctionPredicate(self._target, sides), ())
 
 
-def _all_of(terms: tuple[Expression, ...]) -> Expression:
-    return terms[0] if len(terms) == 1 else AllOf(terms)
-
-
-def _slots(terms: Iterable[Expression]) -> Iterator[Slot]:
-    """Those of single comparisons."""
-    return (slot_of(term) for term in terms if isinstance(term, Comparison))
-
-
-def _choices(kinds: KindSet, term: Expression, sizes: Mapping[int, int]) -> tuple[list[_Choice], int] | None:
+def _expand(target: QueryTarget, term: Expression) -> list[_Choice] | None:
     """
-    The alternatives of a term, each of terms that all hold, and how many they are with the values of each `in_`; None
-    if none of them says anything of keys, or there are too many.
+    Return the alternatives of a term, each with terms that all hold; None if none of them says anything of keys.
+
+    An `in_` is one of them here; if there are more than `MAX_ALTERNATIVES`, the others are left out.
     """
     if isinstance(term, Membership):
-        if term.negated or not _is_of_key(kinds, term):
+        if term.negated or not _is_on_key(target, term):
             return None
-        slot = slot_of(term)
-        return [(Comparison(term.field, Op.EQ, slot),)], sizes.get(slot.at, 1)
-    if isinstance(term, AnyOf):
-        if not any(_says_of_keys(kinds, each) for each in term.terms):
-            return None
-        found: list[_Choice] = []
-        count = 0
-        for each in term.terms:
-            choices, size = _choices(kinds, each, sizes) or ([(each,)], 1)
-            found += choices
-            count += size
-            if count > MOST_REQUESTS:
-                return None
-        return found, count
-    if isinstance(term, AllOf):
-        parts = [_choices(kinds, each, sizes) or ([(each,)], 1) for each in term.terms]
-        count = math.prod(size for _, size in parts)
-        if count > MOST_REQUESTS:
-            return None
-        combined = product(*(choices for choices, _ in parts))
-        return [tuple([inner for part in choice for inner in part]) for choice in combined], count
-    return None
+        return [(Comparison(term.field, Op.EQ, parameter_of(term)),)]
+    return _expand_any(target, term) if isinstance(term, AnyOf) else None
 
 
-def _says_of_keys(kinds: KindSet, term: Expression) -> bool:
+def _expand_any(target: QueryTarget, term: AnyOf) -> list[_Choice] | None:
+    if not any(_says_of_keys(target, each) for each in term.terms):
+        return None
+    found: list[_Choice] = []
+    for each in term.terms:
+        found += _expand_all(target, each) if isinstance(each, AllOf) else _expand(target, each) or [(each,)]
+        if len(found) > MAX_ALTERNATIVES:
+            break
+    return found
+
+
+def _expand_all(target: QueryTarget, term: AllOf) -> list[_Choice]:
+    found: list[_Choice] = [()]
+    for each in term.terms:
+        parts = _expand(target, each) or [(each,)]
+        found = [(*choice, *part) for choice in found for part in parts]
+        if len(found) > MAX_ALTERNATIVES:
+            break
+    return found
+
+
+def _says_of_keys(target: QueryTarget, term: Expression) -> bool:
+    """Return whether a condition can make a region of keys."""
     if isinstance(term, (AllOf, AnyOf)):
-        return any(_says_of_keys(kinds, each) for each in term.terms)
+        return any(_says_of_keys(target, each) for each in term.terms)
     if isinstance(term, PropertyComparison):
         return term.property in ("PartitionKey", "RowKey") and term.op is not Op.NE
     if isinstance(term, Comparison):
-        return term.op is not Op.NE and _is_of_key(kinds, term)
-    return isinstance(term, Membership) and not term.negated and _is_of_key(kinds, term)
+        return term.op is not Op.NE and _is_on_key(target, term)
+    return isinstance(term, Membership) and not term.negated and _is_on_key(target, term)
 
 
-def _is_of_key(kinds: KindSet, term: Comparison | Membership) -> bool:
-    if id(term.field) in kinds.own_fields:
-        return id(term.field) in kinds.point_shape
-    owners = [schema for schema in kinds.schemas if has_field(schema, term.field)] or [schema_of(term.field.model)]
+def _is_on_key(target: QueryTarget, term: Comparison | Membership) -> bool:
+    if id(term.field) in target.own_fields:
+        return id(term.field) in target.key_fields
+    owners = [schema for schema in target.schemas if has_field(schema, term.field)] or [schema_of(term.field.model)]
     return any(term.field.name in owner.key_names for owner in owners)
 
 
-def _clusters(alternatives: list[_Alternative], *, scans: bool) -> list[list[_Alternative]]:
-    """Alternatives that overlap, together; each cluster's keys are before those of the next."""
-    # A scan visits its partitions anyway: what else is wanted of them comes with it.
-    clusters: list[list[_Alternative]] = []
-    cluster: list[_Alternative] = []
+def _cluster(candidates: list[_Candidate], *, scans: bool) -> list[list[_Candidate]]:
+    """
+    Group the candidates that overlap; the keys of each group are before those of the next.
+
+    Args:
+        candidates: The candidates, in the order of where they begin.
+        scans: Whether PartitionKeys are intervals, which alone are compared then.
+    """
+    clusters: list[list[_Candidate]] = []
+    cluster: list[_Candidate] = []
     last_partition: tuple[bytes, bool] = (b"", False)
     unbounded, until, included = 0, b"", False
-    for alternative in alternatives:
-        low_partition, low_row, found, _, _ = alternative
-        (low, low_open), interval = (low_partition, found[0]) if scans else (low_row, found[1])
-        high = high_of(interval)
+    for candidate in candidates:
+        low, low_open = candidate.low_partition if scans else candidate.low_row
+        high = high_of(candidate.region.partition if scans else candidate.region.row)
         # Partitions that are points are one if they begin together.
         if (
             cluster
-            and (scans or low_partition == last_partition)
+            and (scans or candidate.low_partition == last_partition)
             and (unbounded or low < until or (low == until and included and not low_open))
         ):
-            cluster.append(alternative)
+            cluster.append(candidate)
             unbounded, until, included = max((unbounded, until, included), high)
         else:
-            cluster = [alternative]
+            cluster = [candidate]
             clusters.append(cluster)
-            last_partition = low_partition
+            last_partition = candidate.low_partition
             unbounded, until, included = high
     return clusters

@@ -1,5 +1,5 @@
 """
-Conditions as what is evaluated here, on rows that came back, with the service's three-valued logic.
+Client-side filters: conditions that are evaluated here, on rows that came back, with the service's three-valued logic.
 """
 
 import enum
@@ -11,66 +11,69 @@ import attrs
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
 from ...keys.bounds import outside
 from ...keys.template import Template
-from ...models.kinds import KindSet
 from ...models.schema import FieldInfo, Schema
 from ...protocol.edm import ANNOTATION, utf16_key
 from ...protocol.filters import Compare, Op, Test, combination, compile_filter, negation
 from ...stores import Row
-from .normalize import FieldTerm, key_of_field, misfit, one_property, owners_of
-from .server_filter import property_filter
+from .normalize import FieldTerm, key_of_field, misfit_error, one_property, owners_of
+from .server_filter import build_property_filter
+from .target import QueryTarget
 
-__all__ = ["Local", "local_of", "to_test"]
+__all__ = ["ClientFilter", "make_client_filter", "make_test"]
 
 
 @attrs.frozen(eq=False)
-class Local:
+class ClientFilter:
     """
     A condition that is evaluated here.
 
     Args:
-        condition: As it was written.
-        test: Rows that answer True are results.
+        condition: The condition as it was written.
+        test: Evaluates a row; those for which it gives True are results.
     """
 
     condition: Expression
     test: Test
 
 
-def local_of(kinds: KindSet, condition: Expression) -> Local:
-    """A condition as it is evaluated here. Raises as `to_test`."""
-    return Local(condition, to_test(kinds, condition))
+def make_client_filter(target: QueryTarget, condition: Expression) -> ClientFilter:
+    """Return a condition as it is evaluated here. Raises what `make_test` raises."""
+    return ClientFilter(condition, make_test(target, condition))
 
 
-def to_test(kinds: KindSet, term: Expression) -> Test:
+def make_test(target: QueryTarget, term: Expression) -> Test:
     """
-    A function that evaluates a term on a row, with the service's three-valued logic.
+    Return a function that evaluates a term on a row, with the service's three-valued logic.
 
     Raises:
         EncodeError: A value does not fit its field.
     """
     match term:
         case NoneOf():
-            return negation(to_test(kinds, term.term))
+            return negation(make_test(target, term.term))
         case AllOf() | AnyOf():
-            return combination([to_test(kinds, each) for each in term.terms], decides=isinstance(term, AnyOf))
+            return combination([make_test(target, each) for each in term.terms], decides=isinstance(term, AnyOf))
         case PropertyComparison():
             return compile_filter(Compare(term.property, term.op, term.constant))
         case Presence():
-            there, absent = _by_kind(kinds, term, lambda owner: _presence_test(term, owner)), term.negated
+            there, absent = (
+                _make_test_by_kind(target, term, lambda owner: _make_presence_test(term, owner)),
+                term.negated,
+            )
             return lambda row: (there(row) is None) is absent
         case Membership():
-            test = _by_kind(kinds, term, lambda owner: _membership_test(term, owner))
+            test = _make_test_by_kind(target, term, lambda owner: _make_membership_test(term, owner))
             return negation(test) if term.negated else test
         case Comparison():
-            info = one_property(kinds, term)
+            info = one_property(target, term)
             if info is not None:
-                return _property_test(term, info)
-            return _by_kind(kinds, term, lambda owner: _model_test(term, owner))
+                return _make_property_test(term, info)
+            return _make_test_by_kind(target, term, lambda owner: _make_field_test(term, owner))
         case _:
-            raise TypeError(f"{term!r} is no condition")
+            raise TypeError(f"{term!r} is not a condition")
 
 
-_TESTS: dict[Op, Callable[[Any, Any], bool]] = {
+_OPERATORS: dict[Op, Callable[[Any, Any], bool]] = {
     Op.EQ: lambda a, b: bool(a == b),
     Op.NE: lambda a, b: bool(a != b),
     Op.GT: lambda a, b: bool(a > b),
@@ -80,22 +83,20 @@ _TESTS: dict[Op, Callable[[Any, Any], bool]] = {
 }
 
 
-def _by_kind(kinds: KindSet, term: FieldTerm, test_of: Callable[[Schema], Test]) -> Test:
-    """The test of each kind of row, by the models that say where the field is."""
-    tests = {
-        kind: _first_known([test_of(owner) for owner in owners]) for kind, owners in owners_of(kinds, term).items()
-    }
+def _make_test_by_kind(target: QueryTarget, term: FieldTerm, test_of: Callable[[Schema], Test]) -> Test:
+    """Return a test that asks the models of the row's kind where the field is."""
+    tests = {kind: _try_each([test_of(owner) for owner in owners]) for kind, owners in owners_of(target, term).items()}
     if len(tests) == 1:
         return next(iter(tests.values()))
 
     def test_by_kind(row: Row) -> bool | None:
-        test = tests.get(kinds.schema_of_row(row))
+        test = tests.get(target.kinds.schema_of_row(row))
         return None if test is None else test(row)
 
     return test_by_kind
 
 
-def _first_known(tests: Sequence[Test]) -> Test:
+def _try_each(tests: Sequence[Test]) -> Test:
     if len(tests) == 1:
         return tests[0]
 
@@ -105,8 +106,8 @@ def _first_known(tests: Sequence[Test]) -> Test:
     return test_each
 
 
-def _presence_test(term: Presence, schema: Schema) -> Test:
-    """True if the field is there; otherwise None, so that another owner is asked."""
+def _make_presence_test(term: Presence, schema: Schema) -> Test:
+    """Return a test that gives True if the field is there; otherwise None, so that another owner is asked."""
     holder = key_of_field(schema, term.field.name)
     if holder is not None:  # a row of another kind may have another key
         template, member = holder
@@ -115,12 +116,12 @@ def _presence_test(term: Presence, schema: Schema) -> Test:
     return lambda row: None if row.get(name) is None else True
 
 
-def _membership_test(term: Membership, schema: Schema) -> Test:
+def _make_membership_test(term: Membership, schema: Schema) -> Test:
     field = term.field.name
     holder = key_of_field(schema, field)
     if holder is not None:
         for value in term.values:  # refuses what is of another type, as every comparison does
-            _key_test(Comparison(term.field, Op.EQ, value), *holder)
+            _make_key_test(Comparison(term.field, Op.EQ, value), *holder)
         template, member = holder
         form = template.full_format(field)
         assert form is not None
@@ -133,7 +134,7 @@ def _membership_test(term: Membership, schema: Schema) -> Test:
         return test_key
     info = schema.fields[field]
     for value in term.values:
-        _constant_fits(Comparison(term.field, Op.EQ, value), info)
+        _check_constant(Comparison(term.field, Op.EQ, value), info)
     wanted = {value for value in term.values if value == value}  # noqa: PLR0124 - NaN is equal to nothing, a set finds it
 
     def test_property(row: Row) -> bool | None:
@@ -148,17 +149,19 @@ def _membership_test(term: Membership, schema: Schema) -> Test:
     return test_property
 
 
-def _model_test(term: Comparison, schema: Schema) -> Test:
+def _make_field_test(term: Comparison, schema: Schema) -> Test:
     holder = key_of_field(schema, term.field.name)
-    return _property_test(term, schema.fields[term.field.name]) if holder is None else _key_test(term, *holder)
+    return (
+        _make_property_test(term, schema.fields[term.field.name]) if holder is None else _make_key_test(term, *holder)
+    )
 
 
-def _property_test(term: Comparison, info: FieldInfo) -> Test:
-    node = property_filter(term, info)
+def _make_property_test(term: Comparison, info: FieldInfo) -> Test:
+    node = build_property_filter(term, info)
     if node is not None:
         return compile_filter(node)
-    _constant_fits(term, info)
-    compare = _TESTS[term.op or Op.EQ]
+    _check_constant(term, info)
+    compare = _OPERATORS[term.op or Op.EQ]
 
     def test_decoded(row: Row) -> bool | None:
         value = row.get(info.property)
@@ -172,21 +175,21 @@ def _property_test(term: Comparison, info: FieldInfo) -> Test:
     return test_decoded
 
 
-def _constant_fits(term: Comparison, info: FieldInfo) -> None:
+def _check_constant(term: Comparison, info: FieldInfo) -> None:
     try:
         info.type.encode(term.value)
     except ValueError as error:
-        raise misfit(term, term.value, f"the value {error}; the field is {info.type.name}") from None
+        raise misfit_error(term, term.value, f"the value {error}; the field is {info.type.name}") from None
 
 
-def _key_test(term: Comparison, template: Template, member: str) -> Test:
-    """A field that a key holds compares as the key does: text by its stored form, in UTF-16 order."""
+def _make_key_test(term: Comparison, template: Template, member: str) -> Test:
+    """Return a test of a field that a key holds. Text compares by its stored form, in UTF-16 order, as the key does."""
     field, value = term.field.name, term.value
     form = template.full_format(field)
     assert form is not None
     if term.op is None:
         if not form.free:
-            raise misfit(term, value, "startswith() is for text")
+            raise misfit_error(term, value, "startswith() is for text")
         start = template.prefix_text(field, value)
 
         def test_start(row: Row) -> bool | None:
@@ -194,28 +197,28 @@ def _key_test(term: Comparison, template: Template, member: str) -> Test:
             return None if text is None else text.startswith(start)
 
         return test_start
-    compare = _TESTS[term.op]
+    compare = _OPERATORS[term.op]
     try:
         if form.free:
             bound: Any = utf16_key(template.value_text(field, value))
         else:
             if not outside(form, value):
                 form.to_text(value)  # only to refuse what is of another type
-            bound = _plain(value)
+            bound = _value_of(value)
     except ValueError as error:
-        raise misfit(term, value, str(error)) from None
+        raise misfit_error(term, value, str(error)) from None
 
     def test_value(row: Row) -> bool | None:
         text = template.stored_text(row[member], field)
         if text is None:
             return None
         try:
-            return compare(utf16_key(text) if form.free else _plain(form.from_text(text)), bound)
+            return compare(utf16_key(text) if form.free else _value_of(form.from_text(text)), bound)
         except (ValueError, OverflowError):
             return None  # a key of another program that only looks like one of ours
 
     return test_value
 
 
-def _plain(value: Any) -> Any:
+def _value_of(value: Any) -> Any:
     return value.value if isinstance(value, enum.Enum) else value

@@ -1,40 +1,73 @@
 """
-KeyRegions: which keys can satisfy conditions, by the key templates of the kinds that a query asks for.
+Key regions: which keys can satisfy conditions, by the key templates of the kinds that a query asks for.
 
-Which condition says something of which key is told by the patterns; the values only make the bounds.
+Parameterised conditions tell which of them says something of which key; the values only make the bounds.
 """
 
 from collections.abc import Callable, Sequence
 
 import attrs
+import msgspec
 
 from ...expressions import Comparison, Expression, PropertyComparison
 from ...keys.bounds import KeyConstraint
 from ...keys.ranges import EVERYTHING, hull, meet
 from ...keys.template import Template
 from ...models.entity import schema_of
-from ...models.kinds import KindSet
 from ...models.schema import Schema
 from ...protocol.edm import Edm
 from ...protocol.filters import Op
 from ...stores import Bounds
 from .normalize import has_field
-from .parameters import slot_of
-from .server_filter import Values
+from .parameters import Values, parameter_of
+from .target import QueryTarget
 
-__all__ = ["Found", "Intervals", "KeyRegions"]
-
-Found = tuple[Bounds, Bounds, KindSet, frozenset[int]]
-"""PartitionKeys, RowKeys, the kinds that can be there, and the terms that hold for every key inside."""
-
-_Interval = tuple[Bounds, frozenset[int]]
-"""Bounds of a key, and the terms that hold for every key inside."""
+__all__ = ["KeyMatch", "KeyPair", "KeyRegions", "RegionMatch"]
 
 _NONE: frozenset[int] = frozenset()
-_ANY: _Interval = (EVERYTHING, _NONE)
 
-_KEYS = {"PartitionKey": 0, "RowKey": 1}
-_SAID: dict[Op, Callable[[str], Bounds]] = {
+
+class KeyMatch(msgspec.Struct, frozen=True, eq=False):
+    """
+    The keys that can satisfy conditions on one key.
+
+    Args:
+        bounds: The interval of these keys.
+        implied: The terms, by index, that hold for every key inside.
+    """
+
+    bounds: Bounds
+    implied: frozenset[int]
+
+
+class KeyPair(msgspec.Struct, frozen=True, eq=False):
+    """What conditions say of the two keys of one kind; None where no key can satisfy them."""
+
+    partition: KeyMatch | None
+    row: KeyMatch | None
+
+
+class RegionMatch(msgspec.Struct, frozen=True, eq=False):
+    """
+    A region of keys that can satisfy conditions.
+
+    Args:
+        partition: The PartitionKeys.
+        row: The RowKeys.
+        target: The kinds whose rows can be there.
+        implied: The terms, by index, that hold for every key inside.
+    """
+
+    partition: Bounds
+    row: Bounds
+    target: QueryTarget
+    implied: frozenset[int]
+
+
+_ANY_KEY = KeyMatch(EVERYTHING, _NONE)
+
+_STORED_KEYS = {"PartitionKey": 0, "RowKey": 1}
+_BOUNDS_OF: dict[Op, Callable[[str], Bounds]] = {
     Op.EQ: Bounds.only,
     Op.GT: lambda key: Bounds(key, None, lower_open=True),
     Op.GE: Bounds,
@@ -44,100 +77,119 @@ _SAID: dict[Op, Callable[[str], Bounds]] = {
 
 
 @attrs.frozen
-class _Stored:
+class _StoredKeyRule:
     """
     A condition on a key as it is stored.
 
     Args:
         at: Where its value is.
         make: From the value to the bounds.
-        held: The term.
+        implied: The condition, by index.
     """
 
     at: int
     make: Callable[[str], Bounds]
-    held: frozenset[int]
+    implied: frozenset[int]
 
-    def interval(self, values: Values) -> _Interval | None:
-        return self.make(values[self.at]), self.held
+    def match(self, values: Values) -> KeyMatch | None:
+        return KeyMatch(self.make(values[self.at]), self.implied)
 
 
-@attrs.frozen
-class _Said:
+@attrs.frozen(kw_only=True)
+class _TemplateRule:
     """
-    What conditions say of a key by a template.
+    The conditions on the fields of a key template.
 
     Args:
-        form: Of the template.
-        at: Where the values of its conditions are.
-        terms: Which terms these are.
-        foreign: Whether the template is of another kind, so that in a range there can be keys that it does not write:
-            only a point is sure to hold what conditions say.
-        held: The terms that hold for every key inside, for most values.
-        held_in_ranges: As `held`, of ranges; the same object if there is no difference.
-        fixed: The interval, if no value counts.
+        constraint: What they say of the keys of the template.
+        at: Where their values are.
+        terms: Their indexes among the terms.
+        foreign: Whether the template is of another kind, so that a range can hold keys that it does not write: only a
+            point is sure to hold what the conditions say.
+        implied: The terms that hold for every key inside, for most values.
+        implied_in_ranges: As `implied`, for ranges; the same object if there is no difference.
+        fixed: The match, if it does not depend on values.
     """
 
-    form: KeyConstraint
+    constraint: KeyConstraint
     at: tuple[int, ...]
     terms: tuple[int, ...]
     foreign: bool
-    held: frozenset[int]
-    held_in_ranges: frozenset[int]
-    fixed: _Interval | None
+    implied: frozenset[int]
+    implied_in_ranges: frozenset[int]
+    fixed: KeyMatch | None = attrs.field(eq=False)
 
     @classmethod
-    def of(cls, template: Template, said: Sequence[tuple[int, Comparison]], *, foreign: bool = False) -> "_Said":
-        said = [(index, term) for index, term in said if term.field.name in template.fields]
-        form = template.form(tuple((term.field.name, term.op) for _, term in said))
-        terms = tuple(index for index, _ in said)
-        held = frozenset(terms[at] for at in form.exact)
-        fixed = None if form.fixed is None else (form.fixed, held)
-        at = tuple(slot_of(term).at for _, term in said)
-        return cls(form, at, terms, foreign, held, _NONE if foreign and held else held, fixed)
+    def of(
+        cls, template: Template, conditions: Sequence[tuple[int, Comparison]], *, foreign: bool = False
+    ) -> "_TemplateRule":
+        """Make the rule of these conditions, each with its index among the terms."""
+        relevant = [(index, term) for index, term in conditions if term.field.name in template.fields]
+        constraint = template.constrain(tuple((term.field.name, term.op) for _, term in relevant))
+        terms = tuple(index for index, _ in relevant)
+        implied = frozenset(terms[at] for at in constraint.exact)
+        return cls(
+            constraint=constraint,
+            at=tuple(parameter_of(term).at for _, term in relevant),
+            terms=terms,
+            foreign=foreign,
+            implied=implied,
+            implied_in_ranges=_NONE if foreign and implied else implied,
+            fixed=None if constraint.fixed is None else KeyMatch(constraint.fixed, implied),
+        )
 
-    def interval(self, values: Values) -> _Interval | None:
+    def match(self, values: Values) -> KeyMatch | None:
         if self.fixed is not None:
             return self.fixed
-        bounds, exact = self.form.bounds(values, self.at)
+        bounds, exact = self.constraint.bounds(values, self.at)
         if bounds is None:
             return None
-        if exact is self.form.exact and self.held is self.held_in_ranges:
-            return bounds, self.held
+        if exact is self.constraint.exact and self.implied is self.implied_in_ranges:
+            return KeyMatch(bounds, self.implied)
         if self.foreign and not bounds.point:
-            return bounds, _NONE
-        return bounds, frozenset(self.terms[at] for at in exact)
+            return KeyMatch(bounds, _NONE)
+        return KeyMatch(bounds, frozenset(self.terms[at] for at in exact))
 
 
 @attrs.frozen
-class _Several:
+class _JoinedRules:
     """
-    What terms say of a key from several sides.
+    Several rules for one key, all of which hold.
 
     Args:
-        sources: Each of them.
+        rules: The rules.
     """
 
-    sources: "tuple[_Key, ...]"
+    rules: "tuple[_KeyRule, ...]"
 
-    def interval(self, values: Values) -> _Interval | None:
-        whole: _Interval | None = _ANY
-        for source in self.sources:  # all of them, so that a value of another type is refused whatever the others say
-            found = source.interval(values)
+    def match(self, values: Values) -> KeyMatch | None:
+        whole: KeyMatch | None = _ANY_KEY
+        for rule in self.rules:  # all of them, so that a value of another type is refused whatever the others say
+            found = rule.match(values)
             if whole is None or found is None:
                 whole = None
                 continue
-            merged = meet(whole[0], found[0])
-            whole = None if merged is None else (merged, whole[1] | found[1])
+            bounds = meet(whole.bounds, found.bounds)
+            whole = None if bounds is None else KeyMatch(bounds, whole.implied | found.implied)
         return whole
 
 
-_Key = _Stored | _Said | _Several
-"""What terms say of one key of one kind: from values to the keys that can satisfy them, None if there are none."""
+_KeyRule = _StoredKeyRule | _TemplateRule | _JoinedRules
+"""What conditions say of one key of one kind: `match` takes values, and gives None if no key can satisfy them."""
 
 
-Intervals = tuple[_Interval | None, _Interval | None]
-"""What is said of PartitionKey and RowKey; None if no key can satisfy it."""
+@attrs.frozen
+class _KeyRules:
+    """
+    What conditions say of both keys of one kind.
+
+    Args:
+        partition: The rule for the PartitionKey.
+        row: The rule for the RowKey.
+    """
+
+    partition: _KeyRule
+    row: _KeyRule
 
 
 class KeyRegions:
@@ -147,129 +199,139 @@ class KeyRegions:
     This is the one place that asks the key templates of models where rows are.
 
     Args:
-        kinds: What is asked for.
-        terms: Patterns in normal form that all must hold.
-        like: Those of the first of the terms. What they say of a key need not be worked out again where the other
-            terms add nothing.
+        target: What is asked for.
+        terms: Parameterised conditions in normal form, all of which must hold.
+        base: The regions of the first of the terms. What they say of a key is not worked out again where the other
+            terms add nothing to it.
 
     Attributes:
-        like: Whether they add nothing to either key of the one kind.
+        adds_nothing: Whether the other terms say nothing of either key of the one kind.
     """
 
-    __slots__ = ("_keys", "_kinds", "_same", "_schemas", "like")
+    __slots__ = ("_rules", "_same", "_schemas", "_target", "adds_nothing")
 
-    def __init__(self, kinds: KindSet, terms: Sequence[Expression], like: "KeyRegions | None" = None) -> None:
-        self._kinds = kinds
-        self._schemas: list[Schema | None] = list(kinds.schemas)
-        if kinds.bags:
+    def __init__(self, target: QueryTarget, terms: Sequence[Expression], base: "KeyRegions | None" = None) -> None:
+        self._target = target
+        self._schemas: list[Schema | None] = list(target.schemas)
+        if target.bags:
             self._schemas.append(None)  # rows of any kind: only the conditions themselves bound them
-        self._keys = [_keys_of(schema, terms) for schema in self._schemas]
-        self._same = [(False, False)] * len(self._keys)
-        if like is not None:
-            pairs = zip(self._keys, like._keys, strict=True)
-            self._same = [(a[0] == b[0], a[1] == b[1]) for a, b in pairs]
-        self.like = self._same == [(True, True)]
+        self._rules = [_rules_of(schema, terms) for schema in self._schemas]
+        self._same = [(False, False)] * len(self._rules)
+        if base is not None:
+            pairs = zip(self._rules, base._rules, strict=True)
+            self._same = [(own.partition == other.partition, own.row == other.row) for own, other in pairs]
+        self.adds_nothing = self._same == [(True, True)]
 
-    def intervals(self, values: Values) -> list[Intervals]:
-        """What the terms say of the keys of each kind."""
-        return [(partition.interval(values), row.interval(values)) for partition, row in self._keys]
+    def match_keys(self, values: Values) -> list[KeyPair]:
+        """Return what the terms say of the keys of each kind."""
+        return [KeyPair(rules.partition.match(values), rules.row.match(values)) for rules in self._rules]
 
-    def find(self, values: Values, like: Sequence[Intervals]) -> list[Found]:
-        """The regions for these values, if `like` is what the first of the terms say of keys."""
-        if len(like) > 1:
-            pairs = zip(self._keys, self._same, like, strict=True)
-            return self.of([self._beside(values, *each) for each in pairs])
-        known, same, (partition_key, row_key) = like[0], self._same[0], self._keys[0]  # as `_beside`, without a call
-        partition = known[0] if same[0] else partition_key.interval(values)
-        row = known[1] if same[1] else row_key.interval(values)
-        if partition is None or row is None:
-            return []
-        return [(partition[0], row[0], self._kinds, partition[1] | row[1] if partition[1] else row[1])]
+    def find(self, values: Values, known: Sequence[KeyPair]) -> list[RegionMatch]:
+        """
+        Return the regions for these values.
 
-    @staticmethod
-    def _beside(values: Values, keys: tuple[_Key, _Key], same: tuple[bool, bool], known: Intervals) -> Intervals:
-        return (
-            known[0] if same[0] else keys[0].interval(values),
-            known[1] if same[1] else keys[1].interval(values),
+        Args:
+            values: The values of the terms.
+            known: What the terms of `base` say of the keys of each kind.
+        """
+        return self.merge_kinds(
+            [
+                KeyPair(
+                    pair.partition if same[0] else rules.partition.match(values),
+                    pair.row if same[1] else rules.row.match(values),
+                )
+                for rules, same, pair in zip(self._rules, self._same, known, strict=True)
+            ]
         )
 
-    def of(self, intervals: Sequence[Intervals]) -> list[Found]:
-        """The regions of what is said of the keys of each kind; none if no row can satisfy the terms."""
-        if len(intervals) == 1:
-            partition, row = intervals[0]
+    def merge_kinds(self, pairs: Sequence[KeyPair]) -> list[RegionMatch]:
+        """Return the regions of what is said of the keys of each kind; none if no row can satisfy the terms."""
+        if len(pairs) == 1:
+            partition, row = pairs[0].partition, pairs[0].row
             if partition is None or row is None:
                 return []
-            return [(partition[0], row[0], self._kinds, partition[1] | row[1])]
-        found = [
-            (schema, partition, row)
-            for schema, (partition, row) in zip(self._schemas, intervals, strict=True)
-            if partition is not None and row is not None
+            return [RegionMatch(partition.bounds, row.bounds, self._target, partition.implied | row.implied)]
+        possible = [
+            _KindMatch(schema, pair.partition, pair.row)
+            for schema, pair in zip(self._schemas, pairs, strict=True)
+            if pair.partition is not None and pair.row is not None
         ]
-        if not found:
+        if not possible:
             return []
-        if not all(partition[0].point for _, partition, _ in found):
-            return [_hull_of(found, self._kinds)]
-        groups: dict[str | None, list[tuple[Schema | None, _Interval, _Interval]]] = {}
-        for each in found:
-            groups.setdefault(each[1][0].lower, []).append(each)
-        return [_hull_of(group, self._kinds.only([schema for schema, _, _ in group])) for group in groups.values()]
+        if not all(each.partition.bounds.point for each in possible):
+            return [_merge(possible, self._target)]
+        by_partition: dict[str | None, list[_KindMatch]] = {}
+        for each in possible:
+            by_partition.setdefault(each.partition.bounds.lower, []).append(each)
+        return [_merge(group, self._target.select([each.schema for each in group])) for group in by_partition.values()]
 
 
-def _hull_of(found: Sequence[tuple[Schema | None, _Interval, _Interval]], kinds: KindSet) -> Found:
-    exact: frozenset[int] = _NONE
-    hulls: list[Bounds] = []
-    for intervals in ([partition for _, partition, _ in found], [row for _, _, row in found]):
-        whole = hull([bounds for bounds, _ in intervals])
-        # Where the kinds differ, other keys lie between their intervals, so that no term is known to hold for all.
-        if all(bounds == whole for bounds, _ in intervals):
-            exact |= {index for index in intervals[0][1] if all(index in held for _, held in intervals)}
-        hulls.append(whole)
-    return hulls[0], hulls[1], kinds, exact
+class _KindMatch(msgspec.Struct, frozen=True, eq=False):
+    """The keys of one kind that can satisfy the terms; the schema is None for rows of any other kind."""
+
+    schema: Schema | None
+    partition: KeyMatch
+    row: KeyMatch
 
 
-def _keys_of(schema: Schema | None, terms: Sequence[Expression]) -> tuple[_Key, _Key]:
-    """What the terms say of PartitionKey and RowKey of one kind; None: of any."""
-    groups: dict[int, tuple[Schema, list[tuple[int, Comparison]]]] = {}
+def _merge(matches: Sequence[_KindMatch], target: QueryTarget) -> RegionMatch:
+    partition, implied = _merge_key([each.partition for each in matches])
+    row, implied_by_row = _merge_key([each.row for each in matches])
+    return RegionMatch(partition, row, target, implied | implied_by_row)
+
+
+def _merge_key(matches: Sequence[KeyMatch]) -> tuple[Bounds, frozenset[int]]:
+    whole = hull([each.bounds for each in matches])
+    # Where the kinds differ, other keys lie between their intervals, so that no term is known to hold for all.
+    if any(each.bounds != whole for each in matches):
+        return whole, _NONE
+    return whole, frozenset.intersection(*[each.implied for each in matches])
+
+
+def _rules_of(schema: Schema | None, terms: Sequence[Expression]) -> _KeyRules:
+    """Return what the terms say of both keys of one kind; None: of any kind."""
+    by_owner: dict[int, tuple[Schema, list[tuple[int, Comparison]]]] = {}
     if schema is not None:
-        groups[id(schema)] = (schema, [])
-    sources: tuple[list[_Key], list[_Key]] = ([], [])
+        by_owner[id(schema)] = (schema, [])
+    rules: tuple[list[_KeyRule], list[_KeyRule]] = ([], [])
     for index, term in enumerate(terms):
         if isinstance(term, Comparison):
             owner = schema_of(term.field.model)
             if schema is not None and has_field(schema, term.field):
                 owner = schema
-            groups.setdefault(id(owner), (owner, []))[1].append((index, term))
+            by_owner.setdefault(id(owner), (owner, []))[1].append((index, term))
         elif isinstance(term, PropertyComparison):
-            which = _KEYS.get(term.property)
-            if which is not None and term.constant.type is Edm.STRING and term.op in _SAID:
-                sources[which].append(_Stored(slot_of(term).at, _SAID[term.op], frozenset((index,))))
-    for owner, conditions in groups.values():
+            which = _STORED_KEYS.get(term.property)
+            if which is not None and term.constant.type is Edm.STRING and term.op in _BOUNDS_OF:
+                at = parameter_of(term).at
+                rules[which].append(_StoredKeyRule(at, _BOUNDS_OF[term.op], frozenset((index,))))
+    for owner, conditions in by_owner.values():
         if owner.partition is None or owner.row is None or (owner.abstract and owner is not schema):
             continue  # an abstract base writes no keys; its conditions are evaluated row by row
         for which, template in enumerate((owner.partition, owner.row)):
             if owner is schema:
-                sources[which].append(_Said.of(template, conditions))
+                rules[which].append(_TemplateRule.of(template, conditions))
             else:
-                found = _of_other(schema, owner, template, conditions)
+                found = _rule_of_other_model(schema, owner, template, conditions)
                 if found is not None:
-                    sources[which].append(found)
-    partition, row = [each[0] if len(each) == 1 else _Several(tuple(each)) for each in sources]
-    return partition, row
+                    rules[which].append(found)
+    partition, row = [each[0] if len(each) == 1 else _JoinedRules(tuple(each)) for each in rules]
+    return _KeyRules(partition, row)
 
 
-def _of_other(
+def _rule_of_other_model(
     schema: Schema | None, owner: Schema, template: Template, conditions: Sequence[tuple[int, Comparison]]
-) -> _Said | None:
-    """What conditions on another model say of a key of this kind, by the template of that model."""
-    said = [(index, term) for index, term in conditions if _tells(schema, owner, template, term.field.name)]
-    if not any(term.field.name in template.fields for _, term in said):
+) -> _TemplateRule | None:
+    """Return what conditions on another model say of a key of this kind, by the template of that model."""
+    telling = [(index, term) for index, term in conditions if _tells_key(schema, owner, template, term.field.name)]
+    if not any(term.field.name in template.fields for _, term in telling):
         return None  # nothing said about this key of the other model: its literal head says nothing either
-    # A range of a foreign template holds other keys too: there each row has to be looked at.
-    return _Said.of(template, said, foreign=True)
+    # A range of another model's template holds other keys too: there each row has to be looked at.
+    return _TemplateRule.of(template, telling, foreign=True)
 
 
-def _tells(schema: Schema | None, owner: Schema, template: Template, field: str) -> bool:
-    """Whether a condition on a field of another model says of every row of this kind what its key is."""
+def _tells_key(schema: Schema | None, owner: Schema, template: Template, field: str) -> bool:
+    """Return whether a condition on a field of another model says of every row of this kind what its key is."""
     holder = owner.key_holders.get(field)
     if holder is not None:
         return holder[0] is template  # where both keys hold the field, it is read from one of them

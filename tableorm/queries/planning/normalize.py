@@ -1,9 +1,9 @@
 """
-Conditions in a form that can be planned, and where the fields are that they speak of.
+The normal form of conditions, and where the fields are stored that they compare.
 
-Pure functions of a term and the kinds that a query asks for. Terms are first brought into a form in which `~` stands
-before single comparisons only: there it becomes the opposite comparison, which means the same to every reader of a
-filter, while it is not documented what a service makes of `not` where the property is absent.
+Pure functions of a term and the target of a query. In the normal form `~` stands before single comparisons only. There
+it becomes the opposite comparison, which means the same to every reader of a filter, while it is not documented what a
+service makes of `not` where the property is absent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ from ...errors import EncodeError
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Field, Membership, NoneOf, Presence, PropertyComparison
 from ...keys.template import Template
 from ...models.entity import schema_of
-from ...models.kinds import KindSet
 from ...models.schema import FieldInfo, Schema, concrete
 from ...protocol.edm import Edm
 from ...protocol.filters import Op
-from .parameters import slot_of
+from .parameters import parameter_of
+from .target import QueryTarget
 
 __all__ = [
     "FALSE",
@@ -30,8 +30,6 @@ __all__ = [
     "has_field",
     "key_of_field",
     "leaves",
-    "misfit",
-    "normal",
     "one_property",
     "owners_of",
     "properties_of",
@@ -48,24 +46,26 @@ OPPOSITE = {Op.EQ: Op.NE, Op.NE: Op.EQ, Op.GT: Op.LE, Op.LE: Op.GT, Op.LT: Op.GE
 # The form
 
 
-def normal(kinds: KindSet, term: Expression, *, negated: bool = False) -> Expression:
+def normalize(target: QueryTarget, term: Expression, *, negated: bool = False) -> Expression:
     """
-    The same pattern with `~` before single comparisons only, where there is no opposite; `TRUE` or `FALSE` if that is
-    known of every row.
+    Bring a parameterised condition into normal form.
+
+    Returns:
+        The condition with `~` only before single comparisons that have no opposite; `TRUE` or `FALSE` if that is known
+        of every row.
     """
     match term:
         case NoneOf():
-            return normal(kinds, term.term, negated=not negated)
+            return normalize(target, term.term, negated=not negated)
         case AllOf() | AnyOf():
-            return _combined(
-                [normal(kinds, each, negated=negated) for each in term.terms], isinstance(term, AllOf) is not negated
-            )
+            terms = [normalize(target, each, negated=negated) for each in term.terms]
+            return _join_terms(terms, every=isinstance(term, AllOf) is not negated)
         case Membership():
             if not term.values:
                 return TRUE if term.negated is not negated else FALSE
             return attrs.evolve(term, negated=not term.negated) if negated else term
         case Presence():
-            absent, owners = term.negated is not negated, owners_of(kinds, term)
+            absent, owners = term.negated is not negated, owners_of(target, term)
             if all(found == [kind] and term.field.name in found[0].key_holders for kind, found in owners.items()):
                 return FALSE if absent else TRUE
             return attrs.evolve(term, negated=absent)
@@ -81,12 +81,12 @@ def normal(kinds: KindSet, term: Expression, *, negated: bool = False) -> Expres
             return term
 
 
-def _combined(terms: Sequence[Expression], every: bool) -> Expression:  # noqa: FBT001 - named in the one call
+def _join_terms(terms: Sequence[Expression], *, every: bool) -> Expression:
     kind: type[AllOf | AnyOf] = AllOf if every else AnyOf
     flat: list[Expression] = []
     for term in terms:
         flat += term.terms if isinstance(term, kind) else (term,)
-    # Neither is of the kind that is being made: a FALSE among all, a TRUE among any.
+    # A FALSE among all, or a TRUE among any, decides; neither is of the kind that is being made.
     if any(isinstance(term, (AllOf, AnyOf)) and not term.terms for term in flat):
         return FALSE if every else TRUE
     if not flat:
@@ -95,17 +95,21 @@ def _combined(terms: Sequence[Expression], every: bool) -> Expression:  # noqa: 
 
 
 def _has_opposite(term: Comparison) -> bool:
-    """NaN is neither above nor below; an Int64 constant has no order with an Int32 property."""
+    """
+    Return whether the negation of a comparison is another comparison.
+
+    NaN is neither above nor below; an Int64 constant has no order with an Int32 property.
+    """
     if term.op in (Op.EQ, Op.NE):
         return True
-    if slot_of(term).wide:
+    if parameter_of(term).wide:
         return False
     return schema_of(term.field.model).fields[term.field.name].type.annotation not in (float, Decimal)
 
 
-def refuse_other_tables(kinds: KindSet, term: Expression) -> None:
+def refuse_other_tables(target: QueryTarget, term: Expression) -> None:
     """
-    Refuse a condition on a model of another table: it says nothing of the rows of this one.
+    Refuse a condition on a model of another table, which says nothing about the rows of this one.
 
     Raises:
         EncodeError: Names the condition.
@@ -113,13 +117,13 @@ def refuse_other_tables(kinds: KindSet, term: Expression) -> None:
     for leaf in leaves(term):
         if isinstance(leaf, (Comparison, Membership, Presence)):
             table = schema_of(leaf.field.model).table
-            if table is not None and table.lower() != kinds.table.lower():
-                problem = f"the model is of table {table}, the query reads {kinds.table}"
-                raise misfit(leaf, getattr(leaf, "value", None), problem)
+            if table is not None and table.lower() != target.table.lower():
+                problem = f"the model is of table {table}, the query reads {target.table}"
+                raise misfit_error(leaf, getattr(leaf, "value", None), problem)
 
 
 def leaves(term: Expression) -> Iterator[Expression]:
-    """The single conditions that a term is made of."""
+    """Yield the single conditions that a term is made of."""
     if isinstance(term, (AllOf, AnyOf)):
         for each in term.terms:
             yield from leaves(each)
@@ -129,13 +133,13 @@ def leaves(term: Expression) -> Iterator[Expression]:
         yield term
 
 
-def properties_of(kinds: KindSet, term: Expression) -> Iterator[str]:
-    """The stored properties that an evaluation of the term needs, besides the keys."""
+def properties_of(target: QueryTarget, term: Expression) -> Iterator[str]:
+    """Yield the stored properties that are needed, besides the keys, to evaluate a term on a row."""
     for leaf in leaves(term):
         if isinstance(leaf, PropertyComparison):
             yield leaf.property
         elif isinstance(leaf, (Comparison, Membership, Presence)):
-            for owners in owners_of(kinds, leaf).values():
+            for owners in owners_of(target, leaf).values():
                 yield from (o.fields[leaf.field.name].property for o in owners if not key_of_field(o, leaf.field.name))
 
 
@@ -147,7 +151,9 @@ FieldTerm = Comparison | Membership | Presence
 
 def has_field(schema: Schema, field: Field[Any]) -> bool:
     """
-    Whether a kind has the very field of a condition: from the class that the condition names, or from a base of both.
+    Return whether a kind has the very field of a condition.
+
+    It has it from the class that the condition names, or from a base of both.
     """
     if issubclass(schema.model, field.model):
         return True
@@ -155,40 +161,40 @@ def has_field(schema: Schema, field: Field[Any]) -> bool:
     return any(isinstance(base, Schema) and field.name in base.fields for base in bases)
 
 
-def owners_of(kinds: KindSet, term: FieldTerm) -> dict[Schema | None, list[Schema]]:
+def owners_of(target: QueryTarget, term: FieldTerm) -> dict[Schema | None, list[Schema]]:
     """
-    For each kind of row (None: any other) the models whose declaration says where the field of a condition is.
+    Return the models whose declarations say where the field of a condition is stored, for each kind of row.
 
     A kind that has the field says so itself: classes of one base may hold it in a key, or under other names. For rows
-    of other kinds it is the model that the condition names.
+    of other kinds it is the model that the condition names. The key None stands for rows of any other kind.
     """
     model = term.field.model
     owners: dict[Schema | None, list[Schema]] = {}
     named: list[Schema] | None = None
-    for schema in kinds.schemas:
+    for schema in target.schemas:
         if has_field(schema, term.field):
             owners[schema] = [schema]
         else:
             named = named or concrete(schema_of(model))
             owners[schema] = named
-    if kinds.bags or not owners:
+    if target.bags or not owners:
         owners[None] = named or concrete(schema_of(model))
     return owners
 
 
 def key_of_field(schema: Schema, field: str) -> tuple[Template, str] | None:
-    """The template of a model that holds the field in full, and the member of rows that it makes."""
+    """Return the template that holds a field in full and the key that it writes; None if no key holds the field."""
     return schema.key_holders.get(field)
 
 
-def one_property(kinds: KindSet, term: FieldTerm) -> FieldInfo | None:
-    """The field as all kinds store it, or None if a key holds it or they differ."""
+def one_property(target: QueryTarget, term: FieldTerm) -> FieldInfo | None:
+    """Return the field as all kinds store it; None if a key holds it or the kinds differ."""
     field = term.field.name
-    if id(term.field) in kinds.own_fields:
-        schema = kinds.schemas[0]
+    if id(term.field) in target.own_fields:
+        schema = target.schemas[0]
         return None if field in schema.key_holders else schema.fields[field]
     first: FieldInfo | None = None
-    for owners in owners_of(kinds, term).values():
+    for owners in owners_of(target, term).values():
         for schema in owners:
             if field in schema.key_holders:
                 return None
@@ -200,8 +206,8 @@ def one_property(kinds: KindSet, term: FieldTerm) -> FieldInfo | None:
     return first
 
 
-def misfit(term: FieldTerm, value: object, problem: str) -> EncodeError:
-    """The error of a condition whose value its field cannot be compared with."""
+def misfit_error(term: FieldTerm, value: object, problem: str) -> EncodeError:
+    """Return the error for a condition whose value its field cannot be compared with."""
     return EncodeError(
         f"in the condition {term} is refused: {problem}", term.field.model.__name__, term.field.name, value
     )

@@ -1,39 +1,63 @@
 """
-Shapes: conditions without their values, so that what is found out about a query once holds for all of its kind.
+Query shapes: conditions without their values, so that what is found out about one query holds for all of its shape.
 
-A shape is read as a key for a dictionary and a list of values. The same conditions with a slot in place of each value
-are a pattern: an expression that can be taken apart and put together as any other, and that is filled in the end.
+A shape is read as a key for a dictionary and a list of values. The same conditions with a parameter in place of each
+value are parameterised conditions: expressions that can be taken apart and put together as any other. Values are bound
+to them in the end.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import attrs
+import msgspec
 
-from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
+from ...errors import ModelError
+from ...expressions import (
+    MAX_DEPTH,
+    AllOf,
+    AnyOf,
+    Comparison,
+    Expression,
+    Membership,
+    NoneOf,
+    Presence,
+    PropertyComparison,
+)
 from ...protocol.edm import INT32_MAX, INT32_MIN
 from ...protocol.filters import Constant
 
-__all__ = ["Shape", "Slot", "filled", "moved", "patterns", "shape_of", "slot_of"]
+__all__ = [
+    "Parameter",
+    "QueryShape",
+    "Renumbered",
+    "Values",
+    "bind",
+    "parameter_of",
+    "parameterise",
+    "renumber",
+    "shape_of",
+]
 
-T = TypeVar("T")
+Values = Sequence[Any]
+"""The values of a query, in the order of its parameters."""
 
-Shape = tuple[Any, ...]
+QueryShape = tuple[Any, ...]
 """
-Conditions without their values. Fields are in it by identity, as equality of fields is a condition: whoever keeps a
-shape keeps its patterns, and with them the fields.
+Conditions without their values. Fields are in it by identity, as equality of fields is a condition: who keeps a shape
+keeps its parameterised conditions, and with them the fields.
 """
 
 
 @attrs.frozen(eq=False)
-class Slot:
+class Parameter:
     """
-    The place of a value in a pattern.
+    The place of a value in a parameterised condition.
 
     Args:
-        at: Where it is among the values.
-        many: Whether it is all the values of an `in_`.
-        wide: Whether it is an int beyond Int32, where that makes a difference.
+        at: The index of the value among the values of the query.
+        many: Whether it stands for all the values of an `in_`.
+        wide: Whether the value is an int beyond Int32, where that makes a difference.
     """
 
     at: int
@@ -45,29 +69,34 @@ class Slot:
 _ALL, _ANY, _NOT, _IN, _IN_NOTHING, _PRESENT, _PROPERTY, _WIDE = range(-8, 0)
 
 
-def shape_of(where: Sequence[Expression]) -> tuple[Shape, list[Any]]:
-    """The shape of conditions, and their values."""
+def shape_of(where: Sequence[Expression]) -> tuple[QueryShape, list[Any]]:
+    """
+    Return the shape of conditions, and their values.
+
+    Raises:
+        ModelError: A condition nests deeper than `MAX_DEPTH`.
+    """
     shape: list[Any] = []
     values: list[Any] = []
     for term in where:
-        if type(term) is Comparison:  # as `_read`, without a call
+        if type(term) is Comparison:  # what `_read` does, without a call: a tenth of `benchmarks.run planning`, a point
             shape += (id(term.field), term.op)
             values.append(term.value)
         else:
-            _read(term, shape, values, negated=False)
+            _read(term, shape, values, negated=False, depth=1)
     return tuple(shape), values
 
 
-def _read(term: Expression, shape: list[Any], values: list[Any], *, negated: bool) -> None:
+def _read(term: Expression, shape: list[Any], values: list[Any], *, negated: bool, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ModelError(
+            f"a condition nests deeper than {MAX_DEPTH} levels; write a & b & c, or x.in_([...]), instead of "
+            "conditions in conditions"
+        )
     if isinstance(term, (AllOf, AnyOf)):
-        terms = term.terms
-        shape += (_ALL if isinstance(term, AllOf) else _ANY, len(terms))
-        for each in terms:
-            if type(each) is Comparison and not negated:  # likewise
-                shape += (id(each.field), each.op)
-                values.append(each.value)
-            else:
-                _read(each, shape, values, negated=negated)
+        shape += (_ALL if isinstance(term, AllOf) else _ANY, len(term.terms))
+        for each in term.terms:
+            _read(each, shape, values, negated=negated, depth=depth + 1)
     elif isinstance(term, Comparison):
         if negated and _is_wide(term.value):
             shape.append(_WIDE)
@@ -84,87 +113,100 @@ def _read(term: Expression, shape: list[Any], values: list[Any], *, negated: boo
         values.append(term.constant.value)
     elif isinstance(term, NoneOf):
         shape.append(_NOT)
-        _read(term.term, shape, values, negated=True)
+        _read(term.term, shape, values, negated=True, depth=depth + 1)
     else:
-        raise TypeError(f"{term!r} is no condition")
+        raise TypeError(f"{term!r} is not a condition")
 
 
 def _is_wide(value: Any) -> bool:
-    """Whether the opposite of an order is no order: an Int64 constant is not compared with an Int32 property."""
+    """Return whether the opposite of an order is none: an Int64 constant is not compared with an Int32 property."""
     return isinstance(value, int) and not INT32_MIN <= value <= INT32_MAX
 
 
-def patterns(where: Sequence[Expression]) -> list[Expression]:
-    """Conditions with a slot for each value that `shape_of` gives, in the same order."""
+def parameterise(where: Sequence[Expression]) -> list[Expression]:
+    """Return the conditions with a parameter for each value that `shape_of` gives, in the same order."""
     count = 0
 
-    def pattern(term: Expression) -> Expression:
+    def replace_values(term: Expression) -> Expression:
         nonlocal count
         match term:
             case AllOf() | AnyOf():
-                return type(term)(tuple([pattern(each) for each in term.terms]))
+                return type(term)(tuple([replace_values(each) for each in term.terms]))
             case NoneOf():
-                return NoneOf(pattern(term.term))
+                return NoneOf(replace_values(term.term))
             case Membership() if term.values:
-                slot = Slot(count, many=True)
-                found: Expression = Membership(term.field, (slot,), term.negated)
+                found: Expression = Membership(term.field, (Parameter(count, many=True),), term.negated)
             case Comparison():
-                found = Comparison(term.field, term.op, Slot(count, wide=_is_wide(term.value)))
+                found = Comparison(term.field, term.op, Parameter(count, wide=_is_wide(term.value)))
             case PropertyComparison():
-                found = PropertyComparison(term.property, term.op, Constant(term.constant.type, Slot(count)))
+                found = PropertyComparison(term.property, term.op, Constant(term.constant.type, Parameter(count)))
             case _:
                 return term
         count += 1
         return found
 
-    return [pattern(term) for term in where]
+    return [replace_values(term) for term in where]
 
 
-def slot_of(term: Comparison | Membership | PropertyComparison) -> Slot:
-    """The slot of a condition of a pattern that has a value."""
+def parameter_of(term: Comparison | Membership | PropertyComparison) -> Parameter:
+    """Return the parameter of a parameterised condition that has a value."""
     if isinstance(term, Comparison):
-        slot = term.value
+        found = term.value
     else:
-        slot = term.values[0] if isinstance(term, Membership) else term.constant.value
-    assert isinstance(slot, Slot)
-    return slot
+        found = term.values[0] if isinstance(term, Membership) else term.constant.value
+    assert isinstance(found, Parameter)
+    return found
 
 
-def moved(terms: Sequence[Expression], first: int) -> tuple[list[Expression], Shape, list[Slot]]:
+class Renumbered(msgspec.Struct, frozen=True, eq=False):
     """
-    Patterns with their slots numbered anew.
+    Parameterised conditions whose parameters were numbered anew.
 
     Args:
-        terms: The patterns.
-        first: The number of their first slot.
+        terms: The conditions with the new parameters, one after the other.
+        shape: Their shape.
+        before: The parameters that they had, in the order of the new ones.
+    """
 
-    Returns:
-        The same patterns with the slots one after the other; their shape; the slots that they had.
+    terms: list[Expression]
+    shape: QueryShape
+    before: list[Parameter]
+
+
+def renumber(terms: Sequence[Expression], first: int) -> Renumbered:
+    """
+    Number the parameters of conditions anew.
+
+    Args:
+        terms: The parameterised conditions.
+        first: The number of their first parameter.
     """
     shape, found = shape_of(terms)
     places: dict[int, Any] = {}
-    slots: list[Slot] = []
+    before: list[Parameter] = []
     for at, each in enumerate(found, first):
         # All the values of an `in_` stand in a tuple.
-        old = each if isinstance(each, Slot) else cast("tuple[Slot]", each)[0]
-        new = Slot(at, old.many)
+        old = each if isinstance(each, Parameter) else cast("tuple[Parameter]", each)[0]
+        new = Parameter(at, old.many)
         places[old.at] = new if old is each else (new,)
-        slots.append(old)
-    return [filled(term, places) for term in terms], shape, slots
+        before.append(old)
+    return Renumbered([bind(term, places) for term in terms], shape, before)
 
 
-def filled(term: Expression, values: Sequence[Any] | Mapping[int, Any]) -> Expression:
-    """A pattern with values in its slots."""
+def bind(term: Expression, values: Values | Mapping[int, Any]) -> Expression:
+    """Return a parameterised condition with values in place of its parameters."""
     match term:
         case AllOf() | AnyOf():
-            return type(term)(tuple([filled(each, values) for each in term.terms]))
+            return type(term)(tuple([bind(each, values) for each in term.terms]))
         case NoneOf():
-            return NoneOf(filled(term.term, values))
+            return NoneOf(bind(term.term, values))
         case Membership() if term.values:
-            return Membership(term.field, values[slot_of(term).at], term.negated)
+            return Membership(term.field, values[parameter_of(term).at], term.negated)
         case Comparison():
-            return Comparison(term.field, term.op, values[slot_of(term).at])
+            return Comparison(term.field, term.op, values[parameter_of(term).at])
         case PropertyComparison():
-            return PropertyComparison(term.property, term.op, Constant(term.constant.type, values[slot_of(term).at]))
+            return PropertyComparison(
+                term.property, term.op, Constant(term.constant.type, values[parameter_of(term).at])
+            )
         case _:
             return term

@@ -1,39 +1,77 @@
 """
-Shares: a plan divided into disjoint ranges of keys.
+Partitioning of plans: a plan, or one of its requests, divided into disjoint regions of keys.
 """
 
 import math
 from itertools import pairwise
 
-from ...keys.ranges import KeyInterval, KeyRegion, Position
-from .plan import QueryPlan
-from .planner import divided, region_of
+import attrs
 
-__all__ = ["shares"]
+from ...keys.ranges import KeyInterval, KeyPosition, KeyRegion, divide
+from ...stores import Bounds
+from .plan import Access, Point, QueryPlan, Range
+from .target import QueryTarget
+
+__all__ = ["clip_request", "divide_plan", "divide_request", "region_of"]
 
 
-def shares(plan: QueryPlan, parts: int, within: KeyInterval | None) -> list[KeyInterval]:
+def region_of(request: Point | Range) -> KeyRegion:
+    """Return the keys that a request asks for."""
+    if isinstance(request, Point):
+        return KeyRegion(Bounds.only(request.partition_key), Bounds.only(request.row_key))
+    return KeyRegion(request.query.partition, request.query.row)
+
+
+def clip_request(request: Point | Range, interval: KeyInterval) -> list[Point | Range]:
+    """Return what of a request is inside an interval of keys, as requests in key order."""
+    regions = interval.clip(region_of(request))
+    if isinstance(request, Point):
+        return [request] if regions else []
+    return [_narrow(request, region) for region in regions]
+
+
+def _narrow(request: Range, region: KeyRegion) -> Range:
+    return attrs.evolve(
+        request,
+        query=attrs.evolve(request.query, partition=region.partition, row=region.row),
+        access=Access.POINT if region.partition.point and region.row.point else request.access,
+    )
+
+
+def divide_request(target: QueryTarget, request: Point | Range, parts: int) -> list[Point | Range]:
+    """Divide a request into several of disjoint ranges, in key order: at most about `parts`."""
+    if isinstance(request, Point) or parts < 2:
+        return [request]
+    whole = region_of(request)
+    if whole.partition.point:
+        rows = divide(whole.row, [schema.row for schema in target.schemas] or [None], parts)
+        return [_narrow(request, KeyRegion(whole.partition, each)) for each in rows]
+    partitions = divide(whole.partition, [schema.partition for schema in target.schemas] or [None], parts)
+    return [_narrow(request, KeyRegion(each, whole.row)) for each in partitions]
+
+
+def divide_plan(plan: QueryPlan, parts: int, within: KeyInterval | None) -> list[KeyInterval]:
     """
-    Stretches of keys, in order, that together hold every key of a plan: at most `parts`, of about equal size.
+    Return intervals of keys, in order, that together hold every key of a plan: at most `parts`, of about equal size.
 
     Args:
-        plan: What to divide.
-        parts: How many.
-        within: The audit_range that the plan is of already.
+        plan: The plan to divide.
+        parts: How many intervals there are at most.
+        within: The interval that the plan is limited to already.
     """
     requests = list(plan.requests)
     if len(requests) < parts:
         each = math.ceil(parts / max(len(requests), 1))
-        requests = [part for request in requests for part in divided(plan.kinds, request, each)]
+        requests = [part for request in requests for part in divide_request(plan.target, request, each)]
     count = min(parts, len(requests))
-    # The keys of a request are before those of the next, so a audit_range can begin where any of them does.
-    starts = [_start(region_of(requests[len(requests) * n // count])) for n in range(1, count)]
+    # The keys of a request are before those of the next, so an interval can begin where any of them does.
+    starts = [_start_of(region_of(requests[len(requests) * n // count])) for n in range(1, count)]
     first, last = (None, None) if within is None else (within.low, within.high)
     low_open = within is not None and within.low_open
     edges = [first, *dict.fromkeys(starts), last]
     return [KeyInterval(low, high, low_open=low_open and low is first) for low, high in pairwise(edges)]
 
 
-def _start(region: KeyRegion) -> Position:
+def _start_of(region: KeyRegion) -> KeyPosition:
     partition, row = region.partition, region.row
     return partition.lower or "", (row.lower or "") if partition.point else ""

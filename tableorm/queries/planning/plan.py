@@ -8,11 +8,11 @@ from functools import cached_property
 import attrs
 import msgspec
 
-from ...models.kinds import KindSet
 from ...stores import RowQuery
-from .client_filter import Local
+from .client_filter import ClientFilter
+from .target import QueryTarget
 
-__all__ = ["PARTITION_SCAN", "POINT", "RANGE", "RANKS", "TABLE_SCAN", "Access", "Point", "QueryPlan", "Range"]
+__all__ = ["RANKS", "Access", "Point", "QueryPlan", "Range"]
 
 
 class Access(enum.Enum):
@@ -29,12 +29,8 @@ class Access(enum.Enum):
     TABLE_SCAN = "table scan"
 
 
-# To look up a member takes as long as a tenth of a plan for a point.
-POINT, RANGE = Access.POINT, Access.RANGE
-
-PARTITION_SCAN, TABLE_SCAN = Access.PARTITION_SCAN, Access.TABLE_SCAN
-
 RANKS = {access: rank for rank, access in enumerate(Access)}
+"""How costly each access is, from 0 for the best."""
 
 
 # What is made for each point, and nothing else, are structs: they take a fraction of the time to make.
@@ -48,17 +44,17 @@ class Point(msgspec.Struct, frozen=True, gc=False):
 @attrs.frozen(eq=False)
 class Range:
     """
-    A request for the rows of a audit_range of keys that satisfy a filter, page by page.
+    A request for the rows of a region of keys that satisfy a filter, page by page.
 
     Args:
         query: What the store is asked.
         access: How it finds the rows.
-        local: What rows must satisfy besides.
+        client_filters: What rows must satisfy besides.
     """
 
     query: RowQuery
     access: Access
-    local: tuple[Local, ...] = ()
+    client_filters: tuple[ClientFilter, ...] = ()
 
 
 class QueryPlan(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -66,18 +62,18 @@ class QueryPlan(msgspec.Struct, frozen=True, eq=False, dict=True):
     What a query sends, and what is left to do with what comes back.
 
     Args:
-        kinds: The kinds it asks for.
-        access: How rows are found; of several requests the costliest.
-        requests: In key order: every key of one is before every key of the next.
+        target: The kinds that it asks for.
+        access: How rows are found; the costliest of several requests.
+        requests: The requests in key order: every key of one is before every key of the next.
         select: The properties that are asked for; None for all.
     """
 
-    kinds: KindSet
+    target: QueryTarget
     access: Access
     requests: tuple[Point | Range, ...]
     select: tuple[str, ...] | None = None
 
     @cached_property
     def digests(self) -> dict[int | None, bytes]:
-        """By limit, what cursors know the plan by, once it was asked for."""
+        """The digests by which cursors know the plan, for each limit that was asked for."""
         return {}

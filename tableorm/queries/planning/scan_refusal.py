@@ -1,54 +1,68 @@
 """
-The message that refuses a scan, and names what would serve the query.
+The errors that refuse a query for its cost, and name what would serve it.
 """
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+from ...errors import ScanRefused
 from ...expressions import Comparison, Expression, Membership
-from ...models.kinds import KindSet
 from ...models.schema import Schema
 from ...protocol.filters import Op
-from .alternatives import MOST_REQUESTS
+from .alternatives import MAX_ALTERNATIVES
+from .target import QueryTarget
 
-__all__ = ["scan_message"]
-
-
-def _index_that_serves(schema: Schema, given: AbstractSet[str]) -> str:
-    """Which index the conditions are for, once the partition is given."""
-    for derived in schema.derived.values():
-        row = None if derived.row_schema is None else derived.row_schema.row
-        if row is not None and row.fields and row.fields[0] in given and not derived.building:
-            return f", which {derived.label} would serve then"
-    return ""
+__all__ = ["scan_error", "too_many_error"]
 
 
-def scan_message(kinds: KindSet, terms: Sequence[Expression]) -> str:
-    """Return the message that refuses a scan, and names what would serve the query."""
-    names = " and ".join(schema.name for schema in kinds.schemas) or "PropertyBag"
+def too_many_error(target: QueryTarget, count: int) -> ScanRefused:
+    """Return the error that refuses a query of more than `MAX_ALTERNATIVES` alternatives."""
+    found = f"{count:,}" if count <= 10 * MAX_ALTERNATIVES else f"more than {10 * MAX_ALTERNATIVES:,}"
+    return ScanRefused(
+        f"{_names_of(target)}: the conditions have {found} alternatives, each a request; a query has at most "
+        f"{MAX_ALTERNATIVES:,}. Read entities whose keys you know with db.get_many(keys), ask for fewer at a time, or "
+        f"add .allow_scan() to read table {target.table} and pick its rows here"
+    )
+
+
+def scan_error(target: QueryTarget, terms: Sequence[Expression]) -> ScanRefused:
+    """
+    Return the error that refuses a scan, and says which condition is missing.
+
+    Args:
+        target: What is asked for.
+        terms: The conditions, in normal form.
+    """
+    names = _names_of(target)
     given = {
         term.field.name
         for term in terms
         if (isinstance(term, Comparison) and term.op is Op.EQ) or (isinstance(term, Membership) and not term.negated)
     }
-    many = next((t for t in terms if isinstance(t, Membership) and len(t.values) > MOST_REQUESTS), None)
-    if many is not None:
-        return (
-            f"{names}: the query visits every partition of table {kinds.table}, because {many} has more than "
-            f"{MOST_REQUESTS} values, too many for a request each; ask for fewer at a time, or .allow_scan() if a scan "
-            "is meant"
-        )
-    for schema in kinds.schemas:
+    for schema in target.schemas:
         template = schema.partition
         missing = [field for field in template.fields if field not in given] if template is not None else []
         if template is not None and missing:
             wanted = ", ".join(f"{schema.name}.{field} == ..." for field in missing)
-            return (
-                f"{names}: the query visits every partition of table {kinds.table}, because it has no equality on "
+            return ScanRefused(
+                f"{names}: the query visits every partition of table {target.table}, because it has no equality on "
                 f"{' and '.join(missing)}, of which partition_key {template.text!r} is made; add .where({wanted})"
-                f"{_index_that_serves(schema, given)}, or .allow_scan() if a scan is meant"
+                f"{_name_index_that_serves(schema, given)}, or .allow_scan() if a scan is meant"
             )
-    return (
-        f"{names}: the query visits every partition of table {kinds.table}; add conditions that give one PartitionKey, "
-        "or .allow_scan() if a scan is meant"
+    return ScanRefused(
+        f"{names}: the query visits every partition of table {target.table}; add conditions that give one "
+        "PartitionKey, or .allow_scan() if a scan is meant"
     )
+
+
+def _names_of(target: QueryTarget) -> str:
+    return " and ".join(schema.name for schema in target.schemas) or "PropertyBag"
+
+
+def _name_index_that_serves(schema: Schema, given: AbstractSet[str]) -> str:
+    """Return words that name an index which the conditions are for, once the partition is given; "" without one."""
+    for derived in schema.derived.values():
+        row = None if derived.row_schema is None else derived.row_schema.row
+        if row is not None and row.fields and row.fields[0] in given and not derived.building:
+            return f", which {derived.label} would serve then"
+    return ""

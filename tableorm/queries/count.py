@@ -1,0 +1,40 @@
+"""
+Counting what a query finds.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import aclosing
+
+from ..connection.connection import TURN
+from .run import FetchedPage, QueryExecution
+
+__all__ = ["count_entities", "count_rows"]
+
+
+async def count_rows(run: QueryExecution, pages: AsyncGenerator[FetchedPage, None], limit: int | None) -> int:
+    """
+    Count the rows that a query finds, without decoding them.
+
+    Args:
+        run: The query.
+        pages: The pages of its rows.
+        limit: The greatest count that is wanted; None for any.
+    """
+    kinds, total = run.plan.target.kinds, 0
+    async with aclosing(pages):
+        async for page in pages:
+            for start in range(0, len(page.rows), TURN):
+                rows = run.apply_filters(page.request, page.rows[start : start + TURN])
+                total += len(rows) if kinds.bags else sum(kinds.resolve(row) is not None for row in rows)
+                await run.db.yield_to_loop(len(rows))
+            if limit is not None and total >= limit:
+                return limit
+    return total
+
+
+async def count_entities(entities: AsyncIterable[object]) -> int:
+    """Count the entities of a query that has to read each of them."""
+    total = 0
+    async for _ in entities:
+        total += 1
+    return total

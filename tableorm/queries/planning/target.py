@@ -1,0 +1,104 @@
+"""
+Targets: the kinds that a query asks for, as the planner sees them.
+"""
+
+from collections.abc import Sequence
+
+from ...keys.ranges import EVERYTHING, hull
+from ...models.kinds import KindSet
+from ...models.schema import DerivedSchema, Schema
+from ...stores import Bounds
+
+__all__ = ["QueryTarget"]
+
+
+class QueryTarget:
+    """
+    The kinds that a query asks for, with what only a planner asks of them.
+
+    Args:
+        kinds: The kinds. They tell which model a row is of, and decode it.
+
+    Attributes:
+        kinds: The kinds.
+        indexes: What is derived from the single kind and has rows that answer queries; none if there are several kinds.
+        schemas: Their concrete models.
+        table: Their table.
+        bags: Whether rows of any other kind come too, as property bags.
+        name: Their names, for messages.
+        filter: The condition that every row of these kinds satisfies; None if properties do not tell the kind.
+        row_keys: The RowKeys that rows of these kinds can have.
+        own_fields: The fields of a single kind, by the identity of the expressions that stand for them on its class.
+        key_fields: Those of them that the keys hold.
+        primaries: The target of the rows that these index entries belong to; None for primary rows.
+        fetches_primaries: Whether rows are entries of a non-covering index, so that the primary of each is fetched.
+    """
+
+    __slots__ = (
+        "_entries",
+        "_parts",
+        "bags",
+        "fetches_primaries",
+        "filter",
+        "indexes",
+        "key_fields",
+        "kinds",
+        "name",
+        "own_fields",
+        "primaries",
+        "row_keys",
+        "schemas",
+        "table",
+    )
+
+    primaries: "QueryTarget | None"
+
+    def __init__(self, kinds: KindSet) -> None:
+        self.kinds, self.schemas, self.table, self.bags = kinds, kinds.schemas, kinds.table, kinds.bags
+        self.name = ", ".join([schema.name for schema in self.schemas] + ["PropertyBag"] * self.bags)
+        self.filter = kinds.filter
+        self.row_keys = _row_keys_of(kinds)
+        single = self.schemas[0] if len(self.schemas) == 1 and not self.bags and not self.schemas[0].abstract else None
+        self.own_fields: dict[int, str] = {}
+        self.key_fields: dict[int, str] = {}
+        if single is not None:
+            self.own_fields = {id(getattr(single.model, name)): name for name in single.fields}
+            self.key_fields = {key: name for key, name in self.own_fields.items() if name in single.key_names}
+        self.indexes: Sequence[DerivedSchema] = ()
+        if len(self.schemas) == 1 and not self.bags:
+            self.indexes = tuple([each for each in self.schemas[0].derived.values() if each.row_schema is not None])
+        primaries = tuple([schema.primary for schema in self.schemas if schema.primary is not None])
+        self.primaries = QueryTarget(KindSet(primaries, self.table, bags=False)) if primaries else None
+        self.fetches_primaries = any(schema.follows for schema in self.schemas)
+        self._parts: dict[tuple[Schema | None, ...], QueryTarget] = {}
+        self._entries: dict[Schema, KindSet] = {}
+
+    def select(self, schemas: Sequence[Schema | None]) -> "QueryTarget":
+        """
+        Return the target of some of the kinds.
+
+        Args:
+            schemas: The kinds that are left; None among them stands for rows of any other kind.
+        """
+        wanted = tuple(schemas)
+        if len(wanted) == len(self.schemas) + self.bags:
+            return self
+        part = self._parts.get(wanted)
+        if part is None:
+            named = tuple([schema for schema in wanted if schema is not None])
+            part = self._parts[wanted] = QueryTarget(KindSet(named, self.table, None in wanted))
+        return part
+
+    def entries_of(self, index: Schema) -> KindSet:
+        """Return the entries of an index of these kinds, the same object each time."""
+        found = self._entries.get(index)
+        if found is None:
+            found = self._entries[index] = KindSet((index,), self.table, bags=False)
+        return found
+
+
+def _row_keys_of(kinds: KindSet) -> Bounds:
+    """Return the interval of all RowKeys that rows of these kinds can have."""
+    if kinds.bags or not kinds.schemas:
+        return EVERYTHING
+    return hull([EVERYTHING if s.row is None else s.row.bounds([]).bounds or EVERYTHING for s in kinds.schemas])
