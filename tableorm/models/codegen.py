@@ -29,6 +29,9 @@ Encoder = Callable[[dict[str, Any], str, str], tuple[dict[str, Any], int]]
 ANNOTATED = frozenset({Edm.INT64, Edm.DATETIME, Edm.GUID, Edm.BINARY})
 """The types that JSON does not tell, so that each value has its annotation beside it."""
 
+_UNANNOTATED = frozenset({Edm.STRING, Edm.INT32})
+"""The types whose values have an annotation only if they are of another type."""
+
 
 @attrs.frozen
 class CodedField:
@@ -58,9 +61,14 @@ class _Source:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {"dict": dict, "str": str, "int": int, "float": float, "type": type, "len": len}
+        self.target = "own[{!r}]"
 
     def add(self, indent: int, *lines: str) -> None:
         self.lines += ["    " * indent + line for line in lines]
+
+    def put(self, name: str) -> str:
+        """Where a decoder puts the value of a field."""
+        return self.target.format(name)
 
     def build(self, name: str, label: str) -> Any:
         code = compile("\n".join(self.lines), f"<generated {label}>", "exec")
@@ -104,17 +112,22 @@ def make_decoder(
     source.add(0, "def decode(row):")
     source.names["state"] = EntityState
     packs = constant is not None and not partial
-    source.add(1, "entity = new(model)", "own = entity.__dict__", "get = row.get")
+    source.add(1, "entity = new(model)", "get = row.get")
+    if model.__setattr__ is object.__setattr__:
+        # No dictionary is made for an entity that is only looked at: 80 bytes less, and nothing for the collector.
+        source.target = "entity.{}"
+    else:
+        source.add(1, "own = entity.__dict__")
     if packs:
         source.add(1, f"size = {_most_members(fields, constant or {}) + len(written)}")
     if partial:
         source.names["LOADED"] = frozenset(
             {*(f.name for f in fields), *(name for _, _, names in keys for name in names)}
         )
-        source.add(1, f"own[{STATE!r}] = state(None, row, True, LOADED)")
+        source.add(1, f"{source.put(STATE)} = state(None, row, True, LOADED)")
     for number, (member, template, wanted) in enumerate(keys):
+        source.add(1, f"{member} = key = row[{member!r}]")
         if wanted:
-            source.add(1, f"key = row[{member!r}]")
             _decode_key(source, number, member, template, wanted)
     for number, field in enumerate(fields):
         _decode_field(source, number, field, packs=packs)
@@ -122,7 +135,7 @@ def make_decoder(
         source.names["unpack"] = _make_unpack(model.__name__, fields, constant or {}, written)
         _remember(source, fields, constant or {}, written)
     elif not partial:
-        source.add(1, f"own[{STATE!r}] = state(None, row)")
+        source.add(1, f"{source.put(STATE)} = state(None, row)")
     source.add(1, "return entity")
     decode: Decoder = source.build("decode", f"decoder of {model.__name__}")
     return decode
@@ -146,11 +159,17 @@ def _remember(
         tests.append(f"get({name!r}) == constant{number}")
         if not isinstance(value, str):
             tests.append(f"type(get({name!r})) is {type(value).__name__}")
-    values = ["etag", "stamp", "row['PartitionKey']", "row['RowKey']"]
+    values = ["etag", "stamp", "PartitionKey", "RowKey"]
     values += [f"written{number}" for number in range(len(written))]
     values += [f"raw{number}" for number in range(len(fields))]
-    source.add(1, f"if {' and '.join(tests)}:", f"    own[{STATE!r}] = state(unpack, ({', '.join(values)}))")
-    source.add(1, "else:", f"    own[{STATE!r}] = state(None, row)")
+    put = source.put(STATE)
+    source.add(1, f"if {' and '.join(tests)}:", f"    {put} = state(unpack, ({', '.join(values)}))")
+    source.add(1, "else:", f"    {put} = state(None, row)")
+    for number, field in enumerate(fields):
+        if field.type.inline and field.type.edm in _UNANNOTATED:
+            annotation = field.property + ANNOTATION
+            slow = f"{source.put(field.name)} = slow{number}(raw{number}, get({annotation!r}))"
+            source.add(2, f"if {annotation!r} in row and raw{number} is not None: {slow}")
 
 
 def _make_unpack(
@@ -183,14 +202,14 @@ def _decode_key(source: _Source, number: int, member: str, template: Template, w
     if part is None or form is None or not in_place:
         source.names[f"parse{number}"] = _cached(template.parse) if member == "PartitionKey" else template.parse
         source.add(1, f"values = parse{number}(key)")
-        source.add(1, *(f"own[{name!r}] = values[{name!r}]" for name in wanted))
+        source.add(1, *(f"{source.put(name)} = values[{name!r}]" for name in wanted))
         return
     source.names |= {f"from{number}": form.from_text, "unescape": unescape, "ValueError": ValueError}
     if head:
         source.add(1, f"if key[:{len(head)}] != {head!r}: raise ValueError(key)", f"key = key[{len(head)}:]")
     if form.free:
         source.add(1, f"if {ESCAPE!r} in key: key = unescape(key)")
-        source.add(1, f"own[{part.field!r}] = " + ("key" if form.from_text is str else f"from{number}(key)"))
+        source.add(1, f"{source.put(part.field)} = " + ("key" if form.from_text is str else f"from{number}(key)"))
         return
     digits = "key.isdecimal() and key.isascii()"
     if form.atoms is None:
@@ -198,7 +217,7 @@ def _decode_key(source: _Source, number: int, member: str, template: Template, w
         digits = f"match{number}(key)"
     else:
         digits += f" and len(key) == {len(form.atoms)}"
-    source.add(1, f"if not ({digits}): raise ValueError(key)", f"own[{part.field!r}] = int(key)")
+    source.add(1, f"if not ({digits}): raise ValueError(key)", f"{source.put(part.field)} = int(key)")
 
 
 _PARSES_KEPT = 4096  # PartitionKeys repeat from row to row
@@ -225,16 +244,19 @@ def _decode_field(source: _Source, number: int, field: CodedField, *, packs: boo
     # A value that is not as the encoder writes it is remembered with its row.
     slow = [f"value = slow{number}(value, get({annotation!r}))"] + ["size = 0"] * packs
     raw = f"raw{number} = " if packs else ""
+    # The annotation that must not be there is looked for only where the row has something unknown.
+    alone = "" if packs else f" or {annotation!r} in row"
+    put = source.put(name)
     indent = 1
     if field.optional or field.default is not None:
         source.add(1, f"value = {raw}get({prop!r})", "if value is None:")
         if packs:
             source.add(2, f"size -= {1 + (field.type.edm in ANNOTATED)}")
         if field.optional:
-            source.add(2, f"own[{name!r}] = None")
+            source.add(2, f"{put} = None")
         else:
             source.names[f"default{number}"] = field.default
-            source.add(2, f"own[{name!r}] = default{number}()")
+            source.add(2, f"{put} = default{number}()")
         source.add(1, "else:")
         indent = 2
     else:
@@ -243,11 +265,11 @@ def _decode_field(source: _Source, number: int, field: CodedField, *, packs: boo
     inner = ["    " + line for line in slow]
     match kind:
         case Edm.STRING:
-            source.add(indent, f"if type(value) is not str or {annotation!r} in row:", *inner)
+            source.add(indent, f"if type(value) is not str{alone}:", *inner)
         case Edm.BOOLEAN:
             source.add(indent, "if value is not True and value is not False:", *inner)
         case Edm.INT32:
-            source.add(indent, f"if type(value) is not int or {annotation!r} in row:", *inner)
+            source.add(indent, f"if type(value) is not int{alone}:", *inner)
         case Edm.INT64:
             source.add(indent, f"if type(value) is str and get({annotation!r}) == 'Edm.Int64':")
             source.add(indent, "    value = int(value)", "else:", *inner)
@@ -265,7 +287,7 @@ def _decode_field(source: _Source, number: int, field: CodedField, *, packs: boo
             if packs and field.type.edm in ANNOTATED:
                 source.add(indent, f"if get({annotation!r}) != {field.type.edm.value!r}: size = 0")
             source.add(indent, slow[0])
-    source.add(indent, f"own[{name!r}] = value")
+    source.add(indent, f"{put} = value")
 
 
 def make_encoder(label: str, fields: Sequence[CodedField], constant: dict[str, Any]) -> Encoder:

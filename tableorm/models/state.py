@@ -77,6 +77,13 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False):
         return (values["PartitionKey"], values["RowKey"]) if self.unpack is None else values[2:4]
 
     @property
+    def position(self) -> tuple[str, str]:
+        """The PartitionKey and the RowKey that the entity was found at."""
+        keys = self.keys
+        assert keys is not None
+        return keys if self.found_at is None else (keys[0], self.found_at)
+
+    @property
     def timestamp(self) -> str | None:
         """The Timestamp of the row; None if there is none."""
         if self.unpack is not None:
@@ -142,7 +149,7 @@ UNSTORED = EntityState()
 
 def state_of(entity: object) -> EntityState:
     """Return what an entity knows of its row."""
-    state: EntityState = entity.__dict__.get(STATE, UNSTORED)
+    state: EntityState = getattr(entity, STATE, UNSTORED)  # makes no dictionary where there is none
     return state
 
 

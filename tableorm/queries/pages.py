@@ -90,9 +90,7 @@ def _position(entity: Any) -> Position:
     """Where an entity or a bag was found: of a copy that is not where its primary is."""
     if isinstance(entity, PropertyBag):
         return _key(entity.row)
-    state = state_of(entity)
-    partition_key, row_key = state.keys or ("", "")
-    return partition_key, row_key if state.found_at is None else state.found_at
+    return state_of(entity).position
 
 
 class EntityStream(Generic[E_co]):
