@@ -9,7 +9,7 @@ does not fit is left to the slow functions, which know how to say what is wrong.
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import attrs
@@ -19,7 +19,7 @@ from ..keys.formats import ESCAPE, unescape
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, Edm, check_text, datetime_from_text
 from .property_types import PropertyType
-from .state import STATE, EntityState, Unpack
+from .state import STATE, EntityState, PackedState, packed_state
 
 __all__ = ["ANNOTATED", "CodedField", "make_decoder", "make_encoder"]
 
@@ -113,7 +113,7 @@ def make_decoder(
     source.names["state"] = EntityState
     packs = constant is not None and not partial
     source.add(1, "entity = new(model)", "get = row.get")
-    if model.__setattr__ is object.__setattr__:
+    if cast(Any, model).__setattr__ is object.__setattr__:
         # No dictionary is made for an entity that is only looked at: 80 bytes less, and nothing for the collector.
         source.target = "entity.{}"
     else:
@@ -124,7 +124,7 @@ def make_decoder(
         source.names["LOADED"] = frozenset(
             {*(f.name for f in fields), *(name for _, _, names in keys for name in names)}
         )
-        source.add(1, f"{source.put(STATE)} = state(None, row, True, LOADED)")
+        source.add(1, f"{source.put(STATE)} = state(stored=row, partial=True, loaded=LOADED)")
     for number, (member, template, wanted) in enumerate(keys):
         source.add(1, f"{member} = key = row[{member!r}]")
         if wanted:
@@ -132,10 +132,10 @@ def make_decoder(
     for number, field in enumerate(fields):
         _decode_field(source, number, field, packs=packs)
     if packs:
-        source.names["unpack"] = _make_unpack(model.__name__, fields, constant or {}, written)
+        source.names["packed"] = _make_packed(model.__name__, fields, constant or {}, written)
         _remember(source, fields, constant or {}, written)
     elif not partial:
-        source.add(1, f"{source.put(STATE)} = state(None, row)")
+        source.add(1, f"{source.put(STATE)} = state(stored=row)")
     source.add(1, "return entity")
     decode: Decoder = source.build("decode", f"decoder of {model.__name__}")
     return decode
@@ -150,56 +150,56 @@ def _remember(
     source: _Source, fields: Sequence[CodedField], constant: Mapping[str, Any], written: Sequence[str]
 ) -> None:
     """Let the entity remember the values of a row that has nothing unknown, `size` members, and otherwise the row."""
-    source.add(1, "etag, stamp = get('odata.etag'), get('Timestamp')")
     for number, name in enumerate(written):
         source.add(1, f"written{number} = get({name!r})", f"if written{number} is None: size -= 1")
-    tests = ["len(row) == size", "etag is not None", "stamp is not None"]
+    tests = ["len(row) == size"]
     for number, (name, value) in enumerate(constant.items()):
         source.names[f"constant{number}"] = value
-        tests.append(f"get({name!r}) == constant{number}")
+        tests.append(f"row[{name!r}] == constant{number}")
         if not isinstance(value, str):
-            tests.append(f"type(get({name!r})) is {type(value).__name__}")
-    values = ["etag", "stamp", "PartitionKey", "RowKey"]
+            tests.append(f"type(row[{name!r}]) is {type(value).__name__}")
+    values = ["row['odata.etag']", "row['Timestamp']", "PartitionKey", "RowKey"]
     values += [f"written{number}" for number in range(len(written))]
     values += [f"raw{number}" for number in range(len(fields))]
     put = source.put(STATE)
-    source.add(1, f"if {' and '.join(tests)}:", f"    {put} = state(unpack, ({', '.join(values)}))")
-    source.add(1, "else:", f"    {put} = state(None, row)")
+    source.names["KeyError"] = KeyError
+    source.add(1, "try:", f"    if {' and '.join(tests)}:", f"        {put} = packed({', '.join(values)})")
+    source.add(1, "        return entity", "except KeyError:", "    pass", f"{put} = state(stored=row)")
     for number, field in enumerate(fields):
         if field.type.inline and field.type.edm in _UNANNOTATED:
             annotation = field.property + ANNOTATION
             slow = f"{source.put(field.name)} = slow{number}(raw{number}, get({annotation!r}))"
-            source.add(2, f"if {annotation!r} in row and raw{number} is not None: {slow}")
+            source.add(1, f"if {annotation!r} in row and raw{number} is not None: {slow}")
 
 
-def _make_unpack(
+def _make_packed(
     label: str, fields: Sequence[CodedField], constant: Mapping[str, Any], written: Sequence[str]
-) -> Unpack:
-    """`unpack(values) -> row`: the row of the values that the decoder remembers."""
+) -> type[PackedState]:
+    """The state of entities whose rows have nothing unknown, with the function that makes the row again."""
     source = _Source()
     members = "".join(f", {name!r}: {value!r}" for name, value in constant.items())
-    names = [f"written{number}" for number in range(len(written))] + [f"raw{number}" for number in range(len(fields))]
-    source.add(0, "def unpack(values):")
-    source.add(1, f"etag, stamp, partition, key, {''.join(name + ', ' for name in names)}= values")
-    source.add(
-        1, f"row = {{'odata.etag': etag, 'Timestamp': stamp, 'PartitionKey': partition, 'RowKey': key{members}}}"
-    )
+    heads = {"odata.etag": "stored_etag", "Timestamp": "stored_timestamp"}
+    heads |= {"PartitionKey": "partition_key", "RowKey": "row_key"}
+    row = ", ".join(f"{member!r}: state.{name}" for member, name in heads.items())
+    source.add(0, "def unpack(state):")
+    source.add(1, f"row = {{{row}{members}}}")
     for number, name in enumerate(written):
-        source.add(1, f"if written{number} is not None: row[{name!r}] = written{number}")
+        source.add(1, f"if state.written{number} is not None: row[{name!r}] = state.written{number}")
     for number, field in enumerate(fields):
         edm, annotation = field.type.edm, field.property + ANNOTATION
-        annotate = f"; row[{annotation!r}] = {edm.value!r}" if edm in ANNOTATED else ""
-        source.add(1, f"if raw{number} is not None: row[{field.property!r}] = raw{number}{annotate}")
+        source.add(1, f"value = state.raw{number}", "if value is not None:", f"    row[{field.property!r}] = value")
+        if edm in ANNOTATED:
+            source.add(2, f"row[{annotation!r}] = {edm.value!r}")
     source.add(1, "return row")
-    unpack: Unpack = source.build("unpack", f"rows of {label}")
-    return unpack
+    names = [f"written{number}" for number in range(len(written))] + [f"raw{number}" for number in range(len(fields))]
+    return packed_state(label, names, source.build("unpack", f"rows of {label}"))
 
 
 def _decode_key(source: _Source, number: int, member: str, template: Template, wanted: Sequence[str]) -> None:
     head, part = template.single or ("", None)
     form = part.format if part is not None else None
     in_place = form is not None and (form.free or form.from_text is int)
-    if part is None or form is None or not in_place:
+    if part is None or part.field is None or form is None or not in_place:
         source.names[f"parse{number}"] = _cached(template.parse) if member == "PartitionKey" else template.parse
         source.add(1, f"values = parse{number}(key)")
         source.add(1, *(f"{source.put(name)} = values[{name!r}]" for name in wanted))

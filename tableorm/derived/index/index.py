@@ -330,7 +330,9 @@ class IndexSchema(Schema):
         found_at: str = row["RowKey"]
         set_state(
             entity,
-            EntityState(None, primary, state.partial, state.loaded, copied=properties, found_at=found_at),
+            EntityState(
+                stored=primary, partial=state.partial, loaded=state.loaded, copied=properties, found_at=found_at
+            ),
         )
         return entity
 

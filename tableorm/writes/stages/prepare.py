@@ -59,7 +59,7 @@ def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False)
 def refuse_partial(verb: str, subject: Entity, schema: Schema) -> None:
     """Refuse to write all fields of an entity of which some were not loaded. Raises NotLoaded."""
     missing = [name for name in schema.fields if name not in subject.__dict__]
-    if missing and state_of(subject).values is None:
+    if missing and state_of(subject).keys is None:
         raise NotLoaded(
             f"{verb} of {subject!r}: it was loaded in part, without {', '.join(missing)}, and then deleted; set them "
             "first"
