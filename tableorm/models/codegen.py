@@ -15,13 +15,15 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from ..keys.formats import ESCAPE, unescape
+from ..keys.bounds import Part
+from ..keys.formats import DIGITS, ESCAPE, unescape
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, Edm, check_text, datetime_from_text
+from ..protocol.limits import MAX_KEY_UNITS
 from .property_types import PropertyType
 from .state import STATE, EntityState, PackedState, packed_state
 
-__all__ = ["ANNOTATED", "CodedField", "make_decoder", "make_encoder"]
+__all__ = ["ANNOTATED", "CodedField", "make_decoder", "make_encoder", "make_key_function"]
 
 Decoder = Callable[[dict[str, Any]], Any]
 Encoder = Callable[[dict[str, Any], str, str], tuple[dict[str, Any], int]]
@@ -374,3 +376,57 @@ def _encode_field(number: int, field: CodedField) -> list[str]:
             if edm in (Edm.STRING, Edm.BINARY):
                 lines.append("weight += len(value)")
             return lines
+
+
+def make_key_function(label: str, partition: Template, row: Template) -> Callable[[Mapping[str, Any]], tuple[str, str]]:
+    """
+    `keys(values) -> (PartitionKey, RowKey)`.
+
+    Plain text and padded numbers are written in place; whatever needs an escape, or does not fit, is left to the
+    templates. A key is made for each read and each write.
+    """
+
+    def format_keys(values: Mapping[str, Any]) -> tuple[str, str]:
+        return partition.format(values), row.format(values)
+
+    tests = [(part.field, _key_test(part)) for part in (*partition.parts, *row.parts) if part.field is not None]
+    if any(test is None for _, test in tests):
+        return format_keys
+    source = _Source()
+    source.names["format_keys"] = format_keys
+    names = {field: f"value{number}" for number, field in enumerate(dict.fromkeys(field for field, _ in tests))}
+    source.add(0, "def keys(values):")
+    source.add(1, "get = values.get", *(f"{name} = get({field!r})" for field, name in names.items()))
+    conditions = [str(test).format(names[field]) for field, test in dict.fromkeys(tests)] or ["True"]
+    source.add(1, f"if {' and '.join(conditions)}:")
+    for key, template in (("partition", partition), ("row", row)):
+        texts = [_key_text(part, names) for part in template.parts]
+        source.add(2, f"{key} = {' + '.join(texts) or repr('')}")
+    source.add(2, f"if len(partition) <= {_SHORT_KEY} and len(row) <= {_SHORT_KEY}:", "    return partition, row")
+    source.add(1, "return format_keys(values)")
+    keys: Callable[[Mapping[str, Any]], tuple[str, str]] = source.build("keys", f"keys of {label}")
+    return keys
+
+
+_SHORT_KEY = MAX_KEY_UNITS // 2  # characters: each is two units at most
+
+
+def _key_test(part: Part) -> str | None:
+    """Whether a value can be written in place; None if none of the field's can."""
+    form = part.format
+    if form is None:
+        return None
+    if form.free:
+        plain = form.from_text is str and form.to_text("aA1") == "aA1" and not part.separator.isalnum()
+        return "type({0}) is str and {0}.isascii() and {0}.isalnum()" if plain else None
+    if form.full and form.from_text is int and form.low == 0 and form.atoms is not None and set(form.atoms) == {DIGITS}:
+        padded = all(form.to_text(each) == str(each).zfill(len(form.atoms)) for each in (0, 1, form.high))
+        return f"type({{0}}) is int and 0 <= {{0}} <= {form.high}" if padded else None
+    return None
+
+
+def _key_text(part: Part, names: Mapping[str, str]) -> str:
+    if part.field is None or part.format is None:
+        return repr(part.literal)
+    name = names[part.field]
+    return name if part.format.free else f"str({name}).zfill({len(part.format.atoms or ())})"
