@@ -247,7 +247,7 @@ def _make_default(name: str, attribute: Any, kind: PropertyType, *, optional: bo
         return None
     if isinstance(convert, attrs.Converter):
         raise ModelError(f"{name}: attrs.Converter is not supported; give a function that takes the value alone")
-    make: Callable[[], Any] = lambda: default  # noqa: E731
+    make: Callable[[], Any] = type(None) if default is None else lambda: default
     if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
         if default.takes_self:
             raise ModelError(f"{name}: a factory that takes the entity is not supported")

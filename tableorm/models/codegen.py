@@ -9,25 +9,30 @@ does not fit is left to the slow functions, which know how to say what is wrong.
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import attrs
 import msgspec
 
-from ..keys.formats import ESCAPE, unescape
+from ..keys.bounds import Part
+from ..keys.formats import DIGITS, ESCAPE, unescape
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, Edm, check_text, datetime_from_text
+from ..protocol.limits import MAX_KEY_UNITS
 from .property_types import PropertyType
-from .state import STATE, EntityState, Unpack
+from .state import STATE, EntityState, PackedState, packed_state
 
-__all__ = ["ANNOTATED", "CodedField", "make_decoder", "make_encoder"]
+__all__ = ["ANNOTATED", "CodedField", "make_decoder", "make_encoder", "make_key_function"]
 
 Decoder = Callable[[dict[str, Any]], Any]
 Encoder = Callable[[dict[str, Any], str, str], tuple[dict[str, Any], int]]
 
 ANNOTATED = frozenset({Edm.INT64, Edm.DATETIME, Edm.GUID, Edm.BINARY})
 """The types that JSON does not tell, so that each value has its annotation beside it."""
+
+_UNANNOTATED = frozenset({Edm.STRING, Edm.INT32})
+"""The types whose values have an annotation only if they are of another type."""
 
 
 @attrs.frozen
@@ -58,9 +63,14 @@ class _Source:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {"dict": dict, "str": str, "int": int, "float": float, "type": type, "len": len}
+        self.target = "own[{!r}]"
 
     def add(self, indent: int, *lines: str) -> None:
         self.lines += ["    " * indent + line for line in lines]
+
+    def put(self, name: str) -> str:
+        """Where a decoder puts the value of a field."""
+        return self.target.format(name)
 
     def build(self, name: str, label: str) -> Any:
         code = compile("\n".join(self.lines), f"<generated {label}>", "exec")
@@ -104,25 +114,30 @@ def make_decoder(
     source.add(0, "def decode(row):")
     source.names["state"] = EntityState
     packs = constant is not None and not partial
-    source.add(1, "entity = new(model)", "own = entity.__dict__", "get = row.get")
+    source.add(1, "entity = new(model)", "get = row.get")
+    if cast(Any, model).__setattr__ is object.__setattr__:
+        # No dictionary is made for an entity that is only looked at: 80 bytes less, and nothing for the collector.
+        source.target = "entity.{}"
+    else:
+        source.add(1, "own = entity.__dict__")
     if packs:
         source.add(1, f"size = {_most_members(fields, constant or {}) + len(written)}")
     if partial:
         source.names["LOADED"] = frozenset(
             {*(f.name for f in fields), *(name for _, _, names in keys for name in names)}
         )
-        source.add(1, f"own[{STATE!r}] = state(None, row, True, LOADED)")
+        source.add(1, f"{source.put(STATE)} = state(stored=row, partial=True, loaded=LOADED)")
     for number, (member, template, wanted) in enumerate(keys):
+        source.add(1, f"{member} = key = row[{member!r}]")
         if wanted:
-            source.add(1, f"key = row[{member!r}]")
             _decode_key(source, number, member, template, wanted)
     for number, field in enumerate(fields):
         _decode_field(source, number, field, packs=packs)
     if packs:
-        source.names["unpack"] = _make_unpack(model.__name__, fields, constant or {}, written)
+        source.names["packed"] = _make_packed(model.__name__, fields, constant or {}, written)
         _remember(source, fields, constant or {}, written)
     elif not partial:
-        source.add(1, f"own[{STATE!r}] = state(None, row)")
+        source.add(1, f"{source.put(STATE)} = state(stored=row)")
     source.add(1, "return entity")
     decode: Decoder = source.build("decode", f"decoder of {model.__name__}")
     return decode
@@ -137,60 +152,66 @@ def _remember(
     source: _Source, fields: Sequence[CodedField], constant: Mapping[str, Any], written: Sequence[str]
 ) -> None:
     """Let the entity remember the values of a row that has nothing unknown, `size` members, and otherwise the row."""
-    source.add(1, "etag, stamp = get('odata.etag'), get('Timestamp')")
     for number, name in enumerate(written):
         source.add(1, f"written{number} = get({name!r})", f"if written{number} is None: size -= 1")
-    tests = ["len(row) == size", "etag is not None", "stamp is not None"]
+    tests = ["len(row) == size"]
     for number, (name, value) in enumerate(constant.items()):
         source.names[f"constant{number}"] = value
-        tests.append(f"get({name!r}) == constant{number}")
+        tests.append(f"row[{name!r}] == constant{number}")
         if not isinstance(value, str):
-            tests.append(f"type(get({name!r})) is {type(value).__name__}")
-    values = ["etag", "stamp", "row['PartitionKey']", "row['RowKey']"]
+            tests.append(f"type(row[{name!r}]) is {type(value).__name__}")
+    values = ["row['odata.etag']", "row['Timestamp']", "PartitionKey", "RowKey"]
     values += [f"written{number}" for number in range(len(written))]
     values += [f"raw{number}" for number in range(len(fields))]
-    source.add(1, f"if {' and '.join(tests)}:", f"    own[{STATE!r}] = state(unpack, ({', '.join(values)}))")
-    source.add(1, "else:", f"    own[{STATE!r}] = state(None, row)")
+    put = source.put(STATE)
+    source.names["KeyError"] = KeyError
+    source.add(1, "try:", f"    if {' and '.join(tests)}:", f"        {put} = packed({', '.join(values)})")
+    source.add(1, "        return entity", "except KeyError:", "    pass", f"{put} = state(stored=row)")
+    for number, field in enumerate(fields):
+        if field.type.inline and field.type.edm in _UNANNOTATED:
+            annotation = field.property + ANNOTATION
+            slow = f"{source.put(field.name)} = slow{number}(raw{number}, get({annotation!r}))"
+            source.add(1, f"if {annotation!r} in row and raw{number} is not None: {slow}")
 
 
-def _make_unpack(
+def _make_packed(
     label: str, fields: Sequence[CodedField], constant: Mapping[str, Any], written: Sequence[str]
-) -> Unpack:
-    """`unpack(values) -> row`: the row of the values that the decoder remembers."""
+) -> type[PackedState]:
+    """The state of entities whose rows have nothing unknown, with the function that makes the row again."""
     source = _Source()
     members = "".join(f", {name!r}: {value!r}" for name, value in constant.items())
-    names = [f"written{number}" for number in range(len(written))] + [f"raw{number}" for number in range(len(fields))]
-    source.add(0, "def unpack(values):")
-    source.add(1, f"etag, stamp, partition, key, {''.join(name + ', ' for name in names)}= values")
-    source.add(
-        1, f"row = {{'odata.etag': etag, 'Timestamp': stamp, 'PartitionKey': partition, 'RowKey': key{members}}}"
-    )
+    heads = {"odata.etag": "stored_etag", "Timestamp": "stored_timestamp"}
+    heads |= {"PartitionKey": "partition_key", "RowKey": "row_key"}
+    row = ", ".join(f"{member!r}: state.{name}" for member, name in heads.items())
+    source.add(0, "def unpack(state):")
+    source.add(1, f"row = {{{row}{members}}}")
     for number, name in enumerate(written):
-        source.add(1, f"if written{number} is not None: row[{name!r}] = written{number}")
+        source.add(1, f"if state.written{number} is not None: row[{name!r}] = state.written{number}")
     for number, field in enumerate(fields):
         edm, annotation = field.type.edm, field.property + ANNOTATION
-        annotate = f"; row[{annotation!r}] = {edm.value!r}" if edm in ANNOTATED else ""
-        source.add(1, f"if raw{number} is not None: row[{field.property!r}] = raw{number}{annotate}")
+        source.add(1, f"value = state.raw{number}", "if value is not None:", f"    row[{field.property!r}] = value")
+        if edm in ANNOTATED:
+            source.add(2, f"row[{annotation!r}] = {edm.value!r}")
     source.add(1, "return row")
-    unpack: Unpack = source.build("unpack", f"rows of {label}")
-    return unpack
+    names = [f"written{number}" for number in range(len(written))] + [f"raw{number}" for number in range(len(fields))]
+    return packed_state(label, names, source.build("unpack", f"rows of {label}"))
 
 
 def _decode_key(source: _Source, number: int, member: str, template: Template, wanted: Sequence[str]) -> None:
     head, part = template.single or ("", None)
     form = part.format if part is not None else None
     in_place = form is not None and (form.free or form.from_text is int)
-    if part is None or form is None or not in_place:
+    if part is None or part.field is None or form is None or not in_place:
         source.names[f"parse{number}"] = _cached(template.parse) if member == "PartitionKey" else template.parse
         source.add(1, f"values = parse{number}(key)")
-        source.add(1, *(f"own[{name!r}] = values[{name!r}]" for name in wanted))
+        source.add(1, *(f"{source.put(name)} = values[{name!r}]" for name in wanted))
         return
     source.names |= {f"from{number}": form.from_text, "unescape": unescape, "ValueError": ValueError}
     if head:
         source.add(1, f"if key[:{len(head)}] != {head!r}: raise ValueError(key)", f"key = key[{len(head)}:]")
     if form.free:
         source.add(1, f"if {ESCAPE!r} in key: key = unescape(key)")
-        source.add(1, f"own[{part.field!r}] = " + ("key" if form.from_text is str else f"from{number}(key)"))
+        source.add(1, f"{source.put(part.field)} = " + ("key" if form.from_text is str else f"from{number}(key)"))
         return
     digits = "key.isdecimal() and key.isascii()"
     if form.atoms is None:
@@ -198,7 +219,7 @@ def _decode_key(source: _Source, number: int, member: str, template: Template, w
         digits = f"match{number}(key)"
     else:
         digits += f" and len(key) == {len(form.atoms)}"
-    source.add(1, f"if not ({digits}): raise ValueError(key)", f"own[{part.field!r}] = int(key)")
+    source.add(1, f"if not ({digits}): raise ValueError(key)", f"{source.put(part.field)} = int(key)")
 
 
 _PARSES_KEPT = 4096  # PartitionKeys repeat from row to row
@@ -225,16 +246,19 @@ def _decode_field(source: _Source, number: int, field: CodedField, *, packs: boo
     # A value that is not as the encoder writes it is remembered with its row.
     slow = [f"value = slow{number}(value, get({annotation!r}))"] + ["size = 0"] * packs
     raw = f"raw{number} = " if packs else ""
+    # The annotation that must not be there is looked for only where the row has something unknown.
+    alone = "" if packs else f" or {annotation!r} in row"
+    put = source.put(name)
     indent = 1
     if field.optional or field.default is not None:
         source.add(1, f"value = {raw}get({prop!r})", "if value is None:")
         if packs:
             source.add(2, f"size -= {1 + (field.type.edm in ANNOTATED)}")
         if field.optional:
-            source.add(2, f"own[{name!r}] = None")
+            source.add(2, f"{put} = None")
         else:
             source.names[f"default{number}"] = field.default
-            source.add(2, f"own[{name!r}] = default{number}()")
+            source.add(2, f"{put} = default{number}()")
         source.add(1, "else:")
         indent = 2
     else:
@@ -243,11 +267,11 @@ def _decode_field(source: _Source, number: int, field: CodedField, *, packs: boo
     inner = ["    " + line for line in slow]
     match kind:
         case Edm.STRING:
-            source.add(indent, f"if type(value) is not str or {annotation!r} in row:", *inner)
+            source.add(indent, f"if type(value) is not str{alone}:", *inner)
         case Edm.BOOLEAN:
             source.add(indent, "if value is not True and value is not False:", *inner)
         case Edm.INT32:
-            source.add(indent, f"if type(value) is not int or {annotation!r} in row:", *inner)
+            source.add(indent, f"if type(value) is not int{alone}:", *inner)
         case Edm.INT64:
             source.add(indent, f"if type(value) is str and get({annotation!r}) == 'Edm.Int64':")
             source.add(indent, "    value = int(value)", "else:", *inner)
@@ -265,7 +289,7 @@ def _decode_field(source: _Source, number: int, field: CodedField, *, packs: boo
             if packs and field.type.edm in ANNOTATED:
                 source.add(indent, f"if get({annotation!r}) != {field.type.edm.value!r}: size = 0")
             source.add(indent, slow[0])
-    source.add(indent, f"own[{name!r}] = value")
+    source.add(indent, f"{put} = value")
 
 
 def make_encoder(label: str, fields: Sequence[CodedField], constant: dict[str, Any]) -> Encoder:
@@ -352,3 +376,57 @@ def _encode_field(number: int, field: CodedField) -> list[str]:
             if edm in (Edm.STRING, Edm.BINARY):
                 lines.append("weight += len(value)")
             return lines
+
+
+def make_key_function(label: str, partition: Template, row: Template) -> Callable[[Mapping[str, Any]], tuple[str, str]]:
+    """
+    `keys(values) -> (PartitionKey, RowKey)`.
+
+    Plain text and padded numbers are written in place; whatever needs an escape, or does not fit, is left to the
+    templates. A key is made for each read and each write.
+    """
+
+    def format_keys(values: Mapping[str, Any]) -> tuple[str, str]:
+        return partition.format(values), row.format(values)
+
+    tests = [(part.field, _key_test(part)) for part in (*partition.parts, *row.parts) if part.field is not None]
+    if any(test is None for _, test in tests):
+        return format_keys
+    source = _Source()
+    source.names["format_keys"] = format_keys
+    names = {field: f"value{number}" for number, field in enumerate(dict.fromkeys(field for field, _ in tests))}
+    source.add(0, "def keys(values):")
+    source.add(1, "get = values.get", *(f"{name} = get({field!r})" for field, name in names.items()))
+    conditions = [str(test).format(names[field]) for field, test in dict.fromkeys(tests)] or ["True"]
+    source.add(1, f"if {' and '.join(conditions)}:")
+    for key, template in (("partition", partition), ("row", row)):
+        texts = [_key_text(part, names) for part in template.parts]
+        source.add(2, f"{key} = {' + '.join(texts) or repr('')}")
+    source.add(2, f"if len(partition) <= {_SHORT_KEY} and len(row) <= {_SHORT_KEY}:", "    return partition, row")
+    source.add(1, "return format_keys(values)")
+    keys: Callable[[Mapping[str, Any]], tuple[str, str]] = source.build("keys", f"keys of {label}")
+    return keys
+
+
+_SHORT_KEY = MAX_KEY_UNITS // 2  # characters: each is two units at most
+
+
+def _key_test(part: Part) -> str | None:
+    """Whether a value can be written in place; None if none of the field's can."""
+    form = part.format
+    if form is None:
+        return None
+    if form.free:
+        plain = form.from_text is str and form.to_text("aA1") == "aA1" and not part.separator.isalnum()
+        return "type({0}) is str and {0}.isascii() and {0}.isalnum()" if plain else None
+    if form.full and form.from_text is int and form.low == 0 and form.atoms is not None and set(form.atoms) == {DIGITS}:
+        padded = all(form.to_text(each) == str(each).zfill(len(form.atoms)) for each in (0, 1, form.high))
+        return f"type({{0}}) is int and 0 <= {{0}} <= {form.high}" if padded else None
+    return None
+
+
+def _key_text(part: Part, names: Mapping[str, str]) -> str:
+    if part.field is None or part.format is None:
+        return repr(part.literal)
+    name = names[part.field]
+    return name if part.format.free else f"str({name}).zfill({len(part.format.atoms or ())})"

@@ -13,7 +13,7 @@ from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
 from ..stores import Row
-from .codegen import ANNOTATED, CodedField, make_decoder, make_encoder
+from .codegen import ANNOTATED, CodedField, make_decoder, make_encoder, make_key_function
 from .field_info import FieldInfo
 from .key import Key, Storable
 from .manifest import ManifestEntry
@@ -210,6 +210,7 @@ class Schema:
             raise ModelError(
                 f"{self.name} has {len(self.stored)} stored fields; a row holds {MAX_CUSTOM_PROPERTIES} properties"
             )
+        self._make_keys: Callable[[Mapping[str, Any]], tuple[str, str]] = self._format_keys
         if not abstract:
             self._generate()
 
@@ -227,6 +228,7 @@ class Schema:
         self.decode_current = make_decoder(
             self.model, coded, self._keys_read(), constant=self.kind_properties, written=written
         )
+        self._make_keys = make_key_function(self.name, *self._templates())
         self._encode = make_encoder(self.name, coded, self.kind_properties)
         self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
 
@@ -287,6 +289,9 @@ class Schema:
         Raises:
             TemplateError: A value is missing or does not fit.
         """
+        return self._make_keys(values)
+
+    def _format_keys(self, values: Mapping[str, Any]) -> tuple[str, str]:
         partition, row = self._templates()
         return partition.format(values), row.format(values)
 

@@ -1,13 +1,13 @@
 """
-What an entity knows of its row: one frozen value in the entity's dictionary, replaced as a whole.
+What an entity knows of its row: one frozen value in the entity, replaced as a whole.
 
-A list of many entities must not take twice the memory because each remembers its row. So a row that has nothing but
-what its model declares is kept as the tuple of its values: the generated decoder of the model makes that tuple, and a
-function that was generated with it makes the row again when a write needs it. The struct is never part of a cycle, so
-the garbage collector need not look at it, nor at the tuple (`gc=False`).
+A list of many entities must not take twice the memory because each remembers its row. So of a row that has nothing but
+what its model declares only the values are kept: each model has a `PackedState` of its own with a field for each of
+them, which the generated decoder fills, and which makes the row again when a write needs it. States are never part of
+a cycle, so the garbage collector need not look at them (`gc=False`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,24 +17,18 @@ from ..protocol.edm import timestamp_of_etag
 from ..stores import Row
 from .property_bag import PropertyBag
 
-__all__ = ["STATE", "UNSTORED", "EntityState", "Unpack", "set_state", "state_of"]
+__all__ = ["STATE", "UNSTORED", "EntityState", "PackedState", "packed_state", "set_state", "state_of"]
 
 STATE = "_state"
-"""Where an entity's dictionary has its state; absent means `UNSTORED`."""
-
-Unpack = Callable[[tuple[Any, ...]], Row]
-"""Makes the row of its values, of which the first four are ETag, Timestamp, PartitionKey and RowKey."""
+"""The attribute of an entity that has its state; absent means `UNSTORED`."""
 
 
-class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False):
+class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """
     What an entity knows of its row.
 
-    The first four are positional, because one is made for each row that is read.
-
     Args:
-        unpack: Makes the row of `values`; None if `values` is the row itself.
-        values: The row that the entity was read as or written as, as a tuple or a row; None if it is not stored.
+        stored: The row that the entity was read as or written as; None if it is not stored.
         partial: Whether the stored row may have more.
         loaded: Names of the fields that were read, if these were not all; None otherwise.
         upgraded: Whether the row was of an older version, so that the row here is what it was upgraded to.
@@ -44,8 +38,7 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False):
         extra: The unknown properties, once somebody has looked at them; they may have been changed there.
     """
 
-    unpack: Unpack | None = None
-    values: Any = None
+    stored: Row | None = None
     partial: bool = False
     loaded: frozenset[str] | None = None
     upgraded: bool = False
@@ -57,36 +50,32 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def row(self) -> Row | None:
         """The row that the entity was read as or written as; None if it is not stored. It must not be changed."""
-        row: Row | None = self.values if self.unpack is None else self.unpack(self.values)
-        return row
+        return self.stored
 
     @property
     def etag(self) -> str | None:
         """The ETag of the row; None if there is none."""
-        if self.unpack is not None:
-            etag: str | None = self.values[0]
-            return etag
-        return None if self.values is None else self.values.get("odata.etag")
-
-    @property
-    def keys(self) -> tuple[str, str] | None:
-        """The PartitionKey and RowKey of the row; None if it is not stored."""
-        values = self.values
-        if values is None:
-            return None
-        return (values["PartitionKey"], values["RowKey"]) if self.unpack is None else values[2:4]
+        return None if self.stored is None else self.stored.get("odata.etag")
 
     @property
     def timestamp(self) -> str | None:
         """The Timestamp of the row; None if there is none."""
-        if self.unpack is not None:
-            stamp: str | None = self.values[1]
-            return stamp
-        if self.values is None:
-            return None
         # The ETag is made of it: of a row that was read in part, or was written, it is all there is.
-        etag = self.values.get("odata.etag")
-        return self.values.get("Timestamp") or (timestamp_of_etag(etag) if etag else None)
+        etag = self.etag
+        stamp = None if self.stored is None else self.stored.get("Timestamp")
+        return stamp or (timestamp_of_etag(etag) if etag else None)
+
+    @property
+    def keys(self) -> tuple[str, str] | None:
+        """The PartitionKey and RowKey of the row; None if it is not stored."""
+        return None if self.stored is None else (self.stored["PartitionKey"], self.stored["RowKey"])
+
+    @property
+    def position(self) -> tuple[str, str]:
+        """The PartitionKey and the RowKey that the entity was found at."""
+        keys = self.keys
+        assert keys is not None
+        return keys if self.found_at is None else (keys[0], self.found_at)
 
     def written(self, row: Row, *, partial: bool, superseded: bool, extra: PropertyBag | None) -> "EntityState":
         """
@@ -98,8 +87,14 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False):
             superseded: Whether others have changed the row since.
             extra: The unknown properties that the entity has now, if somebody has looked at them.
         """
-        loaded = self.loaded if partial else None
-        return EntityState(None, row, partial, loaded, False, superseded, None, self.found_at, extra)
+        return EntityState(
+            stored=row,
+            partial=partial,
+            loaded=self.loaded if partial else None,
+            superseded=superseded,
+            found_at=self.found_at,
+            extra=extra,
+        )
 
     def forgotten(self, *, complete: bool) -> "EntityState":
         """
@@ -109,10 +104,8 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False):
             complete: Whether the entity has all of its fields.
         """
         return EntityState(
-            None,
-            None,
-            self.partial and not complete,
-            None if complete else self.loaded,
+            partial=self.partial and not complete,
+            loaded=None if complete else self.loaded,
             found_at=self.found_at,
             extra=self.extra,
         )
@@ -123,7 +116,15 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def adopt(self, other: "EntityState") -> "EntityState":
         """Return the state with the row of another one, which a function has changed a copy of."""
-        return structs.replace(self, unpack=other.unpack, values=other.values, upgraded=other.upgraded)
+        return structs.replace(
+            other,
+            partial=self.partial,
+            loaded=self.loaded,
+            superseded=self.superseded,
+            copied=self.copied,
+            found_at=self.found_at,
+            extra=self.extra,
+        )
 
     def __copy__(self) -> "EntityState":
         return self if self.extra is None else self.with_extra(self.extra.copy())
@@ -133,7 +134,65 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def __reduce__(self) -> tuple[Any, ...]:
         rest = (self.upgraded, self.superseded, self.copied, self.found_at, self.extra)
-        return EntityState, (None, self.row, self.partial, self.loaded, *rest)
+        return _rebuild, (self.row, self.partial, self.loaded, *rest)
+
+
+def _rebuild(stored: Row | None, *rest: Any) -> EntityState:
+    return EntityState(stored=stored, **dict(zip(EntityState.__struct_fields__[1:], rest, strict=True)))
+
+
+class PackedState(EntityState, frozen=True, eq=False, gc=False):
+    """
+    The state of an entity that was read from a row with nothing unknown. `packed_state` adds a field for each value.
+
+    Args:
+        stored_etag: The ETag of the row.
+        stored_timestamp: The Timestamp of the row.
+        partition_key: As stored.
+        row_key: As stored.
+    """
+
+    stored_etag: str
+    stored_timestamp: str
+    partition_key: str
+    row_key: str
+
+    @property
+    def etag(self) -> str | None:
+        """The ETag of the row."""
+        return self.stored_etag
+
+    @property
+    def timestamp(self) -> str | None:
+        """The Timestamp of the row."""
+        return self.stored_timestamp
+
+    @property
+    def keys(self) -> tuple[str, str] | None:
+        """The PartitionKey and RowKey of the row."""
+        return self.partition_key, self.row_key
+
+
+def packed_state(model: str, values: Sequence[str], unpack: Callable[[Any], Row]) -> type[PackedState]:
+    """
+    Make the class of states that keep the values of rows of a model.
+
+    Args:
+        model: Name of the model.
+        values: Names of the fields for its values.
+        unpack: Makes the row of a state.
+    """
+    state: Any = msgspec.defstruct(
+        f"{model}State",
+        values,
+        bases=(PackedState,),
+        namespace={"row": property(unpack)},
+        frozen=True,
+        eq=False,
+        gc=False,
+    )
+    found: type[PackedState] = state
+    return found
 
 
 UNSTORED = EntityState()
@@ -142,7 +201,7 @@ UNSTORED = EntityState()
 
 def state_of(entity: object) -> EntityState:
     """Return what an entity knows of its row."""
-    state: EntityState = entity.__dict__.get(STATE, UNSTORED)
+    state: EntityState = getattr(entity, STATE, UNSTORED)  # makes no dictionary where there is none
     return state
 
 

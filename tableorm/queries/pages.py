@@ -109,9 +109,7 @@ def _key_of_entity(entity: Any) -> KeyPosition:
     """Return the key under which an entity or a bag was found: that of an index entry, if it was found by one."""
     if isinstance(entity, PropertyBag):
         return _key_of(entity.row)
-    state = state_of(entity)
-    partition_key, row_key = state.keys or ("", "")
-    return partition_key, row_key if state.found_at is None else state.found_at
+    return state_of(entity).position
 
 
 class EntityStream(Generic[E_co]):

@@ -133,7 +133,7 @@ async def load_part(db: Database, name: str, *names: str) -> Thing:
     for each in Thing.__schema__.stored:
         if each.name not in names:
             del own[each.name]
-    set_state(thing, EntityState(values=part, partial=True))
+    set_state(thing, EntityState(stored=part, partial=True))
     return thing
 
 

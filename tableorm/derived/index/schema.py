@@ -263,7 +263,12 @@ class IndexSchema(Schema):
             primary[ENTITY_TYPE] = kind
         state = state_of(entity)
         found_at: str = row["RowKey"]
-        set_state(entity, EntityState(None, primary, state.partial, state.loaded, copied=properties, found_at=found_at))
+        set_state(
+            entity,
+            EntityState(
+                stored=primary, partial=state.partial, loaded=state.loaded, copied=properties, found_at=found_at
+            ),
+        )
         return entity
 
     def decode_part(self, row: Row, names: frozenset[str]) -> Any:

@@ -14,7 +14,7 @@ from ...models.entity import Entity, schema_of
 from ...models.key import Key
 from ...models.property_bag import PropertyBag
 from ...models.schema import Schema
-from ...models.state import UNSTORED, state_of
+from ...models.state import STATE, UNSTORED, EntityState, state_of
 from ...stores import Row
 from ..plan import Change, Mode, PlannedWrite, Stored
 from ..subject import Subject, copied_properties, key_of, schema_of_subject, stored_of
@@ -70,12 +70,12 @@ def upsert_change(subject: Subject, mode: Literal["merge", "replace"], pending: 
 def _in_full(verb: str, mode: Mode, subject: Subject, pending: PlannedWrite | None) -> Change:
     inserts = mode is Mode.INSERT
     unseen = not inserts and pending is None
-    before = stored_of(subject)
+    state, before = _state_of(subject)
     if isinstance(subject, PropertyBag):
         if subject.selected:
             raise loaded_in_part(verb, subject, "properties that were not selected")
         return _bag_change(verb, mode, subject, None, _pending_row(before, pending), unseen=unseen)
-    schema, own, state = schema_of_subject(subject), subject.__dict__, state_of(subject)
+    schema, own = subject.__schema__, subject.__dict__
     if state.partial:
         refuse_partial(verb, subject, schema)
     if pending is not None and pending.after is None:
@@ -109,6 +109,15 @@ def _in_full(verb: str, mode: Mode, subject: Subject, pending: PlannedWrite | No
         dropped=None if pending is None else pending.change.dropped,
         unseen=unseen,
     )
+
+
+def _state_of(subject: Subject) -> tuple[EntityState, Stored | None]:
+    """Return what a subject knows of its row, and the row as it remembers it. Raises ModelError if it has none."""
+    if not isinstance(subject, Entity) or type(subject) is Entity:
+        return UNSTORED, stored_of(subject)
+    state: EntityState = getattr(subject, STATE, UNSTORED)
+    row = state.row
+    return state, None if row is None else Stored(row, not state.partial, row.get("odata.etag"), state.upgraded)
 
 
 def _pending_row(before: Stored | None, pending: PlannedWrite | None) -> Stored | None:
@@ -221,7 +230,7 @@ def _update(
     only: tuple[str, ...] | None = None,
     drop_extra: bool = False,
 ) -> Change:
-    before = stored_of(subject)
+    state, before = _state_of(subject)
     etag = None if before is None else before.etag
     if pending is not None:
         before, etag = _pending_row(before, pending), pending.operation.if_match
@@ -231,14 +240,14 @@ def _update(
             raise missing_etag(verb, subject, stale=True)
     else:
         condition = if_match or etag
-        if condition is None and copied_properties(subject) is None:
+        if condition is None and state.copied is None:
             raise missing_etag(verb, subject)
     unseen = condition != etag
     if isinstance(subject, PropertyBag):
         if mode is Mode.REPLACE and subject.selected:
             raise loaded_in_part(verb, subject, "properties that were not selected")
         return _bag_change(verb, mode, subject, condition, before, only=only, drop_extra=drop_extra, unseen=unseen)
-    schema, own, state = schema_of_subject(subject), subject.__dict__, state_of(subject)
+    schema, own = subject.__schema__, subject.__dict__
     if mode is Mode.REPLACE and state.partial:
         refuse_partial(verb, subject, schema)
     values: dict[str, Any] = own

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
-from ...errors import EncodeError
 from ...models.property_bag import PropertyBag
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema
@@ -16,6 +15,7 @@ from ...stores import Operation, Row, Verb
 from ..plan import Change, Diff, Mode, PlannedWrite
 from ..rows import content, overlaid
 from ..write_tokens import new_token, tokens_of, with_token
+from .prepare import no_removal, refuse_removal
 
 __all__ = ["changes", "encode", "removed_properties", "same_value", "unsaved"]
 
@@ -84,6 +84,14 @@ def _remembered(change: Change) -> Row:
     return {} if change.before is None else change.before.row
 
 
+def _is_partial(change: Change) -> bool:
+    return change.before is not None and not change.before.complete
+
+
+def _is_upgraded(change: Change) -> bool:
+    return change.stored is not None and change.stored.upgraded
+
+
 def _delete(change: Change, index: int, _: str | None) -> PlannedWrite:
     operation = Operation(Verb.DELETE, _keys(change), change.if_match)
     tokens = () if change.stored is None else tokens_of(change.stored.row)
@@ -97,7 +105,7 @@ def _guard(change: Change, index: int, token: str | None) -> PlannedWrite:
 
 def _upsert_merge(change: Change, index: int, token: str | None) -> PlannedWrite:
     row, weight, _ = _whole(change)
-    _refuse_removal(change, row)
+    refuse_removal(change, removed_properties(change, row) if change.before is not None else ())
     if change.extends and change.stored is not None:
         row = overlaid(content(change.stored.row), row)
         return _finish(change, index, token, Verb.REPLACE, row, row, None)
@@ -182,7 +190,7 @@ def _whole(change: Change) -> tuple[Row, int | None, Row | None]:
             row |= extra
             weight = None
         return row, weight, None
-    if not change.upgraded and _keep_kind(row, base.row):
+    if not _is_upgraded(change) and _keep_kind(row, base.row):
         weight = None
     if not change.drop_extra and (extra := _extra(change, schema)):
         row |= extra
@@ -199,7 +207,7 @@ def _bag(change: Change) -> PropertyBag:
 def _diff(change: Change) -> Diff:
     before, schema = _remembered(change), change.schema
     weight: int | None = None
-    if change.partial:
+    if _is_partial(change):
         row = _loaded(change)
         changed = changes(before, row)
         # The row may have what the subject knows nothing of, and has a default for.
@@ -211,7 +219,7 @@ def _diff(change: Change) -> Diff:
         removed = [
             name for name in before if name not in row and name not in _NOT_PROPERTIES and ANNOTATION not in name
         ]
-    if removed or schema is None or change.upgraded:
+    if removed or schema is None or _is_upgraded(change):
         return Diff(row, weight, changed, removed, made=False)
     made = change.made or ()
     for name in changed:
@@ -225,9 +233,9 @@ def _diff(change: Change) -> Diff:
 
 def unsaved(change: Change) -> list[str]:
     """The properties that a save would write or remove because they were changed since they were read."""
-    if change.upgraded:
+    if _is_upgraded(change):
         return []  # the upgrade changed it
-    row = _loaded(change) if change.partial else _whole(change)[0]
+    row = _loaded(change) if _is_partial(change) else _whole(change)[0]
     changed = [
         name
         for name in changes(_remembered(change), row)
@@ -240,11 +248,11 @@ def _save(change: Change, index: int, token: str | None) -> PlannedWrite | None:
     before = change.before
     assert before is not None
     diff = _diff(change)
-    changed, removed = diff.changed, diff.removed
-    if diff.made or not (changed or removed or (change.upgraded and before.complete)):
+    changed, removed, upgraded = diff.changed, diff.removed, _is_upgraded(change)
+    if diff.made or not (changed or removed or (upgraded and before.complete)):
         return None
     if before.complete:
-        if change.upgraded or removed:
+        if upgraded or removed:
             # A merge cannot remove a property; the row holds all that the model does not know as well.
             return _finish(change, index, token, Verb.REPLACE, diff.row, diff.row, diff.weight)
         return _finish(change, index, token, Verb.MERGE, {**_keys(change), **changed}, diff.row, diff.weight)
@@ -272,10 +280,11 @@ def _is_default(change: Change, name: str, row: Row) -> bool:
     info = schema.by_property.get(name)
     if info is None or info.default is None or info.name not in _read_names(change):
         return False  # what was not loaded was set
-    return (
-        changes(schema.encode_some({info.name: info.default()}, (info,)), {n: row[n] for n in _members(row, name)})
-        == {}
-    )
+    default = info.default()
+    if default is None:
+        return False
+    members = schema.encode_some({info.name: default}, (info,))
+    return changes(members, {n: row[n] for n in _members(row, name)}) == {}
 
 
 def _read_names(change: Change) -> Collection[str]:
@@ -326,7 +335,7 @@ def _merge(change: Change, index: int, token: str | None) -> PlannedWrite | None
     stale = some and change.unseen and before is not None
     base = change.stored if change.extends else before
     row = _chosen(change)
-    if schema is not None and change.upgraded and base is not None:
+    if schema is not None and _is_upgraded(change) and base is not None:
         # The first write of an upgraded entity is a replace: of what it was upgraded to, and of these fields.
         row = overlaid(content(base.row), row)
         write = _finish(change, index, token, Verb.REPLACE, row, row, None)
@@ -358,18 +367,18 @@ def _chosen(change: Change) -> Row:
     schema, only = change.schema, change.only
     if only is None:
         row = _loaded(change)
-        _refuse_removal(change, row)
+        refuse_removal(change, removed_properties(change, row) if change.before is not None else ())
         return row
     if schema is None:
         bag = _bag(change)
         for name in only:
             if name not in bag:
-                raise _no_removal("PropertyBag", name)
+                raise no_removal("PropertyBag", name)
         return {name: value for name, value in bag.row.items() if name.removesuffix(ANNOTATION) in only}
     infos = [schema.fields[name] for name in only]
     for info in infos:
         if change.values[info.name] is None and not _surely_absent(change, info):
-            raise _no_removal(schema.name, info.name)
+            raise no_removal(schema.name, info.name)
     return schema.encode_some(change.values, infos)
 
 
@@ -377,23 +386,6 @@ def _surely_absent(change: Change, info: FieldInfo) -> bool:
     """Whether the row has no such property, so that there is nothing to remove."""
     before = change.before
     return before is not None and before.complete and not change.unseen and info.property not in before.row
-
-
-def _refuse_removal(change: Change, row: Row) -> None:
-    """A merge of everything must not leave in the table what was read, and is None now."""
-    if change.before is None:
-        return
-    schema = change.schema
-    for name in removed_properties(change, row):
-        if schema is None:
-            raise _no_removal("PropertyBag", name)
-        info = schema.by_property.get(name)
-        raise _no_removal(f"{schema.name}.extra", name) if info is None else _no_removal(schema.name, info.name)
-
-
-def _no_removal(model: str, name: str) -> EncodeError:
-    problem = "is to be removed, and a merge cannot remove a property; save() or replace() it"
-    return EncodeError(problem, model, name, None)
 
 
 def changes(before: Row, row: Row) -> Row:

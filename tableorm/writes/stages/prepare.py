@@ -17,7 +17,7 @@ from ...models.schema import MISFITS, Schema
 from ...models.state import state_of
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
-from ..plan import PlannedWrite
+from ..plan import Change, PlannedWrite
 from ..subject import Subject, key_of, schema_of_subject
 
 __all__ = [
@@ -25,8 +25,10 @@ __all__ = [
     "loaded_in_part",
     "merged_names",
     "missing_etag",
+    "no_removal",
     "refuse_new_key",
     "refuse_partial",
+    "refuse_removal",
     "validate",
 ]
 
@@ -59,7 +61,7 @@ def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False)
 def refuse_partial(verb: str, subject: Entity, schema: Schema) -> None:
     """Refuse to write all fields of an entity of which some were not loaded. Raises NotLoaded."""
     missing = [name for name in schema.fields if name not in subject.__dict__]
-    if missing and state_of(subject).values is None:
+    if missing and state_of(subject).keys is None:
         raise NotLoaded(
             f"{verb} of {subject!r}: it was loaded in part, without {', '.join(missing)}, and then deleted; set them "
             "first"
@@ -171,3 +173,19 @@ def _key_fields(schema: Schema, row: Row) -> dict[str, Any]:
             with suppress(*MISFITS):
                 found[name] = info.type.decode(value, row.get(info.property + ANNOTATION))
     return found
+
+
+def refuse_removal(change: Change, removed: Sequence[str]) -> None:
+    """Refuse a merge of everything that would leave in the table what was read, and is None now. Raises EncodeError."""
+    schema = change.schema
+    for name in removed:
+        if schema is None:
+            raise no_removal("PropertyBag", name)
+        info = schema.by_property.get(name)
+        raise no_removal(f"{schema.name}.extra", name) if info is None else no_removal(schema.name, info.name)
+
+
+def no_removal(model: str, name: str) -> EncodeError:
+    """Return the error of a merge that would have to remove a property."""
+    problem = "is to be removed, and a merge cannot remove a property; save() or replace() it"
+    return EncodeError(problem, model, name, None)
