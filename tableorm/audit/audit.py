@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
@@ -120,10 +121,21 @@ def _concrete_schemas(model: type[Entity]) -> list[Schema]:
     return schemas
 
 
+class _Counts(Protocol):
+    """What is counted while ranges are worked on."""
+
+    def add(self, other: Any) -> None:
+        """Add what was counted elsewhere."""
+        ...
+
+
+C = TypeVar("C", bound=_Counts)
+
+
 async def work_on_ranges(
     ranges: list[AuditRange],
-    work: Callable[[AuditRange], AsyncGenerator[tuple[AuditRange, AuditCounts], None]],
-    counts: AuditCounts,
+    work: Callable[[AuditRange], AsyncGenerator[tuple[AuditRange, C], None]],
+    counts: C,
     parallel: int,
     tell: Callable[[], None],
     *,

@@ -4,6 +4,7 @@ Reading rows page by page; the next page is on its way while one is worked on.
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
 
 from ..connection.connection import Connection
 from ..connection.translate import translate
@@ -15,13 +16,18 @@ from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage, RowQuery
-from .report import AuditCounts
 
-__all__ = ["family_filter", "pages", "partition_start"]
+__all__ = ["RequestCounts", "family_filter", "pages", "partition_start"]
+
+
+class RequestCounts(Protocol):
+    """What counts the requests for pages."""
+
+    requests: int
 
 
 async def pages(
-    db: Connection, table: str, where: Filter | None, regions: Sequence[KeyRegion], counts: AuditCounts, what: str
+    db: Connection, table: str, where: Filter | None, regions: Sequence[KeyRegion], counts: RequestCounts, what: str
 ) -> AsyncGenerator[list[Row], None]:
     """
     Yield the rows of some ranges of keys, by pages.

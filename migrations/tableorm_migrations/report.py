@@ -1,0 +1,113 @@
+"""
+The report of a rewrite: what it has done so far, and the cursor from which another process can go on.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import msgspec
+
+from tableorm.audit.ranges import AuditRange, write_cursor
+
+__all__ = ["FAILURES_KEPT", "RewriteCounts", "RewriteFailure", "RewriteReport"]
+
+FAILURES_KEPT = 1_000
+
+
+@attrs.frozen(kw_only=True)
+class RewriteFailure:
+    """
+    A row that could not be rewritten, and is as it was.
+
+    Args:
+        table: Name of its table.
+        partition_key: Its PartitionKey.
+        row_key: Its RowKey.
+        problem: Why, in words.
+    """
+
+    table: str
+    partition_key: str
+    row_key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"({self.partition_key!r}, {self.row_key!r}) of table {self.table}: {self.problem}"
+
+
+@attrs.define
+class RewriteCounts:
+    """What is counted while rows are rewritten. The names are those of `RewriteReport`."""
+
+    entities: int = 0
+    rewritten: int = 0
+    failed: int = 0
+    requests: int = 0
+    seconds: float = 0.0
+    failures: list[RewriteFailure] = attrs.field(factory=list[RewriteFailure])
+
+    def record(self, failure: RewriteFailure) -> None:
+        """Count a failure, and keep it if there are not too many."""
+        self.failed += 1
+        if len(self.failures) < FAILURES_KEPT:
+            self.failures.append(failure)
+
+    def add(self, other: "RewriteCounts") -> None:
+        """Add what was counted elsewhere."""
+        self.entities += other.entities
+        self.rewritten += other.rewritten
+        self.failed += other.failed
+        self.requests += other.requests
+        self.failures += other.failures[: FAILURES_KEPT - len(self.failures)]
+
+    def take(self) -> "RewriteCounts":
+        """Return what was counted since the last call, and begin anew."""
+        taken, fresh = attrs.evolve(self), RewriteCounts()
+        for field in attrs.fields(RewriteCounts):
+            setattr(self, field.name, getattr(fresh, field.name))
+        return taken
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any]) -> "RewriteCounts":
+        """Return the counts that a cursor holds."""
+        return msgspec.convert(state, cls)
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class RewriteReport:
+    """
+    What a rewrite has done so far, or in all when it has ended.
+
+    Args:
+        entities: Entities that were read, of whatever version.
+        rewritten: Those of an older version that now have the model's.
+        failed: Those of an older version that could not be rewritten.
+        failures: The first 1,000 of them, with the reasons.
+        requests: Pages that were read.
+        seconds: How long it took, earlier parts included if it was resumed.
+    """
+
+    entities: int = 0
+    rewritten: int = 0
+    failed: int = 0
+    failures: tuple[RewriteFailure, ...] = ()
+    requests: int = 0
+    seconds: float = 0.0
+    _purpose: bytes = attrs.field(default=b"", alias="purpose", repr=False)
+    _ranges: tuple[AuditRange, ...] = attrs.field(default=(), alias="ranges", repr=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it came to the end, and no row of an older version is left of those that it has read."""
+        return self.cursor is None and not self.failed
+
+    @property
+    def cursor(self) -> str | None:
+        """The text to go on from: `rewrite(..., cursor=...)`, in any process. None at the end."""
+        state = {field.name: getattr(self, field.name) for field in attrs.fields(RewriteCounts)}
+        return write_cursor(self._purpose, self._ranges, state | {"failures": list(map(attrs.asdict, self.failures))})
+
+    def __str__(self) -> str:
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"{self.rewritten} of {self.entities} entities rewritten{failed}, in {self.seconds:.1f} s"

@@ -1,0 +1,180 @@
+"""
+Rewriting rows of older versions: each is read, upgraded, and written under the ETag it was read with.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import attrs
+
+from tableorm import Conflict, Database, Entity, EntityNotFound, Key, ModelError, OutcomeUnknown, PreconditionFailed
+from tableorm.audit.audit import check_arguments, work_on_ranges
+from tableorm.audit.ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor
+from tableorm.audit.scan import pages
+from tableorm.models.entity import schema_of
+from tableorm.models.kinds import KindSet
+from tableorm.models.schema import Schema, concrete
+from tableorm.stores import Row
+
+from .report import RewriteCounts, RewriteFailure, RewriteReport
+
+__all__ = ["rewrite"]
+
+# Somebody else has written the row since it was read: it is read again.
+_CHANGED_MEANWHILE = (PreconditionFailed, Conflict, OutcomeUnknown)
+
+
+async def rewrite(
+    db: Database,
+    *models: type[Entity],
+    parallel: int = 8,
+    cursor: str | None = None,
+    on_progress: Callable[[RewriteReport], object] | None = None,
+) -> RewriteReport:
+    """
+    Write every row that has an older version than its model as the current version, while others read and write.
+
+    Reading upgrades a row in memory, each time it is read; this persists the upgrades, so that the functions
+    registered by `upgrade` can be removed once every program writes the current version. Each row is written under the
+    ETag it was read with, with all that is derived from it. A row that cannot be upgraded or written stays as it is,
+    and is reported.
+
+    Args:
+        db: The open database.
+        models: The models; an abstract base stands for all of its classes.
+        parallel: How many ranges of keys are worked on at the same time.
+        cursor: Where an earlier call got to: `RewriteReport.cursor`.
+        on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
+
+    Returns:
+        What was done. Programs that still write an older version make more such rows: call it again after the last of
+        them has ended.
+
+    Raises:
+        ModelError: There is no model, or one without a kind, whose rows do not tell their version.
+        CursorError: The cursor is of other models, or damaged.
+        TableNotFound: There is no such table.
+    """
+    db.require_open()
+    db.boundary.check_whole_table("rewrite()")
+    check_arguments("rewrite", parallel, on_progress)
+    schemas = _find_schemas(models)
+    purpose = purpose_of("rewrite", schemas)
+    tables = {
+        name: [each for each in schemas if each.table == name] for name in sorted({s.table_name() for s in schemas})
+    }
+    if cursor is None:
+        ranges = [each for name, some in tables.items() for each in audit_ranges_of(name, some, parallel)]
+        counts = RewriteCounts()
+    else:
+        ranges, state = read_cursor(purpose, cursor, "rewrite")
+        counts = RewriteCounts.of_state(state)
+    kinds = {name: KindSet.of([schema.model for schema in some], name) for name, some in tables.items()}
+    begun = time.monotonic() - counts.seconds
+
+    def report() -> RewriteReport:
+        counts.seconds = time.monotonic() - begun
+        state = {field.name: getattr(counts, field.name) for field in attrs.fields(RewriteCounts)}
+        return RewriteReport(**state | {"failures": tuple(counts.failures)}, purpose=purpose, ranges=tuple(ranges))
+
+    def tell() -> None:
+        if on_progress is not None:
+            on_progress(report())
+
+    def work(part: AuditRange) -> AsyncGenerator[tuple[AuditRange, RewriteCounts], None]:
+        return _rewrite_range(db, kinds[part.table], part)
+
+    await work_on_ranges(ranges, work, counts, parallel, tell)
+    return report()
+
+
+def _find_schemas(models: Sequence[type[Entity]]) -> list[Schema]:
+    if not models:
+        raise ModelError("rewrite() needs at least one model: give those whose rows are to be rewritten")
+    schemas: list[Schema] = list(dict.fromkeys(schema for model in models for schema in concrete(schema_of(model))))
+    for schema in schemas:
+        if schema.kind is None:
+            raise ModelError(f"rewrite({schema.name}) is refused: it has kind=None, so its rows have no version")
+    if not schemas:
+        names = ", ".join(model.__name__ for model in models)
+        raise ModelError(f"{names}: no concrete class is declared yet; import or declare it before rewrite()")
+    return schemas
+
+
+async def _rewrite_range(
+    db: Database, kinds: KindSet, part: AuditRange
+) -> AsyncGenerator[tuple[AuditRange, RewriteCounts], None]:
+    """Rewrite the rows of a range, page by page. Yield how far it is, and what was counted since."""
+    counts, ordered = RewriteCounts(), db.store.capabilities.ordered
+    async with aclosing(pages(db, part.table, kinds.filter, part.left, counts, "rewrite")) as found:
+        async for rows in found:
+            await _rewrite_rows(db, kinds, rows, counts)
+            if rows and ordered:
+                last = rows[-1]
+                part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
+            yield part, counts.take()
+    yield attrs.evolve(part, done=True), counts.take()
+
+
+async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], counts: RewriteCounts) -> None:
+    """Write those of some rows that have an older version, as entity group transactions."""
+    keys: dict[int, Key[Any]] = {}
+    old: list[Any] = []
+    for row in rows:
+        try:
+            resolved = kinds.resolve(row)
+            if resolved is None:
+                continue
+            counts.entities += 1
+            if resolved[1] >= resolved[0].version:
+                continue
+            entity = kinds.load(row)
+        except Exception as error:  # noqa: BLE001 - upgrades are the user's: one bad row is a failure, and no more
+            counts.record(_failure(kinds.table, row["PartitionKey"], row["RowKey"], error))
+            continue
+        old.append(entity)
+        keys[id(entity)] = Key(type(entity), kinds.table, row["PartitionKey"], row["RowKey"])
+        await db.yield_to_loop(1)
+    if not old:
+        return
+    async with db.bulk() as bulk:
+        for entity in old:
+            try:
+                await bulk.save(entity)
+            except Exception as error:  # noqa: BLE001 - what a row cannot be written for concerns no other row
+                key = keys.pop(id(entity))
+                counts.record(_failure(key.table, key.partition_key, key.row_key, error))
+    refused = {id(failure.entity): failure.error for failure in bulk.report.failed}
+    for number, key in keys.items():
+        reason = refused.get(number)
+        if reason is None:
+            counts.rewritten += 1
+        elif isinstance(reason, _CHANGED_MEANWHILE):
+            await _rewrite_one(db, key, counts)
+        elif not isinstance(reason, EntityNotFound):
+            counts.record(_failure(key.table, key.partition_key, key.row_key, reason))
+
+
+async def _rewrite_one(db: Database, key: Key[Any], counts: RewriteCounts) -> None:
+    """Read a row anew that somebody else has written meanwhile, and write it, if its version is still older."""
+    try:
+        await db.modify(key, _keep)
+    except EntityNotFound:
+        return
+    except Exception as error:  # noqa: BLE001 - as above
+        counts.record(_failure(key.table, key.partition_key, key.row_key, error))
+    else:
+        counts.rewritten += 1
+
+
+def _keep(entity: Any) -> None:
+    """Change nothing: saving an upgraded entity writes it."""
+    del entity
+
+
+def _failure(table: str, partition_key: str, row_key: str, error: Exception) -> RewriteFailure:
+    return RewriteFailure(
+        table=table, partition_key=partition_key, row_key=row_key, problem=f"{type(error).__name__}: {error}"
+    )

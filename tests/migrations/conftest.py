@@ -1,0 +1,7 @@
+"""
+A database for each test of migrations: in a file, in memory, and on the emulator of Azure.
+"""
+
+from tests.database.conftest import db
+
+__all__ = ["db"]

@@ -1,0 +1,203 @@
+"""
+`rewrite`: rows of older versions become rows of the current one, while others read and write.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tableorm import (
+    AccessDenied,
+    CursorError,
+    Database,
+    Entity,
+    Index,
+    IndexOf,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    TableNotFound,
+    connect,
+    field,
+    upgrade,
+)
+from tableorm.stores import Operation, RowPage, RowQuery, Verb
+from tests.database.between import Between
+from tableorm_migrations import RewriteReport, rewrite
+
+TABLE = "Members"
+
+
+class MemberV1(Entity, table=TABLE, kind="Member", partition_key="{team}", row_key="member_{id:04d}"):
+    team: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str]
+
+
+class Member(Entity, table=TABLE, version=2, partition_key="{team}", row_key="member_{id:04d}"):
+    team: Mapped[str]
+    id: Mapped[int]
+    first_name: Mapped[str]
+    last_name: Mapped[str | None] = field(default=None)
+    by_name = Index(row_key="name_{first_name}_{id:04d}")
+
+
+class Guest(Entity, table=TABLE, partition_key="{team}", row_key="guest_{id:04d}"):
+    team: Mapped[str]
+    id: Mapped[int]
+
+
+class Keyed(Entity, table=TABLE, kind=None, partition_key="{team}", row_key="keyed_{id:04d}"):
+    team: Mapped[str]
+    id: Mapped[int]
+
+
+@upgrade(Member, from_version=1)
+def split_name(bag: PropertyBag) -> PropertyBag:
+    first, _, last = str(bag.pop("name")).partition(" ")
+    if not first:
+        raise ValueError("a name begins with a first name")
+    bag["first_name"] = first
+    if last:
+        bag["last_name"] = last
+    return bag
+
+
+async def fill(db: Database, teams: int, size: int) -> None:
+    await db.create_tables(Member)
+    async with db.bulk() as bulk:
+        for team in range(teams):
+            for number in range(size):
+                await bulk.insert(MemberV1(team=f"t{team}", id=number, name=f"Ann{number} Li"))
+            await bulk.insert(Guest(team=f"t{team}", id=1))
+            await bulk.insert(Member(team=f"t{team}", id=9000, first_name="New"))
+    assert bulk.report.failures == 0
+
+
+async def stored(db: Database) -> dict[tuple[str, str], dict[str, object]]:
+    found: dict[tuple[str, str], dict[str, object]] = {}
+    continuation: str | None = None
+    while True:
+        page = await db.store.query(TABLE, RowQuery(), 1000, continuation)
+        found |= {(row["PartitionKey"], row["RowKey"]): row for row in page.rows}
+        continuation = page.continuation
+        if continuation is None:
+            return found
+
+
+async def test_every_old_row_gets_the_current_version(db: Database) -> None:
+    """With all that is derived from it; rows of the current version, and of other kinds, are not touched."""
+    await fill(db, 3, 40)
+    before = await stored(db)
+
+    report = await rewrite(db, Member)
+
+    after = await stored(db)
+    assert (report.entities, report.rewritten, report.failed, report.complete) == (123, 120, 0, True)
+    members = {key: row for key, row in after.items() if key[1].startswith("member_")}
+    assert {row["EntityType"] for row in members.values()} == {"Member:2"}
+    assert all("name" not in row for row in members.values())
+    untouched = [key for key in before if "guest_" in key[1] or "_9000" in key[1]]
+    assert {key: after[key] for key in untouched} == {key: before[key] for key in untouched}
+    index: IndexOf[Member] = Member.by_name
+    found = await db.get(index, team="t1", first_name="Ann7", id=7)
+    assert (found.last_name, (await db.audit(Member)).clean) == ("Li", True)
+
+
+async def test_a_second_call_finds_nothing_to_do(db: Database) -> None:
+    """It reads all rows and writes none."""
+    await fill(db, 1, 10)
+    await rewrite(db, Member)
+    before = await stored(db)
+
+    report = await rewrite(db, Member)
+
+    assert (report.entities, report.rewritten) == (11, 0)
+    assert await stored(db) == before
+
+
+async def test_a_row_that_cannot_be_upgraded_is_reported(db: Database) -> None:
+    """It stays as it is; the others are rewritten."""
+    await fill(db, 1, 5)
+    await db.insert(MemberV1(team="t0", id=77, name=""))
+    bad = (await stored(db))["t0", "member_0077"]
+
+    report = await rewrite(db, Member)
+
+    assert (report.rewritten, report.failed, report.complete) == (5, 1, False)
+    assert "member_0077" in str(report.failures[0])
+    assert "begins with a first name" in str(report.failures[0])
+    assert (await stored(db))["t0", "member_0077"] == bad
+
+
+class StopError(Exception):
+    """What a process that ends in the middle stands for."""
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+async def test_it_goes_on_from_its_cursor(tmp_path: Path, parallel: int) -> None:
+    """In another connection, and counts on from there; no row is rewritten twice, and none is left out."""
+    url = f"local:{tmp_path}/test.tables"
+    cursors: list[str | None] = []
+
+    def stop(report: RewriteReport) -> None:
+        cursors.append(report.cursor)
+        if report.rewritten:
+            raise StopError
+
+    async with connect(url) as db:
+        await fill(db, 4, 700)
+        with pytest.raises(StopError):
+            await rewrite(db, Member, parallel=parallel, on_progress=stop)
+        halfway = sum(row["EntityType"] == "Member:2" for row in (await stored(db)).values())
+        assert 4 < halfway < 2804
+    async with connect(url) as db:
+        report = await rewrite(db, Member, parallel=parallel, cursor=cursors[-1])
+
+        rows = await stored(db)
+        assert [key for key, row in rows.items() if "member_" in key[1] and row["EntityType"] != "Member:2"] == []
+        # What the last steps before the end had written without telling is found rewritten already.
+        assert report.complete
+        assert (await rewrite(db, Member)).rewritten == 0
+        with pytest.raises(CursorError, match="other models"):
+            await rewrite(db, Member, Guest, cursor=cursors[-1])
+
+
+class Racing(Between):
+    """A store in which an old program writes a row right after the first page was read."""
+
+    raced = False
+
+    async def query(self, table: str, query: RowQuery, limit: int, continuation: str | None = None) -> RowPage:
+        page = await super().query(table, query, limit, continuation)
+        if not self.raced:
+            self.raced = True
+            row = {"PartitionKey": "t0", "RowKey": "member_0001", "name": "Bob Wu"}
+            await self.inner.tables.write(table, Operation(Verb.MERGE, row, "*"))
+        return page
+
+
+async def test_a_row_that_changes_meanwhile_is_read_again() -> None:
+    """What an old program has written since the page was read is kept, and upgraded."""
+    async with Database(Racing()) as db:
+        await fill(db, 1, 3)
+
+        report = await rewrite(db, Member)
+
+        assert (report.rewritten, report.complete) == (3, True)
+        assert (await db.get(Member, team="t0", id=1)).first_name == "Bob"
+
+
+async def test_what_cannot_be_asked(db: Database) -> None:
+    """Models without a kind, no model, another number, a scope, a table that is not there."""
+    with pytest.raises(TableNotFound):
+        await rewrite(db, Member)
+    await db.create_tables(Member)
+    with pytest.raises(ModelError, match="at least one model"):
+        await rewrite(db)
+    with pytest.raises(ModelError, match="kind=None"):
+        await rewrite(db, Keyed)
+    with pytest.raises(ModelError, match=r"rewrite\(parallel=0\)"):
+        await rewrite(db, Member, parallel=0)
+    with pytest.raises(AccessDenied, match="rewrite"):
+        await rewrite(db.scope(team="t0"), Member)
