@@ -32,8 +32,8 @@ FORMS: list[tuple[str, ManifestEntry, str | None]] = [
     ),
     (
         '{"to":["it",{"name":"boss"}]}',
-        HolderEntry("department", {"name": "manager_name"}),
-        "department",
+        HolderEntry("it", {"name": "boss"}),
+        "it",
     ),
 ]
 
