@@ -166,13 +166,13 @@ class EntryRules:
 
 _RULES: dict[type[ManifestEntry], EntryRules] = {}
 
-R = TypeVar("R", bound=type[EntryRules])
+R = TypeVar("R", bound=EntryRules)
 
 
-def entry_rules(form: type[ManifestEntry]) -> Callable[[R], R]:
+def entry_rules(form: type[ManifestEntry]) -> Callable[[type[R]], type[R]]:
     """Declare that a class has the rules for the entries of a form."""
 
-    def declare(rules: R) -> R:
+    def declare(rules: type[R]) -> type[R]:
         _RULES[form] = rules()
         return rules
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...connection.tasks import work_together
 from ...connection.translate import translate
 from ...errors import ModelError, TemplateError
+from ...models.manifest import ListEntry, manifest_of
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.codes import Fault
 from ...protocol.edm import utf16_key
 from ...protocol.limits import MAX_PAGE
-from ...queries.planning.index_following import is_listed
 from ...stores import Bounds, Row, RowQuery
 from ..index_list.index_list import ListOf
 from ..index_list.rows import SEPARATOR, is_of, keys_of
@@ -54,11 +54,17 @@ async def look_up(db: "Reader", index: ListOf[E], fields: dict[str, Any], concur
             row = await db.read_row(table, partition_key, row_key)
             await db.yield_to_loop(1)
             # It may have left the list since that was read.
-            if row is not None and is_listed(name, list_key, row):
+            if row is not None and _is_listed(name, list_key, row):
                 found[number] = db.load_row(index.model, table, row)
 
     await work_together(work, min(concurrency, len(keys)))
     return [entity for entity in found if entity is not None]
+
+
+def _is_listed(name: str, list_key: str, row: Row) -> bool:
+    """Return whether the manifest of an entity says that it is in a list."""
+    entry = manifest_of(row).get(name)
+    return isinstance(entry, ListEntry) and entry.list_key == list_key
 
 
 async def _keys(db: "Reader", schema: ListSchema, partition_key: str, list_key: str) -> set[str]:

@@ -8,13 +8,13 @@ from ...derived.index.schema import IndexSchema
 from ...errors import ModelError
 from ...expressions import AllOf, Comparison, Expression, Membership, Presence, conjuncts
 from ...models.kinds import KindSet
-from ...models.manifest import IndexEntry, ListEntry, manifest_of
+from ...models.manifest import IndexEntry, manifest_of
 from ...protocol.filters import Test
 from ...stores import Row
 from .client_filter import to_test
 from .normalize import has_field, leaves
 
-__all__ = ["confirming", "is_current", "is_listed", "of_copies"]
+__all__ = ["confirming", "is_current", "of_copies"]
 
 
 def of_copies(kinds: KindSet, where: Sequence[Expression]) -> tuple[Expression, ...]:
@@ -68,9 +68,3 @@ def confirming(kinds: KindSet, where: Sequence[Expression]) -> Test:
 def is_current(copy: Row, primary: Row) -> bool:
     """Whether a primary still notes a copy as its own."""
     return IndexEntry(copy["RowKey"]) in manifest_of(primary).values()
-
-
-def is_listed(name: str, list_key: str, primary: Row) -> bool:
-    """Whether a primary notes that it is in a list of an index."""
-    entry = manifest_of(primary).get(name)
-    return isinstance(entry, ListEntry) and entry.list_key == list_key
