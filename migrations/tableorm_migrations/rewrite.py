@@ -76,8 +76,16 @@ async def rewrite(
 
     def report() -> RewriteReport:
         counts.seconds = time.monotonic() - begun
-        state = {field.name: getattr(counts, field.name) for field in attrs.fields(RewriteCounts)}
-        return RewriteReport(**state | {"failures": tuple(counts.failures)}, purpose=purpose, ranges=tuple(ranges))
+        return RewriteReport(
+            entities=counts.entities,
+            rewritten=counts.rewritten,
+            failed=counts.failed,
+            failures=tuple(counts.failures),
+            requests=counts.requests,
+            seconds=counts.seconds,
+            purpose=purpose,
+            ranges=tuple(ranges),
+        )
 
     def tell() -> None:
         if on_progress is not None:
@@ -130,12 +138,12 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
             counts.entities += 1
             if resolved[1] >= resolved[0].version:
                 continue
-            entity = kinds.load(row)
+            entity: Any = kinds.load(row)
         except Exception as error:  # noqa: BLE001 - upgrades are the user's: one bad row is a failure, and no more
             counts.record(_failure(kinds.table, row["PartitionKey"], row["RowKey"], error))
             continue
         old.append(entity)
-        keys[id(entity)] = Key(type(entity), kinds.table, row["PartitionKey"], row["RowKey"])
+        keys[id(entity)] = Key(resolved[0].model, kinds.table, row["PartitionKey"], row["RowKey"])
         await db.yield_to_loop(1)
     if not old:
         return

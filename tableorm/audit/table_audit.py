@@ -134,9 +134,8 @@ class TableAudit:
         derived_rows: dict[str, Row] = {}
         partition_key, row_key, by_name = row["PartitionKey"], row["RowKey"], self._by_name[id(schema)]
         try:
-            for name, each in schema.derived.items():
-                if name in manifest:
-                    manifest[name] = each.current_entry(manifest[name])
+            for name in manifest.keys() & schema.derived.keys():
+                manifest[name] = schema.derived[name].current_entry(manifest[name])
             values: Mapping[str, Any] = (schema.decode(row) if current else self.kinds.load(row.copy())).__dict__
             for name, each in schema.derived.items():
                 entry = each.entry(values, partition_key, row_key)

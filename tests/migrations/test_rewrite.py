@@ -22,8 +22,8 @@ from tableorm import (
     upgrade,
 )
 from tableorm.stores import Operation, RowPage, RowQuery, Verb
-from tests.database.between import Between
 from tableorm_migrations import RewriteReport, rewrite
+from tests.database.between import Between
 
 TABLE = "Members"
 
@@ -168,7 +168,7 @@ class Racing(Between):
 
     raced = False
 
-    async def query(self, table: str, query: RowQuery, limit: int, continuation: str | None = None) -> RowPage:
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         page = await super().query(table, query, limit, continuation)
         if not self.raced:
             self.raced = True
