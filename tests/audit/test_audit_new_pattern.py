@@ -95,7 +95,7 @@ def _total_row(partition_key: str, row_key: str, kind: str, points: int) -> Row:
 
 
 @entry_rules(PointsEntry)
-class _Rules(EntryRules):
+class _Rules(EntryRules[PointsEntry]):
     def undo(self, name: str, entry: PointsEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Take the points back."""
         return [PointsEffect(entry.row_key, write, entry.kind, -entry.points)]

@@ -102,7 +102,7 @@ class GroupEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 @entry_rules(LatestEntry)
-class LatestRules(EntryRules):
+class LatestRules(EntryRules[LatestEntry]):
     def undo(self, name: str, entry: LatestEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         del name, checked
         return [GroupEffect(entry.group, write, entry.kind, {write.operation.row["RowKey"]: None})]
