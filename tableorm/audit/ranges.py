@@ -24,7 +24,7 @@ _HASH_BYTES = 12
 _RANGES_PER_WORKER = 4
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class AuditRange:
     """
     A range of whole partitions of a table, and how far it is done.
@@ -71,7 +71,7 @@ def audit_ranges_of(
     """
     parts = parallel * _RANGES_PER_WORKER if parallel > 1 else 1
     bounds = divide(EVERYTHING, [schema.partition for schema in schemas], parts)
-    return [AuditRange(table, each, building=building) for each in bounds]
+    return [AuditRange(table=table, partitions=each, building=building) for each in bounds]
 
 
 def purpose_of(what: str, schemas: Sequence[Schema]) -> bytes:

@@ -54,7 +54,7 @@ _REMEDIES = {
 }
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Finding:
     """
     One thing that is wrong.
@@ -148,7 +148,7 @@ class AuditCounts:
         return msgspec.convert(state, cls)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, kw_only=True)
 class AuditReport:
     """
     What an audit has found so far, or in all when it has ended.
@@ -209,7 +209,7 @@ class AuditReport:
         )
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, kw_only=True)
 class BuildReport:
     """
     What `db.build_index` has done so far, or in all when it has ended.

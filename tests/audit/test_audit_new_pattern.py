@@ -203,7 +203,16 @@ async def _verify_points(
     repaired = context.repair and await context.send([fresh], counts)
     damage = Damage.MISSING if stored is None else Damage.STALE
     text = f"the group has {points} points"
-    finding = Finding(damage, check.schema.name, check.name, partition_key, "", row_key, text, repaired)
+    finding = Finding(
+        damage=damage,
+        model=check.schema.name,
+        index=check.name,
+        partition_key=partition_key,
+        row_key="",
+        address=row_key,
+        problem=text,
+        repaired=repaired,
+    )
     counts.record(finding)
 
 
