@@ -29,6 +29,7 @@ from .races import ATTEMPTS, is_race, pause_of
 from .stages.change import delete_change, save_change
 from .stages.complete import complete, needs_row
 from .stages.encode import encode
+from .subject import key_of
 from .target import key_of_target
 from .write_tokens import new_token
 
@@ -128,7 +129,8 @@ async def read_existing(db: Connection, key: Key[Any]) -> Row:
 
 async def refresh_entity(db: Connection, load: Loader, entity: Entity | PropertyBag) -> None:
     """Read an entity anew, in place. Takes and raises what `Database.refresh` does."""
-    key = key_of_target(db.boundary, entity, {})
+    db.boundary.check(entity)
+    key = key_of(entity)
     adopt(entity, load(key.model, key.table, await read_existing(db, key)))
 
 
