@@ -159,6 +159,11 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
         self._before = self._row.copy()
         self._partial = self._selected = False
 
+    def restore(self, earlier: "PropertyBag") -> None:
+        """Become again what an earlier copy of this bag is."""
+        self._row = earlier._row.copy()
+        self._before, self._partial, self._selected = earlier._before, earlier._partial, earlier._selected
+
     def type_of(self, name: str) -> Edm:
         """The EDM type of a property; KeyError if it is absent."""
         if name not in self:

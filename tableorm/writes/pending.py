@@ -57,8 +57,7 @@ def copy_subject(subject: Entity | PropertyBag) -> Entity | PropertyBag:
 def restore_subject(subject: Entity | PropertyBag, before: Entity | PropertyBag) -> None:
     """Let an entity or bag be again as it was when it was copied."""
     if isinstance(subject, PropertyBag) and isinstance(before, PropertyBag):
-        take_values(subject, before)
-        subject.written_as(before.before, partial=before.partial)
+        subject.restore(before)
     else:
         adopt(subject, before)
 

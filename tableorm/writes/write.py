@@ -129,8 +129,8 @@ async def read_existing(db: Connection, key: Key[Any]) -> Row:
 
 async def refresh_entity(db: Connection, load: Loader, entity: Entity | PropertyBag) -> None:
     """Read an entity anew, in place. Takes and raises what `Database.refresh` does."""
-    key = key_of(entity)
     db.boundary.check(entity)
+    key = key_of(entity)
     adopt(entity, load(key.model, key.table, await read_existing(db, key)))
 
 

@@ -147,14 +147,14 @@ async def test_a_method_of_a_scope(db: Database, name: str) -> None:
 
 @pytest.mark.parametrize("name", methods_of(Transaction))
 async def test_a_method_of_a_transaction(db: Database, name: str) -> None:
-    """As of the scope that it was begun in."""
+    """A transaction of a scope refuses what the scope refuses."""
     async with db.scope(Note, tenant="mine").transaction() as tx:
         await check(db, tx, name)
 
 
 @pytest.mark.parametrize("name", methods_of(Bulk))
 async def test_a_method_of_a_bulk(db: Database, name: str) -> None:
-    """As of the scope that it was begun in."""
+    """A bulk of a scope refuses what the scope refuses."""
     async with db.scope(Note, tenant="mine").bulk() as bulk:
         await check(db, bulk, name)
 
@@ -192,7 +192,7 @@ def test_a_scope_answers_every_question_of_the_boundary() -> None:
 
 
 async def test_a_write_is_refused_where_it_is_sent(db: Database) -> None:
-    """Also one of a verb that has not asked: of the stages before, none is trusted."""
+    """A verb that has not asked the boundary cannot send a write either."""
     write = encode(insert_change(Note(tenant="theirs", n=2)), 0)
     assert write is not None
     with pytest.raises(AccessDenied, match="this scope is of tenant='mine'"):

@@ -13,6 +13,7 @@ from tableorm import (
     Entity,
     EntityNotFound,
     Mapped,
+    NotLoaded,
     NotSupported,
     PropertyBag,
     TransactionFailed,
@@ -136,6 +137,26 @@ async def test_a_failed_transaction_leaves_objects_as_they_were(things: Database
     await things.modify(subject, change)
     number = 3 if how == "the store" else 2
     assert (await things.get(KEY))["number"] == number
+
+
+async def test_a_failed_transaction_leaves_a_projected_bag_as_it_was(things: Database) -> None:
+    """It has only what was selected, and still may not replace its row."""
+    await things.insert(Thing(note="n"))
+    row = (await things.get(KEY)).row
+    kept = ("PartitionKey", "RowKey", "odata.etag", "number", "number@odata.type")
+    bag = PropertyBag.of_row("Things", {name: row[name] for name in kept}, partial=True)
+
+    def change(each: PropertyBag) -> None:
+        each["number"] = 5
+
+    with pytest.raises(ZeroDivisionError):
+        async with things.transaction() as tx:
+            await tx.modify(bag, change)
+            raise ZeroDivisionError
+
+    assert dict(bag) == {"number": 0}
+    with pytest.raises(NotLoaded):
+        await things.replace(bag)
 
 
 async def test_unsaved_changes_of_an_instance_are_not_read_over(things: Database) -> None:
