@@ -10,7 +10,6 @@ from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from ..audit.report import AuditReport, BuildReport
 from ..database.database import Database
-from ..derived.aggregate.aggregate import AggregateOf
 from ..derived.index.index import IndexOf
 from ..derived.index.schema import IndexSchema
 from ..derived.index_list.index_list import ListOf
@@ -20,6 +19,7 @@ from ..expressions import Comparison, Expression, PropertyComparison, conjuncts
 from ..keys.bounds import Condition
 from ..keys.ranges import EVERYTHING, KeyRegion
 from ..keys.template import Template
+from ..models.derivation import DerivationOf
 from ..models.entity import Entity, schema_of, stored_row
 from ..models.key import Key
 from ..models.kinds import KindSet
@@ -285,7 +285,7 @@ class Scope(Database):
 
     async def build_index(
         self,
-        index: IndexOf[Any] | ListOf[Any] | AggregateOf[Any],
+        index: DerivationOf[Any],
         *,
         parallel: int = 8,
         cursor: str | None = None,

@@ -18,13 +18,13 @@ from ..errors import Conflict, DecodeError, EntityNotFound, LimitExceeded, Model
 from ..models.derivation import DerivationOf
 from ..models.entity import Entity
 from ..models.kinds import KindSet
-from ..models.schema import concrete
+from ..models.schema import DerivedSchema, concrete
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row
 from ..writes.commit import commit
 from ..writes.write_tokens import new_token
 from .audit import audit_range, check_arguments, make_report, work_on_ranges
-from .check import AuditedSchema, audited_schemas
+from .check import AuditedSchema
 from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor
 from .report import AuditCounts, BuildReport
 from .scan import pages
@@ -101,23 +101,21 @@ async def build_index(
     return report()
 
 
-def _find_declarations(index: DerivationOf[Entity]) -> list[AuditedSchema]:
+def _find_declarations(index: object) -> list[AuditedSchema]:
     """
     Return what is to be built, in each concrete class.
 
     Raises:
         ModelError: It is not a declaration of a class, or not one that can be built.
     """
-    found: list[AuditedSchema] = []
-    is_declared = isinstance(index, DerivationOf)  # pyright: ignore[reportUnnecessaryIsInstance]
-    for schema in concrete(index.model.__schema__) if is_declared else ():
-        found += [each for each in audited_schemas(schema) if each.name == index.name]
-    if not is_declared or not all(each.buildable for each in found):
+    found = index.bound(DerivedSchema) if isinstance(index, DerivationOf) else None
+    buildable = [each for each in found or () if isinstance(each, AuditedSchema) and each.buildable]
+    if found is None or len(buildable) < len(found):
         raise ModelError(
             f"build_index({index!r}) is refused: give an index of a class, as in Employee.by_email, or a list, a "
             "count, or a sum"
         )
-    return found
+    return buildable
 
 
 @attrs.frozen
@@ -178,12 +176,12 @@ class _Builder:
         if it does, or if the entity is left to the audit.
         """
         snapshot = self.table.snapshot(row)
-        if snapshot is None or not self.table.is_declared(snapshot.schema, self.name):
+        if snapshot is None or self.name not in snapshot.schema.derived:
             return []
         counts.entities += 1
         if snapshot.problem is not None or not snapshot.legible or snapshot.age == "newer":
             return []  # the audit says what is wrong with it
-        noted, due = snapshot.manifest.get(self.name), snapshot.due(self.name)
+        noted, due = snapshot.manifest.get(self.name), snapshot.expected.get(self.name)
         if noted == due:
             return []
         return [entry.address for entry in (due, noted) if entry is not None and entry.address is not None]

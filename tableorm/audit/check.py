@@ -1,9 +1,9 @@
 """
 `Check`: what a pattern tells the audit of what it derives from entities; the audit itself knows no pattern.
 
-A declaration of a model offers its checks by `AuditedSchema`. Each check answers three questions: what an entity ought
-to have (`expect`), which claims on derived rows follow from an entity and from such a row (`claims`, `row_claims`,
-`contributions`), and what is wrong where the claims do not agree (`compare`, `verify_row`, `verify_totals`).
+A declaration of a model offers its checks by `AuditedSchema.checks`. Each check answers two questions: which claims
+follow from an entity and from a derived row (`claims`, `row_claims`, `contributions`), and what is wrong where these do
+not agree (`compare`, `verify_row`, `verify_totals`).
 """
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -27,13 +27,11 @@ __all__ = [
     "AuditedSchema",
     "Check",
     "EntitySnapshot",
-    "Expected",
     "IsCandidate",
     "Phase",
     "Problem",
     "VerifyEntity",
     "VerifyTotals",
-    "audited_schemas",
     "finding_of",
     "kind_of",
 ]
@@ -54,20 +52,6 @@ class Phase(IntEnum):
     """What all entities together determine, once each of them is right."""
 
 
-@attrs.frozen(eq=False)
-class Expected:
-    """
-    What an entity ought to have for one declaration.
-
-    Args:
-        entry: What its manifest ought to say of it.
-        content: The derived row that it ought to have; None if that is not known, or there is none of its own.
-    """
-
-    entry: ManifestEntry
-    content: Row | None = None
-
-
 @attrs.frozen(eq=False, kw_only=True)
 class EntitySnapshot:
     """
@@ -81,8 +65,9 @@ class EntitySnapshot:
         manifest: What its manifest says, by name of the declaration.
         legible: Whether the manifest could be read.
         problem: Why the row does not fit its model; None if it does.
-        expected: What it ought to have, by name of the declaration. What its manifest says where nobody knows that,
-            because the entity is newer than the model or does not fit it.
+        expected: What its manifest ought to say. Where nobody knows that, because the entity is newer than the model or
+            does not fit it, what the manifest does say.
+        derived_rows: The derived rows that it ought to have, by name of the declaration, as far as they are known.
     """
 
     schema: Schema
@@ -91,17 +76,13 @@ class EntitySnapshot:
     manifest: Mapping[str, ManifestEntry] = attrs.Factory(dict[str, ManifestEntry])
     legible: bool = True
     problem: str | None = None
-    expected: Mapping[str, Expected] = attrs.Factory(dict[str, Expected])
+    expected: Mapping[str, ManifestEntry] = attrs.Factory(dict[str, ManifestEntry])
+    derived_rows: Mapping[str, Row] = attrs.Factory(dict[str, Row])
 
     @property
     def version(self) -> str:
         """The entity's version, as its derived rows have it."""
         return str(self.row.get(ENTITY_TYPE, "")).partition(":")[2] or str(self.row.get(ENTITY_VERSION, ""))
-
-    def due(self, name: str) -> ManifestEntry | None:
-        """Return what the manifest ought to say of a declaration; None if it should not name it."""
-        found = self.expected.get(name)
-        return None if found is None else found.entry
 
 
 @attrs.frozen(eq=False)
@@ -212,13 +193,13 @@ class AuditedSchema(Maintainer):
     buildable = True
 
     def checks(self, context: AuditContext) -> "Sequence[Check]":
-        """Return its checks, each for one of the models of the context: of its own, and of related ones."""
+        """
+        Return its checks: of its own model, and of related ones.
+
+        Args:
+            context: The rows of the table; each check is of one of its models.
+        """
         raise NotImplementedError
-
-
-def audited_schemas(schema: Schema) -> list[AuditedSchema]:
-    """Return what is declared on a model, as far as it is audited."""
-    return [each for each in schema.derived.values() if isinstance(each, AuditedSchema)]
 
 
 class Check:
@@ -252,22 +233,16 @@ class Check:
         """Equal for checks of one model that check the same thing, of which the audit uses the first alone."""
         return id(self)
 
-    # What an entity ought to have
-
-    def normalize(self, entry: ManifestEntry) -> ManifestEntry:
-        """Return a manifest entry of the declaration in the form that it would be written in today."""
-        return entry
-
-    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
+    def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
         """
-        Return what an entity ought to have; None for nothing. It may raise anything: then the entity is unreadable.
+        Return the derived row that an entity ought to have; None if there is none of its own.
 
         Args:
-            values: The fields of the entity, upgraded if its row is of an older version.
-            row: Its row.
-            current: Whether the row is of the model's version.
+            entry: What its manifest ought to say.
+            values: The fields of the entity, in full.
+            row: Its row, which is of the model's version.
         """
-        del values, row, current
+        del entry, values, row
         return None
 
     # Claims

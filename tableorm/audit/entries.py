@@ -98,16 +98,17 @@ class EntryCheck(Check):
 
     def claims_of(self, name: str, snapshot: EntitySnapshot) -> list[tuple[str, int]]:
         """Return the claims on the row of some declaration."""
-        expected, noted = snapshot.expected.get(name), snapshot.manifest.get(name)
+        noted = snapshot.manifest.get(name)
+        address, noted_address = _row_key_of(snapshot.expected.get(name)), _row_key_of(noted)
         claims: list[tuple[str, int]] = []
-        address, noted_address = _row_key_of(snapshot.due(name)), _row_key_of(noted)
-        if expected is not None and address is not None:
+        if address is not None:
             if noted_address != address:
                 if noted is not None or not self._lenient:
                     claims.append((address, WRONG))
             else:
-                if expected.content is not None:
-                    number = hash(self.contents(expected.content))
+                derived_row = snapshot.derived_rows.get(name)
+                if derived_row is not None:
+                    number = hash(self.contents(derived_row))
                 else:
                     number = hash((f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]))
                 claims.append((address, number))
@@ -131,7 +132,7 @@ class EntryCheck(Check):
         """Return the addresses of the row of some declaration."""
         if snapshot.problem is not None:
             return set()
-        found = (_row_key_of(snapshot.manifest.get(name)), _row_key_of(snapshot.due(name)))
+        found = (_row_key_of(snapshot.manifest.get(name)), _row_key_of(snapshot.expected.get(name)))
         return {address for address in found if address is not None}
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
@@ -143,10 +144,10 @@ class EntryCheck(Check):
     def compare_row(self, name: str, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
         """Return what is wrong with the row of some declaration."""
         problems: list[Problem] = []
-        expected, noted = snapshot.expected.get(name), _row_key_of(snapshot.manifest.get(name))
-        address = _row_key_of(snapshot.due(name))
-        if expected is not None and address is not None:
-            problem = self._compare_expected(name, address, expected.content, snapshot, found.get(address))
+        noted = _row_key_of(snapshot.manifest.get(name))
+        address = _row_key_of(snapshot.expected.get(name))
+        if address is not None:
+            problem = self._compare_expected(name, address, snapshot, found.get(address))
             problems += [] if problem is None else [problem]
         if noted is not None and noted != address:
             problems += self.compare_leftover(name, noted, snapshot, found.get(noted))
@@ -157,15 +158,13 @@ class EntryCheck(Check):
         if row is not None and self.is_row_of(row, name, snapshot):
             text = f"the {self.noun} at {address!r} was left behind: the entity belongs elsewhere, or nowhere"
             return [Problem(Damage.ORPHAN, name, address, text)]
-        if snapshot.due(name) is None:
+        if name not in snapshot.expected:
             text = f"its manifest names {address!r}, and the entity should have no {self.noun}"
             return [Problem(Damage.MANIFEST, name, address, text)]
         return []
 
-    def _compare_expected(
-        self, name: str, address: str, content: Row | None, snapshot: EntitySnapshot, row: Row | None
-    ) -> Problem | None:
-        noted = snapshot.manifest.get(name)
+    def _compare_expected(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> Problem | None:
+        noted, content = snapshot.manifest.get(name), snapshot.derived_rows.get(name)
         if noted is None and self._lenient:
             return None
         if row is None:
@@ -257,7 +256,7 @@ class EntryCheck(Check):
             return False
         if snapshot.problem is not None:
             return False  # nobody knows what it ought to have
-        return bool(_row_key_of(snapshot.due(name)) != row["RowKey"])
+        return bool(_row_key_of(snapshot.expected.get(name)) != row["RowKey"])
 
     async def _delete(self, row: Row, counts: AuditCounts) -> bool:
         """

@@ -67,7 +67,7 @@ class Segment:
                 for address, number in check.claims(snapshot):
                     at = hash((partition_key, address)) % _SUMS
                     sums[at] = (sums[at] + number) & _MASK
-                if self._contribute:
+                if check.verify_totals is not None:
                     for _, address, number in check.contributions(snapshot):
                         at = hash((partition_key, address)) % _SUMS
                         sums[at] = (sums[at] + number) & _MASK

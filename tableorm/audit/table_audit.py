@@ -17,7 +17,7 @@ from ..protocol.codes import Code, Fault
 from ..protocol.limits import check_key
 from ..stores import Operation, Row
 from ..writes.races import pause_of
-from .check import Check, EntitySnapshot, Expected, audited_schemas, kind_of
+from .check import AuditedSchema, Check, EntitySnapshot, kind_of
 from .entries import EntityCheck, EntryCheck
 from .report import AuditCounts
 
@@ -38,7 +38,7 @@ def with_related(schemas: Sequence[Schema]) -> list[Schema]:
     """
     found = list(schemas)
     for schema in found:  # it grows meanwhile
-        related = [other for each in audited_schemas(schema) for other in each.related()]
+        related = [other for each in schema.derived.values() for other in each.related()]
         for other in (each for target in related for each in concrete(target)):
             if other.kind is not None and all((s.table, s.kind) != (other.table, other.kind) for s in found):
                 found.append(other)
@@ -59,13 +59,13 @@ class TableAudit:
     def __init__(self, db: Connection, kinds: KindSet, *, repair: bool, only: str | None = None) -> None:
         self.db, self.kinds, self.repair, self.only = db, kinds, repair, only
         self._by_kind = {str(schema.kind): schema for schema in kinds.schemas}
-        # Checks by model: what is expected is asked of all, claims only of those that are to be checked.
-        self._declared: dict[int, list[Check]] = {id(schema): [] for schema in kinds.schemas}
+        # Checks by model: of declarations that are to be checked; and all, by name, since each says what to expect.
         self._checks: dict[int, list[Check]] = {id(schema): [] for schema in kinds.schemas}
+        self._by_name: dict[int, dict[str, Check]] = {id(schema): {} for schema in kinds.schemas}
         self._by_row_kind: dict[str, Check | None] = {}
         for schema in kinds.schemas:
-            for each in audited_schemas(schema):
-                for check in each.checks(self):
+            for each in schema.derived.values():
+                for check in each.checks(self) if isinstance(each, AuditedSchema) else ():
                     self._add(check, checked=only is None or only == each.name)
         for schema in kinds.schemas if only is None else ():
             checks = self._checks[id(schema)]
@@ -73,20 +73,15 @@ class TableAudit:
             checks.insert(0, EntityCheck(self, schema, declared))
 
     def _add(self, check: Check, *, checked: bool) -> None:
-        declared = self._declared[id(check.schema)]
-        if all(check.identity != other.identity for other in declared):
-            declared.append(check)
-            if checked:
-                self._checks[id(check.schema)].append(check)
+        self._by_name[id(check.schema)].setdefault(check.name, check)
+        others = self._checks[id(check.schema)]
+        if checked and all(check.identity != other.identity for other in others):
+            others.append(check)
 
     @property
     def all_checks(self) -> list[Check]:
         """All checks that are made, of all models."""
         return [check for checks in self._checks.values() for check in checks]
-
-    def is_declared(self, schema: Schema, name: str) -> bool:
-        """Return whether a model declares something of this name."""
-        return any(check.name == name for check in self._declared[id(schema)])
 
     def checks(self, snapshot: EntitySnapshot) -> Sequence[Check]:
         """Return what is checked of an entity."""
@@ -132,19 +127,24 @@ class TableAudit:
                 age="newer",
                 manifest=manifest,
                 legible=legible,
-                expected=_as_noted(manifest),
+                expected=manifest,
             )
         current = version == schema.version
-        expected: dict[str, Expected] = {}
+        expected: dict[str, ManifestEntry] = {}
+        derived_rows: dict[str, Row] = {}
+        partition_key, row_key, by_name = row["PartitionKey"], row["RowKey"], self._by_name[id(schema)]
         try:
-            for check in self._declared[id(schema)]:
-                if check.name in manifest:
-                    manifest[check.name] = check.normalize(manifest[check.name])
+            for name in manifest.keys() & schema.derived.keys():
+                manifest[name] = schema.derived[name].current_entry(manifest[name])
             values: Mapping[str, Any] = (schema.decode(row) if current else self.kinds.load(row.copy())).__dict__
-            for check in self._declared[id(schema)]:
-                found = check.expect(values, row, current=current)
-                if found is not None:
-                    expected[check.name] = found
+            for name, each in schema.derived.items():
+                entry = each.entry(values, partition_key, row_key)
+                if entry is None:
+                    continue
+                expected[name] = entry
+                derived_row = by_name[name].derive_row(entry, values, row) if current and name in by_name else None
+                if derived_row is not None:
+                    derived_rows[name] = derived_row
         except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
             problem = f"{type(error).__name__}: {error}"
             return EntitySnapshot(
@@ -153,7 +153,7 @@ class TableAudit:
                 manifest=manifest,
                 legible=legible,
                 problem=problem,
-                expected=_as_noted(manifest),
+                expected=manifest,
             )
         return EntitySnapshot(
             schema=schema,
@@ -162,6 +162,7 @@ class TableAudit:
             manifest=manifest,
             legible=legible,
             expected=expected,
+            derived_rows=derived_rows,
         )
 
     # Reading and writing
@@ -200,8 +201,3 @@ class TableAudit:
                 return False
             raise translate(fault, "audit(repair=True)", self.kinds.table) from fault
         return True
-
-
-def _as_noted(manifest: Mapping[str, ManifestEntry]) -> dict[str, Expected]:
-    """Return that an entity ought to have what its manifest says, because nobody knows better."""
-    return {name: Expected(entry) for name, entry in manifest.items()}

@@ -8,9 +8,7 @@ from typing import Any
 from ..audit.audit import audit
 from ..audit.build import build_index
 from ..audit.report import AuditReport, BuildReport
-from ..derived.aggregate.aggregate import AggregateOf
-from ..derived.index.index import IndexOf
-from ..derived.index_list.index_list import ListOf
+from ..models.derivation import DerivationOf
 from ..models.entity import Entity
 from .granting import Granting
 
@@ -58,7 +56,7 @@ class Upkeep(Granting):
 
     async def build_index(
         self,
-        index: IndexOf[Any] | ListOf[Any] | AggregateOf[Any],
+        index: DerivationOf[Any],
         *,
         parallel: int = 8,
         cursor: str | None = None,

@@ -293,7 +293,10 @@ def manifest_of(row: Row | None) -> dict[str, ManifestEntry]:
 
 def manifest_text(entries: Mapping[str, ManifestEntry]) -> str:
     """Return the JSON text of a manifest, as it is stored: the same for the same entries."""
-    return _encode({name: entry.to_json() for name, entry in entries.items()}).decode()
+    members: dict[str, Any] = {}
+    for name, entry in entries.items():
+        members[name] = entry.to_json()
+    return _encode(members).decode()
 
 
 _encode = msgspec.json.Encoder(order="sorted").encode

@@ -7,7 +7,7 @@ and bulk, know nothing else of patterns.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -128,10 +128,13 @@ class Maintainer(DerivedSchema):
         raise NotImplementedError
 
 
-class EntryRules:
+F = TypeVar("F", bound=ManifestEntry)
+
+
+class EntryRules(Generic[F]):
     """What writes do with manifest entries of one form, whether this program declares their names or not."""
 
-    def undo(self, name: str, entry: Any, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+    def undo(self, name: str, entry: F, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """
         Return the effects that take back what an entry says.
 
@@ -146,7 +149,7 @@ class EntryRules:
         """
         raise NotImplementedError
 
-    def follow(self, name: str, entry: Any, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+    def follow(self, name: str, entry: F, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """
         Return what becomes of an entry, under a name that the model does not declare, by a write; and the effects.
 
@@ -154,7 +157,7 @@ class EntryRules:
         """
         return None, self.undo(name, entry, source.write, checked=False)
 
-    def refuse_delete(self, name: str, entry: Any, change: Change) -> None:
+    def refuse_delete(self, name: str, entry: F, change: Change) -> None:
         """
         Refuse to delete an entity with this entry, if others need it.
 
@@ -164,9 +167,9 @@ class EntryRules:
         del name, entry, change
 
 
-_RULES: dict[type[ManifestEntry], EntryRules] = {}
+_RULES: dict[type[ManifestEntry], EntryRules[Any]] = {}
 
-R = TypeVar("R", bound=EntryRules)
+R = TypeVar("R", bound=EntryRules[Any])
 
 
 def entry_rules(form: type[ManifestEntry]) -> Callable[[type[R]], type[R]]:
@@ -179,7 +182,7 @@ def entry_rules(form: type[ManifestEntry]) -> Callable[[type[R]], type[R]]:
     return declare
 
 
-def rules_of(name: str, entry: ManifestEntry, change: Change) -> EntryRules:
+def rules_of(name: str, entry: ManifestEntry, change: Change) -> EntryRules[Any]:
     """
     Return the rules for an entry.
 

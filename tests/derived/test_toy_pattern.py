@@ -18,7 +18,6 @@ from tableorm.audit.check import (
     AuditedSchema,
     Check,
     EntitySnapshot,
-    Expected,
     IsCandidate,
     Phase,
     Problem,
@@ -103,7 +102,7 @@ class GroupEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 @entry_rules(LatestEntry)
-class LatestRules(EntryRules):
+class LatestRules(EntryRules[LatestEntry]):
     def undo(self, name: str, entry: LatestEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         del name, checked
         return [GroupEffect(entry.group, write, entry.kind, {write.operation.row["RowKey"]: None})]
@@ -174,13 +173,8 @@ class LatestCheck(Check):
     def owns(self, kind: str) -> bool:
         return kind == self.latest.kind
 
-    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
-        del current
-        entry = self.latest.entry(values, row["PartitionKey"], row["RowKey"])
-        return None if entry is None else Expected(entry)
-
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
-        row_key, due = snapshot.row["RowKey"], snapshot.due(self.name)
+        row_key, due = snapshot.row["RowKey"], snapshot.expected.get(self.name)
         if snapshot.manifest.get(self.name) != due:
             yield row_key, WRONG
         if isinstance(due, LatestEntry):
@@ -195,11 +189,11 @@ class LatestCheck(Check):
 
     def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
         del found
-        entries = snapshot.due(self.name), snapshot.manifest.get(self.name)
+        entries = snapshot.expected.get(self.name), snapshot.manifest.get(self.name)
         return {entry.group for entry in entries if isinstance(entry, LatestEntry)}
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
-        row_key, due = snapshot.row["RowKey"], snapshot.due(self.name)
+        row_key, due = snapshot.row["RowKey"], snapshot.expected.get(self.name)
         if isinstance(due, LatestEntry) and members_of(found.get(due.group)).get(row_key) != due.moment:
             return [Problem(Damage.MISSING, self.name, due.group, f"it is not in the group {due.group!r}")]
         if snapshot.manifest.get(self.name) != due:
@@ -217,7 +211,7 @@ class LatestCheck(Check):
         for each in [each for each in members if is_candidate(f"{row_key}\n{each}")]:
             stored = await self.context.read(partition_key, each, counts)
             snapshot = None if stored is None else self.context.snapshot(stored)
-            due = None if snapshot is None else snapshot.due(self.name)
+            due = None if snapshot is None else snapshot.expected.get(self.name)
             if not isinstance(due, LatestEntry) or due.group != row_key:
                 del members[each]
         fresh = group_row(partition_key, row_key, self.latest.kind, members)

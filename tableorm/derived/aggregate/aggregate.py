@@ -171,7 +171,7 @@ class AggregateMaintainer(AggregateSchema, AuditedSchema):
 
 
 @entry_rules(AggregateEntry)
-class _Rules(EntryRules):
+class _Rules(EntryRules[AggregateEntry]):
     def undo(self, name: str, entry: AggregateEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Take back what the entity has added."""
         del checked  # the other entity is read in any case

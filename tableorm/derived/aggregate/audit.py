@@ -3,9 +3,8 @@ What an audit checks of a count or sum: what entities say that they add, and wha
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
 
-from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Expected, Problem
+from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Problem
 from ...audit.report import Damage
 from ...models.manifest import ManifestEntry
 from ...models.schema import FieldInfo, Schema, concrete
@@ -49,32 +48,22 @@ class AggregateCheck(Check):
         self.aggregate = aggregate
         self.verify_totals = verify_holders
 
-    def normalize(self, entry: ManifestEntry) -> ManifestEntry:
-        """Return the entry with the name that the property has now."""
-        return self.aggregate.current_entry(entry)
-
-    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
-        """Return what the entity ought to add."""
-        del current
-        entry = self.aggregate.entry(values, row["PartitionKey"], row["RowKey"])
-        return None if entry is None else Expected(entry)
-
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim WRONG where the manifest says another amount, or another holder."""
-        if snapshot.manifest.get(self.name) != snapshot.due(self.name):
+        if snapshot.manifest.get(self.name) != snapshot.expected.get(self.name):
             return ((snapshot.row["RowKey"], WRONG),)
         return ()
 
     def contributions(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
         """Return what the entity adds by its fields."""
-        for holder, property_, amount in amounts_of(snapshot.due(self.name)):
+        for holder, property_, amount in amounts_of(snapshot.expected.get(self.name)):
             address = _claim_address(holder, property_)
             yield holder, address, amount * _factor(address)
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Compare the manifest with the fields; whether the total is right is verified with its holder."""
         del found
-        noted, due = snapshot.manifest.get(self.name), snapshot.due(self.name)
+        noted, due = snapshot.manifest.get(self.name), snapshot.expected.get(self.name)
         if noted == due:
             return ()
         address = next((holder for holder, _, _ in amounts_of(due)), None)

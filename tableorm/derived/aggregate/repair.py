@@ -150,8 +150,8 @@ def _add_row(
         manifest, declared = snapshot.manifest, _checked_aggregates(context, snapshot.schema)
     for name in {**declared, **manifest}:
         entry = manifest.get(name)
-        if snapshot is not None and name in declared and entry != snapshot.due(name):
-            due = snapshot.due(name)
+        if snapshot is not None and name in declared and entry != snapshot.expected.get(name):
+            due = snapshot.expected.get(name)
             concerned = any(holder in holders for each in (entry, due) for holder, _, _ in amounts_of(each))
             if concerned and row_key not in verified:
                 totals.unsettled.append(row_key)
@@ -260,4 +260,4 @@ async def _verify_absent(
 
 
 def _adds_to(snapshot: EntitySnapshot, declared: AggregateSchema, row_key: str) -> bool:
-    return any(holder == row_key for holder, _, _ in amounts_of(snapshot.due(declared.name)))
+    return any(holder == row_key for holder, _, _ in amounts_of(snapshot.expected.get(declared.name)))

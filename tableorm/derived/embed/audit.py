@@ -3,11 +3,10 @@ What an audit checks of embedded copies: the values that an entity holds of anot
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
-from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Expected, Problem, kind_of
+from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...errors import shown
 from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
@@ -69,18 +68,12 @@ class HolderCheck(Check):
         super().__init__(context, embed.schema, embed.name)
         self._embed = embed
 
-    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
-        """Return the entity that the copies ought to be of."""
-        del current
-        entry = self._embed.entry(values, row["PartitionKey"], row["RowKey"])
-        return None if entry is None else Expected(entry)
-
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim what the source says and has, if all is right; WRONG where the manifest says another source."""
         if snapshot.age != "current" or snapshot.problem is not None:
             return
         embed, row, row_key = self._embed, snapshot.row, snapshot.row["RowKey"]
-        due = snapshot.due(self.name)
+        due = snapshot.expected.get(self.name)
         if snapshot.manifest.get(self.name) != due or (due is None and self._has_copies(row)):
             yield row_key, WRONG
         source = _source_of(due)
@@ -94,7 +87,7 @@ class HolderCheck(Check):
         del found
         if snapshot.age != "current" or snapshot.problem is not None:
             return set()
-        sources = [_source_of(snapshot.due(self.name)), _source_of(snapshot.manifest.get(self.name))]
+        sources = [_source_of(snapshot.expected.get(self.name)), _source_of(snapshot.manifest.get(self.name))]
         return {source for source in sources if source is not None}
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
@@ -102,7 +95,7 @@ class HolderCheck(Check):
         if snapshot.age != "current" or snapshot.problem is not None:
             return ()
         embed, name, row = self._embed, self.name, snapshot.row
-        noted, due = snapshot.manifest.get(name), snapshot.due(name)
+        noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
         source, noted_source = _source_of(due), _source_of(noted)
         other = None if source is None else found.get(source)
         if source is not None:
@@ -181,7 +174,7 @@ class SourceCheck(Check):
             other = None if row is None else self.context.snapshot(row)
             if other is not None and other.problem is not None:
                 continue  # nobody knows
-            entries = () if other is None else (other.manifest.get(name), other.due(name))
+            entries = () if other is None else (other.manifest.get(name), other.expected.get(name))
             if SourceEntry(snapshot.row["RowKey"], note) not in entries:
                 text = f"its manifest says that {holder!r} holds copies of it ({name}), which does not"
                 problems.append(Problem(Damage.MANIFEST, note, holder, text))

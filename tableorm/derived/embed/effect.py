@@ -53,7 +53,7 @@ def _copies(properties: Mapping[str, str], row: Row) -> Row:
 
 
 @entry_rules(SourceEntry)
-class _SourceRules(EntryRules):
+class _SourceRules(EntryRules[SourceEntry]):
     def undo(self, name: str, entry: SourceEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Let the other entity's manifest forget the holder."""
         del name, checked
@@ -61,7 +61,7 @@ class _SourceRules(EntryRules):
 
 
 @entry_rules(HolderEntry)
-class _HolderRules(EntryRules):
+class _HolderRules(EntryRules[HolderEntry]):
     def undo(self, name: str, entry: HolderEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Do nothing: only the holder takes it back, and until then a delete is refused."""
         del name, entry, write, checked

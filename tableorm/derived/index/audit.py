@@ -5,9 +5,9 @@ What an audit checks of an index: that each entity has its index entry, and that
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...audit.check import WRONG, AuditContext, EntitySnapshot, Expected, Problem
+from ...audit.check import WRONG, AuditContext, EntitySnapshot, Problem
 from ...audit.entries import EntryCheck, entity_problems
-from ...models.manifest import IndexEntry
+from ...models.manifest import IndexEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE
 from ...stores import Row
 from .schema import IndexSchema, contents_of
@@ -34,12 +34,9 @@ class IndexCheck(EntryCheck):
         self._alone = context.only is not None
         self._current = index.kind_properties[ENTITY_TYPE]
 
-    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
-        """Return the entry that the entity ought to have: for an older entity its key alone, and the rest unknown."""
-        address = self._index.address(values)
-        if address is None:
-            return None
-        return Expected(IndexEntry(address), self._index.entry_row(values, row, address) if current else None)
+    def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
+        """Return the entry that the entity ought to have."""
+        return self._index.entry_row(values, row, entry.row_key) if isinstance(entry, IndexEntry) else None
 
     def contents(self, row: Row) -> bytes:
         """Return what an entry holds."""

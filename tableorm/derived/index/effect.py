@@ -161,7 +161,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 @entry_rules(IndexEntry)
-class _Rules(EntryRules):
+class _Rules(EntryRules[IndexEntry]):
     def undo(self, name: str, entry: IndexEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Delete the index entry."""
         schema = write.change.schema if checked else None

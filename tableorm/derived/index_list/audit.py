@@ -6,9 +6,8 @@ one a candidate. A row that was divided claims its two halves, so that neither o
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Expected, IsCandidate, Phase, Problem, kind_of
+from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, IsCandidate, Phase, Problem, kind_of
 from ...audit.report import AuditCounts, Damage
 from ...errors import shown
 from ...models.reserved import ENTITY_TYPE
@@ -35,19 +34,13 @@ class ListCheck(Check):
         super().__init__(context, index.primary, index.declared.name)
         self._index = index
 
-    def expect(self, values: Mapping[str, Any], row: Row, *, current: bool) -> Expected | None:
-        """Return the list that the entity ought to be in."""
-        del row, current
-        entry = self._index.entry(values)
-        return None if entry is None else Expected(entry)
-
     def owns(self, kind: str) -> bool:
         """Return whether it is the kind of the list's rows."""
         return kind == self._index.kind
 
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim the entity's key in its list; WRONG where the manifest names another list, or none."""
-        row_key, due = snapshot.row["RowKey"], snapshot.due(self.name)
+        row_key, due = snapshot.row["RowKey"], snapshot.expected.get(self.name)
         if snapshot.manifest.get(self.name) != due:
             yield row_key, WRONG
         key = list_key_of(due)
@@ -73,8 +66,10 @@ class ListCheck(Check):
     def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
         """Return the rows from the first of a list to the one where the key belongs: of its list, and the one noted."""
         wanted: set[str] = set()
-        for key in {list_key_of(snapshot.due(self.name)), list_key_of(snapshot.manifest.get(self.name))} - {None}:
-            wanted |= _path_to_key(str(key), snapshot.row["RowKey"], found)
+        for entries in (snapshot.expected, snapshot.manifest):
+            key = list_key_of(entries.get(self.name))
+            if key is not None:
+                wanted |= _path_to_key(key, snapshot.row["RowKey"], found)
         return wanted
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
@@ -84,7 +79,7 @@ class ListCheck(Check):
 
     def _compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Problem | None:
         name, row_key = self.name, snapshot.row["RowKey"]
-        noted, due = snapshot.manifest.get(name), snapshot.due(name)
+        noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
         key, noted_key = list_key_of(due), list_key_of(noted)
         address = None if key is None else _last_address(key, row_key, found)
         row = None if address is None else found.get(address)

@@ -135,7 +135,7 @@ def _packed(key: str) -> int:
 
 
 @entry_rules(ListEntry)
-class _Rules(EntryRules):
+class _Rules(EntryRules[ListEntry]):
     def undo(self, name: str, entry: ListEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Let the entity leave the list."""
         del name, checked  # a row of a list is read in any case

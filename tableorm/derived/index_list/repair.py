@@ -217,7 +217,7 @@ async def _keys_of_entities(
                     snapshot = context.snapshot(row)
                     if snapshot is None or snapshot.schema is not index.primary:
                         continue
-                    if list_key_of(snapshot.due(index.declared.name)) != list_key:
+                    if list_key_of(snapshot.expected.get(index.declared.name)) != list_key:
                         continue
                     if bits_of(row["RowKey"], len(bits)) == bits:
                         found.add(row["RowKey"])
@@ -296,4 +296,4 @@ def _belongs(snapshot: EntitySnapshot, name: str, list_key: str) -> bool:
     """Return whether an entity may be in a list: its manifest says so, or it should be, or nobody knows."""
     if snapshot.problem or not snapshot.legible:
         return True
-    return list_key in (list_key_of(snapshot.manifest.get(name)), list_key_of(snapshot.due(name)))
+    return list_key in (list_key_of(snapshot.manifest.get(name)), list_key_of(snapshot.expected.get(name)))

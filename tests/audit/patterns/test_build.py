@@ -165,7 +165,7 @@ async def test_other_versions_are_upgraded(db: Database) -> None:
 async def test_what_cannot_be_built(db: Database) -> None:
     """Embedded copies are filled by the repair of an audit."""
     with pytest.raises(ModelError, match="give an index of a class"):
-        await db.build_index(Department.manager)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await db.build_index(Department.manager)
 
 
 def test_counts_belong_to_the_class() -> None:
