@@ -1,8 +1,9 @@
 """
-Forms: what conditions say of a key, worked out from fields and operators once, whatever the values.
+Key constraints: what conditions say of a key, worked out once from their fields and operators, whatever the values.
 
 A query is planned again and again with other values. Which conditions fix the head of a key, which bound what follows,
-and which need no second look is the same each time; a form has it ready, so that values need only be written as text.
+and which need no second look is the same each time. A constraint has it ready, so that values need only be written as
+text.
 """
 
 import re
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
+import msgspec
 
 from ..errors import TemplateError
 from ..protocol.edm import utf16_key
@@ -34,19 +36,19 @@ __all__ = [
 _PLAIN = "".join(char for char in map(chr, range(0x20, 0x7F)) if char != ESCAPE and not FORBIDDEN_IN_KEYS.match(char))
 
 ConstraintShape = tuple[tuple[str, Op | None], ...]
-"""Fields and operators of conditions, in order; None is `startswith`."""
+"""Fields and operators of conditions, in order; the operator None is `startswith`."""
 
 
 @attrs.frozen
 class Part:
     """
-    One piece of a template: literal text (`field` is None) or a field in a format.
+    One part of a template: literal text (`field` is None) or a field in a format.
 
     Args:
         literal: The text, or "" for a field.
         field: Name of the field.
         format: Its format.
-        separator: For free text before other variable text: the first character of what follows, escaped inside.
+        separator: The first character of what follows, which free text before other variable text escapes.
     """
 
     literal: str
@@ -58,7 +60,7 @@ class Part:
 @attrs.frozen
 class Condition:
     """
-    `field op value`, a conjunct of a query; `op` is None for `startswith`.
+    The comparison `field op value`, one of several that all hold; `op` is None for `startswith`.
     """
 
     field: str
@@ -72,8 +74,8 @@ class KeyBounds:
     What conditions say of a key.
 
     Args:
-        bounds: Interval of keys; every key that satisfies the conditions is inside. None if no key can.
-        exact: Those conditions, by index, that each key inside satisfies; others must be checked again.
+        bounds: The interval of keys that every key which satisfies the conditions is in; None if no key can.
+        exact: The conditions, by index, that each key inside satisfies; the others must be checked again.
     """
 
     bounds: Bounds | None
@@ -90,7 +92,7 @@ _AFTER = {0xD7FF: 0x10000, 0x10FFFF: 0xE000}
 
 def successor(prefix: str) -> str | None:
     """
-    The smallest text that sorts after every text starting with `prefix`, in UTF-16 order; None if there is none.
+    Return the smallest text that sorts after every text starting with `prefix`, in UTF-16 order; None without one.
     """
     while prefix:
         last = ord(prefix[-1])
@@ -104,7 +106,14 @@ def successor(prefix: str) -> str | None:
 @attrs.frozen(eq=False)
 class _Step:
     """
-    A field that equalities give: the literal text before it, its writer, and which conditions those are.
+    A field that equalities give.
+
+    Args:
+        literal: The literal text before it.
+        part: The field.
+        write: Writes a value as text.
+        first: The first of the equalities, by index.
+        more: The other equalities on the same field.
     """
 
     literal: str
@@ -114,25 +123,50 @@ class _Step:
     more: tuple[int, ...]
 
 
-_Limit = tuple[int, Op | None, bool, Callable[[Any], str]]
-"""A condition, how its text bounds the key, whether it wants greater values, and the writer of the text."""
+class _Limit(msgspec.Struct, frozen=True, eq=False):
+    """
+    A condition that bounds the first field that is not given.
+
+    Args:
+        index: The condition, by index.
+        op: How its text bounds the key; None for `startswith`.
+        above: Whether the condition wants greater values.
+        write: Writes its value as text.
+    """
+
+    index: int
+    op: Op | None
+    above: bool
+    write: Callable[[Any], str]
+
+
+class _Edge(msgspec.Struct, frozen=True, eq=False):
+    """One end of an interval of keys; `is_open` if the text itself is not inside."""
+
+    text: str
+    is_open: bool
 
 
 Text = Callable[[Sequence[Any], Sequence[int]], str | None]
-"""From the values of a query, and where those of a form are, to text; None if no key can satisfy the conditions."""
+"""Takes the values of a query, and where those of the conditions are; None if no key can satisfy the conditions."""
 
 
 class KeyConstraint:
     """
-    What conditions on these fields with these operators say of the keys of a template.
+    What conditions with certain fields and operators say of the keys of a template.
+
+    Args:
+        parts: The parts of the template.
+        shape: The fields and operators of the conditions.
+        error: Makes the error that names the template from a problem.
 
     Attributes:
         exact: The conditions, by index, that each key inside of the bounds satisfies, unless a value is beyond all that
             the template holds.
         point: Whether the conditions give the whole key.
         fixed: The bounds, if no value counts.
-        text: Called as `bounds`: the text that all keys begin with, the whole key if the form is a point; None if no
-            key can satisfy the conditions.
+        text: Takes what `bounds` takes, and returns the text that all keys begin with, which is the whole key if the
+            constraint is a point; None if no key can satisfy the conditions.
     """
 
     __slots__ = (
@@ -149,7 +183,7 @@ class KeyConstraint:
         "text",
     )
 
-    def __init__(self, parts: Sequence[Part], said: ConstraintShape, error: Callable[[str], TemplateError]) -> None:
+    def __init__(self, parts: Sequence[Part], shape: ConstraintShape, error: Callable[[str], TemplateError]) -> None:
         self._error = error
         steps: list[_Step] = []
         self._tail = ""
@@ -162,9 +196,9 @@ class KeyConstraint:
                 self._tail += part.literal
                 continue
             assert part.format is not None
-            equal = [index for index, (field, op) in enumerate(said) if field == part.field and op is Op.EQ]
+            equal = [index for index, (field, op) in enumerate(shape) if field == part.field and op is Op.EQ]
             if not equal:
-                exact |= self._limit(parts, position, said)
+                exact |= self._prepare_limits(parts, position, shape)
                 break
             steps.append(_Step(self._tail, part, writer(part), equal[0], tuple(equal[1:])))
             self._tail = ""
@@ -175,33 +209,33 @@ class KeyConstraint:
         self.point = self._next is None
         self._open_ended = bool(open_ended)
         if open_ended and not self.point:
-            exact -= {index for index, *_ in self._limits}
+            exact -= {limit.index for limit in self._limits}
         self.exact = frozenset(exact | open_ended if self.point else exact)
         self.fixed: Bounds | None = None
         if not steps and not self._limits:
             self.fixed = self.bounds((), ())[0]
 
-    def _limit(self, parts: Sequence[Part], position: int, said: ConstraintShape) -> set[int]:
-        """Prepare the first part that is not given; the conditions on it that bounds satisfy."""
+    def _prepare_limits(self, parts: Sequence[Part], position: int, shape: ConstraintShape) -> set[int]:
+        """Prepare the first part that is not given. Returns the conditions on it that each key inside satisfies."""
         part = self._next = parts[position]
         form, self._last = part.format, _after(parts, position)
         assert form is not None
         exact: set[int] = set()
         limits = self._limits
         write = writer(part)
-        for index, (field, op) in enumerate(said):
+        for index, (field, op) in enumerate(shape):
             if field != part.field or op is Op.NE:
                 continue
             if op is None:
                 if form.free and form.full:
-                    limits.append((index, None, True, write))
+                    limits.append(_Limit(index, None, True, write))
                     # Where what follows can also be part of the text, a key goes on as if its text did: {name}_end.
                     if not self._last or self._last == part.separator:
                         exact.add(index)
             elif form.order is not Order.NONE:
                 bound = _REVERSED[op] if form.order is Order.REVERSED else op
                 # Of a text that is not all of the value, the bound stands for values on both sides of it.
-                limits.append((index, bound if form.full else _INCLUSIVE[bound], op in (Op.GT, Op.GE), write))
+                limits.append(_Limit(index, bound if form.full else _INCLUSIVE[bound], op in (Op.GT, Op.GE), write))
                 # Free text that something follows: "a" and "a-b" may sort the other way once the separator is behind.
                 if form.full and (not self._last or not form.free):
                     exact.add(index)
@@ -209,17 +243,18 @@ class KeyConstraint:
 
     def bounds(self, values: Sequence[Any], at: Sequence[int]) -> tuple[Bounds | None, frozenset[int]]:
         """
-        The interval of keys that satisfy the conditions; None if no key can.
+        Return the interval of keys that satisfy the conditions.
 
         Args:
             values: The values of a query.
-            at: Where among them those of the conditions are, in order.
+            at: The indexes among them of the conditions' values, in order.
 
         Returns:
-            The interval, and the conditions, by index, that each key inside satisfies.
+            The interval, None if no key can satisfy the conditions; and the conditions, by index, that each key inside
+            satisfies.
 
         Raises:
-            TemplateError: A value has not the type of its field.
+            TemplateError: A value is not of the type of its field.
         """
         if self.fixed is not None:
             return self.fixed, self.exact
@@ -229,7 +264,7 @@ class KeyConstraint:
         if self.point:
             return Bounds(head, head), self.exact
         if self._limits:
-            return self._limited(head, values, at)
+            return self._apply_limits(head, values, at)
         end = successor(head)
         return Bounds(head or None, end, upper_open=end is not None), self.exact
 
@@ -247,7 +282,7 @@ class KeyConstraint:
         return head + self._tail
 
     def _text_of_one(self, step: _Step) -> Text:
-        """As `_text`, of one value alone: the commonest, and what a plan for a point spends its time on."""
+        """Return what `_text` does for one value alone: a plan for a point spends its time on it."""
         literal, write, place, tail = step.literal, step.write, step.first, self._tail
 
         def text(values: Sequence[Any], at: Sequence[int]) -> str | None:
@@ -260,7 +295,7 @@ class KeyConstraint:
         return text
 
     def _refuse(self, step: _Step, values: Sequence[Any], at: Sequence[int], error: ValueError) -> None:
-        """Refuse a value of another type; what no key can hold is no mistake."""
+        """Refuse a value of another type; a value that no key can hold is not a mistake."""
         assert step.part.format is not None
         known: str | None = None
         for index in (step.first, *step.more):
@@ -274,47 +309,49 @@ class KeyConstraint:
                 return
             known = text
 
-    def _limited(self, head: str, values: Sequence[Any], at: Sequence[int]) -> tuple[Bounds | None, frozenset[int]]:
+    def _apply_limits(
+        self, head: str, values: Sequence[Any], at: Sequence[int]
+    ) -> tuple[Bounds | None, frozenset[int]]:
         part, after = self._next, self._last
         assert part is not None
         form = part.format
         assert form is not None
         exact, last = self.exact, not after
-        lower: tuple[str, bool] | None = None
-        upper: tuple[str, bool] | None = None
-        for index, op, above, write in self._limits:
-            value = values[at[index]]
+        lower: _Edge | None = None
+        upper: _Edge | None = None
+        for limit in self._limits:
+            value = values[at[limit.index]]
             low = high = None
-            if op is None:
+            if limit.op is None:
                 start = head + escape(str(value), part.separator)
                 end = successor(start)
-                low, high = (start, False), None if end is None else (end, True)
+                low, high = _Edge(start, False), None if end is None else _Edge(end, True)
             else:
                 try:
-                    text = write(value)
+                    text = limit.write(value)
                 except ValueError as error:
                     side = outside(form, value)
                     if not side:
                         raise self._error(f"{error} (condition on field {part.field!r})") from None
-                    if (side > 0) is above:
+                    if (side > 0) is limit.above:
                         return None, _NOTHING  # say, id < 0 where the format starts at 0
                     if not self._open_ended:
-                        exact |= {index}  # every value that the format can hold satisfies it
+                        exact |= {limit.index}  # every value that the format can hold satisfies it
                     continue
-                if op is _GT or op is _GE:
-                    low = _lower_bound(form, head + text, op, last=last)
+                if limit.op in (Op.GT, Op.GE):
+                    low = _lower_bound(form, head + text, limit.op, last=last)
                 else:
-                    high = _upper_bound(form, head, text, op, after)
-            if low is not None and (lower is None or _low(low) > _low(lower)):
+                    high = _upper_bound(form, head, text, limit.op, after)
+            if low is not None and (lower is None or _low_order(low) > _low_order(lower)):
                 lower = low
-            if high is not None and (upper is None or _high(high) < _high(upper)):
+            if high is not None and (upper is None or _high_order(high) < _high_order(upper)):
                 upper = high
         # All keys begin with the head; what conditions say is within that.
-        begin, begin_open = lower or (head, False)
+        begin, begin_open = (head, False) if lower is None else (lower.text, lower.is_open)
         if upper is None:
             end, end_open = successor(head), True
         else:
-            end, end_open = upper
+            end, end_open = upper.text, upper.is_open
             if lower is not None:
                 first, final = utf16_key(begin), utf16_key(end)
                 if first > final or (first == final and (begin_open or end_open)):
@@ -322,13 +359,12 @@ class KeyConstraint:
         return Bounds(begin if begin or begin_open else None, end, begin_open, end_open and end is not None), exact
 
 
-_GT, _GE = Op.GT, Op.GE
 _REVERSED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
 _INCLUSIVE = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GE, Op.GE: Op.GE}
 
 
 def _ends(parts: Sequence[Part], position: int) -> bool:
-    """Whether the literal behind a part shows that the part has ended, so that a longer value cannot begin so."""
+    """Return whether the literal behind a part shows that the part has ended, so that no longer value begins so."""
     part, following = parts[position], parts[position + 1 : position + 2]
     assert part.format is not None
     if part.format.atoms is not None:
@@ -340,7 +376,7 @@ def _ends(parts: Sequence[Part], position: int) -> bool:
 
 
 def _after(parts: Sequence[Part], position: int) -> str:
-    """The greatest character that can follow a part; "" for the last one."""
+    """Return the greatest character that can follow a part; "" for the last one."""
     if position == len(parts) - 1:
         return ""
     part = parts[position + 1]
@@ -350,41 +386,45 @@ def _after(parts: Sequence[Part], position: int) -> str:
     return max(part.format.atoms[0], key=utf16_key) if part.format.atoms else "\uffff"
 
 
-def _low(bound: tuple[str, bool]) -> tuple[bytes, bool]:
-    return utf16_key(bound[0]), bound[1]
+def _low_order(edge: _Edge) -> tuple[bytes, bool]:
+    """Return a sort key that orders edges by where intervals that begin there begin."""
+    return utf16_key(edge.text), edge.is_open
 
 
-def _high(bound: tuple[str, bool]) -> tuple[bytes, bool]:
-    return utf16_key(bound[0]), not bound[1]
+def _high_order(edge: _Edge) -> tuple[bytes, bool]:
+    """Return a sort key that orders edges by where intervals that end there end."""
+    return utf16_key(edge.text), not edge.is_open
 
 
-def _lower_bound(form: Format, start: str, op: Op, *, last: bool) -> tuple[str, bool] | None:
+def _lower_bound(form: Format, start: str, op: Op, *, last: bool) -> _Edge | None:
+    """Return where keys begin whose field is above a value that is written as `start`."""
     if op is Op.GE or (form.free and not last):
-        return start, False
+        return _Edge(start, False)
     if last:
-        return start, True
+        return _Edge(start, True)
     end = successor(start)  # what starts with the bound itself is excluded, whatever follows
-    return None if end is None else (end, False)
+    return None if end is None else _Edge(end, False)
 
 
-def _upper_bound(form: Format, head: str, text: str, op: Op, after: str) -> tuple[str, bool] | None:
+def _upper_bound(form: Format, head: str, text: str, op: Op, after: str) -> _Edge | None:
+    """Return where keys end whose field is below a value that is written as `text`, behind the head."""
     start = head + text
     if not after:
-        return start, op is Op.LT
+        return _Edge(start, op is Op.LT)
     if form.free:
         # A prefix of the bound is below it as a value, but its key goes on with what follows, which may be above.
         for cut, char in enumerate(text):
             if utf16_key(after) >= utf16_key(char):
                 end = successor(head + text[:cut] + after)
-                return None if end is None else (end, True)
+                return None if end is None else _Edge(end, True)
     if op is Op.LT:
-        return start, True
+        return _Edge(start, True)
     end = successor(start)
-    return None if end is None else (end, True)
+    return None if end is None else _Edge(end, True)
 
 
 def outside(form: Format, value: Any) -> int:
-    """-1 or 1 if the value is of the right type but below or above all that the format holds, otherwise 0."""
+    """Return -1 or 1 if a value of the right type is below or above all that the format holds, otherwise 0."""
     if form.low is None or type(value) is not type(form.low):
         return 0
     try:
@@ -394,7 +434,7 @@ def outside(form: Format, value: Any) -> int:
 
 
 def writer(part: Part) -> Callable[[Any], str]:
-    """The function that writes a value as a part of a key; ValueError says what does not fit."""
+    """Return the function that writes a value as a part of a key; its ValueError says what does not fit."""
     form = part.format
     if form is None:
         return str

@@ -35,7 +35,7 @@ __all__ = ["ESCAPE", "ESCAPE_CHARACTERS", "Format", "Order", "escape", "make_for
 # none can take it for something else ('%' itself has broken clients that decode twice).
 ESCAPE = "^"
 ESCAPE_CHARACTERS = frozenset("^uU0123456789ABCDEF")
-"""What an escape is written with; none of these can separate two texts."""
+"""The characters that escapes are written with; none of these can separate two texts."""
 
 DIGITS = frozenset("0123456789")
 _HEX = frozenset("0123456789abcdefABCDEF")
@@ -50,23 +50,24 @@ class Order(enum.Enum):
     NONE = "none"
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Format:
     """
     How one field stands in a key.
 
     Args:
-        text: Its name in messages.
-        to_text: Value to text; ValueError says what does not fit and why.
-        from_text: Text to value; ValueError if it is none.
-        pattern: Regular expression of all its texts (for free text: of one character, the template builds the rest).
-        atoms: The text as a sequence of character sets, one per position, None if its length varies.
-        alphabet: Characters it can hold, None for free text.
+        text: The name of the format in messages.
+        to_text: Makes a value text; its ValueError says what does not fit and why.
+        from_text: Makes a text the value; ValueError if it is not the text of one.
+        pattern: A regular expression for all its texts; for free text, for one character.
+        atoms: The text as a sequence of character sets, one per position; None if its length varies.
+        alphabet: The characters that it can hold; None for free text.
         order: Whether texts sort as values do.
         full: Whether the text holds the value completely.
-        free: Free text, whose characters are escaped where they would be ambiguous.
-        low: Smallest value that has a text, where values have bounds; high: largest.
-        buckets: How many texts there are, of a hash bucket; 0 for other formats.
+        free: Whether it is free text, whose characters are escaped where they would be ambiguous.
+        low: The smallest value that has a text, where values have bounds.
+        high: The largest value that has a text, where values have bounds.
+        buckets: How many texts a hash bucket has; 0 for other formats.
     """
 
     text: str
@@ -85,21 +86,21 @@ class Format:
 
 def escape(text: str, also: str) -> str:
     """
-    `text` with the escape character, what keys forbid, and the characters of `also` written as `^2F` or `^u2013`.
+    Return a text with the escape character, what keys forbid, and the characters of `also` as `^2F` or `^u2013`.
 
-    Character by character, so the escaped form of a prefix is a prefix of the escaped form.
+    It goes character by character, so the escaped form of a prefix is a prefix of the escaped form.
     """
     if text.isalnum() and not also.isalnum():  # `also` is one character or none
         return text  # no punctuation at all: the common case, several times faster
     if ESCAPE not in text and not FORBIDDEN_IN_KEYS.search(text) and (not also or also not in text):
         return text
     return "".join(
-        char if char not in also and char != ESCAPE and not FORBIDDEN_IN_KEYS.match(char) else _escaped(char)
+        char if char not in also and char != ESCAPE and not FORBIDDEN_IN_KEYS.match(char) else _escape_character(char)
         for char in text
     )
 
 
-def _escaped(char: str) -> str:
+def _escape_character(char: str) -> str:
     code = ord(char)
     if code <= 0xFF:
         return f"{ESCAPE}{code:02X}"
@@ -110,13 +111,13 @@ _ESCAPES = re.compile(r"\^(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{6})|([0-9A-Fa-f]{2}
 
 
 def unescape(text: str) -> str:
-    """The value of a stored text. A `^` that starts no escape stands for itself: another program wrote it."""
+    """Return the value of a stored text. A `^` that starts no escape stands for itself: another program wrote it."""
     if ESCAPE not in text:
         return text
-    return _ESCAPES.sub(_unescaped, text)
+    return _ESCAPES.sub(_unescape_match, text)
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape_match(found: re.Match[str]) -> str:
     code = int(found[1] or found[2] or found[3], 16)
     # Not a character, or half of one: nothing that escape() writes.
     return found[0] if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF else chr(code)
@@ -124,97 +125,136 @@ def _unescaped(found: re.Match[str]) -> str:
 
 def make_format(annotation: Any, spec: str) -> Format | str:
     """
-    The format of a field of type `annotation` under `spec` (what follows the colon), or what is wrong with it.
+    Return the format of a field in a key, or text that says what is wrong with it.
+
+    Args:
+        annotation: The type of the field.
+        spec: What follows the colon in the template.
     """
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return _enum_format(annotation, spec)
     if spec.startswith("spread"):
-        return _spread(annotation, spec)
+        return _spread_format(annotation, spec)
     if annotation is str:
-        return _text(spec)
+        return _text_format(spec)
     if annotation is bool:
         return _BOOL if not spec else f"does not know the format {spec!r} of a bool; it takes none"
     if annotation is int:
-        return _int(spec, INT64_MIN, INT64_MAX)
+        return _int_format(spec, INT64_MIN, INT64_MAX)
     if annotation == Int32:
-        return _int(spec, INT32_MIN, INT32_MAX)
+        return _int_format(spec, INT32_MIN, INT32_MAX)
     if annotation is UUID:
         return _UUID if not spec else f"does not know the format {spec!r} of a UUID; it takes none"
     if annotation is dt.date:
-        return _date(spec or "%Y-%m-%d", moment=False)
+        return _date_format(spec or "%Y-%m-%d", moment=False)
     if annotation is dt.datetime:
         if spec in ("ticks", "ticks_desc"):
             return _TICKS if spec == "ticks" else _TICKS_DESC
         if "%" in spec:
-            return _date(spec, moment=True)
+            return _date_format(spec, moment=True)
         return "needs a format for a datetime: ticks, ticks_desc, or one such as %Y%m%d"
     name: str = getattr(cast(object, annotation), "__name__", "value of this type")
     return f"cannot hold a {name}: only str, int, bool, datetime, date, UUID and enums of them have a key text"
 
 
-def _wrong(value: object, wanted: str) -> ValueError:
+def _type_error(value: object, wanted: str) -> ValueError:
     return ValueError(f"needs {wanted}, got {value!r} ({type(value).__name__})")
 
 
-def _text_in(value: Any) -> str:
+def _check_text_value(value: Any) -> str:
     if not isinstance(value, str):
-        raise _wrong(value, "a str")
+        raise _type_error(value, "a str")
     fault = check_text(value)
     if fault:
         raise ValueError(f"cannot hold {value[:40]!r}: it {fault}")
     return value
 
 
-def _lower(value: Any) -> str:
-    return _text_in(value).lower()
+def _write_lower(value: Any) -> str:
+    return _check_text_value(value).lower()
 
 
-def _text(spec: str) -> Format | str:
+def _text_format(spec: str) -> Format | str:
     if not spec:
-        return Format("text", _text_in, str, ".", None, None, Order.SAME, free=True)
+        return Format(
+            text="text",
+            to_text=_check_text_value,
+            from_text=str,
+            pattern=".",
+            atoms=None,
+            alphabet=None,
+            order=Order.SAME,
+            free=True,
+        )
     if spec == "lower":
-        return Format("lower", _lower, str, ".", None, None, Order.NONE, full=False, free=True)
+        return Format(
+            text="lower",
+            to_text=_write_lower,
+            from_text=str,
+            pattern=".",
+            atoms=None,
+            alphabet=None,
+            order=Order.NONE,
+            full=False,
+            free=True,
+        )
     return f"does not know the format {spec!r} of a str; there is 'lower'"
 
 
-def _bool_in(value: Any) -> str:
+def _write_bool(value: Any) -> str:
     if value is True or value is False:
         return "true" if value else "false"
-    raise _wrong(value, "a bool")
+    raise _type_error(value, "a bool")
 
 
-_BOOL = Format("bool", _bool_in, lambda text: text == "true", "(?:true|false)", None, _LETTERS, Order.NONE)
+_BOOL = Format(
+    text="bool",
+    to_text=_write_bool,
+    from_text=lambda text: text == "true",
+    pattern="(?:true|false)",
+    atoms=None,
+    alphabet=_LETTERS,
+    order=Order.NONE,
+)
 
 
-def _uuid_in(value: Any) -> str:
+def _write_uuid(value: Any) -> str:
     if not isinstance(value, UUID):
-        raise _wrong(value, "a UUID")
+        raise _type_error(value, "a UUID")
     return str(value)
 
 
 _DASH = frozenset("-")
 _UUID = Format(
-    "uuid",
-    _uuid_in,
-    UUID,
-    r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
-    tuple(_DASH if i in (8, 13, 18, 23) else _HEX for i in range(36)),
-    _HEX | _DASH,
-    Order.SAME,
+    text="uuid",
+    to_text=_write_uuid,
+    from_text=UUID,
+    pattern=r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+    atoms=tuple(_DASH if i in (8, 13, 18, 23) else _HEX for i in range(36)),
+    alphabet=_HEX | _DASH,
+    order=Order.SAME,
 )
 
 
-def _int(spec: str, lowest: int, highest: int) -> Format | str:
+def _int_format(spec: str, lowest: int, highest: int) -> Format | str:
     if not spec:
 
         def plain(value: Any) -> str:
             if type(value) is not int:
-                raise _wrong(value, "an int")
+                raise _type_error(value, "an int")
             if not lowest <= value <= highest:
                 raise ValueError(f"cannot hold {value}: the type of the field holds {lowest} to {highest}")
             return str(value)
 
-        return Format("int", plain, int, r"-?[0-9]+", None, DIGITS | _DASH, Order.NONE)
+        return Format(
+            text="int",
+            to_text=plain,
+            from_text=int,
+            pattern=r"-?[0-9]+",
+            atoms=None,
+            alphabet=DIGITS | _DASH,
+            order=Order.NONE,
+        )
     found = re.fullmatch(r"0([1-9][0-9]?)d", spec)
     if found is None:
         return f"does not know the format {spec!r} of an int; write a width such as 06d"
@@ -225,16 +265,26 @@ def _int(spec: str, lowest: int, highest: int) -> Format | str:
         if type(value) is int and 0 <= value <= high:
             return str(value).zfill(width)
         if type(value) is not int:
-            raise _wrong(value, "an int")
+            raise _type_error(value, "an int")
         raise ValueError(f"cannot hold {value} in {width} digits; 0 to {high} fit")
 
     atoms = (DIGITS,) * width
-    return Format(spec, padded, int, f"[0-9]{{{width}}}", atoms, DIGITS, Order.SAME, low=0, high=high)
+    return Format(
+        text=spec,
+        to_text=padded,
+        from_text=int,
+        pattern=f"[0-9]{{{width}}}",
+        atoms=atoms,
+        alphabet=DIGITS,
+        order=Order.SAME,
+        low=0,
+        high=high,
+    )
 
 
-def _ticks_in(value: Any) -> int:
+def _ticks_of(value: Any) -> int:
     if not isinstance(value, dt.datetime):
-        raise _wrong(value, "a datetime")
+        raise _type_error(value, "a datetime")
     if value.utcoffset() is None:
         raise ValueError(f"needs an aware datetime, got the naive {value!r}")
     ticks = ticks_from_datetime(value)
@@ -243,7 +293,7 @@ def _ticks_in(value: Any) -> int:
     return ticks
 
 
-def _from_ticks(text: str) -> dt.datetime:
+def _read_ticks(text: str) -> dt.datetime:
     return EPOCH + dt.timedelta(microseconds=int(text) // 10)
 
 
@@ -251,31 +301,31 @@ _LOW_MOMENT = EPOCH + dt.timedelta(microseconds=MIN_TICKS // 10)
 _HIGH_MOMENT = EPOCH + dt.timedelta(microseconds=MAX_TICKS // 10)
 # Source: table design guide, "Log tail pattern": DateTime.MaxValue.Ticks minus the ticks, 19 digits.
 _TICKS = Format(
-    "ticks",
-    lambda value: f"{_ticks_in(value):019d}",
-    _from_ticks,
-    "[0-9]{19}",
-    (DIGITS,) * 19,
-    DIGITS,
-    Order.SAME,
+    text="ticks",
+    to_text=lambda value: f"{_ticks_of(value):019d}",
+    from_text=_read_ticks,
+    pattern="[0-9]{19}",
+    atoms=(DIGITS,) * 19,
+    alphabet=DIGITS,
+    order=Order.SAME,
     low=_LOW_MOMENT,
     high=_HIGH_MOMENT,
 )
 
 
-def _ticks_down(value: Any) -> str:
-    return f"{MAX_TICKS - _ticks_in(value):019d}"
+def _write_ticks_down(value: Any) -> str:
+    return f"{MAX_TICKS - _ticks_of(value):019d}"
 
 
-def _from_ticks_down(text: str) -> dt.datetime:
-    return _from_ticks(str(MAX_TICKS - int(text)))
+def _read_ticks_down(text: str) -> dt.datetime:
+    return _read_ticks(str(MAX_TICKS - int(text)))
 
 
 _TICKS_DESC = attrs.evolve(
     _TICKS,
     text="ticks_desc",
-    to_text=_ticks_down,
-    from_text=_from_ticks_down,
+    to_text=_write_ticks_down,
+    from_text=_read_ticks_down,
     order=Order.REVERSED,
 )
 
@@ -292,7 +342,7 @@ _PARTS: dict[str, Callable[[Any], int]] = {
 }
 
 
-def _date(spec: str, *, moment: bool) -> Format | str:
+def _date_format(spec: str, *, moment: bool) -> Format | str:
     pieces = re.findall(r"%(.)|([^%]+)|(%$)", spec)
     if any(end for _, _, end in pieces):
         return f"ends in '%' in the format {spec!r}"
@@ -312,10 +362,10 @@ def _date(spec: str, *, moment: bool) -> Format | str:
 
     def to_text(value: Any) -> str:
         if moment:
-            _ticks_in(value)
+            _ticks_of(value)
             value = value.astimezone(dt.UTC)
         elif not isinstance(value, dt.date) or isinstance(value, dt.datetime):
-            raise _wrong(value, "a date")
+            raise _type_error(value, "a date")
         return "".join(text or f"{_PARTS[letter](value):0{_WIDTHS[letter]}d}" for letter, text, _ in pieces)
 
     pattern = "".join(re.escape(text) or f"[0-9]{{{_WIDTHS[letter]}}}" for letter, text, _ in pieces)
@@ -332,21 +382,21 @@ def _date(spec: str, *, moment: bool) -> Format | str:
     for letter, text, _ in pieces:
         atoms += [frozenset(char) for char in text] if text else [DIGITS] * _WIDTHS[letter]
     return Format(
-        spec,
-        to_text,
+        text=spec,
+        to_text=to_text,
         # A lossy text is never read back: the field is stored beside it.
-        from_text if full else str,
-        pattern,
-        tuple(atoms),
-        DIGITS | frozenset(literals),
-        Order.SAME if ordered else Order.NONE,
+        from_text=from_text if full else str,
+        pattern=pattern,
+        atoms=tuple(atoms),
+        alphabet=DIGITS | frozenset(literals),
+        order=Order.SAME if ordered else Order.NONE,
         full=full,
         low=_LOW_MOMENT if moment else dt.date.min,
         high=_HIGH_MOMENT if moment else dt.date.max,
     )
 
 
-def _spread(annotation: Any, spec: str) -> Format | str:
+def _spread_format(annotation: Any, spec: str) -> Format | str:
     found = re.fullmatch(r"spread\(([1-9][0-9]{0,3})\)", spec)
     if found is None:
         return f"does not know the format {spec!r}; write a number of buckets such as spread(16), 1 to 9999"
@@ -362,7 +412,17 @@ def _spread(annotation: Any, spec: str) -> Format | str:
         return f"{int.from_bytes(digest, 'big') % buckets:0{width}d}"
 
     pattern, atoms = f"[0-9]{{{width}}}", (DIGITS,) * width
-    return Format(spec, to_text, str, pattern, atoms, DIGITS, Order.NONE, full=False, buckets=buckets)
+    return Format(
+        text=spec,
+        to_text=to_text,
+        from_text=str,
+        pattern=pattern,
+        atoms=atoms,
+        alphabet=DIGITS,
+        order=Order.NONE,
+        full=False,
+        buckets=buckets,
+    )
 
 
 def _enum_format(annotation: type[enum.Enum], spec: str) -> Format | str:
@@ -375,7 +435,7 @@ def _enum_format(annotation: type[enum.Enum], spec: str) -> Format | str:
 
     def to_text(value: Any) -> str:
         if not isinstance(value, annotation):
-            raise _wrong(value, f"a {annotation.__name__}")
+            raise _type_error(value, f"a {annotation.__name__}")
         return inner.to_text(value.value)
 
     def from_text(text: str) -> enum.Enum:

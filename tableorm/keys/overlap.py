@@ -13,33 +13,33 @@ __all__ = ["may_meet", "may_share", "refuse_meeting"]
 
 def may_meet(first: Template, second: Template) -> bool:
     """
-    Whether some key could begin as keys of both templates do (never False if one could; True in doubt).
+    Return whether some key could begin as keys of both templates do: False only if none can, True in doubt.
 
-    Compares position by position what characters each can have, as far as positions are fixed.
+    It compares position by position what characters each can have, as far as positions are fixed.
     """
-    one, more = _positions(first.parts)
-    two, even_more = _positions(second.parts)
+    one, more = _fixed_positions(first.parts)
+    two, even_more = _fixed_positions(second.parts)
     return not _differ(one, two) and _have_room(one, more, two, even_more)
 
 
 def may_share(first: Template, second: Template) -> bool:
     """
-    Whether some key could be of both templates (never False if one could; True in doubt).
+    Return whether some key could be of both templates: False only if none can, True in doubt.
 
-    Compares as `may_meet`, also behind texts of any length that both end with the same character, which is in neither;
-    and from the right.
+    It compares positions as `may_meet` does, from the left and from the right; also behind texts of any length that
+    end, in both, with the same character, which is not part of them.
     """
-    if _differ(_positions(first.parts[::-1], -1)[0], _positions(second.parts[::-1], -1)[0]):
+    if _differ(_fixed_positions(first.parts[::-1], -1)[0], _fixed_positions(second.parts[::-1], -1)[0]):
         return False
     mine: Sequence[Part] = first.parts
     theirs: Sequence[Part] = second.parts
     while True:
-        one, mine = _positions(mine)
-        two, theirs = _positions(theirs)
+        one, mine = _fixed_positions(mine)
+        two, theirs = _fixed_positions(theirs)
         if _differ(one, two):
             return False
-        end = _end(mine)
-        if len(one) != len(two) or end is None or end != _end(theirs):
+        end = _end_character(mine)
+        if len(one) != len(two) or end is None or end != _end_character(theirs):
             return _have_room(one, mine, two, theirs)
         mine, theirs = mine[1:], theirs[1:]
 
@@ -47,7 +47,7 @@ def may_share(first: Template, second: Template) -> bool:
 def _have_room(
     one: Sequence[frozenset[str]], more: Sequence[Part], two: Sequence[frozenset[str]], even_more: Sequence[Part]
 ) -> bool:
-    """What varies may be empty, but what is fixed before it must find room in what is fixed as a whole."""
+    """Return whether what is fixed in one template fits into the other; what varies may be empty."""
     if more:
         return bool(even_more) or len(one) <= len(two)
     return len(one) >= len(two) if even_more else len(one) == len(two)
@@ -57,8 +57,8 @@ def _differ(one: Sequence[frozenset[str]], two: Sequence[frozenset[str]]) -> boo
     return any(not left & right for left, right in zip(one, two, strict=False))
 
 
-def _positions(parts: Sequence[Part], step: int = 1) -> tuple[list[frozenset[str]], Sequence[Part]]:
-    """Character sets of the leading fixed positions, and the parts from the first of varying length on."""
+def _fixed_positions(parts: Sequence[Part], step: int = 1) -> tuple[list[frozenset[str]], Sequence[Part]]:
+    """Return the character sets of the leading fixed positions, and the parts from the first that varies on."""
     atoms: list[frozenset[str]] = []
     for number, part in enumerate(parts):
         if part.format is None:
@@ -70,8 +70,8 @@ def _positions(parts: Sequence[Part], step: int = 1) -> tuple[list[frozenset[str
     return atoms, ()
 
 
-def _end(parts: Sequence[Part]) -> str | None:
-    """The character that ends a part of varying length, of which it cannot be a part; None if there is none such."""
+def _end_character(parts: Sequence[Part]) -> str | None:
+    """Return the character that ends a part of varying length and cannot be in it; None if there is none."""
     if len(parts) < 2:
         return None
     part, following = parts[0], parts[1].literal[:1]
@@ -83,10 +83,10 @@ def _end(parts: Sequence[Part]) -> str | None:
 
 def refuse_meeting(name: str, row: Template, other_name: str, other: Template) -> None:
     """
-    Refuse two templates of which a RowKey can be of both.
+    Refuse two templates if one RowKey can be of both.
 
     Raises:
-        ModelError: One can.
+        ModelError: A RowKey can be of both.
     """
     if may_meet(row, other):
         raise ModelError(

@@ -27,13 +27,13 @@ def parse_template(
     text: str, model: str, key: str, annotations: Mapping[str, Any], kind: str | None = None
 ) -> Template:
     """
-    Parse and prove a template.
+    Parse a template, and prove that its keys can be read back.
 
     Args:
-        text: For example `"empid_{id:06d}"`; `{{` and `}}` are braces; `{kind}` is the kind of the model.
+        text: The template, such as `"empid_{id:06d}"`; `{{` and `}}` are braces; `{kind}` is the kind of the model.
         model: Name of the model, for messages.
         key: "partition_key" or "row_key", for messages.
-        annotations: Type of each field, without None.
+        annotations: The type of each field, without None.
         kind: What `{kind}` stands for; None if the model stores none.
 
     Raises:
@@ -63,7 +63,7 @@ def parse_template(
             literal(kind)
         elif name not in annotations:
             known = ", ".join(annotations) or "none"
-            raise error(f"names {name!r}, which is no field of the model; its fields: {known}")
+            raise error(f"names {name!r}, which is not a field of the model; its fields: {known}")
         else:
             form = make_format(annotations[name], spec or "")
             if isinstance(form, str):

@@ -33,19 +33,19 @@ KeyPosition = tuple[str, str]
 
 
 def low_of(bounds: Bounds) -> tuple[bytes, bool]:
-    """Sorts intervals by where they begin."""
+    """Return a sort key that orders intervals by where they begin."""
     return (b"", False) if bounds.lower is None else (utf16_key(bounds.lower), bounds.lower_open)
 
 
 def high_of(bounds: Bounds) -> tuple[int, bytes, bool]:
-    """Sorts intervals by where they end."""
+    """Return a sort key that orders intervals by where they end."""
     if bounds.upper is None:
         return (1, b"", False)
     return (0, utf16_key(bounds.upper), not bounds.upper_open)
 
 
 def meet(first: Bounds, second: Bounds) -> Bounds | None:
-    """The intersection; None if it is empty."""
+    """Return the intersection; None if it is empty."""
     if first is second or (second.lower is None and second.upper is None):
         return first
     if first.lower is None and first.upper is None:
@@ -66,12 +66,12 @@ def _empty(bounds: Bounds) -> bool:
 
 
 def overlaps(first: Bounds, second: Bounds) -> bool:
-    """Whether some key is in both."""
+    """Return whether some key is in both."""
     return meet(first, second) is not None
 
 
 def hull(intervals: Sequence[Bounds]) -> Bounds:
-    """The smallest interval that holds them all."""
+    """Return the smallest interval that holds them all."""
     if len(intervals) == 1:
         return intervals[0]
     low = min(intervals, key=low_of)
@@ -89,19 +89,24 @@ class KeyRegion:
     row: Bounds = EVERYTHING
 
     def meet(self, other: "KeyRegion") -> "KeyRegion | None":
-        """The intersection; None if it is empty."""
+        """Return the intersection; None if it is empty."""
         partition, row = meet(self.partition, other.partition), meet(self.row, other.row)
         return None if partition is None or row is None else KeyRegion(partition, row)
 
     def holds(self, position: KeyPosition) -> bool:
-        """Whether a key is inside."""
+        """Return whether a key is inside."""
         return overlaps(self.partition, Bounds.only(position[0])) and overlaps(self.row, Bounds.only(position[1]))
 
 
 @attrs.frozen
 class KeyInterval:
     """
-    A audit_range of the key order: from `low` on, itself included unless `low_open`, to before `high`; None is open.
+    An interval of the key order, from `low` to before `high`.
+
+    Args:
+        low: Where it begins; None for the first key of all.
+        high: The first key behind it; None if it goes to the end.
+        low_open: Whether `low` itself is not inside.
     """
 
     low: KeyPosition | None = None
@@ -110,31 +115,31 @@ class KeyInterval:
 
     def clip(self, region: KeyRegion) -> list[KeyRegion]:
         """
-        What of a region is inside, as regions in key order.
+        Return what of a region is inside, as regions in key order.
 
-        Within many partitions those are up to three: the end of one, whole ones, the beginning of another.
+        Within many partitions there are up to three: the end of one, whole ones, the beginning of another.
         """
         found = [region]
         if self.low is not None:
-            found = [part for each in found for part in _from(each, self.low, self.low_open)]
+            found = [part for each in found for part in _cut_before(each, self.low, low_open=self.low_open)]
         if self.high is not None:
-            found = [part for each in found for part in _before(each, self.high)]
+            found = [part for each in found for part in _cut_after(each, self.high)]
         return found
 
 
-def _from(region: KeyRegion, key: KeyPosition, low_open: bool) -> list[KeyRegion]:  # noqa: FBT001 - as in Bounds
+def _cut_before(region: KeyRegion, key: KeyPosition, *, low_open: bool) -> list[KeyRegion]:
     if not key[1] and not low_open:
-        return _cut(region, Bounds(key[0]), EVERYTHING)
-    here = _cut(region, Bounds.only(key[0]), Bounds(key[1], None, lower_open=low_open))
-    return here + _cut(region, Bounds(key[0], None, lower_open=True), EVERYTHING)
+        return _meet(region, Bounds(key[0]), EVERYTHING)
+    here = _meet(region, Bounds.only(key[0]), Bounds(key[1], None, lower_open=low_open))
+    return here + _meet(region, Bounds(key[0], None, lower_open=True), EVERYTHING)
 
 
-def _before(region: KeyRegion, key: KeyPosition) -> list[KeyRegion]:
-    whole = _cut(region, Bounds(None, key[0], upper_open=True), EVERYTHING)
-    return whole + (_cut(region, Bounds.only(key[0]), Bounds(None, key[1], upper_open=True)) if key[1] else [])
+def _cut_after(region: KeyRegion, key: KeyPosition) -> list[KeyRegion]:
+    whole = _meet(region, Bounds(None, key[0], upper_open=True), EVERYTHING)
+    return whole + (_meet(region, Bounds.only(key[0]), Bounds(None, key[1], upper_open=True)) if key[1] else [])
 
 
-def _cut(region: KeyRegion, partition: Bounds, row: Bounds) -> list[KeyRegion]:
+def _meet(region: KeyRegion, partition: Bounds, row: Bounds) -> list[KeyRegion]:
     part = region.meet(KeyRegion(partition, row))
     return [] if part is None else [part]
 
@@ -148,14 +153,19 @@ _MOST_CANDIDATES = 20_000
 
 def divide(bounds: Bounds, templates: Iterable[Template | None], parts: int) -> list[Bounds]:
     """
-    Intervals, in order, that together are `bounds`: at most `parts`, fewer where keys leave nothing to divide.
+    Return intervals, in order, that together are `bounds`.
 
-    Equal shares of the keys that the templates can make, as far as they say: a number or a date by its digits. Free
-    text is taken to begin with ASCII letters and digits.
+    They are about equal shares of the keys that the templates can make: a number or a date is divided by its digits,
+    free text is taken to begin with ASCII letters and digits.
+
+    Args:
+        bounds: The interval to divide.
+        templates: The templates of the keys; None for keys of any form.
+        parts: How many intervals there are at most; fewer where keys leave nothing to divide.
     """
     edges: set[str] = set()
     for template in templates:
-        edges |= set(_edges(bounds, template, parts * _CANDIDATES_PER_PART))
+        edges |= set(_find_edges(bounds, template, parts * _CANDIDATES_PER_PART))
     inside = sorted(edges, key=utf16_key)
     if not inside or parts < 2:
         return [bounds]
@@ -168,15 +178,15 @@ def divide(bounds: Bounds, templates: Iterable[Template | None], parts: int) -> 
     return [piece for piece in pieces if piece is not None]
 
 
-def _edges(bounds: Bounds, template: Template | None, wanted: int) -> list[str]:
-    """Prefixes of keys strictly inside of the bounds, evenly spread, about as many as wanted."""
+def _find_edges(bounds: Bounds, template: Template | None, wanted: int) -> list[str]:
+    """Return prefixes of keys strictly inside of the bounds, evenly spread, about as many as wanted."""
     if template is not None and len(template.buckets) > 1:
         inside = [text for text in template.buckets if _strictly_inside(bounds, text)]
         if inside:
             return inside
     prefix = _common_prefix(bounds)
     texts = [prefix]
-    for characters in _positions(template, prefix):
+    for characters in _characters_at(template, prefix):
         # What is outside goes at once, so that a range of a few dates is not drowned in all of the years.
         texts = [text + c for text in texts for c in characters if _may_hold(bounds, text + c)]
         inside = [text for text in texts if _strictly_inside(bounds, text)]
@@ -185,8 +195,8 @@ def _edges(bounds: Bounds, template: Template | None, wanted: int) -> list[str]:
     return [text for text in texts if _strictly_inside(bounds, text)]
 
 
-def _positions(template: Template | None, prefix: str) -> Iterable[Sequence[str]]:
-    """The characters that can stand at each position after the prefix, in order."""
+def _characters_at(template: Template | None, prefix: str) -> Iterable[Sequence[str]]:
+    """Yield the characters that can stand at each position after the prefix, in order."""
     known = template.characters_after(prefix) if template is not None else None
     if known is not None:
         yield from (sorted(characters, key=utf16_key) for characters in known)
@@ -209,13 +219,13 @@ def _common_prefix(bounds: Bounds) -> str:
 
 
 def _may_hold(bounds: Bounds, prefix: str) -> bool:
-    """Whether some key that starts with the prefix is inside."""
+    """Return whether some key that starts with the prefix is inside."""
     end = successor(prefix)
     return overlaps(bounds, Bounds(prefix, end, upper_open=end is not None))
 
 
 def _strictly_inside(bounds: Bounds, text: str) -> bool:
-    """Whether the text divides the bounds: something before it, and something from it on."""
+    """Return whether the text divides the bounds: something is before it, and something from it on."""
     key = utf16_key(text)
     above = text != "" if bounds.lower is None else key > utf16_key(bounds.lower)
     return above and (

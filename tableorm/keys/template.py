@@ -1,8 +1,8 @@
 """
 Key templates: how a model's fields become PartitionKey and RowKey, and back.
 
-Pure functions; nothing here does I/O. Templates are made by `tableorm.template_syntax`, which proves that every key
-parses back into the fields that made it.
+Pure functions; nothing here does I/O. Templates are made by `tableorm.keys.parse`, which proves that every key can be
+read back into the fields that made it.
 """
 
 import itertools
@@ -29,10 +29,10 @@ class Template:
     A key template, parsed and proved.
 
     Args:
-        text: As declared.
+        text: The template as declared.
         model: Name of the model, for messages.
         key: "partition_key" or "row_key", for messages.
-        parts: Its pieces.
+        parts: Its parts, in order.
     """
 
     text: str
@@ -55,17 +55,21 @@ class Template:
         object.__setattr__(self, "_lead", re.compile("".join(map(_pattern, fixed)) + end))
 
     def leads(self, key: str) -> bool:
-        """Whether `key` begins as all keys of the template do. Of two that cannot meet, at most one leads a key."""
+        """
+        Return whether a key begins as all keys of the template do.
+
+        Of two templates that cannot meet, at most one leads a key.
+        """
         return self._lead.match(key) is not None
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Names of the fields, in order of appearance."""
+        """The names of the fields, in order of appearance."""
         return tuple(dict.fromkeys(part.field for part in self.parts if part.field is not None))
 
     @property
     def full_fields(self) -> frozenset[str]:
-        """Names of the fields that the key holds in full."""
+        """The names of the fields that the key holds in full."""
         return frozenset(p.field for p in self.parts if p.field is not None and p.format and p.format.full)
 
     @property
@@ -75,7 +79,7 @@ class Template:
 
     @property
     def single(self) -> tuple[str, Part] | None:
-        """Head and field of a template that is a field behind literal text, or None if it is anything else."""
+        """The head and the field of a template that is one field behind literal text; None if it is anything else."""
         fields = self._field_parts()
         if len(fields) == 1 and self.parts[-1] is fields[0] and fields[0].format and fields[0].format.full:
             return self.head, fields[0]
@@ -83,7 +87,7 @@ class Template:
 
     def format(self, values: Mapping[str, Any]) -> str:
         """
-        The key of these field values.
+        Return the key of these field values.
 
         Raises:
             TemplateError: A value is missing or does not fit its format, or the key is too long.
@@ -109,7 +113,7 @@ class Template:
 
     def parse(self, key: str) -> dict[str, Any]:
         """
-        The fields that the key holds in full.
+        Return the fields that a key holds in full.
 
         Raises:
             ValueError: The key is not of this template.
@@ -126,7 +130,7 @@ class Template:
         return values
 
     def stored_text(self, key: str, field: str) -> str | None:
-        """The text of a field as the key holds it, or None if the key is not of this template."""
+        """Return the text of a field as the key holds it; None if the key is not of this template."""
         found = self._regex.fullmatch(key)
         if found is None:
             return None
@@ -136,21 +140,21 @@ class Template:
         return None
 
     def value_text(self, field: str, value: Any) -> str:
-        """The text that a key holds for a value of a field that it holds in full. ValueError if it does not fit."""
+        """Return the text that a key holds for a value of a field that it holds in full. Raises ValueError."""
         for part in self._field_parts():
             if part.field == field and part.format is not None and part.format.full:
                 return writer(part)(value)
         raise KeyError(field)
 
     def prefix_text(self, field: str, prefix: str) -> str:
-        """The text that a key holds for the start of a text, of a field that it holds in full."""
+        """Return the text that a key holds for the start of a text, for a field that it holds in full."""
         for part in self._field_parts():
             if part.field == field and part.format is not None and part.format.full:
                 return escape(prefix, part.separator)
         raise KeyError(field)
 
     def full_format(self, field: str) -> Format | None:
-        """The format in which the key holds a field in full, or None."""
+        """Return the format in which the key holds a field in full; None if it does not."""
         for part in self._field_parts():
             if part.field == field and part.format is not None and part.format.full:
                 return part.format
@@ -197,9 +201,9 @@ class Template:
 
     def characters_after(self, prefix: str) -> list[frozenset[str]] | None:
         """
-        Which characters can stand at each position after a prefix of keys, up to where the length varies.
+        Return which characters can stand at each position after a prefix of keys, up to where the length varies.
 
-        None if no key starts so, or if the prefix ends where the length varies.
+        It is None if no key starts so, or if the prefix ends where the length varies.
         """
         for count in range(len(self.parts) - 1, -1, -1):
             found = re.match("".join(map(_pattern, self.parts[:count])), prefix, re.DOTALL)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tableorm import EncodeError, Entity, Expression, Mapped, ModelError, TableOrmError, field
-from tableorm.expressions import AllOf, AnyOf, Comparison, NoneOf, conjuncts
+from tableorm.expressions import MAX_DEPTH, AllOf, AnyOf, Comparison, NoneOf, conjuncts
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import Op
 from tableorm.queries.planning.planner import planner_of
@@ -88,6 +88,21 @@ def test_thousands_of_terms() -> None:
 
     assert plan.requests
     assert len(list(conjuncts(every))) == 3_000
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 5_000])
+def test_a_condition_that_nests_too_deep_is_refused(depth: int) -> None:
+    """When it is planned, however deep it is; one level less is planned."""
+    term: Expression = AGE > 1
+    for level in range(1, depth):
+        term = AllOf((term, AGE > 2)) if level % 2 else AnyOf((term, AGE > 3))
+    planner = planner_of(KindSet.of([Employee]))
+
+    with pytest.raises(ModelError, match=f"nests deeper than {MAX_DEPTH} levels; write a & b & c"):
+        planner.plan([term], allow_scan=True)
+    assert isinstance(term, (AllOf, AnyOf))
+    if depth == MAX_DEPTH + 1:
+        assert planner.plan([term.terms[0]], allow_scan=True).requests
 
 
 def test_chains_are_flat_however_they_were_made() -> None:

@@ -14,6 +14,7 @@ from ...expressions import Comparison, Expression, Membership, PropertyCompariso
 from ...models.schema import DerivedSchema, Schema
 from ...protocol.filters import Op
 from .index_following import conditions_on_entries
+from .parameters import shape_of
 from .plan import RANKS, Access
 from .planner import Planner, planner_of
 
@@ -32,7 +33,9 @@ def choose_index(planner: Planner, where: Sequence[Expression]) -> Planner:
 
     Raises:
         EncodeError: A value does not fit the field that it is compared with.
+        ModelError: A condition nests too deep.
     """
+    shape_of(where)  # refuses what nests too deep, before anything walks through it
     target = planner.target
     schema = target.schemas[0]
     terms = [term for expression in where for term in conjuncts(expression)]

@@ -285,7 +285,7 @@ def _merge_key(matches: Sequence[KeyMatch]) -> tuple[Bounds, frozenset[int]]:
     # Where the kinds differ, other keys lie between their intervals, so that no term is known to hold for all.
     if any(each.bounds != whole for each in matches):
         return whole, _NONE
-    return whole, frozenset.intersection(*[each.implied for each in matches])
+    return whole, matches[0].implied.intersection(*[each.implied for each in matches])
 
 
 def _rules_of(schema: Schema | None, terms: Sequence[Expression]) -> _KeyRules:
