@@ -8,9 +8,7 @@ from collections.abc import Callable
 import attrs
 
 from ..connection.connection import Connection
-from ..connection.translate import translate
 from ..errors import EntityNotFound, LimitExceeded, ModelError, NotSupported, TableOrmError
-from ..protocol.codes import Fault
 from ..protocol.edm import datetime_from_text, text_from_datetime
 from ..protocol.sas import MAX_POLICIES, MAX_POLICY_ID, TABLE_LETTERS, AccessPolicy
 from ..stores import AccessControl, Policies
@@ -56,11 +54,7 @@ class TablePolicies:
             NotSupported: This store does not have policies.
         """
         access = access_of(self._db)
-        self._db.stats.requests += 1
-        try:
-            found = await access.policies(self.table)
-        except Fault as fault:
-            raise translate(fault, f"policies of {self.table}", self.table) from fault
+        found = await self._db.call(f"policies of {self.table}", self.table, access.policies(self.table))
         return {name: _stored(name, policy or AccessPolicy()) for name, policy in found.items()}
 
     async def set(
@@ -146,11 +140,7 @@ class TablePolicies:
                 refused.append(error)
                 return policies
 
-        self._db.stats.requests += 1
-        try:
-            await access.change_policies(self.table, changed)
-        except Fault as fault:
-            raise translate(fault, what, self.table) from fault
+        await self._db.call(what, self.table, access.change_policies(self.table, changed))
         if refused:
             raise refused[0]
 

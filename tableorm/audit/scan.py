@@ -7,11 +7,9 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from ..connection.connection import Connection
-from ..connection.translate import translate
 from ..keys.ranges import KeyRegion
 from ..models.kinds import KindSet
 from ..models.reserved import ENTITY_TYPE
-from ..protocol.codes import Fault
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..protocol.limits import MAX_PAGE
@@ -46,11 +44,7 @@ async def pages(
 
     async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
         counts.requests += 1
-        db.stats.requests += 1
-        try:
-            page = await db.require_open().query(table, query, MAX_PAGE, continuation)
-        except Fault as fault:
-            raise translate(fault, what, table) from fault
+        page = await db.call(what, table, db.require_open().query(table, query, MAX_PAGE, continuation))
         db.stats.rows += len(page.rows)
         return page
 

@@ -3,11 +3,12 @@ The life of a database: its stores, opened once and in one event loop, and its t
 """
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self, TypeVar
 
-from ..errors import NotSupported, TableNotFound
+from ..errors import Conflict, NotSupported, TableNotFound
 from ..models.entity import Entity, schema_of
 from ..models.schema import concrete
 from ..protocol.codes import THROTTLING, Code, Fault
@@ -21,6 +22,7 @@ from .translate import translate
 __all__ = ["TURN", "Connection"]
 
 S = TypeVar("S", QueueStore, BlobStore)
+T = TypeVar("T")
 
 TURN = 250  # entities read before other tasks get a turn: a millisecond or two
 
@@ -90,6 +92,24 @@ class Connection:
         """Count a request that is sent again."""
         self.stats.requests += 1
         self.stats.traffic.retries += 1
+
+    async def call(self, what: str, table: str, request: Awaitable[T]) -> T:
+        """
+        Send one request to the store and count it.
+
+        Args:
+            what: What it does, as the start of a sentence: "list of tables".
+            table: Name of the table; "" if it is about none.
+            request: The call of the store.
+
+        Raises:
+            TableOrmError: The store refused it; names what was attempted.
+        """
+        self.stats.requests += 1
+        try:
+            return await request
+        except Fault as fault:
+            raise translate(fault, what, table) from fault
 
     async def close(self) -> None:
         """Finish what was begun and release everything. Idempotent; a closed database refuses every other call."""
@@ -178,11 +198,7 @@ class Connection:
         if not isinstance(store, GuardedStore):
             await self.tables()
             return
-        self.stats.requests += 1
-        try:
-            await store.ping()
-        except Fault as fault:
-            raise translate(fault, "ping", "") from fault
+        await self.call("ping", "", store.ping())
 
     # Tables
 
@@ -200,21 +216,15 @@ class Connection:
             schema.check_relations()
         names = dict.fromkeys(schema.table_name() for schema in schemas)
         for name in names:
-            self.stats.requests += 1
             try:
-                await store.create_table(name)
-            except Fault as fault:
-                if fault.code != Code.TABLE_EXISTS:
-                    raise translate(fault, f"creation of table {name}", name) from fault
+                await self.call(f"creation of table {name}", name, store.create_table(name))
+            except Conflict as error:
+                if error.code != Code.TABLE_EXISTS:
+                    raise
 
     async def tables(self) -> list[str]:
         """Names of all tables, in order."""
-        self.stats.requests += 1
-        store = self.require_open()
-        try:
-            return await store.list_tables()
-        except Fault as fault:
-            raise translate(fault, "list of tables", "") from fault
+        return await self.call("list of tables", "", self.require_open().list_tables())
 
     async def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         """

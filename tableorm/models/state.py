@@ -77,25 +77,6 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
         assert keys is not None
         return keys if self.found_at is None else (keys[0], self.found_at)
 
-    def written(self, row: Row, *, partial: bool, superseded: bool, extra: PropertyBag | None) -> "EntityState":
-        """
-        Return the state after a write.
-
-        Args:
-            row: The row as it was written.
-            partial: Whether the stored row may have more.
-            superseded: Whether others have changed the row since.
-            extra: The unknown properties that the entity has now, if somebody has looked at them.
-        """
-        return EntityState(
-            stored=row,
-            partial=partial,
-            loaded=self.loaded if partial else None,
-            superseded=superseded,
-            found_at=self.found_at,
-            extra=extra,
-        )
-
     def forgotten(self, *, complete: bool) -> "EntityState":
         """
         Return the state after the row was deleted.

@@ -44,14 +44,16 @@ def needs_row(change: Change) -> bool:
 
 
 def _needs(change: Change) -> bool:
+    before = change.before
+    partial = before is not None and not before.complete
     if change.schema is not None and change.schema.tracked:
         # Where its copies are is told by the row alone.
-        return change.partial or change.before is None or change.unseen or change.mode in _UPSERTS
+        return partial or before is None or change.unseen or change.mode in _UPSERTS
     if change.mode is Mode.SAVE:
-        return change.partial and bool(removed_properties(change))
+        return partial and bool(removed_properties(change))
     if change.mode is Mode.REPLACE and not change.drop_extra:
         # A bag is all that its row shall be, whoever has added to that.
-        return change.partial or ((change.before is None or change.unseen) and change.schema is not None)
+        return partial or ((before is None or change.unseen) and change.schema is not None)
     return change.mode is not Mode.REPLACE and change.upgraded and change.unseen
 
 

@@ -143,6 +143,11 @@ def _remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False
         own.update((info.name, current[info.name]) for info in schema.maintained)
     state: EntityState = own.get(STATE, UNSTORED)
     partial = partial or (state.partial and not all(name in own for name in schema.fields))
-    own[STATE] = state.written(
-        row, partial=partial, superseded=superseded, extra=None if change.drop_extra else state.extra
+    own[STATE] = EntityState(
+        stored=row,
+        partial=partial,
+        loaded=state.loaded if partial else None,
+        superseded=superseded,
+        found_at=state.found_at,
+        extra=None if change.drop_extra else state.extra,
     )
