@@ -108,22 +108,22 @@ def _find_proxies(url: str, options: Options) -> dict[str, str]:
     return {parts.scheme: found} if found and not proxy_bypass(parts.netloc) else {}
 
 
-class SharedPolicy(AsyncHTTPPolicy[Any, Any]):
+class _SharedPolicy(AsyncHTTPPolicy[Any, Any]):
     """
     A user's policy, shared by several pipelines. It knows one next policy only, which azure-core sets when it makes a
-    pipeline. Here that is a `NextPolicy`, which each request carries the real next policy for.
+    pipeline. Here that is a `_NextPolicy`, which each request carries the real next policy for.
     """
 
     def __init__(self, policy: AsyncHTTPPolicy[Any, Any]) -> None:
         self._policy = policy
-        policy.next = NextPolicy(policy)
+        policy.next = _NextPolicy(policy)
 
     async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
-        request.context[NextPolicy.key_of(self._policy)] = self.next
+        request.context[_NextPolicy.key_of(self._policy)] = self.next
         return await self._policy.send(request)
 
 
-class NextPolicy(AsyncHTTPPolicy[Any, Any]):
+class _NextPolicy(AsyncHTTPPolicy[Any, Any]):
     """Sends a request to the next policy of the pipeline that it passes."""
 
     def __init__(self, policy: AsyncHTTPPolicy[Any, Any]) -> None:
@@ -140,7 +140,7 @@ class NextPolicy(AsyncHTTPPolicy[Any, Any]):
 
 
 def _share(given: Sequence[Policy]) -> list[Policy]:
-    return [SharedPolicy(policy) if isinstance(policy, AsyncHTTPPolicy) else policy for policy in given]
+    return [_SharedPolicy(policy) if isinstance(policy, AsyncHTTPPolicy) else policy for policy in given]
 
 
 class _TraceLoggingPolicy(NetworkTraceLoggingPolicy):
