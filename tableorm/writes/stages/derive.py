@@ -52,7 +52,7 @@ def derives(write: PlannedWrite) -> bool:
     schema = write.change.schema
     if schema is not None and schema.tracked:
         return True
-    stored = write.origin.stored
+    stored = (write.first or write.change).stored
     return stored is not None and MANIFEST in stored.row
 
 
