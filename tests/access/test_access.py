@@ -401,7 +401,7 @@ async def test_a_token_of_an_account_in_process(tmp_path: Path) -> None:
         with pytest.raises(AccessDenied, match="delete a table needs 'd'"):
             await mine.drop_table("Notes")
         for store in ("queues", "blobs"):
-            with pytest.raises(NotSupported, match=f"is for tables, not for {store}"):
+            with pytest.raises(NotSupported, match=f"which opens tables, not {store}"):
                 getattr(mine, store)
 
 
@@ -459,7 +459,7 @@ def test_options_that_cannot_be() -> None:
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("local:x.tables", {"account": "No"}, "account='No' is not 3 to 24 lower case letters and digits"),
         ("local:x.tables", {"key": "not base64!"}, "key=...: "),
-        ("local::memory:", {"sas": "x"}, "is a database of its own"),
+        ("local::memory:", {"sas": "x"}, "is a new database"),
     ]
     for url, options, message in cases:
         with pytest.raises(NotSupported, match=message) as caught:

@@ -51,6 +51,7 @@ FREE = {
     "open": "is refused in a scope",
     "count_fault": "counts",
     "count_repetition": "counts",
+    "call": "sends what its caller has made, who has asked",
     "sees_all": "says what kind of token there is",
     "yield_to_loop": "lets other tasks run",
     "create_tables": "makes empty tables",

@@ -95,7 +95,7 @@ async def test_what_cannot_be(world: World) -> None:
     with pytest.raises(ModelError, match="resource name length"):
         world.owner.policies("x")
     if world.name == "azurite":
-        with pytest.raises(TableOrmError, match=r"only with a start, an expiry and permissions; not so: x"):
+        with pytest.raises(TableOrmError, match=r"only with a start, an expiry and permissions; these lack one: x"):
             await policies.set("x", "r")
 
 
