@@ -18,7 +18,7 @@ from ..models.manifest import ManifestEntry
 from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
 from ..stores import Operation, Row
-from ..writes.effect import Maintainer
+from ..writes.maintainer import Maintainer
 from .report import AuditCounts, Damage, Finding
 
 __all__ = [

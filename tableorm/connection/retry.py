@@ -1,8 +1,8 @@
 """
-Retries: how often and how patiently a call is repeated that failed for a reason which passes.
+Retries: how often, and after which pauses, a call is repeated that failed for a reason which passes.
 
-Reads are repeated here, around the store. Writes are repeated in `tableorm.writes.doubt`, because after a lost reply
-somebody has to find out what happened.
+Reads are repeated here, around the store. Writes are repeated in `tableorm.writes.stages.lost_replies`, because after a
+lost reply somebody has to find out what happened.
 """
 
 import asyncio
@@ -92,35 +92,35 @@ class RetryingStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the store."""
+        """What the store can do."""
         return self._store.capabilities
 
     async def create_table(self, table: str) -> None:
-        """As the store; a table that a lost request of ours may have created counts as created."""
+        """Create a table; one that an earlier request without a reply may have created counts as created."""
         await self._change(lambda: self._store.create_table(table), Code.TABLE_EXISTS)
 
     async def delete_table(self, table: str) -> None:
-        """As the store; a table that is gone after a lost request of ours counts as deleted."""
+        """Delete a table; one that is gone after an earlier request without a reply counts as deleted."""
         await self._change(lambda: self._store.delete_table(table), Code.RESOURCE_NOT_FOUND)
 
     async def list_tables(self) -> list[str]:
-        """As the store."""
+        """Return the names of all tables; again after a failure that passes."""
         return await self._read(self._store.list_tables)
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        """As the store."""
+        """Read a row; again after a failure that passes."""
         return await self._read(lambda: self._store.get(table, partition_key, row_key, select))
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        """As the store."""
+        """Read a page of rows; again after a failure that passes."""
         return await self._read(lambda: self._store.query(table, query, limit, continuation))
 
     async def write(self, table: str, operation: Operation) -> str | None:
-        """As the store: sent once."""
+        """Send an operation once: whoever sends it finds out what a lost reply left."""
         return await self._store.write(table, operation)
 
     async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        """As the store: sent once."""
+        """Send a transaction once, as `write` does."""
         return await self._store.transact(table, operations)
 
     async def _read(self, call: Callable[[], Awaitable[T]]) -> T:

@@ -10,8 +10,8 @@ from ..connection.connection import Connection
 from ..connection.rows import read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
-from ..derived.index.lookup import look_up
 from ..derived.index_list.index_list import ListOf
+from ..derived.index_list.lookup import look_up
 from ..errors import EntityNotFound, ModelError, WrongKind
 from ..models.entity import Entity, schema_of
 from ..models.key import Key

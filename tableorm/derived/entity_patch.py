@@ -21,7 +21,7 @@ from ..models.schema import FieldInfo, Schema, concrete
 from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION, Edm
 from ..stores import Operation, Row, Verb
-from ..writes.effect import touch_operation
+from ..writes.maintainer import touch_operation
 from ..writes.plan import Effect, PlannedWrite
 from ..writes.stages.change import insert_change, rebuild_change
 from ..writes.stages.encode import encode

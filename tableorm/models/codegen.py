@@ -2,8 +2,8 @@
 Encoders and decoders of a model, generated once per class.
 
 The generated functions are straight-line code over a row (the parsed OData object) and an entity's own dictionary:
-plain types in place, everything else through the functions of `tableorm.properties`. They only know the good case; what
-does not fit is left to the slow functions, which know how to say what is wrong.
+plain types in place, everything else through the functions of `tableorm.models.property_types`. They only know the good
+case; what does not fit is left to the slow functions, which know how to say what is wrong.
 """
 
 import datetime as dt

@@ -36,7 +36,7 @@ class DerivedSchema:
     """
     What is derived from the entities of a model by one declaration: the interface of all patterns.
 
-    Writes know more of it, see `tableorm.writes.effect.Maintainer`, and so does the audit.
+    Writes know more of it, see `tableorm.writes.maintainer.Maintainer`, and so does the audit.
 
     Args:
         name: Name of the declaration.
@@ -125,8 +125,8 @@ class DerivedSchema:
 
 class Schema:
     """
-    What a model is, in the mapper's terms. Built by `tableorm.declare`; never changes, except that `upgrades` and
-    `children` grow while modules are imported.
+    What a model is, in the mapper's terms. Built by `tableorm.models.declare`; it never changes, except that `upgrades`
+    and `children` grow while modules are imported.
 
     Attributes:
         model: The class.

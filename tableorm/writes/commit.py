@@ -15,7 +15,7 @@ from ..connection.translate import translate
 from ..errors import Conflict, TableOrmError
 from ..protocol.codes import Code, Fault
 from ..stores import Row, Verb
-from .effect import Fill
+from .maintainer import Fill
 from .plan import PLAIN, Effect, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, pause_of
 from .stages.check import plan_writes

@@ -29,7 +29,7 @@ from tableorm.models.derivation import Derivation
 from tableorm.models.manifest import ManifestEntry, manifest_form
 from tableorm.models.schema import Schema
 from tableorm.stores import Operation, Row, Verb
-from tableorm.writes.effect import EntryRules, Source, entry_rules, touch_operation, undo_entry
+from tableorm.writes.maintainer import EntryRules, Source, entry_rules, touch_operation, undo_entry
 from tableorm.writes.plan import Effect, PlannedWrite
 
 # What the row of a group holds: the moments of its members, by RowKey, and which of them is the latest.

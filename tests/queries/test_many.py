@@ -221,7 +221,7 @@ async def test_get_many_says_what_is_wrong(db: Database) -> None:
     """A row of another kind, something that is no key."""
     await fill(db, 1)
     wrong: Any = "a"
-    with pytest.raises(WrongKind, match="no Event"):
+    with pytest.raises(WrongKind, match="not of the model Event"):
         await db.get_many([Item.key(group="a", number=0), Key(Event, "Items", "a", "00000")])
     with pytest.raises(ModelError, match="needs keys, got 'a'"):
         await db.get_many([wrong])

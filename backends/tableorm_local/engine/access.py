@@ -11,7 +11,7 @@ import msgspec
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.sas import AccessPolicy
 
-from .settings import Settings
+from .stored_settings import Settings
 
 __all__ = ["AccessRecords", "Policies"]
 

@@ -47,8 +47,8 @@ from .group_commit import GroupCommit
 from .queues import Queues
 from .reclaim import Reclaimer, anything_to_reclaim
 from .scan import PageScan, check_limit, project
-from .settings import Settings
 from .sqlite import Connection
+from .stored_settings import Settings
 from .worker import InlineWorker, ThreadWorker, Worker
 from .write_session import Steps, Work, WriteSession
 

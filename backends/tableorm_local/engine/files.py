@@ -11,7 +11,7 @@ from urllib.parse import quote
 import apsw
 import attrs
 
-from . import blob_contents, blobs, catalog, queues, settings
+from . import blob_contents, blobs, catalog, queues, stored_settings
 from .faults import OpenError, Reason, open_error_from
 from .sqlite import Connection, connect
 from .writer_lock import WriterLock
@@ -30,7 +30,7 @@ _MMAP_BYTES = 1 << 30
 # In pages of the log, 32 MiB: with fewer, larger checkpoints a page that changes often is written only once.
 _CHECKPOINT_PAGES = 4000
 
-_SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + blob_contents.SCHEMA + settings.SCHEMA
+_SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + blob_contents.SCHEMA + stored_settings.SCHEMA
 
 # Open engines per file, by (device, inode): see `_check_file`.
 _open_files: dict[tuple[int, int], int] = {}

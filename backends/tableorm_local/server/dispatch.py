@@ -1,9 +1,10 @@
 """
 Dispatch: the order in which a request is checked, and the operation that answers it.
 
-    account - preflight - version - authentication - authorization - verb and options - table - body - the operation
+    account - version - preflight - authentication - verb - authorization - options - table - body - the operation
 
-Source: the order of the service, so that a request with several faults gets the same answer as there.
+The first two are checked in `front.http`. Source: the order of the service, so that a request with several faults gets
+the same answer as there.
 """
 
 import asyncio

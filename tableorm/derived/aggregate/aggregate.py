@@ -13,7 +13,7 @@ from ...models.derivation import Derivation, DerivationOf
 from ...models.key import Storable
 from ...models.manifest import AggregateEntry, ManifestEntry
 from ...models.schema import Schema
-from ...writes.effect import EntryRules, Source, entry_rules, undo_entry
+from ...writes.maintainer import EntryRules, Source, entry_rules, undo_entry
 from ...writes.plan import Effect, PlannedWrite
 from ..entity_patch import EntityPatch
 from ..reference import as_function

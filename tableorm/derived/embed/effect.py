@@ -9,7 +9,7 @@ from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
-from ...writes.effect import EntryRules, Fill, Source, entry_rules
+from ...writes.maintainer import EntryRules, Fill, Source, entry_rules
 from ...writes.plan import Change, Effect, PlannedWrite
 from ..entity_patch import EntityPatch
 from .schema import find_embed

@@ -11,7 +11,7 @@ from ...models.derivation import Derivation
 from ...models.key import Storable
 from ...models.manifest import ManifestEntry, SourceEntry
 from ...models.schema import Schema
-from ...writes.effect import Source, undo_entry
+from ...writes.maintainer import Source, undo_entry
 from ...writes.plan import Effect
 from ..entity_patch import EntityPatch
 from .audit import embed_checks

@@ -13,7 +13,7 @@ from ...models.manifest import IndexEntry
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...protocol.codes import Code, Fault
 from ...stores import Operation, Row, Verb
-from ...writes.effect import EntryRules, entry_rules
+from ...writes.maintainer import EntryRules, entry_rules
 from ...writes.plan import Effect, PlannedWrite
 from .schema import IndexSchema, contents_of
 

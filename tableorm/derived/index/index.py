@@ -16,7 +16,7 @@ from ...models.manifest import IndexEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import Schema
 from ...protocol.edm import SYSTEM_MEMBERS
-from ...writes.effect import Source, undo_entry, with_tokens_of
+from ...writes.maintainer import Source, undo_entry, with_tokens_of
 from ...writes.plan import Effect
 from .audit import IndexCheck
 from .effect import IndexEntryEffect

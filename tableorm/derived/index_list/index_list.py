@@ -13,7 +13,7 @@ from ...models.derivation import Derivation, DerivationOf
 from ...models.key import Storable
 from ...models.manifest import ListEntry, ManifestEntry
 from ...models.schema import Schema
-from ...writes.effect import Source, undo_entry
+from ...writes.maintainer import Source, undo_entry
 from ...writes.plan import Effect
 from .audit import ListCheck
 from .effect import ListEffect

@@ -30,6 +30,8 @@ __all__ = [
     "has_field",
     "key_of_field",
     "leaves",
+    "misfit_error",
+    "normalize",
     "one_property",
     "owners_of",
     "properties_of",

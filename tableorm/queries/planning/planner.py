@@ -33,7 +33,7 @@ from .points import PointPlanner, can_be_key
 from .scan_refusal import scan_error, too_many_error
 from .target import QueryTarget
 
-__all__ = ["MAX_FILTER_CHARACTERS", "Planner", "PreparedPlan", "planner_of"]
+__all__ = ["MAX_FILTER_CHARACTERS", "Planner", "PointQuery", "PreparedPlan", "planner_of"]
 
 # Two units at most per character: keys of templates, which escape what keys forbid, are possible if they are short.
 _SHORT = MAX_KEY_UNITS // 2

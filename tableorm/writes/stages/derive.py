@@ -2,7 +2,7 @@
 Stage 5, derive: what a write of an entity does to the rows that are derived from it, and to entities that it counts in.
 
 The manifest of an entity says what there is of it elsewhere, see `tableorm.models.manifest`. What it says is replaced
-or deleted, nothing else. The patterns themselves say how, see `tableorm.writes.effect`.
+or deleted, nothing else. The patterns themselves say how, see `tableorm.writes.maintainer`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from ...models.reserved import MANIFEST
 from ...models.schema import Schema
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, Verb
-from ..effect import Fill, Maintainer, Source, rules_of, undo_entry
+from ..maintainer import Fill, Maintainer, Source, rules_of, undo_entry
 from ..plan import Effect, Mode, PlannedWrite, in_transaction
 from ..write_tokens import new_token
 from .encode import changes

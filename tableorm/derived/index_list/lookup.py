@@ -17,9 +17,9 @@ from ...protocol.codes import Fault
 from ...protocol.edm import utf16_key
 from ...protocol.limits import MAX_PAGE
 from ...stores import Bounds, Row, RowQuery
-from ..index_list.index_list import ListOf
-from ..index_list.rows import SEPARATOR, is_of, keys_of
-from ..index_list.schema import ListSchema
+from .index_list import ListOf
+from .rows import SEPARATOR, is_of, keys_of
+from .schema import ListSchema
 
 __all__ = ["look_up"]
 
