@@ -235,7 +235,7 @@ class Check:
 
     def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
         """
-        Return the derived row that an entity ought to have; None if there is none of its own.
+        Return the derived row that an entity ought to have; None if the pattern has no row for each entity.
 
         Args:
             entry: What its manifest ought to say.
@@ -253,7 +253,7 @@ class Check:
         return False
 
     def accepts(self, row: Row) -> bool:
-        """Return whether a row of a kind that it owns is checked at all."""
+        """Return whether a derived row is checked; False leaves a row out although its kind belongs to this check."""
         del row
         return True
 
@@ -295,7 +295,7 @@ class Check:
         return ()
 
     async def confirm(self, snapshot: EntitySnapshot, problem: Problem, counts: AuditCounts) -> Problem:
-        """Return a problem that `compare` gave as it is after looking at further rows, which may be repaired here."""
+        """Look at further rows before a problem is reported, perhaps repair them; return the problem as it is then."""
         del snapshot, counts
         return problem
 

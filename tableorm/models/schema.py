@@ -114,11 +114,11 @@ class DerivedSchema:
 
     @property
     def row_schema(self) -> "Schema | None":
-        """The schema of its own rows, if queries can read entities from these; otherwise None."""
+        """The schema of the rows that the pattern writes, if queries can read entities from them; otherwise None."""
         return None
 
     def holds_all(self, given: AbstractSet[str]) -> bool:
-        """Return whether every entity for which these fields are not None can be read by its own rows."""
+        """Return whether queries find all entities, of which none of these fields is None, in the pattern's rows."""
         del given
         return False
 

@@ -196,7 +196,7 @@ def _fill(
 
 
 async def _read(db: Connection, derived: Derived, waiting: list[Effect]) -> Found | None:
-    """Read the rows that effects must know; None if one had to be split, and all is to be read again."""
+    """Read the rows that effects must know. Return None if a row was too large and has been split: plan anew then."""
     found: Found = {}
     while waiting:
         rows = await _read_all(db, derived, [effect.address for effect in waiting])

@@ -24,7 +24,7 @@ class Host(Protocol):
         ...
 
     async def read(self, read: Callable[[Connection], T]) -> T:
-        """Call `read` on the event loop, again and again while another process prevents reading."""
+        """Run a read on the event loop; after a pause again, as long as another process prevents it."""
         ...
 
     async def submit(self, work: Work) -> Any:

@@ -210,7 +210,7 @@ def replace_change(
     subject: Subject, if_match: str | None, *, drop_extra: bool, pending: PlannedWrite | None = None
 ) -> Change:
     """
-    Replace the row by the entity and, unless told to drop them, the properties that the model does not know.
+    Make the change that replaces a row by an entity. Properties that the model does not know stay, unless `drop_extra`.
 
     Raises:
         PreconditionFailed: There is no ETag.

@@ -97,7 +97,7 @@ FindAccount = Callable[[str], tuple[str, bool] | None]
 
 def place_of(find: FindAccount, scheme: str, host: str, target: str) -> Place:
     """
-    Find the account of a request.
+    Return the place that a request addresses: its account, and the path of the resource below it.
 
     Args:
         find: Looks an account up.
