@@ -247,13 +247,15 @@ def _make_default(name: str, attribute: Any, kind: PropertyType, *, optional: bo
         return None
     if isinstance(convert, attrs.Converter):
         raise ModelError(f"{name}: attrs.Converter is not supported; give a function that takes the value alone")
-    make: Callable[[], Any] = type(None) if default is None else lambda: default
+    make: Callable[[], Any] = lambda: default  # noqa: E731
     if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
         if default.takes_self:
             raise ModelError(f"{name}: a factory that takes the entity is not supported")
         make = default.factory
     elif convert is None:
         _check_default(name, default, kind, optional=optional)
+    if default is None:
+        make = type(None)  # calling it costs less than calling a lambda
     return make if convert is None else lambda: convert(make())
 
 
