@@ -351,7 +351,9 @@ class Query(Generic[E_co]):
     @cached_property
     def _conditions(self) -> tuple[Expression, ...]:
         """The conditions, and those of the scope."""
-        return self._where if self._db is None else self._where + self._db.boundary.narrow(self._kinds, self._where)
+        if self._db is None or not self._db.boundary.narrows:
+            return self._where
+        return self._where + self._db.boundary.narrow(self._kinds, self._where)
 
     @cached_property
     def _projection(self) -> Projection:
