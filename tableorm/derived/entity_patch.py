@@ -195,8 +195,9 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         """Return the row with what is added to it, and with the manifest that it has then."""
         row, defaults = dict(row), {info.property: info.default for info in maintained}
         for name, amount in self.amounts.items():
-            default = defaults.get(name)
-            value = row.get(name)
+            if name not in defaults:
+                continue  # a bag is deleted, which has no model and so no field that others count in
+            default, value = defaults[name], row.get(name)
             if value is None and default is not None:
                 value = default()
             row[name] = stored_number(value, name, self.origin.origin, row) + amount

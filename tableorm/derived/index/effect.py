@@ -87,8 +87,9 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             if change.verb == "rebuild":  # which repairs this: the entry is read, and replaced as it was found
                 return structs.replace(self, reads=True)
             raise EntityExists(
-                f"{change}: the row {self.address!r} of this partition is an index entry that was left behind when "
-                "its entity was deleted by a program that knows no indexes; repair it with `tableorm audit --repair`",
+                f"{change}: its index entry {self.address!r} exists already, and its manifest does not name it: a "
+                "program that knows no indexes has deleted or replaced the entity; repair it with `tableorm audit "
+                "--repair`",
                 Code.ENTITY_EXISTS,
                 change.subject,
                 index="" if self.index is None else self.index.name,

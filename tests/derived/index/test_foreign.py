@@ -108,11 +108,28 @@ async def test_an_entry_that_was_left_behind_is_refused_until_it_is_repaired(db:
     assert await db.select(Employee.by_name).where(Employee.department == "Sales").all() == []
 
     before = rows_of(await read_table(db, "Staff"))
-    with pytest.raises(EntityExists, match=r"'email_e1@x' .* left behind .* repair it with `tableorm audit --repair`"):
+    with pytest.raises(EntityExists, match=r"'email_e1@x' exists already, .* repair it with `tableorm audit --repair`"):
         await db.insert(employee(1, age=50))
     assert rows_of(await read_table(db, "Staff")) == before
     assert (await db.audit(Employee, repair=True)).clean
     await db.insert(employee(1, age=50))
+    assert audit(await read_table(db, "Staff"), KINDS) == []
+
+
+async def test_an_entity_that_lost_its_manifest_is_refused_until_it_is_repaired(db: Database) -> None:
+    """A program that knows no indexes has replaced its row; what would write an entry anew says so."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    row = await db.store.get("Staff", "Sales", "empid_000001")
+    bare = {name: value for name, value in row.items() if name not in ("_ix", "Timestamp", "odata.etag")}
+    await db.store.write("Staff", Operation(Verb.REPLACE, bare, "*"))
+
+    before = rows_of(await read_table(db, "Staff"))
+    with pytest.raises(EntityExists, match=r"its manifest does not name it: .* `tableorm audit --repair`"):
+        await db.modify(Employee, lambda e: e.evolve(age=50), department="Sales", id=1)
+    assert rows_of(await read_table(db, "Staff")) == before
+    assert (await db.audit(Employee, repair=True)).clean
+    await db.modify(Employee, lambda e: e.evolve(age=50), department="Sales", id=1)
     assert audit(await read_table(db, "Staff"), KINDS) == []
 
 

@@ -14,6 +14,7 @@ from tableorm import (
     DecodeError,
     Key,
     NotSupported,
+    PropertyBag,
     ReferenceNotFound,
     TransactionFailed,
 )
@@ -149,6 +150,18 @@ async def test_a_count_that_is_no_number(db: Database) -> None:
     await damage(db, "department", **{"EmployeeCount": "0", "EmployeeCount@odata.type": "Edm.Int64"})
     await db.insert(Employee(department="Sales", id=1))
     await assert_consistent(db)
+
+
+async def test_a_bag_that_is_deleted_is_not_asked_what_it_counts(db: Database) -> None:
+    """It has no model, so no field that others count in: no damaged number keeps it from being deleted."""
+    bag = PropertyBag("Firm", "Sales", "department", {"EmployeeCount": "many"})
+    await db.insert(bag)
+    async with db.bulk() as bulk:
+        await bulk.insert(Employee(department="Sales", id=1))
+        await bulk.delete(bag)
+
+    assert "delete" not in [failure.operation for failure in bulk.report.failed]
+    assert await db.get_or_none(PropertyBag.key("Firm", "Sales", "department")) is None
 
 
 @pytest.mark.parametrize(
