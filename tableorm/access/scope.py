@@ -220,7 +220,7 @@ class ScopeRules(Boundary):
 
         Raises:
             AccessDenied: A field has another value.
-            ModelError: There is no model, or it does not have these key fields.
+            ModelError: There is not a model, or it does not have these key fields.
         """
         if schema is None:
             raise ModelError(f"{what} is refused in the scope of {self}: give a model of the table")
@@ -240,7 +240,7 @@ class ScopeRules(Boundary):
         for name in self._fields:
             if name in schema.key_holders:
                 continue
-            what = "no field of it" if name not in schema.fields else "no key field of it"
+            what = "not a field of it" if name not in schema.fields else "not a key field of it"
             if name in schema.key_names:
                 what = "not held by its keys in full, so that another value may have the same keys"
             raise ModelError(

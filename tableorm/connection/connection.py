@@ -29,13 +29,13 @@ TURN = 250  # entities read before other tasks get a turn: a millisecond or two
 
 class Connection:
     """
-    The stores of a database, and what it sends: what reading and writing are built on.
+    The stores of an open database and its counters, on which reading and writing are built.
 
     Args:
-        backend: What has the tables.
-        queues: What has the queues, if it is another.
-        blobs: What has the blobs, likewise.
-        retry: How requests are repeated, where the store does not do that itself.
+        backend: The backend that has the tables.
+        queues: The backend that has the queues; None if it is the same one.
+        blobs: The backend that has the blobs; None if it is the same one.
+        retry: How requests are repeated by the mapper, where the store does not repeat them itself.
     """
 
     def __init__(

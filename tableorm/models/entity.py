@@ -143,7 +143,9 @@ class Entity(Storable):
             check_key("PartitionKey", partition_key)
             check_key("RowKey", row_key)
         except Fault as fault:
-            raise EncodeError(f"is no key: {fault.message}", schema.name, "key_of", (partition_key, row_key)) from None
+            raise EncodeError(
+                f"is not a key: {fault.message}", schema.name, "key_of", (partition_key, row_key)
+            ) from None
         return Key(cls, schema.table_name(), partition_key, row_key)
 
     @property
@@ -258,16 +260,18 @@ def schema_of(model: type[Any]) -> Schema:
     The schema of a model.
 
     Raises:
-        ModelError: It is no model.
+        ModelError: It is not a model.
     """
     schema = getattr(model, "__schema__", None)
     if isinstance(cast(Any, model), DerivationOf):
         given = cast("DerivationOf[Any]", model)
         of = given.model.__name__
         raise ModelError(
-            f"{given} is no model, but what {of} declares beside its fields: read the entity by it first, with "
+            f"{given} is not a model, but what {of} declares beside its fields: read the entity by it first, with "
             f"`db.get` or `db.lookup`, and give that, or give {of} with its key fields"
         )
     if not isinstance(schema, Schema):
-        raise ModelError(f"{model!r} is no model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)")
+        raise ModelError(
+            f"{model!r} is not a model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)"
+        )
     return schema

@@ -312,7 +312,7 @@ class Schema:
         return Key(self.model, self.table_name(), partition, row)
 
     def _not_in_key(self, name: str) -> TemplateError:
-        what = "is no key field" if name in self.fields else "is no field"
+        what = "is not a key field" if name in self.fields else "is not a field"
         return self._key_error(
             f"does not take {name!r}, which {what} of the model; its key fields are {', '.join(self.key_fields)}"
         )

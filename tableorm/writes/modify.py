@@ -15,7 +15,7 @@ from .stages.change import state_change
 from .stages.encode import unsaved
 from .subject import key_of
 
-__all__ = ["adopt", "applied", "check_function", "forget", "forget_kept", "refuse_unsaved"]
+__all__ = ["adopt", "applied", "check_function", "forget", "forget_maintained", "refuse_unsaved"]
 
 M = TypeVar("M", bound=Entity | PropertyBag)
 
@@ -129,10 +129,10 @@ def forget(subject: object) -> None:
         own = subject.__dict__
         _ = subject.extra  # what the model does not know stays with the entity, should it be inserted again
         set_state(subject, state_of(subject).forgotten(complete=all(name in own for name in subject.__schema__.fields)))
-        forget_kept(subject)
+        forget_maintained(subject)
 
 
-def forget_kept(entity: Entity) -> None:
+def forget_maintained(entity: Entity) -> None:
     """Let an entity that is not stored have nothing of what others keep in it: it begins anew when it is inserted."""
     own = entity.__dict__
     for info in entity.__schema__.maintained:

@@ -10,7 +10,7 @@ from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
-from .modify import forget_kept
+from .modify import forget_maintained
 from .plan import Change, PlannedWrite
 from .stages.change import delete_change, insert_change
 from .subject import key_of
@@ -22,7 +22,7 @@ def move_changes(
     subject: Entity | PropertyBag, fields: dict[str, Any], pending: PlannedWrite | None = None
 ) -> tuple[Change, Change]:
     """
-    The delete of an entity's row under its ETag, and the insert of a copy with other key fields.
+    Make the changes of a move: delete an entity's row under its ETag, and insert a copy with other key fields.
 
     Args:
         subject: The entity or bag.
@@ -30,13 +30,13 @@ def move_changes(
         pending: The write of the same subject that a transaction holds already.
 
     Returns:
-        Both; the subject of the second is what that of the first has to become.
+        The delete and the insert. The subject of the insert is what the entity is when both have succeeded.
 
     Raises:
         PreconditionFailed: It was never read nor written.
         NotLoaded: The row may have more than was read.
-        TemplateError: A field is no key field, or does not fit.
-        ModelError: The like of a bag.
+        TemplateError: A field is not a key field, or does not fit.
+        ModelError: The subject is a bag, and something else than its `row_key` is given.
         NotSupported: The new key is in another partition or table.
         EncodeError: The new key is the old one, or none that the service takes.
     """
@@ -70,7 +70,7 @@ def _moved(subject: Entity | PropertyBag, fields: dict[str, Any]) -> Entity | Pr
         schema, own = subject.__schema__, subject.__dict__
         schema.key({name: own[name] for name in schema.key_fields if name in own} | fields)  # refuses other fields
         moved = subject.evolve(**fields)
-        forget_kept(moved)  # nobody counts in a new key, and what it holds of others is filled in
+        forget_maintained(moved)  # nobody counts in a new key, and what it holds of others is filled in
         return moved
     given = {"table": subject.table, "partition_key": subject.partition_key, "row_key": subject.row_key}
     unknown = sorted(fields.keys() - given.keys())

@@ -266,7 +266,7 @@ async def test_everything_else_works_in_it(mine: Scope) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (Plain, "'tenant' is no key field of it; its key templates are '{id}' and 'x'"),
+        (Plain, "'tenant' is not a key field of it; its key templates are '{id}' and 'x'"),
         (Folded, "'tenant' is not held by its keys in full, so that another value may have the same keys"),
     ],
 )

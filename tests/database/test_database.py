@@ -155,7 +155,7 @@ async def test_a_get_names_what_is_wrong_with_its_fields(db: Database) -> None:
         TemplateError, match=r"Cat\.key: template '\{owner\}, \{name\}' needs 'name'; give each as name="
     ):
         await db.get(Cat, owner="a")
-    with pytest.raises(TemplateError, match=r"'nmae'.*no field.*owner, name"):
+    with pytest.raises(TemplateError, match=r"'nmae'.*not a field.*owner, name"):
         await db.get(Cat, owner="a", nmae="b")
     with pytest.raises(TemplateError, match="needs a str, got 5"):
         await db.get(Cat, owner="a", name=5)
@@ -163,5 +163,5 @@ async def test_a_get_names_what_is_wrong_with_its_fields(db: Database) -> None:
         await untyped.get(Cat.key(owner="a", name="b"), owner="a")
     with pytest.raises(ModelError, match="has no table"):
         await db.create_tables(Vague)
-    with pytest.raises(ModelError, match="is no model"):
+    with pytest.raises(ModelError, match="is not a model"):
         await untyped.create_tables(int)

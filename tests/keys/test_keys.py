@@ -87,8 +87,8 @@ def test_empty_keys() -> None:
         ({"department": None, "id": 5}, ["Employee.partition_key", "'department'", "None"]),
         ({"department": "Sales", "id": "5"}, ["Employee.row_key", "'5'", "an int"]),
         ({"department": "Sales", "id": -1}, ["Employee.row_key", "-1", "0 to 999999"]),
-        ({"department": "Sales", "id": 5, "name": "x"}, ["'name'", "no key field", "department, id"]),
-        ({"department": "Sales", "id": 5, "nam": "x"}, ["'nam'", "no field of the model", "department, id"]),
+        ({"department": "Sales", "id": 5, "name": "x"}, ["'name'", "not a key field", "department, id"]),
+        ({"department": "Sales", "id": 5, "nam": "x"}, ["'nam'", "not a field of the model", "department, id"]),
         ({"department": "S" * 513, "id": 5}, ["Employee.partition_key", "513", "512"]),
     ],
 )

@@ -189,7 +189,7 @@ def test_values_that_do_not_fit(name: str, value: Any, words: list[str]) -> None
 
 
 def test_modes_and_models_that_do_not_exist() -> None:
-    """An unknown mode, a class that is no model, and an abstract base are refused by name."""
+    """An unknown mode, a class that is not a model, and an abstract base are refused by name."""
 
     class Base(Entity, abstract=True): ...
 

@@ -232,8 +232,8 @@ def test_a_row_is_kept_as_it_was_read() -> None:
 
 
 def test_no_model() -> None:
-    """What is no model is refused by name."""
-    with pytest.raises(ModelError, match=r"<class 'int'> is no model; declare it as class int\(Entity"):
+    """What is not a model is refused by name."""
+    with pytest.raises(ModelError, match=r"<class 'int'> is not a model; declare it as class int\(Entity"):
         schema_of(int)
 
 

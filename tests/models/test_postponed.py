@@ -32,7 +32,7 @@ class Pixel(Entity, table="Pixels", partition_key="p", row_key="{n:03d}"):
 
 
 def test_names_of_the_module() -> None:
-    """Annotations that are text are resolved in the module; ClassVar is no field."""
+    """Annotations that are text are resolved in the module; ClassVar is not a field."""
     pixel = Pixel(n=1, color=Color.RED)
 
     assert pixel.color is Color.RED
@@ -142,7 +142,7 @@ def test_unknown_names() -> None:
 
 
 def test_plain_annotations_are_seen_through() -> None:
-    """What is no field is refused also when its annotation is text, and so is a mixin's field."""
+    """What is not a field is refused also when its annotation is text, and so is a mixin's field."""
 
     def own() -> object:
         class Odd(Entity, abstract=True):

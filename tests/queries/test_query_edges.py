@@ -310,8 +310,8 @@ WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda db: TIME.startswith("2024"), "for text"),
     (lambda db: db.select(), "one to four"),
     (lambda db: db.select(1), "one to four"),
-    (lambda db: db.select(Employee, int), "'int'> is no model"),
-    (lambda db: db.select(Entity), "Entity'> is no model"),
+    (lambda db: db.select(Employee, int), "'int'> is not a model"),
+    (lambda db: db.select(Entity), "Entity'> is not a model"),
     (lambda db: db.union(1), r"union\(1\)"),
 ]
 

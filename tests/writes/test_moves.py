@@ -195,8 +195,8 @@ async def test_moves_and_saves_at_the_same_time(things: Database) -> None:
     ("fields", "kind", "words"),
     [
         ({"group": "h"}, NotSupported, r"'thing_001'\) to Thing \('h', 'thing_001'\).*partition.*evolve\(group='h'\)"),
-        ({"count": 2}, TemplateError, "does not take 'count', which is no key field"),
-        ({"nothing": 2}, TemplateError, "does not take 'nothing', which is no field"),
+        ({"count": 2}, TemplateError, "does not take 'count', which is not a key field"),
+        ({"nothing": 2}, TemplateError, "does not take 'nothing', which is not a field"),
         ({"number": 1000}, TemplateError, "cannot hold 1000"),
         ({"number": 1}, EncodeError, "is the key that it has already"),
         ({}, EncodeError, "is the key that it has already"),

@@ -180,7 +180,7 @@ async def test_merge_names_what_it_does_not_know(things: Database) -> None:
     thing = await load_part(things, "a", "number")
 
     for only, kind, message in (
-        (["nothing"], ModelError, "nothing is no field"),
+        (["nothing"], ModelError, "nothing is not a field"),
         ([Thing.name], ModelError, r"Thing\.name is held by the key.*Thing\.text"),
         ([Thing.text], NotLoaded, "text was not loaded"),
     ):

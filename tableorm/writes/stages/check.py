@@ -54,7 +54,7 @@ def check(plan: WritePlan, *, transaction: bool = False) -> WritePlan:
 
     Raises:
         LimitExceeded: A single write passes a limit; names model, field, limit and actual size.
-        TransactionFailed: The like in a transaction, or the transaction as a whole is too large.
+        TransactionFailed: A write of a transaction passes a limit, or the transaction as a whole is too large.
     """
     writes = plan.writes
     short = len(writes) <= _FEW

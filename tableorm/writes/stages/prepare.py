@@ -88,7 +88,7 @@ def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str
         name = each.name if isinstance(each, Field) else each
         info = schema.fields.get(name)
         if info is None or not info.stored:
-            problem = "is held by the key" if info else "is no field"
+            problem = "is held by the key" if info else "is not a field"
             raise ModelError(f"merge(only=[...]) of {schema.name}: {each} {problem}; give some of {_some(schema)}")
         if name not in subject.__dict__:
             raise NotLoaded(f"merge(only=[...]) of {schema.name}: {name} was not loaded, so it has no value")

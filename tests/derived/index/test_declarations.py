@@ -254,7 +254,7 @@ async def test_an_index_is_no_model(db: Database) -> None:
     """What takes a model and key fields says how to get at the entity instead."""
     await db.create_tables(Employee)
     by_email: Any = Employee.by_email
-    wanted = r"Employee\.by_email is no model, but what Employee declares .*: read the entity by it first"
+    wanted = r"Employee\.by_email is not a model, but what Employee declares .*: read the entity by it first"
     with pytest.raises(ModelError, match=wanted):
         await db.modify(by_email, lambda _: None, department="Sales", email="e1@x")
     with pytest.raises(ModelError, match=wanted):
