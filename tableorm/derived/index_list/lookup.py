@@ -8,12 +8,10 @@ from typing import Any, TypeVar
 from ...connection.connection import Connection
 from ...connection.rows import read_row
 from ...connection.tasks import work_together
-from ...connection.translate import translate
 from ...errors import ModelError, TemplateError
 from ...models.entity import Entity
 from ...models.manifest import ListEntry, manifest_of
 from ...models.reserved import ENTITY_TYPE
-from ...protocol.codes import Fault
 from ...protocol.edm import utf16_key
 from ...protocol.limits import MAX_PAGE
 from ...stores import Bounds, Row, RowQuery
@@ -92,11 +90,8 @@ async def _read_keys(db: Connection, schema: ListSchema, partition_key: str, lis
     keys: set[str] = set()
     continuation: str | None = None
     while True:
-        db.stats.requests += 1
-        try:
-            page = await db.require_open().query(schema.primary.table_name(), query, MAX_PAGE, continuation)
-        except Fault as fault:
-            raise translate(fault, f"lookup of {schema.name}", schema.primary.table_name()) from fault
+        request = db.require_open().query(schema.primary.table_name(), query, MAX_PAGE, continuation)
+        page = await db.call(f"lookup of {schema.name}", schema.primary.table_name(), request)
         db.stats.rows += len(page.rows)
         for row in page.rows:
             if _is_row_of(schema, list_key, row):
