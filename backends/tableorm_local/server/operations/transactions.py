@@ -15,6 +15,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import MAX_TRANSACTION_OPERATIONS, check_table_name
 from tableorm.protocol.rights import Rights, authorize
 from tableorm.protocol.sas import Access
+from tableorm.stores import with_index
 
 from ..wire import multipart
 from ..wire.addressing import Kind, part_path, resource_of
@@ -135,7 +136,7 @@ def _read_step(outer: Call, part: multipart.Part, index: int) -> _Step:
         call = _read_write_call(outer, part)
     except Fault as fault:
         # Without a table and an operation nothing can be said about the others.
-        raise _with_index(fault, index) from None
+        raise with_index(fault, index) from None
     try:
         return _Step(call, read_write(call))
     except Fault as fault:
@@ -184,11 +185,7 @@ def _require_allowed(step: _Step, rights: Rights, index: int) -> Write:
         keys = None if isinstance(step.write, Fault) else step.write.keys
         authorize(rights, access_of_write(step.call), step.call.resource.table, keys)
     except Fault as fault:
-        raise _with_index(fault, index) from None
+        raise with_index(fault, index) from None
     if isinstance(step.write, Fault):
-        raise _with_index(step.write, index)
+        raise with_index(step.write, index)
     return step.write
-
-
-def _with_index(fault: Fault, index: int) -> Fault:
-    return Fault(fault.code, fault.message, index, fault.property)
