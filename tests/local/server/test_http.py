@@ -3,7 +3,6 @@ HTTP itself: headers of every answer, HEAD, Expect, compression, what is too lar
 """
 
 import asyncio
-import contextlib
 import datetime as dt
 import gc
 import gzip
@@ -28,47 +27,9 @@ from tableorm.protocol.edm import Edm
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, serve
 from tableorm_local.server.front.access_log import AccessLog, Entry
-from tests.local.server.client import Api, http_date, root_of
+from tests.local.server.client import Api, Wire, head, http_date, root_of
 
 ROW = {"PartitionKey": "p", "RowKey": "r", "A": 1}
-
-
-def head(verb: str, path: str, *headers: str, kind: str = "application/json") -> bytes:
-    """A signed request up to its body, as bytes."""
-    date, full = http_date(), f"/{DEVELOPMENT_ACCOUNT}{path}"
-    bare = full.partition("?")[0]
-    parts = SignedParts(verb=verb, account=DEVELOPMENT_ACCOUNT, path=bare, date=date, content_type=kind)
-    signed = authorization(parts, decode_key(DEVELOPMENT_KEY))
-    lines = [f"{verb} {full} HTTP/1.1", "Host: localhost", f"x-ms-date: {date}", f"Authorization: {signed}"]
-    return "\r\n".join([*lines, f"Content-Type: {kind}", *headers, "", ""]).encode()
-
-
-class Wire:
-    """A bare connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    @classmethod
-    async def connect(cls, server: Server) -> "Wire":
-        return cls(*await asyncio.open_connection("127.0.0.1", server.port))
-
-    async def status(self) -> int:
-        """The status of the next answer, whose head is read."""
-        text = await self.reader.readuntil(b"\r\n\r\n")
-        return int(text.split()[1])
-
-    async def everything(self) -> bytes:
-        """All that comes until the server closes."""
-        try:
-            return await self.reader.read()
-        except ConnectionResetError:
-            return b""
-
-    async def close(self) -> None:
-        self.writer.close()
-        with contextlib.suppress(ConnectionError):
-            await self.writer.wait_closed()
 
 
 @pytest.fixture
