@@ -19,10 +19,13 @@ class Limits:
         connections: Connections open at once; the next one gets the answer that the server is busy, and is closed.
         requests: Requests at work or waiting at once; the next one gets the answer that the server is busy.
         pages: Pages of entities that are built at once; others wait for their turn.
+        waiting_bytes: Bytes of heads of requests that are not complete, and of requests that wait behind another one of
+            their connection, of all connections together; the next one gets the answer that the server is busy.
         buffered_bytes: Bytes of bodies that arrive and of answers that are not sent yet, all together.
         url_bytes: Bytes of a request line.
         header_bytes: Bytes of one header.
         headers: Headers of a request.
+        head_bytes: Bytes of the request line and all headers together.
         body_bytes: Bytes of a request's body, once it is decompressed.
         idle_seconds: Time after which a connection without a complete request is closed.
         body_seconds: Time in which a body must have arrived.
@@ -33,10 +36,12 @@ class Limits:
     connections: int = 10_000
     requests: int = 4_000
     pages: int = 32
+    waiting_bytes: int = 64 * 1024 * 1024
     buffered_bytes: int = 256 * 1024 * 1024
     url_bytes: int = 64 * 1024
     header_bytes: int = 16 * 1024
     headers: int = 100
+    head_bytes: int = 64 * 1024
     body_bytes: int = MAX_TRANSACTION_BYTES
     idle_seconds: float = 75.0
     body_seconds: float = 60.0

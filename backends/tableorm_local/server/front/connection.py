@@ -1,0 +1,284 @@
+"""
+Connections: what each of them may hold before it is known who sends, and what one that holds too much is told.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, cast
+
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import HttpRequestParser, RawRequestMessage
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.streams import EMPTY_PAYLOAD
+
+from tableorm.protocol.codes import Fault
+
+from ..wire.answers import RETRY_SECONDS
+from .limits import Budget, Limits
+from .metrics import Metrics
+
+__all__ = ["ConnectionServer", "TooMuchWaitsError", "begin_request", "end_request"]
+
+_logger = logging.getLogger("tableorm.server")
+
+# A connection is not read further while so many bytes of a body have arrived that nobody has read.
+_READ_AHEAD = 64 * 1024
+_BUSY = (
+    "HTTP/1.1 503 Service Unavailable\r\nx-ms-error-code: ServerBusy\r\n"
+    f"Retry-After: {RETRY_SECONDS}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+).encode()
+
+
+class Host(Protocol):
+    """What connections belong to: the front."""
+
+    limits: Limits
+    metrics: Metrics
+    waiting: Budget
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are more connections than there may be."""
+        ...
+
+    def refusal(self, status: int, exc: BaseException | None, message: str | None) -> web.StreamResponse:
+        """Answer what is not HTTP, or a request that failed unexpectedly, and end the connection."""
+        ...
+
+
+class TooMuchWaitsError(HttpProcessingError):
+    """All connections together hold too much that nobody has looked at yet."""
+
+
+_Messages = Sequence[tuple[RawRequestMessage, StreamReader]]
+
+
+class _BoundedParser:
+    """
+    A parser of requests that bounds what it keeps: the bytes of a head, and what all parsers hold together.
+
+    What counts are heads that are not complete, and requests that wait behind another one of their connection. A
+    request that comes alone does not count: it is looked at before anything else arrives.
+
+    aiohttp itself bounds each header and their number, and keeps up to 32 requests.
+    """
+
+    def __init__(self, parser: "HttpRequestParser", most: int, budget: Budget) -> None:
+        self._parser, self._most, self._budget = parser, most, budget
+        # The body of the last request, and the bytes that came after it.
+        self._body: StreamReader = EMPTY_PAYLOAD
+        self._head_bytes = 0
+        # Whether that body comes in chunks, whose sizes stand between them.
+        self._framed = False
+        # What each request counts that is not answered yet.
+        self._waiting: deque[int] = deque()
+        self._held = 0
+        self._paused = self._failed = False
+
+    def feed_data(self, data: bytes) -> tuple[_Messages, bool, bytes]:
+        """
+        Read what has arrived.
+
+        Raises:
+            HttpProcessingError: It is not HTTP, or too much; nothing is read after that.
+        """
+        if self._failed:
+            return (), False, b""
+        try:
+            return self._feed(data)
+        except HttpProcessingError as error:
+            self._failed = True
+            self.release()
+            if not self._body.is_eof():
+                self._body.set_exception(error)
+            raise
+
+    def _feed(self, data: bytes) -> tuple[_Messages, bool, bytes]:
+        body, within_body = self._body, not self._body.is_eof()
+        before, self._paused = body.total_bytes, False
+        messages, upgraded, tail = self._parser.feed_data(data)
+        grown = body.total_bytes - before
+        if grown and len(self._waiting) > 1:
+            self._waiting[-1] += grown
+        rest = self._head_bytes + len(data) - grown
+        for message, self._body in messages:
+            size = sum(len(name) + len(value) + 4 for name, value in message.raw_headers) + len(message.path)
+            if size > self._most:
+                raise LineTooLong(b"", self._most)
+            size += self._body.total_bytes
+            rest -= size
+            self._waiting.append(size if self._waiting else 0)
+            self._framed = message.chunked
+        is_whole = self._body.is_eof()
+        is_next = bool(messages) or (within_body and is_whole)
+        if is_next:
+            rest = min(rest, len(data))
+        if not is_whole and (messages or grown or self._paused):
+            rest = 0  # It belongs to the body, and is read when there is room.
+        elif rest > self._most and not (is_next and self._framed):
+            raise LineTooLong(b"", self._most)
+        self._head_bytes = max(rest, 0)
+        self._hold(self._head_bytes + sum(self._waiting))
+        return messages, upgraded, tail
+
+    def _hold(self, amount: int) -> None:
+        if amount == self._held:
+            return
+        try:
+            self._budget.take(amount - self._held)
+        except Fault:
+            raise TooMuchWaitsError(code=503, message="too much waits") from None
+        self._held = amount
+
+    def end_request(self) -> None:
+        """Count the first request that waited no longer."""
+        if self._waiting:
+            self._waiting.popleft()
+            if not self._failed:
+                self._hold(self._head_bytes + sum(self._waiting))
+
+    def release(self) -> None:
+        """Count nothing any longer."""
+        self._budget.give_back(self._held)
+        self._held = self._head_bytes = 0
+        self._waiting.clear()
+
+    def pause_reading(self) -> None:
+        """Keep what arrives until `feed_data` is called again."""
+        self._paused = True
+        self._parser.pause_reading()
+
+    def message_consumed(self) -> None:
+        """Make room for another request."""
+        self._parser.message_consumed()
+
+    def feed_eof(self) -> Any:
+        """Read that nothing more arrives."""
+        return self._parser.feed_eof()
+
+    def set_upgraded(self, val: bool) -> None:  # noqa: FBT001 - aiohttp's signature
+        """Read on after a request to speak another protocol, which is declined."""
+        self._parser.set_upgraded(val)
+
+
+class _Connection(web.RequestHandler):
+    """A connection. One too many is told that the server is busy; what is not HTTP gets the service's errors."""
+
+    __slots__ = ("_bounds", "_first", "_host")
+
+    def __init__(self, host: Host, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
+        limits = host.limits
+        super().__init__(
+            server,
+            loop=loop,
+            keepalive_timeout=limits.idle_seconds,
+            logger=_logger,
+            access_log=None,  # type: ignore[arg-type] # None turns it off
+            max_line_size=limits.url_bytes,
+            max_field_size=limits.header_bytes,
+            max_headers=limits.headers,
+            # The front discards what is left of a body, up to a limit, and decompresses what it reads.
+            lingering_time=0.0,
+            auto_decompress=False,
+            read_bufsize=_READ_AHEAD,
+        )
+        self._host = host
+        self._bounds = _BoundedParser(cast("HttpRequestParser", self._parser), limits.head_bytes, host.waiting)
+        self._parser = cast("Any", self._bounds)
+        # Between requests aiohttp closes idle connections; before the first, not every version does.
+        self._first = loop.call_later(limits.idle_seconds, self.force_close)
+
+    def begin_request(self) -> None:
+        """Let the connection live on: its first request has come."""
+        self._first.cancel()
+
+    def end_request(self) -> None:
+        """Count the request no longer that was answered."""
+        self._bounds.end_request()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self._host.is_full and isinstance(transport, asyncio.Transport):
+            self._host.metrics.count_refusal("connection")
+            transport.write(_BUSY)
+            self.force_close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._first.cancel()
+        self._bounds.release()
+        super().connection_lost(exc)
+
+    def close(self) -> None:
+        # Called when the server stops. A request that is under way still needs what the client sends.
+        if self._current_request is None:
+            super().close()
+
+    def log_exception(self, *args: object, **kw: object) -> None:
+        # A malformed body has been answered; aiohttp reads on and finds the same fault again.
+        if not isinstance(kw.get("exc_info"), (web.RequestPayloadError, HttpProcessingError)):
+            super().log_exception(*args, **kw)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,  # noqa: ARG002 - the base's signature
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if status >= 500:
+            _logger.error("unexpected error in the server", exc_info=exc)
+        return self._host.refusal(status, exc, message)
+
+
+class ConnectionServer(web.Server):
+    """
+    Makes the connections.
+
+    Args:
+        host: What they belong to.
+        handler: Answers a request.
+    """
+
+    def __init__(self, host: Host, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
+        super().__init__(handler, request_factory=_request_of)
+        self._host = host
+
+    def __call__(self) -> web.RequestHandler:
+        """Make a connection."""
+        return _Connection(self._host, self, asyncio.get_running_loop())
+
+
+def begin_request(request: web.BaseRequest) -> None:
+    """Let the connection of a request live on."""
+    if isinstance(request.protocol, _Connection):
+        request.protocol.begin_request()
+
+
+def end_request(request: web.BaseRequest) -> None:
+    """Count a request no longer among those that wait."""
+    if isinstance(request.protocol, _Connection):
+        request.protocol.end_request()
+
+
+def _request_of(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: "asyncio.Task[None]",
+) -> web.BaseRequest:
+    """
+    Make the request of a message, also if its target names a host that is not valid, such as `http://xn--/`.
+
+    aiohttp decodes that host outside of all handlers: the error would end the task that reads the connection, and leave
+    the connection open for ever. The host is not needed, as we read the target as it was sent.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        return web.BaseRequest(message, payload, protocol, writer, task, loop)
+    except ValueError:
+        message = message._replace(url=message.url.relative())
+        return web.BaseRequest(message, payload, protocol, writer, task, loop)

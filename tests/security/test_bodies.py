@@ -1,0 +1,201 @@
+"""
+Bodies: what the server reads, decompresses and holds of what a client sends, above all of one that it refuses.
+"""
+
+import asyncio
+import contextlib
+import gzip
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tableorm_local.server import Limits, Server, serve
+from tests.local.server.client import Api, Wire, head, root_of
+
+BOMB = gzip.compress(bytes(3_000_000))
+UNSIGNED = "Host: localhost\r\nContent-Type: application/json\r\n"
+
+
+class Decompressors:
+    """Counts what is decompressed: how many bytes, and how many at most in one turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.made = self.bytes = self.most = 0
+        self._turn = 0
+
+    async def count_turns(self) -> None:
+        while True:
+            self._turn = 0
+            await asyncio.sleep(0)
+
+    def make(self, *arguments: Any) -> "Counted":
+        self.made += 1
+        return Counted(self, REAL(*arguments))
+
+    def add(self, size: int) -> None:
+        self.bytes += size
+        self._turn += size
+        self.most = max(self.most, self._turn)
+
+
+class Counted:
+    """A decompressor of zlib that tells how much it has decompressed."""
+
+    def __init__(self, counts: Decompressors, real: Any) -> None:
+        self._counts, self._real = counts, real
+
+    def decompress(self, data: bytes, most: int = 0) -> bytes:
+        part: bytes = self._real.decompress(data, most)
+        self._counts.add(len(part))
+        return part
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+REAL: Any = zlib.decompressobj
+
+
+@pytest.fixture
+def decompressors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Decompressors]:
+    """Counts what the server decompresses; the tests' client decompresses nothing, as it does not ask for it."""
+    counts = Decompressors()
+    monkeypatch.setattr(zlib, "decompressobj", counts.make)
+    return counts
+
+
+@pytest.fixture
+def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes that the server has taken of bodies, in parts."""
+    sizes = list[int]()
+    real = aiohttp.StreamReader.feed_data
+
+    def feed(self: aiohttp.StreamReader, data: bytes, *size: int) -> bool:
+        sizes.append(len(data))
+        return real(self, data, *size)
+
+    monkeypatch.setattr(aiohttp.StreamReader, "feed_data", feed)
+    return sizes
+
+
+def request(line: str, body: bytes, *headers: str) -> bytes:
+    """An unsigned request with a compressed body."""
+    more = [f"Content-Length: {len(body)}", "Content-Encoding: gzip", *headers, "", ""]
+    return f"{line} HTTP/1.1\r\n{UNSIGNED}".encode() + "\r\n".join(more).encode() + body
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("POST /devstoreaccount1/Tab", 403),
+        ("POST /nobody/Tab", 404),
+        ("GET /healthz", 200),
+        ("GET /metrics", 200),
+        ("POST /healthz", 404),
+        ("PUT /devstoreaccount1/?restype=service&comp=properties&sig=x", 403),
+    ],
+)
+async def test_what_is_not_authorized_is_not_decompressed(decompressors: Decompressors, line: str, status: int) -> None:
+    """A compressed body is decompressed for nobody who may not send it, nor for pages that need none."""
+    async with serve(None, port=0) as server:
+        wire = await Wire.connect(server)
+        wire.writer.write(request(line, BOMB))
+        assert await wire.status() == status
+        await wire.close()
+
+    assert decompressors.made == 0
+
+
+async def test_what_needs_no_body_decompresses_none(decompressors: Decompressors, server: Server, api: Api) -> None:
+    """The body of a signed GET is not decompressed either."""
+    wire = await Wire.connect(server)
+    wire.writer.write(head("GET", "/Tab()", f"Content-Length: {len(BOMB)}", "Content-Encoding: gzip") + BOMB)
+    assert await wire.status() == 200
+    await wire.close()
+
+    assert decompressors.made == 0
+
+
+async def test_decompression_is_sliced(decompressors: Decompressors, api: Api) -> None:
+    """In one turn of the event loop at most 64 KiB come out of compressed bodies."""
+    counting = asyncio.create_task(decompressors.count_turns())
+    for kind, body in (("gzip", BOMB), ("deflate", zlib.compress(bytes(3_000_000)))):
+        reply = await api("POST", "/Tab", body, Content_Encoding=kind)
+        assert (reply.status, reply.code) == (400, "InvalidInput")
+    counting.cancel()
+
+    assert decompressors.bytes == 6_000_000
+    assert 0 < decompressors.most <= 64 * 1024
+
+
+async def test_decompression_is_bounded(decompressors: Decompressors, api: Api) -> None:
+    """A body that would be larger than a body may be is decompressed only up to there."""
+    reply = await api("POST", "/Tab", gzip.compress(bytes(100_000_000)), Content_Encoding="gzip")
+
+    assert (reply.status, reply.code) == (413, "RequestBodyTooLarge")
+    assert decompressors.bytes <= 4 * 1024 * 1024 + 64 * 1024
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status", "code"),
+    [
+        ("gzip", BOMB[:-10], 400, "InvalidInput"),
+        ("gzip", BOMB + b"more", 400, "InvalidInput"),
+        ("gzip", b"no gzip", 400, "InvalidInput"),
+        ("deflate", b"\xff", 400, "InvalidInput"),
+        ("br", b"{}", 400, "InvalidHeaderValue"),
+        ("gzip, gzip", b"{}", 400, "InvalidHeaderValue"),
+        ("identity", b'{"PartitionKey":"p","RowKey":"r"}', 201, ""),
+        ("GZIP", gzip.compress(b'{"PartitionKey":"p","RowKey":"r"}'), 201, ""),
+        ("deflate", zlib.compress(b'{"PartitionKey":"p","RowKey":"r"}'), 201, ""),
+        ("deflate", zlib.compress(b'{"PartitionKey":"p","RowKey":"r"}', wbits=-15), 201, ""),
+    ],
+)
+async def test_encodings(api: Api, kind: str, body: bytes, status: int, code: str) -> None:
+    """Bodies are read in gzip and in both forms of deflate; what is malformed, or encoded otherwise, is refused."""
+    reply = await api("POST", "/Tab", body, Content_Encoding=kind)
+
+    assert (reply.status, reply.headers.get("x-ms-error-code", "")) == (status, code)
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 50000000", "Transfer-Encoding: chunked"])
+async def test_a_refused_body_is_read_up_to_a_bound(fed: list[int], framing: str) -> None:
+    """Of a body that is refused as many bytes are read as a body may have, then the connection ends."""
+    async with serve(None, port=0, limits=Limits(body_bytes=200_000)) as server:
+        wire = await Wire.connect(server)
+        wire.writer.write(f"POST /devstoreaccount1/Tab HTTP/1.1\r\n{UNSIGNED}{framing}\r\n\r\n".encode())
+        assert await wire.status() == 403
+        part = bytes(50_000) if "Length" in framing else b"c350\r\n" + bytes(50_000) + b"\r\n"
+        with contextlib.suppress(ConnectionError):
+            for _ in range(400):
+                wire.writer.write(part)
+                await wire.writer.drain()
+        await wire.everything()
+        await wire.close()
+
+    # Beyond the bound there is what one read of the socket brings, and what is read ahead.
+    assert 100_000 < sum(fed) <= 200_000 + 512 * 1024
+
+
+async def test_a_refused_client_reads_its_answer() -> None:
+    """Who sends a whole transaction without the right to gets the answer, though nobody wanted the body."""
+    async with serve(None, port=0) as server, aiohttp.ClientSession() as session:
+        api = Api(session, root_of(server))
+        reply = await api("POST", "/$batch", bytes(4_000_000), scheme=None)
+        assert (reply.status, reply.code) == (403, "AuthenticationFailed")
+        assert (await api("GET", "/Tables")).status == 200
+
+
+async def test_bodies_are_given_back(session: aiohttp.ClientSession) -> None:
+    """What compressed bodies take from what all bodies may hold together is given back, whatever becomes of them."""
+    async with serve(None, port=0, limits=Limits(buffered_bytes=4_000_000)) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        for _ in range(3):
+            assert (await api("POST", "/Tab", BOMB, Content_Encoding="gzip")).status == 400
+        large = gzip.compress(bytes(4_100_000))
+        assert (await api("POST", "/Tab", large, Content_Encoding="gzip")).code == "ServerBusy"
+        assert (await api("POST", "/Tab", BOMB, Content_Encoding="gzip")).status == 400

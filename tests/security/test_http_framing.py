@@ -1,0 +1,138 @@
+"""
+Framing of HTTP: how much of heads, of trailers and of requests in a row the server keeps before it knows who sends.
+"""
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from tableorm_local.server import Limits, Server, serve
+from tableorm_local.server.dispatch import Incoming, Service
+from tableorm_local.server.wire.calls import Answer
+from tests.local.server.client import Api, Wire, head, root_of
+
+LINE = b"GET /devstoreaccount1/Tables HTTP/1.1\r\nHost: localhost\r\n"
+FIELD = b"X-%d: " + b"x" * 9_000 + b"\r\n"
+
+
+def fields(count: int) -> bytes:
+    """So many headers of 9 KB."""
+    return b"".join(FIELD.replace(b"%d", str(number).encode()) for number in range(count))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        LINE + fields(8) + b"\r\n",
+        LINE + fields(8),
+        LINE + b"\r\n" + LINE + fields(8) + b"\r\n",
+        LINE + fields(6) + b"\r\n" + LINE + fields(8),
+        b"POST /devstoreaccount1/Tables HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+        + fields(40),
+        b"POST /devstoreaccount1/Tables HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n{" + LINE + fields(8),
+    ],
+    ids=["complete", "unfinished", "second", "second unfinished", "trailers", "after a body"],
+)
+@pytest.mark.parametrize("step", [1_000_000, 4_000])
+async def test_a_head_has_64_kib(server: Server, sent: bytes, step: int) -> None:
+    """A head, or what follows a body, of more than 64 KiB ends the connection, whether or not it is complete."""
+    wire = await Wire.connect(server)
+    try:
+        for at in range(0, len(sent), step):
+            wire.writer.write(sent[at : at + step])
+            await wire.writer.drain()
+            await asyncio.sleep(0)
+    except ConnectionError:
+        pass
+    async with asyncio.timeout(5):
+        answers = await wire.everything()
+    await wire.close()
+
+    assert b"HTTP/1.1 200" not in answers
+    assert answers == b"" or b"InvalidUri" in answers or b"AuthenticationFailed" in answers
+
+
+async def test_a_large_head_is_good(server: Server, api: Api) -> None:
+    """A head of less than 64 KiB is answered, also after another one, and in parts."""
+    for step in (1_000_000, 4_000):
+        wire = await Wire.connect(server)
+        for _ in range(3):
+            sent = head("GET", "/Tables", *fields(6).decode().splitlines())
+            for at in range(0, len(sent), step):
+                wire.writer.write(sent[at : at + step])
+                await asyncio.sleep(0)
+            assert await wire.status() == 200
+            await wire.reader.readuntil(b"}")
+        await wire.close()
+
+
+async def count_open(wires: list[Wire]) -> int:
+    """How many of the connections the server has not ended."""
+    await asyncio.sleep(0.1)
+    return sum(not wire.reader.at_eof() and wire.reader.exception() is None for wire in wires)
+
+
+async def test_unfinished_heads_together_are_bounded(session: aiohttp.ClientSession) -> None:
+    """Connections that send no more than a part of a head hold a bounded amount together; others are served."""
+    async with serve(None, port=0, limits=Limits(waiting_bytes=200_000)) as server:
+        wires = [await Wire.connect(server) for _ in range(30)]
+        for wire in wires:
+            wire.writer.write(LINE + fields(3))
+        answers = await read_ends(wires, 23)
+        assert all(b" 503 " in answer and b"ServerBusy" in answer for answer in answers)
+        assert (await Api(session, root_of(server))("GET", "/Tables")).status == 200
+        for wire in wires:
+            await wire.close()
+        # What they held is given back.
+        more = await Wire.connect(server)
+        more.writer.write(LINE + fields(6))
+        await asyncio.sleep(0.05)
+        more.writer.write(b"\r\n")
+        assert await more.status() == 403
+        await more.close()
+
+
+async def read_ends(wires: list[Wire], count: int) -> list[bytes]:
+    """What the first connections got that the server ends, so many of them."""
+    reading = [asyncio.create_task(wire.everything()) for wire in wires]
+    ended = list[bytes]()
+    async with asyncio.timeout(10):
+        for task in asyncio.as_completed(reading):
+            ended.append(await task)
+            if len(ended) == count:
+                break
+    await asyncio.sleep(0.05)
+    assert sum(task.done() for task in reading) == count
+    for task in reading:
+        task.cancel()
+    return ended
+
+
+async def test_requests_in_a_row_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that wait behind another one of their connection hold a bounded amount together."""
+    at_work, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def answer(_: Service, __: Incoming, ___: object) -> Answer:
+        at_work.release()
+        await go_on.wait()
+        return Answer(200)
+
+    async with serve(None, port=0, limits=Limits(waiting_bytes=300_000)) as server:
+        monkeypatch.setattr(Service, "answer", answer)
+        wires = [await Wire.connect(server) for _ in range(6)]
+        for wire in wires:
+            wire.writer.write(LINE + b"\r\n")
+        for _ in wires:
+            await at_work.acquire()
+        for wire in wires:
+            wire.writer.write((LINE + fields(5) + b"\r\n") * 2 + LINE + fields(5) + b"Connection: close\r\n\r\n")
+        await asyncio.sleep(0.1)
+        go_on.set()
+        answers = [await wire.everything() for wire in wires]
+        for wire in wires:
+            await wire.close()
+
+    assert (
+        sorted((each.count(b"HTTP/1.1 200"), each.count(b" 503 ")) for each in answers) == [(1, 1)] * 4 + [(4, 0)] * 2
+    )
