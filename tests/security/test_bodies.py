@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gzip
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -60,7 +59,7 @@ REAL: Any = zlib.decompressobj
 
 
 @pytest.fixture
-def decompressors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Decompressors]:
+def decompressors(monkeypatch: pytest.MonkeyPatch) -> Decompressors:
     """Counts what the server decompresses; the tests' client decompresses nothing, as it does not ask for it."""
     counts = Decompressors()
     monkeypatch.setattr(zlib, "decompressobj", counts.make)

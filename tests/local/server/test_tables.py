@@ -312,4 +312,4 @@ async def test_cors_of_requests(api: Api) -> None:
     failed = await api("GET", "/None", Origin="https://b.example")
     assert failed.headers["Access-Control-Allow-Origin"] == "https://b.example"
     other = await api("GET", "/Tab()", Origin="https://c.example")
-    assert (other.status, "Access-Control-Allow-Origin" in other.headers) == (200, False)
+    assert (other.status, "Access-Control-Allow-Origin" in other.headers) == (403, False)

@@ -18,6 +18,7 @@ from tableorm.protocol.edm import text_from_datetime
 
 from ..dispatch import Incoming, Service
 from ..security.accounts import is_loopback
+from ..security.browsers import check_browser, names_this_machine
 from ..wire.addressing import is_host_style, place_of
 from ..wire.answers import error_answer, new_request_id, standard_headers
 from ..wire.calls import Answer
@@ -127,7 +128,7 @@ class Front:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         begin_request(request)
         try:
-            return await (self._answer_page(request) if _is_own_page(request) else self._exchange(request))
+            return await (self._answer_page(request) if self._is_own_page(request) else self._exchange(request))
         finally:
             end_request(request)
 
@@ -178,9 +179,11 @@ class Front:
         place = place_of(self.service.accounts.find, request.scheme, request.headers.get("Host", ""), target)
         exchange.client_id = check_client_request_id(request.headers)
         exchange.version = version_of(request.headers, options_of(query))
-        origin = request.headers.get("Origin")
-        if origin is not None and request.method != "OPTIONS" and origin.isascii():
-            exchange.cors = await self.service.cors_headers(place, origin, request.method)
+        if request.method != "OPTIONS" and ("Origin" in request.headers or "Sec-Fetch-Site" in request.headers):
+            exchange.cors = await self.service.cors_headers(place, request.headers.get("Origin", ""), request.method)
+        if self.service.accounts.is_public(place.account):
+            allowed = bool(exchange.cors) or request.method == "OPTIONS"
+            check_browser(place.account, request.scheme, request.headers, allowed=allowed)
         incoming = Incoming(
             id=exchange.id,
             verb=request.method,
@@ -262,6 +265,13 @@ class Front:
                 )
             )
 
+    def _is_own_page(self, request: web.BaseRequest) -> bool:
+        """Return whether a request is for a page of the server itself, not for an account."""
+        if request.raw_path not in ("/healthz", "/metrics") or request.method not in ("GET", "HEAD"):
+            return False
+        host = request.headers.get("Host", "")
+        return not is_host_style(host) and (not self.service.accounts.any_public or names_this_machine(host))
+
     async def _answer_page(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.raw_path == "/healthz":
             return web.Response(text="ok\n")
@@ -277,13 +287,6 @@ class Front:
         """Set the gauges of the metrics to the values of this moment."""
         connections = len(self.server.connections)
         self.metrics.set_gauges(connections=connections, requests=self._at_work, buffered_bytes=self._budget.used)
-
-
-def _is_own_page(request: web.BaseRequest) -> bool:
-    """Return whether a request is for a page of the server itself, not for an account."""
-    if request.raw_path not in ("/healthz", "/metrics") or request.method not in ("GET", "HEAD"):
-        return False
-    return not is_host_style(request.headers.get("Host", ""))
 
 
 def _fits_buffer(request: web.BaseRequest, size: int) -> bool:

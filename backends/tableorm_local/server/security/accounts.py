@@ -84,6 +84,7 @@ class Accounts:
 
     def __init__(self, accounts: Iterable[Account]) -> None:
         accounts = tuple(accounts)
+        self._public = frozenset(account.name for account in accounts if account.is_public)
         self._accounts = {account.name: account for account in accounts}
         if not accounts:
             raise ValueError("a server needs an account; leave `accounts` out for the development account")
@@ -98,7 +99,11 @@ class Accounts:
     @property
     def any_public(self) -> bool:
         """Whether anyone can sign for one of them."""
-        return any(account.is_public for account in self._accounts.values())
+        return bool(self._public)
+
+    def is_public(self, name: str) -> bool:
+        """Return whether anyone can sign for an account."""
+        return name in self._public
 
     def find(self, name: str) -> tuple[str, bool] | None:
         """Find the account of a host or path, and whether its secondary location is meant; None if there is none."""
@@ -122,6 +127,7 @@ class Accounts:
         if unknown:
             raise ValueError(f"there is no account {', '.join(unknown)}; there are {', '.join(self._accounts)}")
         self._accounts |= {name: Account(name=name, keys=tuple(given)) for name, given in keys.items()}
+        self._public = frozenset(name for name, account in self._accounts.items() if account.is_public)
 
 
 def read_keys(path: Path) -> tuple[str, ...]:
