@@ -1,13 +1,15 @@
 """
 The access log: a line of JSON for each request, written by a thread, so that no slow reader of it stops the server.
 
-It shows neither signatures nor `Authorization` headers.
+It shows neither signatures nor `Authorization` headers; nor does the log of errors.
 """
 
 import contextlib
 import logging
 import queue
+import re
 import threading
+from html import unescape
 from logging.handlers import QueueListener
 from typing import IO, cast
 from urllib.parse import unquote
@@ -60,12 +62,38 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     lost: int = 0
 
 
-def without_signature(target: str) -> str:
-    """Return path and query of a request as they were sent, without the signature of a token."""
-    path, mark, query = target.partition("?")
-    if mark:
-        query = "&".join(_redact(part) for part in query.split("&"))
-    return shorten(path + mark + query)
+def without_signature(text: str) -> str:
+    """
+    Return the target of a request, or another text, as it was sent, without the signatures of tokens.
+
+    A URL that was encoded once more, or pasted with `&amp;`, has its signature behind other characters than it should.
+    What looks like one in any of the forms that the text decodes to is left out; then the decoded text is returned.
+    """
+    shown = _SIGNATURE.sub(r"\1REDACTED", text)
+    decoded = _decode(shown)
+    if decoded is None:
+        return "REDACTED: it is encoded too often"
+    if any(found[2] != "REDACTED" for found in _SIGNATURE.finditer(decoded)):
+        shown = _SIGNATURE.sub(r"\1REDACTED", decoded)
+    return shown
+
+
+_SIGNATURE = re.compile(r"(sig[\s+\0]*[=:])([^&;?#'\"\r\n]*)", re.IGNORECASE)
+_MOST_DECODED = 10
+_ENCODED_PERCENT = re.compile("%(?:25)+")
+_JSON_ESCAPE = re.compile(r"\\u00([0-7][0-9a-f])", re.IGNORECASE)
+
+
+def _decode(text: str) -> str | None:
+    """Decode a text as far as it can be decoded; None if it can be more often than anybody encodes it."""
+    for _ in range(_MOST_DECODED):
+        # All at once: a text of 64 KiB may say `%` with 30,000 levels.
+        once = unescape(unquote(_ENCODED_PERCENT.sub("%", text), errors="surrogateescape"))
+        once = _JSON_ESCAPE.sub(lambda found: chr(int(found[1], 16)), once)
+        if once == text:
+            return text
+        text = once
+    return None
 
 
 def shorten(text: str) -> str:
@@ -73,10 +101,19 @@ def shorten(text: str) -> str:
     return text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _redact(part: str) -> str:
-    name = part.partition("=")[0]
-    # A token that was appended with its own question mark opens nothing here, but it does elsewhere.
-    return f"{name}=REDACTED" if unquote(name).strip(" ?+").lower() == "sig" else part
+def _redact_record(record: logging.LogRecord) -> bool:
+    """Leave signatures out of what is logged about an error, which may quote what a client sent."""
+    record.msg, record.args = without_signature(record.getMessage()), ()
+    if record.exc_info:
+        # Handlers show this text, and cannot make another one.
+        record.exc_text, record.exc_info = without_signature(_FORMATTER.formatException(record.exc_info)), None
+    return True
+
+
+_FORMATTER = logging.Formatter()
+
+# What goes wrong in the server itself.
+logging.getLogger("tableorm.server").addFilter(_redact_record)
 
 
 class _Writer(logging.Handler):

@@ -157,7 +157,7 @@ class Front:
             return await self._ask_service(exchange)
         except Fault as fault:
             if fault.code == Code.INTERNAL_ERROR:
-                _logger.error("request %s: %s", exchange.id, fault.message)  # noqa: TRY400 - the message says what is wrong
+                _logger.error("request %s: %s", exchange.id, fault.message)
             # A body that did not arrive in time is not read further.
             exchange.body.ends |= fault.code == Code.OPERATION_TIMED_OUT
             return error_answer(fault, exchange.id, xml=xml)
@@ -253,7 +253,7 @@ class Front:
                     id=exchange.id,
                     client=request.remote or "",
                     verb=request.method,
-                    url=without_signature(request.raw_path),
+                    url=shorten(without_signature(request.raw_path)),
                     operation=exchange.operation,
                     status=answer.status,
                     code=answer.reason,
