@@ -157,7 +157,7 @@ class Front:
             return await self._ask_service(exchange)
         except Fault as fault:
             if fault.code == Code.INTERNAL_ERROR:
-                _logger.error("request %s: %s", exchange.id, fault.message)
+                _logger.error("request %s: %s", exchange.id, fault.message)  # noqa: TRY400 - the message says what is wrong
             # A body that did not arrive in time is not read further.
             exchange.body.ends |= fault.code == Code.OPERATION_TIMED_OUT
             return error_answer(fault, exchange.id, xml=xml)
