@@ -232,6 +232,11 @@ def _find_route(call: Call) -> _Route:
     comp = call.options.get("comp", "")
     verb = "GET" if call.verb == "HEAD" else call.verb
     kind = call.resource.kind
+    if kind in _NEEDS_TABLE and call.options.get("restype") == "service":
+        raise Fault(
+            Code.INVALID_URI,
+            "The requested URI is invalid: it asks for the service below a table; give the account's URL.",
+        )
     if kind is Kind.BELOW_TABLE:
         return _read("Unknown", Access.QUERY, _refuse_below_table)
     route = _ROUTES.get((kind, verb, comp))

@@ -81,37 +81,21 @@ async def test_delete(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "path", "query", "absent", "present", "text"),
+    ("verb", "path", "absent", "present", "text"),
     [
-        ("POST", "/{}/Tables", "", "TableNotFound", "PropertiesNeedValue", "The values are not specified for all"),
-        ("DELETE", "/{}/Tables('X')", "", "TableNotFound", "InvalidInput", "The number of keys specified in the URI"),
-        ("POST", "/{}/$batch", "", "TableNotFound", "MediaTypeNotSupported", "None of the provided media types"),
-        (
-            "PUT",
-            "/{}/",
-            "restype=service&comp=properties",
-            "TableNotFound",
-            "InvalidQueryParameterValue",
-            "Value for one",
-        ),
-        (
-            "GET",
-            "/{}/",
-            "restype=service&comp=properties",
-            "TableNotFound",
-            "InvalidQueryParameterValue",
-            "Value for one",
-        ),
+        ("POST", "/{}/Tables", "TableNotFound", "PropertiesNeedValue", "The values are not specified for all"),
+        ("DELETE", "/{}/Tables('X')", "TableNotFound", "InvalidInput", "The number of keys specified in the URI"),
+        ("POST", "/{}/$batch", "TableNotFound", "MediaTypeNotSupported", "None of the provided media types"),
     ],
 )
 async def test_url_of_a_table_given_as_that_of_the_account(
-    api: Api, verb: str, path: str, query: str, absent: str, present: str, text: str
+    api: Api, verb: str, path: str, absent: str, present: str, text: str
 ) -> None:
     """What clients ask for that were given a table's URL is answered as they know it."""
-    body = b"{}" if verb in ("POST", "PUT") else None
+    body = b"{}" if verb == "POST" else None
 
-    assert (await api(verb, path.format("None"), body, query=query)).code == absent
-    reply = await api(verb, path.format("Tab"), body, query=query)
+    assert (await api(verb, path.format("None"), body)).code == absent
+    reply = await api(verb, path.format("Tab"), body)
     assert reply.code == present
     assert text in reply.body.decode()
 
@@ -313,3 +297,21 @@ async def test_cors_of_requests(api: Api) -> None:
     assert failed.headers["Access-Control-Allow-Origin"] == "https://b.example"
     other = await api("GET", "/Tab()", Origin="https://c.example")
     assert (other.status, "Access-Control-Allow-Origin" in other.headers) == (403, False)
+
+
+@pytest.mark.parametrize("path", ["/Tab", "/Tab/", "/Tab()", "/None", "/Tab/x"])
+@pytest.mark.parametrize(("verb", "comp"), [("GET", "properties"), ("PUT", "properties"), ("GET", "stats")])
+async def test_the_service_below_a_table(api: Api, path: str, verb: str, comp: str) -> None:
+    """Who was given a table's URL as the account's, and asks for the service, is told that the URI is invalid."""
+    reply = await api(verb, path, b"{}" if verb == "PUT" else None, query=f"restype=service&comp={comp}")
+
+    assert (reply.status, reply.code) == (400, "InvalidUri")
+    assert b"The requested URI is invalid" in reply.body
+
+
+@pytest.mark.parametrize("content", ["____", "A", "Tab.", "VGFi=", "gA", "", "ISE"])
+async def test_continuations_of_tables_that_are_made_up(api: Api, content: str) -> None:
+    """A continuation of the right form that is no name is refused, and does not start at the first page."""
+    reply = await api("GET", "/Tables", query=f"NextTableName=1!{len(content)}!{content}")
+
+    assert (reply.status, reply.code) == (400, "InvalidInput")

@@ -155,6 +155,17 @@ async def test_missing_table(api: Api) -> None:
     assert (status, headers["x-ms-error-code"]) == (404, "TableNotFound")
 
 
+@pytest.mark.parametrize("table", ["a//", "Tab//", "Tab/x", "1table", "my_table", "tables"])
+async def test_tables_that_cannot_be(api: Api, table: str) -> None:
+    """A name that no table can have is InvalidResourceName, also where it looks like a path, so that SDKs say why."""
+    for verb, path in (("POST", f"/{table}"), ("PUT", f"/{table}(PartitionKey='p',RowKey='r')")):
+        ((status, headers, body),) = await transact(api, insert("0"), part(verb, path, {}))
+        assert (status, headers["x-ms-error-code"]) == (400, "InvalidResourceName")
+        message = body["odata.error"]["message"]["value"]
+        assert message.startswith("1:The specified resource name contains invalid characters")
+    assert await rows(api) == {}
+
+
 async def test_a_query_by_itself(api: Api) -> None:
     """A transaction may be a single query, outside of a change set."""
     await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": "r", "A": 7})

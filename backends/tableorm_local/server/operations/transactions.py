@@ -145,9 +145,13 @@ def _read_step(outer: Call, part: multipart.Part, index: int) -> _Step:
 
 def _read_write_call(outer: Call, part: multipart.Part) -> Call:
     call = _read_call(outer, part)
-    if call.verb not in _WRITE_VERBS.get(call.resource.kind, ()):
+    resource = call.resource
+    if resource.kind is Kind.BELOW_TABLE:
+        # What looks like a path below a table is a name that no table can have: SDKs tell by the code.
+        check_table_name(f"{resource.table}/{resource.rest}")
+    if call.verb not in _WRITE_VERBS.get(resource.kind, ()):
         raise invalid_input(f"a transaction cannot have {call.verb[:20]} on that resource.")
-    check_table_name(call.resource.table)
+    check_table_name(resource.table)
     return call
 
 

@@ -50,9 +50,12 @@ class Continuation:
             return None
         token = _decode(text)
         try:
-            return urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("utf-8")
+            name = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
         except ValueError:
-            raise _malformed(text) from None
+            name = ""
+        if not name.isalnum():
+            raise _malformed(text)
+        return name
 
 
 _ROW_MARK = "AA"
