@@ -10,15 +10,16 @@ the same answer as there.
 import asyncio
 import datetime as dt
 from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_network
 
 import attrs
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_table_name
-from tableorm.protocol.rights import authorize
+from tableorm.protocol.rights import Rights, authorize
 from tableorm.protocol.sas import Access, AccessPolicy
 
-from ..engine import Engine
+from ..engine import CALLER, Engine, FairSlots
 from .operations.entities import get_entity, query_entities, write_entity
 from .operations.policies import get_policies, set_policies
 from .operations.request import Request
@@ -33,7 +34,7 @@ from .wire.calls import Answer, Call
 from .wire.faults import invalid_parameter
 from .wire.options import check_options, effective_verb, options_of, seconds_of
 
-__all__ = ["Incoming", "Service"]
+__all__ = ["Incoming", "Service", "caller_of"]
 
 
 @attrs.frozen(kw_only=True)
@@ -133,7 +134,7 @@ class Service:
         self.accounts = accounts
         self._engines = dict(engines)
         # A page may have megabytes, and needs much more while it is rows.
-        self._pages = asyncio.Semaphore(pages)
+        self._pages = FairSlots(pages)
 
     async def policy(self, account: str, table: str, name: str) -> AccessPolicy | None:
         """Return a stored access policy; None if the table has none of that name, or does not exist."""
@@ -164,6 +165,7 @@ class Service:
             return cors.answer_preflight(await read_cors_rules(engine), incoming.headers)
         options = options_of(incoming.query)
         rights = await authenticate(_credentials_of(incoming, options), self.accounts, self)
+        CALLER.set(caller_of(incoming, rights))
         resource = resource_of(incoming.place.resource_path)
         call = Call(
             verb=effective_verb(incoming.verb, incoming.methods),
@@ -203,9 +205,22 @@ class Service:
             call = attrs.evolve(call, body=await incoming.read_body())
             request = attrs.evolve(request, call=call)
         if route.run is query_entities:
-            async with self._pages:
+            async with self._pages.hold(CALLER.get()):
                 return await route.run(request)
         return await route.run(request)
+
+
+def caller_of(incoming: Incoming, rights: Rights) -> str:
+    """
+    Return with whom a request shares its part of the server: those with the same rights at the same address.
+
+    Rights are what is signed, so nobody makes more callers of one token. An address of IPv6 counts by its first half,
+    as whoever has one has the whole of the other half.
+    """
+    address = incoming.address.partition("%")[0]
+    if ":" in address:
+        address = str(ip_network((address, 64), strict=False))
+    return f"{incoming.place.account} {address} {rights}".lower()  # the case of a table's name is not signed
 
 
 def _credentials_of(incoming: Incoming, options: Mapping[str, str]) -> Credentials:

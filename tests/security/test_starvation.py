@@ -1,0 +1,199 @@
+"""
+Starvation: how much of the server one client, with a narrow token, can take from the others.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+import aiohttp
+import pytest
+
+from tableorm import Entity, Mapped, connect
+from tableorm.protocol.filters import And, Compare, Filter, Not, Or, matcher
+from tableorm.protocol.rights import Owner
+from tableorm.protocol.sas import TableSas, sign_sas
+from tableorm.protocol.shared_key import Scheme, decode_key
+from tableorm.stores import Row, RowPage, RowQuery
+from tableorm_local.engine import CALLER, Engine
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, serve
+from tableorm_local.server.dispatch import Incoming, caller_of
+from tableorm_local.server.operations import tables
+from tableorm_local.server.wire import options
+from tableorm_local.server.wire.addressing import Place
+from tableorm_local.server.wire.options import MAX_COMPARISONS
+from tests.local.server.client import Api, Reply, root_of
+
+
+def alternatives(count: int, comparison: str = "A eq {}") -> str:
+    """A filter of so many comparisons."""
+    return "$filter=" + " or ".join(comparison.format(number) for number in range(count)).replace(" ", "%20")
+
+
+@pytest.mark.parametrize("comparison", ["A eq {}", "A", "not (B ne {})", "A eq ' and or '", "A eq 'it''s' and B eq {}"])
+@pytest.mark.parametrize("path", ["/Tab()", "/Tables"])
+async def test_comparisons_of_a_filter(api: Api, comparison: str, path: str) -> None:
+    """A filter has 400 comparisons at most, of tables as well as of entities; what text says is no comparison."""
+    comparison = comparison if path == "/Tab()" else "TableName eq 'a{}'"
+    most = MAX_COMPARISONS // (2 if " and B" in comparison else 1)
+
+    assert (await api("GET", path, query=alternatives(most, comparison))).status == 200
+    refused = await api("GET", path, query=alternatives(most + 1, comparison))
+    assert (refused.status, refused.code) == (400, "InvalidInput")
+    assert "comparisons, 400 are allowed" in refused.message
+
+
+async def test_a_filter_that_is_refused_is_not_read(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparisons are counted before the filter is parsed, which takes much longer."""
+    monkeypatch.setattr(options, "parse_filter", lambda _: pytest.fail("it was parsed"))
+
+    assert (await api("GET", "/Tab()", query=alternatives(1500))).code == "InvalidInput"
+
+
+async def test_the_mapper_sends_no_more_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The filter with the most comparisons that the mapper sends has fewer than the server allows."""
+
+    class Item(Entity, table="Items", partition_key="{group}", row_key="{id}"):
+        group: Mapped[str]
+        id: Mapped[str]
+        x: Mapped[str]
+
+    sent = list[Filter | None]()
+
+    async def query(_: Engine, __: str, query: RowQuery, *___: object) -> RowPage:
+        sent.append(query.where)
+        return RowPage([], None)
+
+    monkeypatch.setattr(Engine, "query", query)
+    async with connect("local::memory:") as db:
+        for count in range(100, 400, 5):
+            values = [chr(32 + n) for n in range(count) if chr(32 + n) != "'"] + [""]
+            await db.select(Item).where(Item.group == "g", Item.x.in_(values)).all()
+    widest = max(map(count_comparisons, sent))
+
+    assert 100 < widest <= MAX_COMPARISONS
+
+
+def count_comparisons(node: Filter | None) -> int:
+    match node:
+        case None:
+            return 0
+        case Compare():
+            return 1
+        case Not(term):
+            return count_comparisons(term)
+        case And(terms) | Or(terms):
+            return sum(map(count_comparisons, terms))
+
+
+class Blocked:
+    """Queries that reached the engine, by caller, and stay there until they are let go."""
+
+    def __init__(self) -> None:
+        self.there = Counter[str]()
+        self.go = asyncio.Event()
+
+    async def query(self, *_: object) -> RowPage:
+        self.there[CALLER.get()] += 1
+        await self.go.wait()
+        return RowPage([], None)
+
+
+def table_token(table: str = "Tab", **more: str) -> str:
+    """A narrow token."""
+    sas = TableSas(sv="2019-02-02", tn=table, sp="r", se="2099-01-01T00:00:00Z", **more)
+    return sign_sas(sas, DEVELOPMENT_ACCOUNT, decode_key(DEVELOPMENT_KEY))
+
+
+async def test_page_slots_are_shared_fairly(monkeypatch: pytest.MonkeyPatch, session: aiohttp.ClientSession) -> None:
+    """Whoever asks for many pages at once holds half of the slots, so that others get one at once."""
+    blocked = Blocked()
+    async with serve(None, port=0, limits=Limits(pages=8)) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        monkeypatch.setattr(Engine, "query", blocked.query)
+
+        async def ask(query: str) -> Reply:
+            return await api("GET", "/Tab()", query=query, scheme=None if query else Scheme.SHARED_KEY)
+
+        token = table_token(spk="a", epk="b")
+        spellings = [token, token.replace("tn=Tab", "tn=TAB"), token + "&x=1", "timeout=60&" + token]
+        greedy = [asyncio.create_task(ask(query)) for query in spellings * 5]
+        await settle()
+        assert list(blocked.there.values()) == [4]
+        others = [asyncio.create_task(ask(query)) for query in (table_token(spk="c", epk="d"), "")]
+        await settle()
+        assert sorted(blocked.there.values()) == [1, 1, 4]
+        blocked.go.set()
+        replies = await asyncio.gather(*greedy, *others)
+
+    assert [reply.status for reply in replies] == [200] * 22
+    assert len(blocked.there) == 3
+
+
+async def settle() -> None:
+    """Wait until what was sent has arrived."""
+    for _ in range(50):
+        await asyncio.sleep(0.002)
+
+
+async def test_who_shares_a_part() -> None:
+    """Addresses of IPv6 of one network are one caller, of which a client may have any number; others are their own."""
+    callers = {address: caller_at(address) for address in ("10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::ffff:2")}
+
+    assert callers["2001:db8::1"] == callers["2001:db8::ffff:2"]
+    assert len(set(callers.values())) == 3
+    assert caller_at("fe80::1%eth0") == caller_at("fe80::2%eth1")
+
+
+def caller_at(address: str) -> str:
+    place = Place(account="a", secondary=False, path="/", resource_path="/", root="")
+    incoming = Incoming(
+        id="",
+        verb="GET",
+        methods=[],
+        place=place,
+        query="",
+        headers={},
+        version="",
+        scheme="http",
+        address=address,
+        read_body=lambda: asyncio.sleep(0, b""),
+    )
+    return caller_of(incoming, Owner())
+
+
+async def test_a_filter_of_tables_is_sliced(monkeypatch: pytest.MonkeyPatch, api: Api) -> None:
+    """A filter of many tables is evaluated in slices of a bounded number of comparisons, and no further than a page."""
+    tested = list[int]()
+    turns = 0
+    monkeypatch.setattr(Engine, "list_tables", lambda _: asyncio.sleep(0, [f"Tab{n:04}" for n in range(2_000)]))
+
+    def make(where: Filter) -> Callable[[Row], bool]:
+        test = matcher(where)
+
+        def count(row: Row) -> bool:
+            tested.append(turns)
+            return test(row)
+
+        return count
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(tables, "matcher", make)
+    counting = asyncio.create_task(count_turns())
+    reply = await api("GET", "/Tables", query=alternatives(400, "TableName eq 'Tab{:04}'"))
+    assert len(reply.rows) == 400
+    assert len(tested) == 2_000
+    assert max(Counter(tested).values()) * 400 <= 2_000
+    tested.clear()
+    assert (
+        len((await api("GET", "/Tables", query="$filter=TableName%20ge%20'a'%20or%20TableName%20ge%20'A'&$top=3")).rows)
+        == 3
+    )
+    assert len(tested) <= 1_000
+    counting.cancel()
