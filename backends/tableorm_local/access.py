@@ -87,7 +87,8 @@ class TokenCheck:
 
     def __init__(self, engine: Engine, access: LocalAccess) -> None:
         self._engine, self._access = engine, access
-        self._verified: tuple[str, AccountSas | TableSas] | None = None
+        # The token that was verified last, and the keys then, which may be replaced.
+        self._verified: tuple[str, tuple[bytes, ...], AccountSas | TableSas] | None = None
 
     async def admit(self, text: str) -> Rights:
         """
@@ -96,9 +97,10 @@ class TokenCheck:
         Raises:
             Fault: AuthenticationFailed, or one of the Authorization...Mismatch family.
         """
-        if self._verified is None or self._verified[0] != text:
-            self._verified = text, read_token(text, self._access.account, await self._access.keys())
-        token, policy = self._verified[1], None
+        keys = await self._access.keys()
+        if self._verified is None or self._verified[:2] != (text, keys):
+            self._verified = text, keys, read_token(text, self._access.account, keys)
+        token, policy = self._verified[2], None
         if isinstance(token, TableSas) and token.si is not None:
             # Read each time: a token whose policy was removed is no longer valid.
             policy = await self._engine.access.policy(token.tn, token.si)

@@ -38,6 +38,11 @@ class Serve:
         parser.add_argument("--cert-key", metavar="FILE", help="its private key, if that is not in the same file")
         parser.add_argument("--workers", metavar="N", type=_parse_count, default=1, help="processes (default: 1)")
         parser.add_argument("--access-log", metavar="FILE", help="a line of JSON for each request; - for stderr")
+        parser.add_argument(
+            "--no-file-tokens",
+            action="store_true",
+            help="refuse tokens that are signed with the key of the file, which copies of the file have too",
+        )
         parser.add_argument("--open-metrics", action="store_true", help="let other machines read /metrics")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -45,7 +50,7 @@ class Serve:
         if len(args.account) != len(args.key_file):
             raise NotSupported("each --account needs a --key-file of its own, in the same order")
         # The other commands do not wait for the import of an HTTP server.
-        from .server_process import Options, run_alone  # noqa: PLC0415
+        from .server_process import Options, run_alone, warn_of_open_keys  # noqa: PLC0415
         from .workers import supervise  # noqa: PLC0415
 
         options = Options(
@@ -57,7 +62,9 @@ class Serve:
             cert_key=args.cert_key,
             access_log=args.access_log,
             open_metrics=args.open_metrics,
+            file_tokens=not args.no_file_tokens,
         )
+        warn_of_open_keys(options)
         _allow_many_files()
         return run_alone(options) if args.workers == 1 else supervise(options, args.workers)
 

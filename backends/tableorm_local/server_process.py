@@ -4,8 +4,12 @@ One process of the server: from what the command line says to a server that runs
 
 import asyncio
 import contextlib
+import functools
+import os
+import shlex
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +24,7 @@ from .engine import OpenError
 from .server import Account, Server, serve
 from .server.security.accounts import read_keys
 
-__all__ = ["Options", "run_alone", "run_server"]
+__all__ = ["Options", "run_alone", "run_server", "warn_of_open_keys"]
 
 
 @attrs.frozen(kw_only=True)
@@ -37,6 +41,7 @@ class Options:
         cert_key: File with its private key.
         access_log: A file, `-` for stderr, None for no log.
         open_metrics: Whether other machines may read `/metrics`.
+        file_tokens: Whether tokens are good that are signed with the key of the file itself.
         share_port: Whether other processes listen at the same port.
     """
 
@@ -48,7 +53,17 @@ class Options:
     cert_key: str | None = None
     access_log: str | None = None
     open_metrics: bool = False
+    file_tokens: bool = True
     share_port: bool = False
+
+
+def warn_of_open_keys(options: Options) -> None:
+    """Say of each key file that every user of the machine can read how to change that."""
+    for _, file in options.accounts:
+        with contextlib.suppress(OSError):
+            if os.name == "posix" and Path(file).stat().st_mode & stat.S_IROTH:
+                problem = f"every user of this machine can read the keys in {file}; do: chmod 600 {shlex.quote(file)}"
+                print(f"tableorm: {problem}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def run_alone(options: Options) -> int:
@@ -107,7 +122,8 @@ def _open_log(file: str | None) -> BinaryIO | None:
     if file is None:
         return None
     try:
-        return sys.stderr.buffer if file == "-" else Path(file).open("ab")
+        # It tells who asked for what, which is nobody else's business; a file that exists keeps its mode.
+        return sys.stderr.buffer if file == "-" else open(file, "ab", opener=functools.partial(os.open, mode=0o600))
     except OSError as error:
         raise Unavailable(f"--access-log: {error}") from error
 
@@ -123,6 +139,7 @@ def _make_server(options: Options, stream: BinaryIO | None) -> Server:
             cert_key=options.cert_key,
             access_log=stream,
             open_metrics=options.open_metrics,
+            file_tokens=options.file_tokens,
             share_port=options.share_port,
         )
     except ValueError as error:

@@ -30,7 +30,6 @@ class AccessRecords:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._key: bytes | None = None
 
     async def policies(self, table: str) -> Policies:
         """
@@ -61,10 +60,9 @@ class AccessRecords:
         await self._settings.change(_POLICIES, lambda value: _write(change(_read(value))), table)
 
     async def keys(self) -> tuple[bytes, ...]:
-        """Read the file's key, if it has one."""
-        if self._key is None:
-            self._key = await self._settings.get(_KEY)
-        return () if self._key is None else (self._key,)
+        """Read the file's key, if it has one. It is read each time, as another process may have replaced it."""
+        key = await self._settings.get(_KEY)
+        return () if key is None else (key,)
 
     async def key(self) -> bytes:
         """
@@ -76,6 +74,18 @@ class AccessRecords:
         await self._settings.change(_KEY, lambda value: value or made)
         (found,) = await self.keys()
         return found
+
+    async def rotate_key(self) -> bool:
+        """Replace the file's key, if it has one, and return whether it had. Tokens signed with the old one end."""
+        had = False
+
+        def replace(value: bytes | None) -> bytes | None:
+            nonlocal had
+            had = value is not None
+            return secrets.token_bytes(_KEY_BYTES) if had else None
+
+        await self._settings.change(_KEY, replace)
+        return had
 
 
 def _read(value: bytes | None) -> Policies:

@@ -128,10 +128,14 @@ class Service:
         accounts: Who may sign requests.
         engines: The data of each account, open.
         pages: How many pages of entities may be built at once.
+        file_tokens: Whether tokens are good that are signed with the key of an account's file.
     """
 
-    def __init__(self, accounts: Accounts, engines: Mapping[str, Engine], *, pages: int) -> None:
+    def __init__(
+        self, accounts: Accounts, engines: Mapping[str, Engine], *, pages: int, file_tokens: bool = True
+    ) -> None:
         self.accounts = accounts
+        self._file_tokens = file_tokens
         self._engines = dict(engines)
         # A page may have megabytes, and needs much more while it is rows.
         self._pages = FairSlots(pages)
@@ -141,8 +145,8 @@ class Service:
         return await self._engines[account].access.policy(table, name)
 
     async def keys(self, account: str) -> tuple[bytes, ...]:
-        """Return the key of the account's file, with which programs that have the file open sign tokens."""
-        return await self._engines[account].access.keys()
+        """Return the key of the account's file, with which programs sign tokens that have the file open."""
+        return await self._engines[account].access.keys() if self._file_tokens else ()
 
     async def cors_headers(self, place: Place, origin: str, verb: str) -> dict[str, str]:
         """Return the headers that let a page of `origin` read the answer."""

@@ -39,6 +39,7 @@ def serve(
     open_metrics: bool = False,
     compress_for_all: bool = False,
     share_port: bool = False,
+    file_tokens: bool = True,
 ) -> "Server":
     """
     Speak the Table service's REST protocol.
@@ -59,6 +60,8 @@ def serve(
         open_metrics: Whether clients of other machines may read `/metrics`.
         compress_for_all: Whether answers to clients of this machine are compressed too, if they accept that.
         share_port: Whether other processes may listen at the same address; connections are spread among them.
+        file_tokens: Whether tokens are good that are signed with the key of the file itself. That key stays in copies
+            of the file, also in backups, until it is replaced.
 
     Raises:
         ValueError: Other machines could use the development key; accounts and data do not fit; or there is a private
@@ -85,6 +88,7 @@ def serve(
         open_metrics=open_metrics,
         compress_for_all=compress_for_all,
         share_port=share_port,
+        file_tokens=file_tokens,
         metrics=_make_metrics(),
     )
 
@@ -130,6 +134,7 @@ class Server:
         open_metrics: Whether clients of other machines may read `/metrics`.
         compress_for_all: Whether answers to clients of this machine are compressed too.
         share_port: Whether other processes may listen at the same address.
+        file_tokens: Whether tokens are good that are signed with the key of the file itself.
         metrics: Counts the requests.
     """
 
@@ -145,11 +150,13 @@ class Server:
         open_metrics: bool,
         compress_for_all: bool,
         share_port: bool,
+        file_tokens: bool,
         metrics: Metrics,
     ) -> None:
         self._engines = {name: Engine(path) for name, path in files.items()}
         self._accounts, self._address, self._tls, self._log = accounts, address, tls, log
         self._limits, self._share_port, self._metrics = limits, share_port, metrics
+        self._file_tokens = file_tokens
         self._gauging: asyncio.Task[None] | None = None
         self._open_metrics, self._compress_for_all = open_metrics, compress_for_all
         self._running: tuple[web.ServerRunner, web.SockSite, Front] | None = None
@@ -212,7 +219,7 @@ class Server:
             OSError: It cannot listen at the address.
         """
         front = Front(
-            Service(self._accounts, self._engines, pages=self._limits.pages),
+            Service(self._accounts, self._engines, pages=self._limits.pages, file_tokens=self._file_tokens),
             self._limits,
             self._log,
             metrics=self._metrics,

@@ -5,6 +5,7 @@
 import asyncio
 import base64
 import contextlib
+import datetime as dt
 import os
 import signal
 import ssl
@@ -17,6 +18,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tableorm import Entity, Mapped, connect
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.commandline import run_command
 from tests.local.server.client import Api
@@ -123,7 +125,7 @@ async def test_stopping_finishes_what_is_under_way(start: Start, tmp_path: Path)
         api = Api(session, program.root)
         await api("POST", "/Tables", {"TableName": "Tab"})
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        from tests.local.server.test_http import head
+        from tests.local.server.client import head
 
         body = b'{"PartitionKey":"p","RowKey":"r"}'
         writer.write(head("POST", "/Tab", f"Content-Length: {len(body)}", "Expect: 100-continue"))
@@ -214,6 +216,8 @@ async def test_keys_and_their_rotation(start: Start, session: aiohttp.ClientSess
     files = [tmp_path / "one.keys", tmp_path / "two.keys"]
     files[0].write_text(f"# the first\n{KEYS[0]}\n\n{KEYS[1]}\n")
     files[1].write_text(KEYS[2])
+    for file in files:
+        file.chmod(0o600)
     (tmp_path / "data").mkdir()
     program = start(
         "--data",
@@ -248,6 +252,27 @@ async def test_keys_and_their_rotation(start: Start, session: aiohttp.ClientSess
     assert (await other("GET", "/Tables")).status == 200
 
 
+class Item(Entity, table="Items", partition_key="{group}", row_key="{id}"):
+    group: Mapped[str]
+    id: Mapped[str]
+
+
+async def test_no_file_tokens(start: Start, session: aiohttp.ClientSession, tmp_path: Path) -> None:
+    """With `--no-file-tokens` the server refuses what a program grants that has the file open."""
+    path = tmp_path / "x.tables"
+    async with connect(f"local:{path}") as db:
+        await db.create_tables(Item)
+        token = await db.grant(Item, "r", dt.timedelta(hours=1))
+    statuses = []
+    for more in ([], ["--no-file-tokens"]):
+        program = start("--data", path, *more)
+        reply = await Api(session, program.root)("GET", "/Items()", query=token, scheme=None)
+        statuses.append(reply.status)
+        await asyncio.to_thread(program.stop)
+
+    assert statuses == [200, 403]
+
+
 def make_certificate(folder: Path) -> None:
     """A key and a certificate for this machine, signed with itself."""
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem -out cert.pem"
@@ -274,6 +299,19 @@ async def test_access_log_to_a_file(start: Start, session: aiohttp.ClientSession
     assert await asyncio.to_thread(program.stop, signal.SIGINT) == 0
 
     assert '"operation":"QueryTables","status":200' in (tmp_path / "access.log").read_text()
+    assert (tmp_path / "access.log").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(("mode", "warns"), [(0o644, True), (0o604, True), (0o640, False), (0o600, False)])
+def test_keys_that_everyone_can_read(tmp_path: Path, mode: int, warns: bool) -> None:
+    """A key file that every user can read is warned of, with the remedy, whether the server starts or not."""
+    keys = tmp_path / "some keys"
+    keys.write_text(KEYS[0])
+    keys.chmod(mode)
+    done = run_command("serve", "--data", str(tmp_path / "no" / "x"), "--account", "one", "--key-file", str(keys))
+
+    assert (f"every user of this machine can read the keys in {keys}; do: chmod 600 '{keys}'" in done.stderr) is warns
+    assert KEYS[0] not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -311,6 +349,7 @@ def test_what_it_refuses(
 ) -> None:
     """What cannot be served is one line on stderr; no key is in it."""
     (tmp_path / "some.keys").write_text(KEYS[0])
+    (tmp_path / "some.keys").chmod(0o600)
     arguments = ["some.keys" if argument == "KEYS" else argument for argument in arguments]
     monkeypatch.chdir(tmp_path)
     done = run_command("serve", "--port", "0", *arguments)

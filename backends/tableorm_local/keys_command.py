@@ -1,0 +1,51 @@
+"""
+The command `tableorm keys`, which replaces the key in a database file that signs tokens.
+"""
+
+import argparse
+import asyncio
+
+import attrs
+
+from .backend import translate_open_error
+from .engine import Engine, OpenError
+
+__all__ = ["KEYS", "Keys"]
+
+
+@attrs.frozen
+class Keys:
+    """`tableorm keys rotate FILE` makes the tokens invalid that were signed with the file's key."""
+
+    help: str = "replace the key of a database file, which signs tokens"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        actions = parser.add_subparsers(metavar="ACTION", required=True)
+        rotate = actions.add_parser("rotate", help="make a new key; tokens that were signed with the old one end")
+        rotate.add_argument("file", metavar="FILE", help="the database file")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Replace the key, and print what that means."""
+        file: str = args.file
+        if asyncio.run(_rotate(file)):
+            done = "has a new key; tokens signed with the old one are refused from now on, by running programs too"
+        else:
+            done = "has no key, as it has never signed a token; nothing is changed"
+        print(f"{file} {done}")  # noqa: T201 - what the program says
+        return 0
+
+
+async def _rotate(file: str) -> bool:
+    engine = Engine(file, create=False)
+    try:
+        await engine.open()
+    except OpenError as error:
+        raise translate_open_error(error) from error
+    try:
+        return await engine.access.rotate_key()
+    finally:
+        await engine.close()
+
+
+KEYS = Keys()
