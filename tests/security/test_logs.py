@@ -15,9 +15,9 @@ from tableorm_local.server.dispatch import Service
 from tableorm_local.server.front.access_log import without_signature
 from tests.local.server.client import Wire, root_of
 
-SECRET = "S3cr3t+Signatur3/abc="
+SECRET = "S3cr3t+S1gnatur3/abc="
 SENT = quote(SECRET, safe="")
-PARTS = ("S3cr3t", "Signatur3")
+PARTS = ("S3cr3t", "S1gnatur3")
 
 MISTAKES = [
     f"/a/Tab?sv=1&sig={SENT}",

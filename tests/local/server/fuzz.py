@@ -155,16 +155,19 @@ async def _work(port: int, seed: int, numbers: Iterator[int], outcome: Outcome) 
     connection.close()
 
 
+_GAUGES = ("requests_at_work", "buffered_bytes", "waiting_bytes", "connections")
+
+
 async def _settled(port: int) -> str:
     """What the server still holds when it has been asked everything; empty if nothing."""
     text = ""
     for _ in range(100):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         text = (await reader.read()).decode()
         writer.close()
         values = {name: float(value) for name, value in re.findall(r"^tableorm_(\w+) (\S+)$", text, re.MULTILINE)}
-        if [values.get(name) for name in ("requests_at_work", "buffered_bytes", "connections")] == [0, 0, 1]:
+        if [values.get(name) for name in _GAUGES] == [0, 0, 0, 1]:
             return ""
         await asyncio.sleep(0.1)
     return text[-400:]

@@ -387,6 +387,28 @@ async def test_a_continuation_does_not_leave_the_range(api: Api) -> None:
     assert [row["RowKey"] for row in found.rows] == ["c", "d"]
 
 
+@pytest.mark.parametrize("name", RANGES)
+@pytest.mark.parametrize(
+    "more", ["", "&$filter=RowKey%20ne%20'd'", "&$filter=RowKey%20lt%20'c'", "&$filter=A%20eq%201"]
+)
+async def test_a_continuation_shows_no_key_outside_the_range(api: Api, name: str, more: str) -> None:
+    """Continuations can be read by whoever gets them, so none has the key of a row that the token does not open."""
+    bounds = RANGES[name]
+    for partition in "nopqr":
+        for row in "bcdef":
+            await api("POST", "/Tab", {"PartitionKey": partition, "RowKey": row})
+    query, shown = f"$top=1&{table_token(**bounds)}{more}", set[tuple[str, str]]()
+    headers = (await api("GET", "/Tab()", scheme=None, query=query)).headers
+    while token := headers.get("x-ms-continuation-NextPartitionKey"):
+        text = token.split("!")[2]
+        key = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))[5:]
+        partition_key, _, row_key = key.replace(b"\1", b"\0").partition(b"\0")
+        shown.add((partition_key.decode(), row_key.rstrip(b"\0").decode()))
+        headers = (await api("GET", "/Tab()", scheme=None, query=f"{query}&NextPartitionKey={token}")).headers
+
+    assert {at for at in shown if not inside(at, bounds | {"srk": ""})} == set()
+
+
 @pytest.mark.parametrize(
     ("request_line", "allowed"),
     [

@@ -26,6 +26,8 @@ _logger = logging.getLogger("tableorm.server")
 
 # A connection is not read further while so many bytes of a body have arrived that nobody has read.
 _READ_AHEAD = 64 * 1024
+# The bytes of a head besides method, target and headers.
+_LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
 _BUSY = (
     "HTTP/1.1 503 Service Unavailable\r\nx-ms-error-code: ServerBusy\r\n"
     f"Retry-After: {RETRY_SECONDS}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -105,7 +107,8 @@ class _BoundedParser:
             self._waiting[-1] += grown
         rest = self._head_bytes + len(data) - grown
         for message, self._body in messages:
-            size = sum(len(name) + len(value) + 4 for name, value in message.raw_headers) + len(message.path)
+            size = sum(len(name) + len(value) + 4 for name, value in message.raw_headers) + _LINE_BYTES
+            size += len(message.method) + len(message.path)
             if size > self._most:
                 raise LineTooLong(b"", self._most)
             size += self._body.total_bytes

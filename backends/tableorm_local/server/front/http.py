@@ -285,8 +285,12 @@ class Front:
 
     def update_gauges(self) -> None:
         """Set the gauges of the metrics to the values of this moment."""
-        connections = len(self.server.connections)
-        self.metrics.set_gauges(connections=connections, requests=self._at_work, buffered_bytes=self._budget.used)
+        self.metrics.set_gauges(
+            connections=len(self.server.connections),
+            requests_at_work=self._at_work,
+            buffered_bytes=self._budget.used,
+            waiting_bytes=self.waiting.used,
+        )
 
 
 def _fits_buffer(request: web.BaseRequest, size: int) -> bool:

@@ -24,8 +24,8 @@ class Metrics:
     def count_refusal(self, what: str) -> None:
         """Count a `connection` or a `request` that was refused because the server was busy."""
 
-    def set_gauges(self, *, connections: int, requests: int, buffered_bytes: int) -> None:
-        """Tell how many connections, requests at work and buffered bytes there are at this moment."""
+    def set_gauges(self, **values: int) -> None:
+        """Tell how many connections, requests at work, buffered and waiting bytes there are at this moment."""
 
     def render(self) -> bytes | None:
         """Return the metrics of all processes as Prometheus reads them; None if nothing is counted. Blocks."""

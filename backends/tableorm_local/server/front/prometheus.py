@@ -37,15 +37,16 @@ class PrometheusMetrics(Metrics):
         self._received, self._sent = body_bytes.labels("received"), body_bytes.labels("sent")
         refused = Counter("tableorm_refused", "Refused because the server was busy.", ["what"], registry=registry)
         self._refused = {what: refused.labels(what) for what in ("connection", "request")}
-        self._connections, self._at_work, self._buffered = (
+        self._gauges = {
             # The sum over the processes that run.
-            Gauge(f"tableorm_{name}", text, registry=registry, multiprocess_mode="livesum")
+            name: Gauge(f"tableorm_{name}", text, registry=registry, multiprocess_mode="livesum")
             for name, text in (
                 ("connections", "Connections that are open."),
                 ("requests_at_work", "Requests that are at work."),
                 ("buffered_bytes", "Bytes of bodies that arrive and of answers that are not sent yet."),
+                ("waiting_bytes", "Bytes of heads that are not complete and of requests that wait for another one."),
             )
-        )
+        }
 
     def count_request(self, operation: str, status: int, *, seconds: float, received: int, sent: int) -> None:
         """Count a request that was answered, and the bytes of its body and of its answer's."""
@@ -66,11 +67,10 @@ class PrometheusMetrics(Metrics):
         """Count a `connection` or a `request` that was refused because the server was busy."""
         self._refused[what].inc()
 
-    def set_gauges(self, *, connections: int, requests: int, buffered_bytes: int) -> None:
-        """Tell how many connections, requests at work and buffered bytes there are at this moment."""
-        self._connections.set(connections)
-        self._at_work.set(requests)
-        self._buffered.set(buffered_bytes)
+    def set_gauges(self, **values: int) -> None:
+        """Tell how many connections, requests at work, buffered and waiting bytes there are at this moment."""
+        for name, value in values.items():
+            self._gauges[name].set(value)
 
     def render(self) -> bytes:
         """Return the metrics of all processes as Prometheus reads them. Blocks."""
