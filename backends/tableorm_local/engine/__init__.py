@@ -4,6 +4,7 @@ stores' contract.
 """
 
 from .engine import Engine
+from .fairness import CALLER, FairSlots
 from .faults import OpenError, Reason
 
-__all__ = ["Engine", "OpenError", "Reason"]
+__all__ = ["CALLER", "Engine", "FairSlots", "OpenError", "Reason"]

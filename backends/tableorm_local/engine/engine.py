@@ -32,6 +32,7 @@ from . import catalog, writes
 from .access import AccessRecords
 from .blobs import Blobs
 from .catalog import Catalog, Table, key_of
+from .fairness import CALLER, FairTurns
 from .faults import (
     DAMAGE,
     OpenError,
@@ -105,6 +106,7 @@ class Engine:
         self._name = ":memory:" if self._path is None else repr(self._path)
         self._timeout, self._create = timeout, create
         self._open: _Open | None = None
+        self._turns = FairTurns()
         self._why_not = "is not open; call open() first"
         self._capabilities = Capabilities(durable=self._path is not None, retries=True)
         self.queues = Queues(self)
@@ -220,6 +222,8 @@ class Engine:
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         """
         Read one page, in key order. It ends at `limit` rows, at 4 MiB of rows, or after about a second of work.
+
+        The queries of one `CALLER` take turns, so that another one's do not wait for all of them.
         """
         check_limit(limit)
         scan = PageScan(query, limit, (await self._find_table(table)).folded, continuation)
@@ -233,11 +237,16 @@ class Engine:
             first = found
             return done
 
-        done = False
+        done, turns, caller = False, self._turns, CALLER.get()
         while not done and scan.seconds <= _PAGE_SECONDS:
             before = scan.seconds
-            done = await self._read(lambda state: _call_with_table(state, table, lambda found: work(state, found)))
-            await self._yield_to_loop(scan.seconds - before)
+            if not turns.begin(caller):
+                await turns.wait(caller)
+            try:
+                done = await self._read(lambda state: _call_with_table(state, table, lambda found: work(state, found)))
+                await self._yield_to_loop(scan.seconds - before)
+            finally:
+                turns.end(caller)
         return scan.page()
 
     async def write(self, table: str, operation: Operation) -> str | None:
