@@ -24,7 +24,7 @@ from .edm import (
     text_from_ticks,
     ticks_from_datetime,
     ticks_from_text,
-    utf16_key,
+    utf16_units,
 )
 
 __all__ = [
@@ -351,6 +351,7 @@ def _compile_compare(node: Compare) -> Test:
     allowed = _PROMOTES.get(const.type, frozenset({const.type}))
     wanted = _comparable(const.type, const.value)
     order, is_text = _TYPE_ORDER[const.type], const.type is Edm.STRING
+    plain = is_text and const.value.isascii()
     if name == "Timestamp":
 
         def compare_timestamp(row: Row) -> bool | None:
@@ -379,7 +380,7 @@ def _compile_compare(node: Compare) -> Test:
         if (
             annotation is None and is_text and type(value) is str
         ):  # the commonest case: a condition on the kind of a row
-            return test(utf16_key(value), wanted)
+            return test(value, const.value) if plain and value.isascii() else test(utf16_units(value), wanted)
         kind = Edm(annotation) if annotation is not None else _JSON_TYPES[type(value)]
         if kind in allowed:
             return test(_comparable(kind, _raw(kind, value)), wanted)
@@ -405,7 +406,7 @@ _PLAIN = frozenset({Edm.STRING, Edm.BOOLEAN, Edm.INT32})
 
 def _comparable(kind: Edm, value: Any) -> Any:
     if kind is Edm.STRING:
-        return utf16_key(value)
+        return utf16_units(value)
     if kind is Edm.GUID:
         return str(value)
     return value

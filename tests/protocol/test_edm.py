@@ -35,6 +35,7 @@ from tableorm.protocol.edm import (
     type_of,
     utf16_key,
     utf16_length,
+    utf16_units,
 )
 
 FIRST = dt.datetime(1601, 1, 1, tzinfo=dt.UTC)
@@ -251,13 +252,14 @@ def test_etag_holds_the_timestamp(ticks: int) -> None:
 
 @given(st.text(max_size=6), st.text(max_size=6))
 def test_utf16_order(first: str, second: str) -> None:
-    """`utf16_key` orders text by its UTF-16 units, and `utf16_length` counts them."""
+    """`utf16_key` and `utf16_units` order text by its UTF-16 units, and `utf16_length` counts them."""
     if check_text(first) or check_text(second):
         return
     units, other = first.encode("utf-16-be"), second.encode("utf-16-be")
 
     assert (utf16_key(first) < utf16_key(second)) is (units < other)
     assert (utf16_key(first) == utf16_key(second)) is (first == second)
+    assert (utf16_units(first) < utf16_units(second)) is (units < other)
     assert utf16_length(first) == len(units) // 2
 
 

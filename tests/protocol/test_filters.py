@@ -4,6 +4,7 @@ Filters: their OData text, and which rows satisfy them, against an evaluator tha
 
 import datetime as dt
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -253,3 +254,18 @@ def test_a_query_as_one_filter() -> None:
     )
     open_end = RowQuery(partition=Bounds(None, "b", upper_open=True)).filter
     assert open_end is not None and to_odata(open_end) == "PartitionKey lt 'b'"
+
+
+def test_long_text_is_compared_in_few_calls() -> None:
+    """A comparison of a long text goes through none of its characters in Python, whichever they are."""
+    row = {"a": "\U0001f600" * 10_000}
+    test = matcher(Compare("a", Op.GT, constant("\U0001f600")))
+    calls: list[str] = []
+    sys.setprofile(lambda _frame, event, _argument: calls.append(event))
+    try:
+        found = test(row)
+    finally:
+        sys.setprofile(None)
+
+    assert found
+    assert len(calls) < 50

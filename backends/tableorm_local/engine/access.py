@@ -11,6 +11,7 @@ import msgspec
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.sas import AccessPolicy
 
+from .faults import DAMAGE, damage_fault
 from .stored_settings import Settings
 
 __all__ = ["AccessRecords", "Policies"]
@@ -91,7 +92,10 @@ class AccessRecords:
 def _read(value: bytes | None) -> Policies:
     if value is None:
         return {}
-    return {name: None if policy is None else AccessPolicy(**policy) for name, policy in _decode(value).items()}
+    try:
+        return {name: None if policy is None else AccessPolicy(**policy) for name, policy in _decode(value).items()}
+    except DAMAGE as error:
+        raise damage_fault("The list of access policies of a table", error) from error
 
 
 def _write(policies: Policies) -> bytes | None:

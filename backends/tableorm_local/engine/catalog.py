@@ -7,6 +7,8 @@ look the name up again, and its pages are freed later, in slices.
 """
 # ruff: noqa: S608 - the only names in statements are made here, of numbers
 
+import re
+
 from tableorm.protocol.edm import utf16_key
 
 from .sqlite import Connection
@@ -19,6 +21,7 @@ __all__ = [
     "drop_table",
     "find_deleted",
     "find_table",
+    "is_rows_table",
     "key_of",
     "list_names",
     "reclaim",
@@ -29,7 +32,10 @@ CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), tick INTEGER NOT NULL
 INSERT INTO clock VALUES (1, 0);
 CREATE TABLE catalog (id INTEGER PRIMARY KEY AUTOINCREMENT, folded TEXT NOT NULL UNIQUE, name TEXT NOT NULL) STRICT;
 """
+_ROWS = "(key BLOB PRIMARY KEY, ts INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID, STRICT"
 # AUTOINCREMENT: an id must never be used again, or a statement cached elsewhere would reach another table.
+
+_NAME = re.compile(r"(t|(?P<deleted>gone_))[1-9][0-9]*", re.ASCII)
 
 
 def key_of(partition_key: str, row_key: str) -> bytes:
@@ -57,12 +63,13 @@ class Table:
 
     def __init__(self, number: int, folded: str) -> None:
         self.id, self.folded, self.stale = number, folded, False
-        self.read = f"SELECT body FROM t{number} WHERE key = ?"
-        self.tick = f"SELECT ts FROM t{number} WHERE key = ?"
-        self.scan = f"SELECT key, body FROM t{number} WHERE key >= ? AND key < ? ORDER BY key"
-        self.insert = f"INSERT INTO t{number} VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-        self.put = f"REPLACE INTO t{number} VALUES (?, ?, ?)"
-        self.delete = f"DELETE FROM t{number} WHERE key = ?"
+        name = f'"t{number}"'
+        self.read = f"SELECT body FROM {name} WHERE key = ?"
+        self.tick = f"SELECT ts FROM {name} WHERE key = ?"
+        self.scan = f"SELECT key, body FROM {name} WHERE key >= ? AND key < ? ORDER BY key"
+        self.insert = f"INSERT INTO {name} VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        self.put = f"REPLACE INTO {name} VALUES (?, ?, ?)"
+        self.delete = f"DELETE FROM {name} WHERE key = ?"
 
 
 _KNOWN_MAX = 10_000
@@ -116,10 +123,7 @@ def create_table(connection: Connection, name: str) -> bool:
     if find_table(connection, folded) is not None:
         return False
     connection.execute("INSERT INTO catalog (folded, name) VALUES (?, ?)", (folded, name))
-    connection.execute(
-        f"CREATE TABLE t{connection.last_insert_rowid()} "
-        "(key BLOB PRIMARY KEY, ts INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID, STRICT"
-    )
+    connection.execute(f"CREATE TABLE t{connection.last_insert_rowid()} {_ROWS}")
     return True
 
 
@@ -130,22 +134,36 @@ def drop_table(connection: Connection, name: str) -> bool:
         return False
     connection.execute("DELETE FROM catalog WHERE id = ?", (table.id,))
     connection.execute("DELETE FROM settings WHERE owner = ?", (table.id,))
-    connection.execute(f"ALTER TABLE t{table.id} RENAME TO gone_{table.id}")
+    connection.execute(f'ALTER TABLE "t{table.id}" RENAME TO "gone_{table.id}"')
     return True
 
 
-def find_deleted(connection: Connection) -> str | None:
-    """Find the physical name of a deleted table whose pages are not all free yet."""
-    sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'gone_*' LIMIT 1"
+def find_deleted(connection: Connection) -> int | None:
+    """Find the number of a deleted table whose pages are not all free yet."""
+    # Digits alone: the name goes into statements, and a file may have been made by somebody else.
+    sql = (
+        "SELECT substr(name, 6) FROM sqlite_schema "
+        "WHERE type = 'table' AND name GLOB 'gone_[1-9]*' AND NOT name GLOB 'gone_*[^0-9]*' LIMIT 1"
+    )
     found: str | None = connection.execute(sql).get
-    return found
+    return None if found is None else int(found)
 
 
-def reclaim(connection: Connection, name: str, rows: int) -> bool:
+def reclaim(connection: Connection, number: int, rows: int) -> bool:
     """Free the pages of up to `rows` rows of a deleted table. Return True when none are left."""
+    name = f'"gone_{number}"'
     last = connection.execute(f"SELECT key FROM {name} ORDER BY key LIMIT 1 OFFSET ?", (rows,)).get
     if last is None:
         connection.execute(f"DROP TABLE {name}")
         return True
     connection.execute(f"DELETE FROM {name} WHERE key < ?", (last,))
     return False
+
+
+def is_rows_table(name: str, sql: str | None) -> bool:
+    """Return whether the schema describes so the table of some number, deleted or not."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return False
+    # SQLite quotes the name of a table that was renamed.
+    return sql == f'CREATE TABLE "{name}" {_ROWS}' if found["deleted"] else sql == f"CREATE TABLE {name} {_ROWS}"

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import apsw
-import msgspec
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_key, check_table_name
@@ -33,10 +32,11 @@ from . import catalog, writes
 from .access import AccessRecords
 from .blobs import Blobs
 from .catalog import Catalog, Table, key_of
+from .fairness import CALLER, FairTurns
 from .faults import (
+    DAMAGE,
     OpenError,
     busy_fault,
-    damage_fault,
     fault_from,
     is_missing_table,
     missing_table_fault,
@@ -80,7 +80,7 @@ class _Open:
         self.commits: GroupCommit | None = None
         self.reclaimer: Reclaimer | None = None
         if files.writer is not None:
-            self.commits = GroupCommit(WriteSession(files.writer), worker, files.writer_lock, name, timeout)
+            self.commits = GroupCommit(WriteSession(files.writer, name), worker, files.writer_lock, timeout)
             self.reclaimer = Reclaimer(self.commits)
 
 
@@ -106,6 +106,7 @@ class Engine:
         self._name = ":memory:" if self._path is None else repr(self._path)
         self._timeout, self._create = timeout, create
         self._open: _Open | None = None
+        self._turns = FairTurns()
         self._why_not = "is not open; call open() first"
         self._capabilities = Capabilities(durable=self._path is not None, retries=True)
         self.queues = Queues(self)
@@ -208,23 +209,21 @@ class Engine:
         except UnicodeEncodeError:
             key = b""  # the key of no row: the keys are refused below
         try:
-            body = _read_body(self._require_open(), table, key)
-        except apsw.Error as error:
-            body = await self._read(lambda state: _read_body(state, table, key), error)
-        if body is None:
+            row = _read_row(self._require_open(), table, key, select)
+        except (apsw.Error, *DAMAGE) as error:
+            row = await self._read(lambda state: _read_row(state, table, key, select), error)
+        if row is None:
             check_key("PartitionKey", partition_key)
             check_key("RowKey", row_key)
             raise Fault(*_NOT_FOUND)
-        try:
-            row = writes.decode(body)
-        except msgspec.DecodeError as error:
-            raise damage_fault(self._name, error) from error
         await self._yield_to_loop(_ROW_SECONDS)
-        return row if select is None else project(row, select)
+        return row
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         """
         Read one page, in key order. It ends at `limit` rows, at 4 MiB of rows, or after about a second of work.
+
+        The queries of one `CALLER` take turns, so that another one's do not wait for all of them.
         """
         check_limit(limit)
         scan = PageScan(query, limit, (await self._find_table(table)).folded, continuation)
@@ -238,11 +237,16 @@ class Engine:
             first = found
             return done
 
-        done = False
+        done, turns, caller = False, self._turns, CALLER.get()
         while not done and scan.seconds <= _PAGE_SECONDS:
             before = scan.seconds
-            done = await self._read(lambda state: _call_with_table(state, table, lambda found: work(state, found)))
-            await self._yield_to_loop(scan.seconds - before)
+            if not turns.begin(caller):
+                await turns.wait(caller)
+            try:
+                done = await self._read(lambda state: _call_with_table(state, table, lambda found: work(state, found)))
+                await self._yield_to_loop(scan.seconds - before)
+            finally:
+                turns.end(caller)
         return scan.page()
 
     async def write(self, table: str, operation: Operation) -> str | None:
@@ -338,7 +342,7 @@ class Engine:
             raise missing_table_fault()
         return found
 
-    async def _read(self, read: Callable[[_Open], T], error: apsw.Error | None = None) -> T:
+    async def _read(self, read: Callable[[_Open], T], error: Exception | None = None) -> T:
         """Call `read` until no other process prevents reading. `error` is the error of a first try."""
         deadline = time.monotonic() + self._timeout
         while True:
@@ -350,10 +354,8 @@ class Engine:
                 await asyncio.sleep(_BUSY_PAUSE_SECONDS)
             try:
                 return read(self._require_open())
-            except apsw.Error as again:
+            except (apsw.Error, *DAMAGE) as again:
                 error = again
-            except msgspec.DecodeError as damage:
-                raise damage_fault(self._name, damage) from damage
 
 
 _TABLE_EXISTS = Code.TABLE_EXISTS, "The table specified already exists."
@@ -376,12 +378,12 @@ def _call_with_table(state: _Open, name: str, action: Callable[[Table], T]) -> T
     raise missing_table_fault()
 
 
-def _read_body(state: _Open, name: str, key: bytes) -> bytes | None:
-    def read(table: Table) -> bytes | None:
-        body: bytes | None = state.reader.execute(table.read, (key,)).get
-        return body
-
-    return _call_with_table(state, name, read)
+def _read_row(state: _Open, name: str, key: bytes, select: tuple[str, ...] | None) -> Row | None:
+    body: bytes | None = _call_with_table(state, name, lambda table: state.reader.execute(table.read, (key,)).get)
+    if body is None:
+        return None
+    row = writes.decode(body)
+    return row if select is None else project(row, select)
 
 
 def _finish(future: "asyncio.Future[None]") -> None:

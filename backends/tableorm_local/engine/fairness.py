@@ -10,7 +10,6 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from weakref import WeakValueDictionary
 
 __all__ = ["CALLER", "FairSlots", "FairTurns"]
 
@@ -26,11 +25,36 @@ class FairTurns:
     """
 
     def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # Those that wait, for each caller that has a turn.
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
-    def of_caller(self) -> asyncio.Lock:
-        """Return the lock of this task's caller, to be held for a slice, and until other tasks have run."""
-        return self._locks.setdefault(CALLER.get(), asyncio.Lock())
+    def begin(self, caller: str) -> bool:
+        """Take the caller's turn, unless another query of it has that."""
+        if caller in self._waiting:
+            return False
+        self._waiting[caller] = deque()
+        return True
+
+    async def wait(self, caller: str) -> None:
+        """Wait for the caller's turn, which another query of it has."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[caller].append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.end(caller)  # the turn came at the same moment
+            raise
+
+    def end(self, caller: str) -> None:
+        """Give the turn to the query of this caller that has waited for longest."""
+        waiting = self._waiting[caller]
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        del self._waiting[caller]
 
 
 class FairSlots:

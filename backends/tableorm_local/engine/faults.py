@@ -6,10 +6,12 @@ import errno
 from enum import Enum, auto
 
 import apsw
+import msgspec
 
 from tableorm.protocol.codes import Code, Fault
 
 __all__ = [
+    "DAMAGE",
     "OpenError",
     "Reason",
     "busy_fault",
@@ -20,6 +22,10 @@ __all__ = [
     "open_error_from",
     "read_only_fault",
 ]
+
+
+DAMAGE = (msgspec.DecodeError, AttributeError, LookupError, OverflowError, TypeError, ValueError)
+"""What reading raises if something is stored that the engine never writes."""
 
 
 class Reason(Enum):
@@ -73,6 +79,8 @@ def fault_from(error: BaseException, name: str) -> Fault:
         return busy_fault(name)
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, PermissionError)):
         return read_only_fault(name)
+    if isinstance(error, DAMAGE):
+        return damage_fault(name, error)
     if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
         return Fault(Code.INTERNAL_ERROR, f"{name}: the file is damaged ({error}); restore it from a backup.")
     if isinstance(error, (apsw.IOError, apsw.CantOpenError, OSError)):
@@ -95,7 +103,7 @@ def busy_fault(name: str) -> Fault:
     )
 
 
-def damage_fault(name: str, error: Exception) -> Fault:
+def damage_fault(name: str, error: BaseException) -> Fault:
     """Return the fault for a stored row that is not what was written."""
     return Fault(Code.INTERNAL_ERROR, f"{name} is damaged: a stored row cannot be read ({error}); restore a backup.")
 
@@ -119,7 +127,7 @@ def open_error_from(error: apsw.Error | OSError, name: str) -> OpenError:
         return OpenError(
             Reason.DENIED, f"{name}: permission denied; allow this user to read the file and to write to its folder."
         )
-    if isinstance(error, apsw.CorruptError):
+    if isinstance(error, (apsw.CorruptError, apsw.InterruptError)):  # or it had no end
         return OpenError(Reason.UNAVAILABLE, f"{name} is damaged ({error}); restore it from a backup.")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return OpenError(

@@ -1,15 +1,22 @@
 """
 Files: opens the databases of tableorm and creates new ones. Never changes a file of another program.
+
+A file may have been made by somebody else, to attack whoever opens it. So it is opened only if it holds the tables that
+this version makes, and nothing that SQLite would run; until that is known, nothing is written.
 """
 
 import os
 import stat
 import threading
+import time
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
 import apsw
 import attrs
+
+from tableorm.protocol.edm import TICKS_PER_SECOND
 
 from . import blob_contents, blobs, catalog, queues, stored_settings
 from .faults import OpenError, Reason, open_error_from
@@ -29,6 +36,16 @@ _CACHE_KIB = 64 * 1024
 _MMAP_BYTES = 1 << 30
 # In pages of the log, 32 MiB: with fewer, larger checkpoints a page that changes often is written only once.
 _CHECKPOINT_PAGES = 4000
+
+# The files that belong to a database, by what is added to its name.
+_BESIDE = ("-lock", "-wal", "-shm", "-journal")
+# The end of a journal that names another file, which SQLite reads, and may delete.
+_NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
+# How long the tables that list others may take to be checked: pages that lead in a circle have no end.
+_CHECK_SECONDS = 60.0
+
+# The clock of a file must be a time that can still be written, and a little before the last one.
+_LAST_TICK = 9_000 * 366 * 86_400 * TICKS_PER_SECOND
 
 _SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + blob_contents.SCHEMA + stored_settings.SCHEMA
 
@@ -106,6 +123,7 @@ def open_file(path: str, timeout: float, *, create: bool = True) -> Files:
 
 
 def _open(path: str, timeout: float, *, create: bool) -> Files:
+    _check_beside(path)
     if not os.path.lexists(path):
         if not create:
             raise OpenError(
@@ -121,7 +139,6 @@ def _open(path: str, timeout: float, *, create: bool) -> Files:
             raise
         connection, writable = _connect_immutable(path), False
     try:
-        _check_format(connection, path)
         if not writable:
             files = Files(None, connection, None, identity)
         else:
@@ -133,6 +150,22 @@ def _open(path: str, timeout: float, *, create: bool) -> Files:
         raise
     _open_files[identity] = _open_files.get(identity, 0) + 1
     return files
+
+
+def _check_beside(path: str) -> None:
+    """Refuse a database if what lies beside it under the name of one of its files could lead to another file."""
+    for beside in (Path(path + suffix) for suffix in _BESIDE):
+        if not os.path.lexists(beside):
+            continue
+        if not stat.S_ISREG(beside.lstat().st_mode):
+            raise OpenError(
+                Reason.UNSUPPORTED, f"{str(beside)!r} is not a regular file, as {path!r} needs it to be; remove it."
+            )
+        if beside.name.endswith("-journal") and beside.read_bytes().endswith(_NAMES_ANOTHER):
+            raise OpenError(
+                Reason.UNSUPPORTED,
+                f"{str(beside)!r} is a journal that names another file; restore {path!r}, or remove it.",
+            )
 
 
 def _create_empty(path: str) -> None:
@@ -190,23 +223,72 @@ def _check_version(version: int, path: str) -> None:
         )
 
 
-def _check_format(connection: Connection, path: str) -> None:
-    # Check again through SQLite: the header may still be in the log.
+def _check_content(connection: Connection, path: str) -> None:
+    """
+    Refuse a database that is not as this version makes them, also if that is only in its log yet.
+
+    Raises:
+        OpenError: It has another format or schema, or the tables that list others are damaged.
+    """
+    until = time.monotonic() + _CHECK_SECONDS
+    connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
     if connection.execute("PRAGMA application_id").get != APPLICATION_ID:
         raise OpenError(Reason.UNSUPPORTED, f"{path!r} is not a database of tableorm; give the path of another file.")
     _check_version(connection.execute("PRAGMA user_version").get, path)
+    missing = set(_make_schema())
+    for item in connection.execute(_READ_SCHEMA):
+        if item in missing:
+            missing.remove(item)
+        elif item[0] != "table" or not catalog.is_rows_table(item[1], item[3]):
+            raise _schema_error(path, f"it has the {item[0]} {item[1][:80]!r}, which this version does not make so")
+    for kind, name, *_ in sorted(missing):
+        raise _schema_error(path, f"it lacks the {kind} {name!r}")
+    for table in ("clock", "catalog", "settings", "queues", "containers"):
+        problem = connection.execute(f"PRAGMA quick_check({table})").get
+        if problem != "ok":
+            raise OpenError(Reason.UNAVAILABLE, f"{path!r} is damaged ({problem}); restore it from a backup.")
+    tick = connection.execute("SELECT tick FROM clock").get
+    if not isinstance(tick, int) or not 0 <= tick < _LAST_TICK:
+        raise OpenError(Reason.UNAVAILABLE, f"{path!r} is damaged (its clock says {tick}); restore it from a backup.")
+    connection.set_progress_handler(None)
+
+
+def _schema_error(path: str, problem: str) -> OpenError:
+    return OpenError(
+        Reason.UNSUPPORTED,
+        f"{path!r} has another schema than tableorm makes: {problem}. Open only files that tableorm has written alone.",
+    )
+
+
+_READ_SCHEMA = "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema"
+
+
+@cache
+def _make_schema() -> frozenset[tuple[str, str, str, str]]:
+    """Return how a new database describes its tables and indexes."""
+    connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    connection.execute(_SCHEMA)
+    made = frozenset((kind, name, table, sql) for kind, name, table, sql in connection.execute(_READ_SCHEMA))
+    connection.close()
+    return made
 
 
 def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
     """Return a connection, and whether it may write."""
+    log = Path(path + "-wal")
+    unread = log.exists() and log.stat().st_size > 0
     connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
     try:
+        # If the file is refused, closing it must not move its log into it.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(unread))
         connection.set_busy_timeout(int(timeout * 1000))
         writable = not connection.readonly("main")
         if writable:
             _initialise(connection)
+        _check_content(connection, path)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+        if writable:
             _use_log(connection, path)
-        connection.execute("SELECT count(*) FROM catalog").close()
         _tune(connection)
         connection.set_busy_timeout(0)
     except BaseException:
@@ -218,7 +300,12 @@ def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
 def _connect_immutable(path: str) -> Connection:
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     connection = connect(f"file:{quote(path)}?immutable=1", flags)
-    _tune(connection)
+    try:
+        _check_content(connection, path)
+        _tune(connection)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -259,7 +346,7 @@ def _tune(connection: Connection) -> None:
         f"journal_size_limit = {2 * _CHECKPOINT_PAGES * _PAGE_SIZE}",
         f"cache_size = -{_CACHE_KIB}",
         f"mmap_size = {_MMAP_BYTES}",
-        "trusted_schema = OFF",
+        "cell_size_check = ON",
     ):
         connection.execute("PRAGMA " + pragma)
 

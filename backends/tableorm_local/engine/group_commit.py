@@ -97,15 +97,12 @@ class GroupCommit:
         session: The connection that writes.
         worker: Runs the calls that may wait.
         writer_lock: Orders the processes that write; None for a database in memory.
-        name: The name of the database, for messages.
         timeout: Seconds after which a request no longer waits for another process.
     """
 
-    def __init__(
-        self, session: WriteSession, worker: Worker, writer_lock: WriterLock | None, name: str, timeout: float
-    ) -> None:
+    def __init__(self, session: WriteSession, worker: Worker, writer_lock: WriterLock | None, timeout: float) -> None:
         self._session, self._worker, self._writer_lock = session, worker, writer_lock
-        self._name, self._timeout = name, timeout
+        self._name, self._timeout = session.name, timeout
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Request] = deque()
         self._queue_lock = threading.Lock()  # between the worker that takes requests and the timer that expires them
@@ -173,7 +170,7 @@ class GroupCommit:
     def _start_batch(self) -> None:
         try:
             begun = self._begin_now()
-        except (apsw.Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - translated, and raised in each caller
             self._end_batch((self._take_requests(len(self._queue)), fault_from(error, self._name)))
             return
         if begun:

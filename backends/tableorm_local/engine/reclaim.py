@@ -29,11 +29,11 @@ _RETRY_SECONDS = 0.1
 
 
 def _reclaim_table(connection: Connection, rows: int) -> bool:
-    name = catalog.find_deleted(connection)
-    if name is None:
+    number = catalog.find_deleted(connection)
+    if number is None:
         return False
     try:
-        catalog.reclaim(connection, name, rows)
+        catalog.reclaim(connection, number, rows)
     except apsw.SQLError as error:
         if not is_missing_table(error):
             raise

@@ -11,13 +11,16 @@ from collections.abc import Callable
 from itertools import compress, islice
 from zlib import crc32
 
+import apsw
+
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.edm import ANNOTATION, utf16_key
+from tableorm.protocol.edm import ANNOTATION
 from tableorm.protocol.filters import Filter, matcher
 from tableorm.protocol.limits import MAX_PAGE, check_filter
 from tableorm.stores import Bounds, Row, RowPage, RowQuery
 
 from .catalog import Table
+from .key_intervals import Interval, count_comparisons, filter_interval, partition_interval, row_interval
 from .sqlite import Connection, Cursor
 from .writes import decode
 
@@ -27,17 +30,13 @@ __all__ = ["PageScan", "check_limit", "project"]
 _STEPS_BEFORE_SEEK = 8
 # A page ends when its rows have so many bytes, as in the service. Otherwise it could have 1000 rows of 1 MiB.
 _PAGE_BYTES = 4 * 1024 * 1024
-# Rows between two looks at the clock: about 100 us of work.
-_BATCH = 50
-_FIRST_BATCH = 4
-_LARGE = 8 * 1024  # bytes of a row that takes long by itself
-_END = b"\xff"  # no byte of a key is as large
+# Between two looks at the clock, so many rows, bytes and comparisons of a filter: some 100 us of work each.
+_BATCH_ROWS = 50
+_BATCH_BYTES = 64 * 1024
+_BATCH_COMPARISONS = 400
 _VERSION = b"\x01"
 
 _ANY = Bounds()
-
-_Interval = tuple[bytes, bytes]
-"""The keys from the first one on, and before the second."""
 
 
 def check_limit(limit: int) -> None:
@@ -60,49 +59,6 @@ def project(row: Row, select: tuple[str, ...]) -> Row:
         if annotation in row:
             result[annotation] = row[annotation]
     return result
-
-
-def _encode_bound(name: str, text: str) -> bytes:
-    try:
-        return utf16_key(text)
-    except UnicodeEncodeError as error:
-        raise Fault(
-            Code.INVALID_INPUT, f"The bound {text[:80]!r} of {name} has a lone surrogate at position {error.start}."
-        ) from None
-
-
-def _encode_bounds(name: str, bounds: Bounds) -> tuple[bytes | None, bytes | None, bool, bool]:
-    """
-    Return bounds as bytes (lower, upper, lower_open, upper_open).
-
-    Keys have no U+0000, so a bound that has one is just after the text in front of it.
-    """
-    lower, upper, lower_open, upper_open = bounds.lower, bounds.upper, bounds.lower_open, bounds.upper_open
-    if lower is not None and "\0" in lower:
-        lower, lower_open = lower[: lower.index("\0")], True
-    if upper is not None and "\0" in upper:
-        upper, upper_open = upper[: upper.index("\0")], False
-    return (
-        None if lower is None else _encode_bound(name, lower),
-        None if upper is None else _encode_bound(name, upper),
-        lower_open,
-        upper_open,
-    )
-
-
-def _partition_interval(bounds: Bounds) -> _Interval:
-    """Return the keys of all rows in those partitions: PK + 0 is a partition's start, PK + 1 is past its end."""
-    lower, upper, lower_open, upper_open = _encode_bounds("PartitionKey", bounds)
-    low = b"" if lower is None else lower + (b"\1" if lower_open else b"\0")
-    high = _END if upper is None else upper + (b"\0" if upper_open else b"\1")
-    return low, high
-
-
-def _row_interval(bounds: Bounds) -> _Interval:
-    lower, upper, lower_open, upper_open = _encode_bounds("RowKey", bounds)
-    low = b"" if lower is None else lower + (b"\0" if lower_open else b"")
-    high = _END if upper is None else upper + (b"" if upper_open else b"\0")
-    return low, high
 
 
 def _compile_filter(where: Filter) -> Callable[[Row], bool]:
@@ -132,11 +88,14 @@ class PageScan:
         self._limit = limit
         self._table = table
         self._select = query.select
-        self._test = None if query.where is None else _compile_filter(query.where)
-        self._low, self._high = _partition_interval(query.partition)
-        self._rows: _Interval | None = None
+        self._test: Callable[[Row], bool] | None = None
+        self._batch = _BATCH_ROWS
+        self._low: bytes
+        self._high: bytes
+        self._low, self._high = partition_interval(query.partition)
+        self._rows: Interval | None = None
         if query.row != _ANY:
-            rows = _row_interval(query.row)
+            rows = row_interval(query.row)
             if query.partition.point and self._low < self._high:
                 start = self._low
                 self._low, self._high = start + rows[0], min(start + rows[1], self._high)
@@ -144,6 +103,12 @@ class PageScan:
                 self._rows = rows
             if rows[0] >= rows[1]:
                 self._high = self._low
+        if query.where is not None:
+            self._test = _compile_filter(query.where)
+            self._batch = max(1, min(_BATCH_ROWS, _BATCH_COMPARISONS // max(1, count_comparisons(query.where))))
+            if not query.partition.point:
+                low, high = filter_interval(query.where)
+                self._low, self._high = max(self._low, low), min(self._high, high)
         if continuation is not None:
             # Not before the query's own start: a client may forge a continuation, and bounds may be permissions.
             self._low = max(self._low, self._read_continuation(continuation))
@@ -178,42 +143,43 @@ class PageScan:
         return done
 
     def _walk_all(self, cursor: Cursor, until: float) -> bool:
-        """Take every row, in batches."""
-        rows, count = iter(cursor), _FIRST_BATCH
-        # One row more than the page has room for tells whether more follow.
-        while batch := list(islice(rows, min(count, self._limit - len(self._found) + 1))):
-            if len(batch[-1][1]) < _LARGE:
-                count = _BATCH
-                taken = self._take_all(batch)
-            else:
-                count = 1
-                taken = 0
-                for _, body in batch:
-                    if self._full or (taken and time.perf_counter() > until):
-                        break
-                    self._take(body)
-                    taken += 1
-            if taken < len(batch):
-                self._low = batch[taken][0]
-                return self._full
+        """Take every row, in batches that have room in the page whichever rows pass the filter."""
+        rows = iter(cursor)
+        while not self._full:
+            count, room = min(self._batch, self._limit - len(self._found)), min(_BATCH_BYTES, _PAGE_BYTES - self._bytes)
+            bodies, size, key = list[bytes](), 0, self._low
+            for key, body in islice(rows, count):
+                bodies.append(body)
+                size += len(body)
+                if size >= room:
+                    break
+            self._check_order(key)
+            if bodies:
+                self._take(bodies, size)
+                self._low = key + b"\0"
+            if len(bodies) < count and size < room:
+                self._low = self._high
+                return True
             if time.perf_counter() > until:
-                self._low = batch[-1][0] + b"\0"
                 return False
-        self._low = self._high
+        following, _ = next(rows, (self._high, b""))
+        self._check_order(following)
+        self._low = following
         return True
 
-    def _walk_within(self, cursor: Cursor, rows: _Interval, until: float) -> bool:
+    def _walk_within(self, cursor: Cursor, rows: Interval, until: float) -> bool:
         """Take only the rows whose RowKey is in an interval, in each of several partitions."""
         outside = 0
         for key, body in cursor:
             if self._full:
                 return True
+            self._check_order(key)
             self._low = key + b"\0"
             cut = key.index(0)
             row_key = key[cut + 1 :]
             if rows[0] <= row_key < rows[1]:
                 outside = 0
-                self._take(body)
+                self._take([body], len(body))
             else:
                 outside += 1
                 if outside >= _STEPS_BEFORE_SEEK:
@@ -224,38 +190,26 @@ class PageScan:
         self._low = self._high
         return True
 
-    def _take_all(self, batch: list[tuple[bytes, bytes]]) -> int:
-        """Take rows while there is room, without a call for each row. Return how many were taken."""
-        found, test, select = self._found, self._test, self._select
-        taken = 0
-        while taken < len(batch) and not self._full:
-            # So many have room whichever pass the filter; those that do not pass leave room for others.
-            some = batch[taken : taken + self._limit - len(found)]
-            size = sum([len(body) for _, body in some])
-            if size > _PAGE_BYTES - self._bytes:
-                self._take(some[0][1])
-                taken += 1
-                continue
-            rows = [decode(body) for _, body in some]
-            if test is not None:
-                passes = [test(row) for row in rows]
-                if not all(passes):
-                    rows = list(compress(rows, passes))
-                    size = sum(len(body) for (_, body), passed in zip(some, passes, strict=True) if passed)
-            found += rows if select is None else [project(row, select) for row in rows]
-            self._bytes += size
-            taken += len(some)
-        return taken
+    def _check_order(self, key: bytes) -> None:
+        # Damaged pages may lead in a circle.
+        if key < self._low:
+            raise apsw.CorruptError("its keys are out of order")
+
+    def _take(self, bodies: list[bytes], size: int) -> None:
+        """Add to the page those of the rows that pass the filter. `size` is the size of all bodies together."""
+        rows = list(map(decode, bodies))
+        if self._test is not None:
+            passes = list(map(self._test, rows))
+            if not all(passes):
+                rows = list(compress(rows, passes))
+                size = sum(map(len, compress(bodies, passes)))
+        select = self._select
+        self._found += rows if select is None else [project(row, select) for row in rows]
+        self._bytes += size
 
     @property
     def _full(self) -> bool:
         return len(self._found) == self._limit or self._bytes >= _PAGE_BYTES
-
-    def _take(self, body: bytes) -> None:
-        row = decode(body)
-        if self._test is None or self._test(row):
-            self._found.append(row if self._select is None else project(row, self._select))
-            self._bytes += len(body)
 
     def _make_continuation(self) -> str:
         check = crc32(self._table.encode() + b"\0" + self._low).to_bytes(4, "big")

@@ -1,8 +1,11 @@
 """
 SQLite: the part of apsw's connection that the engine uses, with types that hold on every version of Python.
+
+Every connection is made here, and is told before its first statement to trust nothing that a file says: a file may have
+been made by somebody else.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 import apsw
@@ -10,6 +13,14 @@ import apsw
 __all__ = ["Connection", "Cursor", "connect"]
 
 _STATEMENTS = 512
+
+# What a schema could make a connection do, beside storing rows.
+_WALLS = (
+    (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
+    (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
+    (apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0),
+    (apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0),
+)
 
 Value = bytes | int | str | None
 
@@ -63,6 +74,14 @@ class Connection(Protocol):
         """Return whether the file can only be read."""
         ...
 
+    def config(self, option: int, value: int, /) -> int:
+        """Set an option of the connection. See the constants SQLITE_DBCONFIG_ of SQLite."""
+        ...
+
+    def set_progress_handler(self, callable: Callable[[], bool] | None, nsteps: int = 100) -> None:  # noqa: A002
+        """Call a function every so many steps of a statement, which fails if that returns True."""
+        ...
+
     def set_busy_timeout(self, milliseconds: int) -> None:
         """Set how long a statement waits for locks."""
         ...
@@ -73,6 +92,10 @@ class Connection(Protocol):
 
 
 def connect(path: str, flags: int) -> Connection:
-    """Open a file, ":memory:", or with the flag SQLITE_OPEN_URI a URI."""
+    """Open a file, ":memory:", or with the flag SQLITE_OPEN_URI a URI. Nothing that the file says is run."""
+    connection = apsw.Connection(path, flags=flags, statementcachesize=_STATEMENTS)
+    for option, value in _WALLS:
+        connection.config(option, value)
+    connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
     # apsw's own annotations name `collections.abc.Buffer`, which Python 3.11 does not have.
-    return cast("Connection", apsw.Connection(path, flags=flags, statementcachesize=_STATEMENTS))
+    return cast("Connection", connection)

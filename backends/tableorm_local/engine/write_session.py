@@ -37,11 +37,12 @@ class WriteSession:
 
     Attributes:
         connection: The connection that writes.
+        name: The name of the database, for messages.
         dirty: Whether anything was written in this transaction; writers set it.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: Connection, name: str) -> None:
+        self.connection, self.name = connection, name
         self.dirty = False
         self._tick = 0
 

@@ -56,11 +56,12 @@ class WriterLock:
     The file is never deleted: a process that still waits for the lock on a deleted file would not exclude the others.
 
     Args:
-        path: The file, created if it is missing, readable by its owner only.
+        path: The file, created if it is missing, readable by its owner only. A symbolic link is not followed.
     """
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+        self._fd = os.open(path, flags, 0o600)
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody holds it. Never waits."""

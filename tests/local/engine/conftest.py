@@ -2,6 +2,7 @@
 Fixtures of the engine's tests: a file, an engine on it, other processes.
 """
 
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -10,8 +11,29 @@ from pathlib import Path
 import pytest
 
 from tableorm_local.engine import Engine
+from tests.torture import choose_rounds
 
 Child = Callable[..., "subprocess.Popen[str]"]
+
+
+_SECONDS = choose_rounds(60, 3600)
+
+
+@pytest.fixture(autouse=True)
+def time_limit() -> Iterator[None]:
+    """Fail a test that hangs, where the system has alarms."""
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def fail(*_: object) -> None:
+        raise TimeoutError(f"the test has not ended after {_SECONDS} seconds")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS, 1.0)  # again and again, since an event loop may only log it
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

@@ -167,6 +167,39 @@ async def test_two_engines_on_one_file(engine: Engine, path: Path, tmp_path: Pat
     assert len((await engine.query("Shared", RowQuery())).rows) == 1
 
 
+IS_LOCKED = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)  # what every reader of SQLite has locked
+    except OSError:
+        print("locked")
+    else:
+        print("free")
+"""
+
+
+def is_locked(path: Path) -> str:
+    """What another process finds."""
+    command = [sys.executable, "-c", IS_LOCKED, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="capability: this system has other locks")
+async def test_engines_that_close_leave_the_locks_of_another(engine: Engine, path: Path) -> None:
+    """One of two engines closes, a third one opens and closes: the file stays locked for the one that is open."""
+    other, third = Engine(path), Engine(path)
+    await other.open()
+    await other.list_tables()
+    await engine.close()
+    await third.open()
+    await third.close()
+    while_open = is_locked(path)
+    await other.close()
+
+    assert (while_open, is_locked(path)) == ("locked", "free")
+
+
 async def test_memory_is_ones_own() -> None:
     """Each engine in memory has tables of its own."""
     first, second = Engine(None), Engine(None)

@@ -1,0 +1,179 @@
+"""
+Callers and the event loop: whatever one of them asks for, others wait for slices of it, not for all.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+
+import pytest
+
+from tableorm.protocol.filters import Compare, Filter, Op, Or, constant
+from tableorm.stores import Operation, Row, RowQuery, Verb
+from tableorm_local.engine import CALLER, Engine, FairSlots, scan
+from tableorm_local.engine.catalog import Table
+from tableorm_local.engine.key_intervals import count_comparisons
+from tableorm_local.engine.scan import PageScan
+from tableorm_local.engine.sqlite import Connection
+from tableorm_local.engine.writes import decode
+
+_SECONDS = 30  # so that what hangs fails
+_NOTHING = Compare("N", Op.LT, constant(0))
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Engine]:
+    """An engine in memory with the table "Shared"."""
+    engine = Engine(None)
+    await engine.open()
+    await engine.create_table("Shared")
+    async with asyncio.timeout(_SECONDS):
+        yield engine
+    await engine.close()
+
+
+async def fill(engine: Engine, texts: list[str]) -> None:
+    rows: list[Row] = [{"PartitionKey": "p", "RowKey": f"{n:06d}", "N": n, "T": text} for n, text in enumerate(texts)]
+    for start in range(0, len(rows), 20):
+        await engine.transact("Shared", [Operation(Verb.INSERT, each) for each in rows[start : start + 20]])
+
+
+class Clock:
+    """A clock that shows the work that was done: so much for each byte that is decoded, and for each comparison."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, byte: float = 0.0, comparison: float = 0.0) -> None:
+        self.now = 0.0
+        self.slices: list[float] = []
+        advance = PageScan.advance
+
+        def work(body: bytes) -> Row:
+            self.now += byte * len(body)
+            return decode(body)
+
+        def compile_filter(where: Filter) -> object:
+            cost = comparison * count_comparisons(where)
+
+            def test(_: Row) -> bool:
+                self.now += cost
+                return False
+
+            return test
+
+        def measure(page: PageScan, connection: Connection, table: Table, seconds: float) -> bool:
+            before = self.now
+            done = advance(page, connection, table, seconds)
+            self.slices.append(self.now - before)
+            return done
+
+        monkeypatch.setattr(scan, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(scan, "decode", work)
+        monkeypatch.setattr(scan, "_compile_filter", compile_filter)
+        monkeypatch.setattr(PageScan, "advance", measure)
+
+
+async def test_a_costly_filter_is_evaluated_in_slices(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter of 2,000 comparisons takes a millisecond a row; a slice ends after that row, not after fifty."""
+    await fill(memory, ["x"] * 200)
+    clock = Clock(monkeypatch, comparison=0.0000005)
+    await memory.query("Shared", RowQuery(where=Or((_NOTHING,) * 2000)))
+
+    assert len(clock.slices) >= 100
+    assert max(clock.slices) < 0.0025
+
+
+@pytest.mark.parametrize("small", [{3, 53}, set[int]()], ids=["small among large", "all large"])
+async def test_large_rows_are_read_in_slices(memory: Engine, monkeypatch: pytest.MonkeyPatch, small: set[int]) -> None:
+    """Rows that take long to decode end a slice, also where small ones stand among them."""
+    await fill(memory, ["x" if number in small else "x" * 30_000 for number in range(100)])
+    clock = Clock(monkeypatch, byte=0.00000002)
+    await memory.query("Shared", RowQuery(where=_NOTHING))
+
+    assert len(clock.slices) >= 20
+    assert max(clock.slices) < 0.0025
+
+
+async def test_a_callers_queries_take_turns(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two slices of one caller's query another caller has two at most, however many queries it has."""
+    await fill(memory, ["x"] * 4000)
+    callers: list[str] = []
+    advance = PageScan.advance
+
+    def note(page: PageScan, connection: Connection, table: Table, seconds: float) -> bool:
+        callers.append(CALLER.get())
+        return advance(page, connection, table, seconds)
+
+    async def ask(caller: str) -> None:
+        CALLER.set(caller)
+        await memory.query("Shared", RowQuery(where=_NOTHING))
+
+    monkeypatch.setattr(PageScan, "advance", note)
+    greedy = [asyncio.create_task(ask("greedy")) for _ in range(40)]
+    await asyncio.sleep(0)
+    await asyncio.create_task(ask("modest"))
+    first, last = callers.index("modest"), len(callers) - callers[::-1].index("modest")
+    for task in greedy:
+        task.cancel()
+    await asyncio.wait(greedy)
+
+    modest = callers[first:last].count("modest")
+    assert modest >= 3
+    assert callers[:last].count("greedy") <= 2 * modest + 2
+
+
+async def hold(slots: FairSlots, caller: str, until: asyncio.Event) -> None:
+    async with slots.hold(caller):
+        await until.wait()
+
+
+async def turn() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_slots_are_left_for_others() -> None:
+    """One caller holds half of the slots, the next one half of the rest, so that somebody new finds one free."""
+    slots, end = FairSlots(32), asyncio.Event()
+    tasks = [asyncio.create_task(hold(slots, caller, end)) for caller in "abcde" for _ in range(40)]
+    await turn()
+
+    assert [slots.held(caller) for caller in "abcde"] == [16, 8, 4, 2, 1]
+    assert (slots.free, slots.waiting) == (1, 169)
+    async with asyncio.timeout(_SECONDS), slots.hold("new"):
+        assert slots.free == 0
+    end.set()
+    await asyncio.wait_for(asyncio.gather(*tasks), _SECONDS)
+    assert (slots.free, slots.waiting) == (32, 0)
+
+
+async def test_a_free_slot_goes_to_whoever_holds_fewest() -> None:
+    """Those that wait for the only slot get it caller by caller, however often one of them has asked."""
+    slots, order = FairSlots(1), list[str]()
+
+    async def work(caller: str) -> None:
+        async with slots.hold(caller):
+            order.append(caller)
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(_SECONDS):
+        await asyncio.gather(*map(work, "aaaaabbc"))
+
+    assert order == list("aabcabaa")
+    assert Counter(order) == Counter("aaaaabbc")
+
+
+@pytest.mark.parametrize("cancelled", range(4))
+async def test_who_stops_waiting_keeps_no_slot(cancelled: int) -> None:
+    """A wait that is cancelled, also at the moment the slot comes, leaves the slot to others."""
+    slots, end = FairSlots(1), asyncio.Event()
+    tasks = [asyncio.create_task(hold(slots, caller, end)) for caller in "abab"]
+    await turn()
+    end.set()
+    await asyncio.sleep(0)
+    tasks[cancelled].cancel()
+    async with asyncio.timeout(_SECONDS):
+        await asyncio.wait(tasks)
+        async with slots.hold("c"):
+            pass
+
+    assert (slots.free, slots.waiting) == (1, 0)

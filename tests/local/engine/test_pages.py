@@ -1,0 +1,152 @@
+"""
+Pages: which rows a query reads to find those it asks for, and where a page ends.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or, constant, matcher
+from tableorm.protocol.key_range import KeyRange
+from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb, narrowed
+from tableorm_local.engine import Engine, scan
+from tableorm_local.engine.catalog import key_of
+from tableorm_local.engine.key_intervals import filter_interval
+from tableorm_local.engine.writes import decode
+
+_SECONDS = 30  # so that what hangs fails
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Engine]:
+    """An engine in memory with the table "Shared"."""
+    engine = Engine(None)
+    await engine.open()
+    await engine.create_table("Shared")
+    async with asyncio.timeout(_SECONDS):
+        yield engine
+    await engine.close()
+
+
+async def fill(engine: Engine, partition: str, count: int, text: str = "") -> None:
+    for start in range(0, count, 100):
+        rows: list[Row] = [
+            {"PartitionKey": partition, "RowKey": f"{n:04d}", "T": text} for n in range(start, min(start + 100, count))
+        ]
+        await engine.transact("Shared", [Operation(Verb.INSERT, row) for row in rows])
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The bodies of the rows that scans have read."""
+    bodies: list[bytes] = []
+
+    def note(body: bytes) -> Row:
+        bodies.append(body)
+        return decode(body)
+
+    monkeypatch.setattr(scan, "decode", note)
+    return bodies
+
+
+async def test_a_range_of_keys_reads_no_row_outside(memory: Engine, read: list[bytes]) -> None:
+    """A range that begins near the end of one partition, and ends near the start of another, reads its rows alone."""
+    for partition in "abc":
+        await fill(memory, partition, 300)
+    keys = KeyRange(start_partition="a", start_row="0295", end_partition="c", end_row="0004")
+    query = narrowed(RowQuery(Bounds(lower="a"), where=Compare("T", Op.EQ, constant(""))), keys)
+    assert query is not None
+    page = await memory.query("Shared", query)
+
+    assert [(row["PartitionKey"], row["RowKey"]) for row in page.rows[:6]] == [
+        *(("a", f"{n:04d}") for n in range(295, 300)),
+        ("b", "0000"),
+    ]
+    assert page.rows[-1]["RowKey"] == "0004"
+    assert len(page.rows) == len(read) == 5 + 300 + 5
+
+
+async def test_a_continuation_shows_no_key_after_the_range(memory: Engine) -> None:
+    """A full page at the end of a range is the last one; the key of the next row, outside, is not told."""
+    for partition in "ab":
+        await fill(memory, partition, 20)
+    keys = KeyRange(start_partition="a", start_row="0018", end_partition="b", end_row="0004")
+    query = narrowed(RowQuery(), keys)
+    assert query is not None
+
+    assert (await memory.query("Shared", query, limit=7)).continuation is None
+    assert (await memory.query("Shared", query, limit=6)).continuation is not None
+
+
+_KEYS = ["", "a", "a\U0001f600", "a\uffff", "ab", "b"]
+_comparisons = st.builds(
+    Compare,
+    st.sampled_from(["PartitionKey", "RowKey", "Other"]),
+    st.sampled_from(list(Op)),
+    st.sampled_from([constant(value) for value in (*_KEYS, 5)]),
+)
+_filters: st.SearchStrategy[Filter] = st.recursive(
+    _comparisons,
+    lambda inner: st.one_of(
+        st.builds(Not, inner),
+        st.builds(And, st.lists(inner, max_size=3).map(tuple)),
+        st.builds(Or, st.lists(inner, max_size=3).map(tuple)),
+    ),
+)
+
+
+@given(_filters)
+def test_the_interval_of_a_filter_holds_every_row_that_satisfies_it(where: Filter) -> None:
+    """No row outside of the interval of keys satisfies the filter."""
+    low, high = filter_interval(where)
+    test = matcher(where)
+
+    for partition, row in itertools.product(_KEYS, _KEYS):
+        if not low <= key_of(partition, row) < high:
+            assert not test({"PartitionKey": partition, "RowKey": row, "Other": "a"})
+
+
+@pytest.mark.parametrize("more", [0, 1, -1])
+async def test_a_page_ends_when_its_bytes_are_reached(
+    memory: Engine, read: list[bytes], monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    """A page whose rows have exactly the bytes of its budget is full; with one byte to spare it takes one more row."""
+    await fill(memory, "p", 30)
+    await memory.query("Shared", RowQuery(), limit=10)
+    size = len(read[0])
+    assert {len(body) for body in read} == {size}
+    monkeypatch.setattr(scan, "_PAGE_BYTES", 10 * size + more)
+    pages = [await memory.query("Shared", RowQuery())]
+    while (token := pages[-1].continuation) is not None:
+        pages.append(await memory.query("Shared", RowQuery(), continuation=token))
+
+    assert [len(page.rows) for page in pages] == {0: [10, 10, 10], 1: [11, 11, 8], -1: [10, 10, 10]}[more]
+    assert [row["RowKey"] for page in pages for row in page.rows] == [f"{n:04d}" for n in range(30)]
+
+
+async def test_a_page_is_not_filled_by_rows_that_are_filtered_out(
+    memory: Engine, read: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only rows that are found count towards the bytes of a page."""
+    await fill(memory, "p", 200, "x")
+    monkeypatch.setattr(scan, "_PAGE_BYTES", 500)
+    page = await memory.query("Shared", RowQuery(where=Compare("RowKey", Op.GE, constant("0199"))))
+
+    assert [row["RowKey"] for row in page.rows] == ["0199"]
+    assert page.continuation is None
+    assert len(read) == 200
+
+
+@pytest.mark.parametrize("token", ["", "AA", "AQ", "!", "AQAAAAAA", "é", "A" * 5000])
+async def test_a_continuation_of_another_form(memory: Engine, token: str) -> None:
+    """A continuation that no page has given is refused, and is never the first page."""
+    await fill(memory, "p", 3)
+
+    with pytest.raises(Fault, match="malformed") as caught:
+        await memory.query("Shared", RowQuery(), continuation=token)
+    assert caught.value.code == Code.INVALID_INPUT

@@ -1,0 +1,384 @@
+"""
+Database files made by somebody else: they run nothing, reach no other file, and cannot make the engine hang.
+"""
+# ruff: noqa: ASYNC240 - a test may look at its files
+
+import asyncio
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.filters import Compare, Op, constant
+from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb
+from tableorm_local.engine import Engine, OpenError, Reason, catalog
+from tableorm_local.engine.sqlite import connect
+from tableorm_local.engine.writer_lock import WriterLock
+
+_SECONDS = 20  # so that what hangs fails
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> Path:
+    """A database with the table "Things", which has two rows, in a folder of its own."""
+    (tmp_path / "folder").mkdir()
+    path = tmp_path / "folder" / "data.tables"
+    engine = Engine(path)
+    await engine.open()
+    await engine.create_table("Things")
+    for name in ("a", "b"):
+        await engine.write("Things", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": name, "N": 1}))
+    await engine.close()
+    (path.parent / "data.tables-lock").unlink()
+    return path
+
+
+def craft(path: Path, *statements: str) -> None:
+    """Change a file as somebody does who may write anything into it."""
+    connection: Any = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 1)
+    for statement in ("PRAGMA writable_schema = ON", *statements):
+        connection.execute(statement)
+    connection.close()
+
+
+def change_loosely(path: Path, statement: str) -> None:
+    """Change rows of the table as if it had no rules for its values."""
+    rules: Any = apsw.Connection(str(path))
+    sql: str = rules.execute("SELECT sql FROM sqlite_schema WHERE name = 't1'").get
+    rules.close()
+    change = "UPDATE sqlite_schema SET sql = '{}' WHERE name = 't1'"
+    craft(path, change.format(sql.replace(", STRICT", "").replace(" NOT NULL", "")))
+    craft(path, statement)
+    craft(path, change.format(sql))
+
+
+def read_all(folder: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+
+
+async def refused(path: Path) -> OpenError:
+    """The error of opening a file, which must leave it and its folder as they were, byte for byte."""
+    before = read_all(path.parent)
+    engine = Engine(path, timeout=1.0)
+    with pytest.raises(OpenError) as caught:
+        async with asyncio.timeout(_SECONDS):
+            await engine.open()
+    assert read_all(path.parent) == before
+    assert str(path) in caught.value.message
+    return caught.value
+
+
+async def reads(path: Path) -> list[str]:
+    """The RowKeys that the engine finds in the file."""
+    engine = Engine(path)
+    async with asyncio.timeout(_SECONDS):
+        await engine.open()
+        found: list[str] = [each["RowKey"] for each in (await engine.query("Things", RowQuery())).rows]
+        await engine.close()
+    return found
+
+
+async def test_a_name_is_not_run_as_sql(path: Path, tmp_path: Path) -> None:
+    """A table whose name goes on with statements is refused, and none of them is run."""
+    stolen = tmp_path / "stolen"
+    craft(path, f"""CREATE TABLE "gone_x; COMMIT; VACUUM INTO '{stolen}'; BEGIN; SELECT * FROM t1" (key)""")
+    engine = Engine(path)
+    error: OpenError | None = None
+    try:
+        await engine.open()
+    except OpenError as caught:
+        error = caught
+    else:
+        await asyncio.sleep(0.2)
+        await engine.close()
+
+    assert not stolen.exists()
+    assert error is not None
+    assert error.reason is Reason.UNSUPPORTED
+
+
+_FOREIGN = {
+    "a view": "CREATE VIEW mine AS SELECT * FROM clock",
+    "a trigger": "CREATE TRIGGER mine AFTER INSERT ON t1 BEGIN DELETE FROM clock; END",
+    "a virtual table": "CREATE VIRTUAL TABLE mine USING fts5(x)",
+    "a table": "CREATE TABLE mine (x)",
+    "an index": "CREATE INDEX mine ON t1 (ts)",
+    "an index by an expression": "CREATE INDEX mine ON t1 (abs(ts))",
+    "a partial index": "CREATE INDEX mine ON t1 (ts) WHERE ts > 5",
+    "statistics": "ANALYZE",
+    "a column more": "ALTER TABLE t1 ADD COLUMN mine TEXT",
+    "a generated column": "ALTER TABLE t1 ADD COLUMN mine TEXT AS (upper(body))",
+    "a default": (
+        "UPDATE sqlite_schema SET sql = replace(sql, 'name TEXT NOT NULL', 'name TEXT NOT NULL DEFAULT (upper(1))') "
+        "WHERE name = 'catalog'"
+    ),
+    "a deleted table of another form": "CREATE TABLE gone_7 (key)",
+    "a table of rows of another form": "CREATE TABLE t7 (key, body)",
+    "a table of rows with a constraint": (
+        "CREATE TABLE t7 (key BLOB PRIMARY KEY, ts INTEGER NOT NULL, body BLOB NOT NULL CHECK (length(body) > 1)) "
+        "WITHOUT ROWID, STRICT"
+    ),
+    "a table of rows that sorts otherwise": (
+        "CREATE TABLE t7 (key BLOB PRIMARY KEY COLLATE nocase, ts INTEGER NOT NULL, body BLOB NOT NULL) "
+        "WITHOUT ROWID, STRICT"
+    ),
+    "a table without a number": (
+        "CREATE TABLE t01 (key BLOB PRIMARY KEY, ts INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID, STRICT"
+    ),
+    "a table that is missing": "DROP TABLE settings",
+    "an index that is missing": "DROP INDEX messages_by_time",
+}
+
+
+@pytest.mark.parametrize("statement", _FOREIGN.values(), ids=_FOREIGN)
+async def test_another_schema(path: Path, statement: str) -> None:
+    """A file that holds anything that this version does not make, or lacks something, is refused and not touched."""
+    craft(path, statement)
+    error = await refused(path)
+
+    assert error.reason is Reason.UNSUPPORTED
+    assert "schema" in error.message
+
+
+async def test_another_schema_in_the_log(path: Path) -> None:
+    """What is in the log counts as what is in the file, and is not moved there."""
+    writer: Any = apsw.Connection(str(path))
+    writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    writer.execute("CREATE VIEW mine AS SELECT 1")
+    writer.close()
+    assert path.with_name("data.tables-wal").stat().st_size > 0
+    before = path.read_bytes(), path.with_name("data.tables-wal").read_bytes()
+    with pytest.raises(OpenError, match="schema"):
+        await Engine(path).open()
+
+    assert (path.read_bytes(), path.with_name("data.tables-wal").read_bytes()) == before
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+async def test_a_view_named_catalog(path: Path, mode: str) -> None:
+    """A view without end in the place of the catalog does not make `open` hang; it is refused."""
+    craft(
+        path,
+        f"PRAGMA journal_mode = {mode}",
+        "DROP TABLE catalog",
+        "CREATE VIEW catalog AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n) "
+        "SELECT id, 'a' AS folded, 'a' AS name FROM n",
+    )
+
+    assert (await refused(path)).reason is Reason.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    "statement", ["PRAGMA auto_vacuum = FULL", "PRAGMA page_size = 512", "PRAGMA user_version = 1"]
+)
+async def test_what_a_tool_may_change(path: Path, statement: str) -> None:
+    """How pages are laid out is not the schema: a file that a tool has packed anew opens."""
+    craft(path, "PRAGMA journal_mode = DELETE", statement, "VACUUM")
+
+    assert await reads(path) == ["a", "b"]
+
+
+async def test_a_deleted_table_is_named_by_digits_alone(path: Path) -> None:
+    """Among the tables only those that the engine itself has renamed are taken for deleted ones."""
+    for name in ("gone_", "gone_x", "gone_1x", "gone_1; DROP TABLE t1", "gone_ 1", "gone_-1", 'gone_1"'):
+        craft(path, 'CREATE TABLE "{}" (key)'.format(name.replace('"', '""')))
+    connection = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
+    assert catalog.find_deleted(connection) is None
+
+    catalog.drop_table(connection, "Things")
+    found = catalog.find_deleted(connection)
+    assert found == 1
+    assert catalog.reclaim(connection, found, 10)
+    connection.close()
+
+
+async def test_connections_attach_and_run_nothing(path: Path, tmp_path: Path) -> None:
+    """Whatever the schema says, a connection of the engine attaches no file, runs no trigger and reads no view."""
+    craft(
+        path,
+        "CREATE VIEW mine AS SELECT 1",
+        "CREATE TRIGGER fires AFTER INSERT ON catalog BEGIN DELETE FROM clock; END",
+    )
+    connection = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
+    for statement in (
+        f"ATTACH '{tmp_path / 'other'}' AS other",
+        f"VACUUM INTO '{tmp_path / 'other'}'",
+        "SELECT * FROM mine",
+    ):
+        with pytest.raises(apsw.Error):
+            connection.execute(statement)
+    connection.execute("PRAGMA writable_schema = ON")
+    with pytest.raises(apsw.Error):
+        connection.execute("DELETE FROM sqlite_schema")
+    connection.execute("INSERT INTO catalog VALUES (9, 'x', 'x')")
+
+    assert connection.execute("SELECT count(*) FROM clock").get == 1
+    assert not (tmp_path / "other").exists()
+    connection.close()
+
+
+@pytest.mark.parametrize("suffix", ["-lock", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "folder"])
+async def test_what_lies_beside_the_file(path: Path, tmp_path: Path, suffix: str, kind: str) -> None:
+    """A link, pipe or folder with the name of a file that belongs to the database is refused, and not followed."""
+    beside, victim = path.with_name(path.name + suffix), tmp_path / "victim"
+    if kind == "link":
+        victim.write_bytes(b"precious")
+    if "link" in kind:
+        beside.symlink_to(victim)
+    elif kind == "pipe":
+        os.mkfifo(beside)
+    else:
+        beside.mkdir()
+    async with asyncio.timeout(_SECONDS):
+        with pytest.raises(OpenError, match="not a regular file") as caught:
+            await Engine(path).open()
+
+    assert repr(str(beside)) in caught.value.message
+    assert victim.exists() is (kind == "link")
+    assert kind != "link" or victim.read_bytes() == b"precious"
+
+
+def test_the_writers_lock_follows_no_link(tmp_path: Path) -> None:
+    """A link that is put there after the file was checked is not followed either."""
+    (tmp_path / "lock").symlink_to(tmp_path / "target")
+
+    with pytest.raises(OSError, match="symbolic link"):
+        WriterLock(str(tmp_path / "lock"))
+    assert not (tmp_path / "target").exists()
+
+
+async def test_a_journal_that_names_another_file(path: Path, tmp_path: Path) -> None:
+    """A journal may name another file as the one above it, for SQLite to read and delete; it is refused."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious\0")
+    craft(path, "PRAGMA journal_mode = DELETE")
+    name = os.fsencode(victim)
+    magic = bytes.fromhex("d9d505f920a163d7")
+    header = magic + struct.pack(">iIIII", 0, 0, path.stat().st_size // 8192, 512, 8192)
+    above = struct.pack(">I", 8192) + name + struct.pack(">Ii", len(name), sum(memoryview(name).cast("b"))) + magic
+    path.with_name(path.name + "-journal").write_bytes(header.ljust(512, b"\0") + above)
+    error = await refused(path)
+
+    assert victim.read_bytes() == b"precious\0"
+    assert "journal" in error.message
+
+
+async def test_a_catalog_without_end(path: Path) -> None:
+    """Pages of the catalog that lead to the same page again and again are damage, not an endless list."""
+    craft(path, *(f"INSERT INTO catalog (folded, name) VALUES ('x{n}', 'x{n}')" for n in range(3)))
+    connection: Any = apsw.Connection(str(path))
+    root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_catalog_1'").get
+    connection.close()
+    content = bytearray(path.read_bytes())
+    size, count = 8192, 500
+    cells = [len(content) // size + number for number in range(1, 7)]
+    leaf = bytes(content[(root - 1) * size : root * size])
+    for page, child in zip([root, *cells[:-1]], cells, strict=True):
+        cell = struct.pack(">I", child) + bytes([5, 3, 15, 1]) + b"x" + b"\x01"
+        head = struct.pack(">BHHHBI", 2, 0, count, size - len(cell), 0, child)
+        made = head + struct.pack(">H", size - len(cell)) * count
+        content[(page - 1) * size : page * size] = made.ljust(size - len(cell), b"\0") + cell
+    content += leaf
+    content[28:32] = struct.pack(">I", len(content) // size)
+    path.write_bytes(content)
+    error = await refused(path)
+
+    assert "damaged" in error.message
+
+
+async def test_rows_without_end(path: Path) -> None:
+    """Pages of a table that lead to the same page again and again are damage too, and not endless pages of a query."""
+    connection: Any = apsw.Connection(str(path))
+    root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 't1'").get
+    connection.close()
+    content = bytearray(path.read_bytes())
+    size, count, last = 8192, 500, len(content) // 8192 + 1
+    content += content[(root - 1) * size : root * size]
+    record = bytes([4, 18, 1, 26]) + b"p\0c" + bytes([1]) + b'{"N":1}'  # the row ("p", "c")
+    cell = struct.pack(">I", last) + bytes([len(record)]) + record
+    head = struct.pack(">BHHHBI", 2, 0, count, size - len(cell), 0, last)
+    made = head + struct.pack(">H", size - len(cell)) * count
+    content[(root - 1) * size : root * size] = made.ljust(size - len(cell), b"\0") + cell
+    content[28:32] = struct.pack(">I", last)
+    path.write_bytes(content)
+    engine = Engine(path)
+    await engine.open()
+
+    with pytest.raises(Fault, match="damaged"):
+        async with asyncio.timeout(_SECONDS):
+            token: str | None = None
+            for _ in range(50):
+                page = await engine.query("Things", RowQuery(where=Compare("N", Op.EQ, constant(1))), 1, token)
+                token = page.continuation
+                assert token is not None
+    await engine.close()
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM clock", f"UPDATE clock SET tick = {2**63 - 1}"])
+async def test_a_clock_without_time(path: Path, statement: str) -> None:
+    """A clock that is missing, or later than any time that can be written, is damage."""
+    craft(path, statement)
+
+    assert "clock" in (await refused(path)).message
+
+
+@pytest.mark.parametrize("value", ["x'5b5d'", 'CAST(\'{"a": {"b": null}}\' AS BLOB)', "CAST('{\"a\": 5}' AS BLOB)"])
+async def test_policies_of_another_form(path: Path, value: str) -> None:
+    """A list of policies that the engine has not written is reported as damage."""
+    craft(path, f"INSERT INTO settings VALUES (1, 'policies', {value})")
+    engine = Engine(path)
+    await engine.open()
+
+    with pytest.raises(Fault, match="damaged"):
+        await engine.access.policies("Things")
+    await engine.close()
+
+
+_ODD = {
+    "a body of text": "UPDATE t1 SET body = 'text'",
+    "a number for a body": "UPDATE t1 SET body = 5",
+    "a body of null": "UPDATE t1 SET body = NULL",
+    "a list": "UPDATE t1 SET body = x'5b5d'",
+    "no ETag": 'UPDATE t1 SET body = CAST(\'{"PartitionKey":"p","RowKey":"a","N":1}\' AS BLOB)',
+    "an unknown type": 'UPDATE t1 SET body = CAST(replace(body, \'"N":\', \'"N@odata.type":"Edm.X","N":\') AS BLOB)',
+    "a value that is a list": "UPDATE t1 SET body = CAST(replace(body, '\"N\":1', '\"N\":[]') AS BLOB)",
+    "a key of text": "UPDATE t1 SET key = CAST(key AS TEXT)",
+    "a key without separator": "UPDATE t1 SET key = x'7080' || substr(key, 3)",
+}
+
+
+@pytest.mark.parametrize("statement", _ODD.values(), ids=_ODD)
+async def test_values_of_another_kind(path: Path, statement: str) -> None:
+    """A stored row of a kind that the engine never writes is not found or reported as damage; nothing else comes."""
+    change_loosely(path, statement)
+    engine = Engine(path)
+    await engine.open()
+    small: Row = {"PartitionKey": "p", "RowKey": "a", "M": 1}
+    calls: list[Callable[[], Any]] = [
+        lambda: engine.get("Things", "p", "a"),
+        lambda: engine.get("Things", "p", "a", ("N",)),
+        lambda: engine.query("Things", RowQuery()),
+        lambda: engine.query("Things", RowQuery(row=Bounds("a", "b"))),
+        lambda: engine.query("Things", RowQuery(where=Compare("N", Op.GT, constant(5)))),
+        lambda: engine.query("Things", RowQuery(select=("N",))),
+        lambda: engine.write("Things", Operation(Verb.MERGE, small, "*")),
+        lambda: engine.transact("Things", [Operation(Verb.INSERT_OR_MERGE, small)]),
+    ]
+    faults: list[Fault] = []
+    for call in calls:
+        async with asyncio.timeout(_SECONDS):
+            try:
+                await call()
+            except Fault as fault:
+                faults.append(fault)
+    await engine.close()
+
+    assert {fault.code for fault in faults} <= {Code.INTERNAL_ERROR, Code.RESOURCE_NOT_FOUND}
+    assert all("damaged" in fault.message for fault in faults if fault.code == Code.INTERNAL_ERROR)
