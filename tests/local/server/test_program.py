@@ -263,7 +263,7 @@ async def test_no_file_tokens(start: Start, session: aiohttp.ClientSession, tmp_
     async with connect(f"local:{path}") as db:
         await db.create_tables(Item)
         token = await db.grant(Item, "r", dt.timedelta(hours=1))
-    statuses = []
+    statuses = list[int]()
     for more in ([], ["--no-file-tokens"]):
         program = start("--data", path, *more)
         reply = await Api(session, program.root)("GET", "/Items()", query=token, scheme=None)
