@@ -101,8 +101,8 @@ def complete(change: Change, row: Row | None) -> Change:
     if change.copied is not None:
         _refuse_other(change, row, change.copied)
         if not change.partial:
-            _show_unseen(change, row)
-            return structs.replace(change, before=stored, stored=stored, if_match=etag, copied=None)
+            extra = _with_unseen(change, row)
+            return structs.replace(change, before=stored, stored=stored, if_match=etag, copied=None, extra=extra)
     elif change.mode is Mode.UPSERT_REPLACE:
         return structs.replace(change, mode=Mode.REPLACE, stored=stored, if_match=etag, unseen=False)
     elif change.mode is Mode.DELETE:
@@ -169,10 +169,10 @@ def _unseen(change: Change, row: Row) -> Row:
     return {member: row[member] for name in names for member in (name, name + ANNOTATION) if member in row}
 
 
-def _show_unseen(change: Change, row: Row) -> None:
-    """Let the unknown properties of an entity that was read from a copy be all of its row, or a write removes some."""
-    # In a transaction the change has copies of what its subject has.
-    for bag in (change.extra, state_of(change.subject).extra if isinstance(change.subject, Entity) else None):
-        if bag is not None:
-            seen = frozenset(bag)
-            bag.row.update((m, v) for m, v in _unseen(change, row).items() if m.removesuffix(ANNOTATION) not in seen)
+def _with_unseen(change: Change, row: Row) -> Row:
+    """Return the unknown properties of an entity that was read from a copy, with those that only its row has."""
+    unseen = {m: v for m, v in _unseen(change, row).items() if m.removesuffix(ANNOTATION) not in change.extra}
+    bag = state_of(change.subject).extra if isinstance(change.subject, Entity) else None
+    if bag is not None:
+        bag.row.update((m, v) for m, v in unseen.items() if m.removesuffix(ANNOTATION) not in bag.row)
+    return {**change.extra, **unseen}

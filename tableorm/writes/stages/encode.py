@@ -17,7 +17,7 @@ from ..rows import content, overlaid
 from ..write_tokens import new_token, tokens_of, with_token
 from .prepare import no_removal, refuse_removal
 
-__all__ = ["changes", "encode", "removed_properties", "same_value", "unsaved"]
+__all__ = ["changes", "encode", "own_extra", "rebased", "removed_properties", "same_value", "unsaved"]
 
 _VERBS = {
     Mode.INSERT: Verb.INSERT,
@@ -74,9 +74,7 @@ def _is_looked_at(change: Change, name: str) -> bool:
     if schema is None:
         return True
     info = schema.by_property.get(name)
-    if info is not None:
-        return info.name in change.values
-    return change.extra is not None and name in schema.unknown({name: ""})
+    return info is not None and info.name in change.values
 
 
 def _remembered(change: Change) -> Row:
@@ -186,7 +184,7 @@ def _whole(change: Change) -> tuple[Row, int | None, Row | None]:
     weight: int | None
     row, weight = schema.encode(change.values, change.partition_key, change.row_key)
     if base is None:
-        if change.extra is not None and not change.drop_extra and (extra := _extra(change, schema)):
+        if not change.drop_extra and (extra := _extra(change, schema)):
             row |= extra
             weight = None
         return row, weight, None
@@ -297,15 +295,14 @@ def _members(row: Row, name: str) -> list[str]:
 
 
 def _loaded(change: Change) -> Row:
-    """The members of what an entity or bag has loaded, unknown properties included if they were looked at."""
+    """The members of what an entity or bag has loaded, with the unknown properties that were changed."""
     schema, before = change.schema, change.before
     if schema is None:
         return {name: value for name, value in content(_bag(change).row).items() if name not in SYSTEM_MEMBERS}
     row = schema.encode_some(change.values, (info for info in schema.stored if info.name in change.values))
     if before is not None:
         _compare(before.row, row, schema)
-    if change.extra is not None:
-        row |= _extra(change, schema)
+    row |= changes(schema.unknown(_remembered(change)), own_extra(change))
     return row
 
 
@@ -323,9 +320,9 @@ def removed_properties(change: Change, row: Row | None = None) -> list[str]:
             known = change.stored.row if change.extends and change.stored is not None else {info.property: True}
         if info.name in change.values and known.get(info.property) is not None:
             gone.append(info.property)
-    if change.extra is not None:
-        gone += [name for name in schema.unknown(before) if ANNOTATION not in name]
-    return [name for name in gone if name not in row]
+    mine, now = own_extra(change), before if change.stored is None else change.stored.row
+    unknown = [name for name in schema.unknown(before) if name not in mine and name in now and ANNOTATION not in name]
+    return [name for name in gone if name not in row] + unknown
 
 
 def _merge(change: Change, index: int, token: str | None) -> PlannedWrite | None:
@@ -459,25 +456,33 @@ def _is_property(name: str) -> bool:
     return name not in _NOT_PROPERTIES and ANNOTATION not in name
 
 
+def own_extra(change: Change) -> Row:
+    """The unknown properties of an entity, without those that a replace in the same transaction has left out."""
+    return change.extra if change.dropped is None else changes(change.dropped, change.extra)
+
+
 def _extra(change: Change, schema: Schema) -> Row:
     """
-    The unknown properties to write back: as read, or as changed through `entity.extra`. If the row was read anew for
-    this write, the changes are applied to what it has now.
+    The unknown properties to write: those of the entity. If the row was read anew for this write, what was changed in
+    them is applied to what the row has now.
     """
-    if change.extra is None:
-        base = change.stored if change.extends else change.before
-        known = schema.known
-        return {} if base is None else {name: value for name, value in base.row.items() if name not in known}
-    mine = {name: value for name, value in change.extra.row.items() if name not in SYSTEM_MEMBERS}
-    if change.dropped is not None:
-        mine = changes(change.dropped, mine)
+    mine = own_extra(change)
     if not change.extends or change.stored is None:
         return mine
-    old, now = schema.unknown(_remembered(change)), schema.unknown(change.stored.row)
-    for name in old:
-        if name not in mine:
-            now.pop(name, None)
-    return overlaid(now, changes(old, mine))
+    return rebased(schema.unknown(change.stored.row), schema.unknown(_remembered(change)), mine)
+
+
+def rebased(row: Row, old: Row, new: Row) -> Row:
+    """
+    Apply to a row what was changed in another one.
+
+    Args:
+        row: The row.
+        old: The other one as it was.
+        new: The other one as it is.
+    """
+    kept = {name: value for name, value in row.items() if name in new or name not in old}
+    return overlaid(kept, changes(old, new))
 
 
 def _keep_kind(row: Row, before: Row) -> bool:

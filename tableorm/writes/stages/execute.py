@@ -12,12 +12,14 @@ from ...connection.translate import translate
 from ...errors import TransactionFailed
 from ...models.entity import Entity
 from ...models.property_bag import PropertyBag
+from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState
 from ...protocol.codes import Fault
-from ...protocol.edm import timestamp_of_etag
-from ...stores import TableStore
+from ...protocol.edm import SYSTEM_MEMBERS, timestamp_of_etag
+from ...stores import Row, TableStore
 from ..modify import forget
-from ..plan import PlannedWrite, SendOptions, WritePlan, in_transaction
+from ..plan import Change, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
+from .encode import own_extra, rebased
 from .lost_replies import InDoubt, resolve
 
 __all__ = ["claim", "execute", "refuse"]
@@ -142,6 +144,8 @@ def _remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False
         current = schema.decode(write.after).__dict__
         own.update((info.name, current[info.name]) for info in schema.maintained)
     state: EntityState = own.get(STATE, UNSTORED)
+    if state.extra is not None:
+        _update_extra(change, schema, state.extra.row, row)
     partial = partial or (state.partial and not all(name in own for name in schema.fields))
     own[STATE] = EntityState(
         stored=row,
@@ -149,5 +153,24 @@ def _remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False
         loaded=state.loaded if partial else None,
         superseded=superseded,
         found_at=state.found_at,
-        extra=None if change.drop_extra else state.extra,
+        extra=state.extra,
     )
+
+
+def _update_extra(change: Change, schema: Schema, members: Row, row: Row) -> None:
+    """
+    Let the mapping of unknown properties that the user has been given be as the row is, with what was changed in it
+    and not written yet.
+
+    Args:
+        change: What was written.
+        schema: The schema of the entity.
+        members: The members of the mapping, which are changed in place.
+        row: The row as it was written.
+    """
+    now = own_extra(structs.replace(change, extra={n: v for n, v in members.items() if n not in SYSTEM_MEMBERS}))
+    written = change.only is None and change.mode is not Mode.GUARD
+    old = own_extra(change) if written else schema.unknown({} if change.before is None else change.before.row)
+    keys = {name: members[name] for name in ("PartitionKey", "RowKey")}
+    members.clear()
+    members.update({**keys, **rebased(schema.unknown(row), old, now)})
