@@ -15,6 +15,9 @@ from tableorm import (
     Mapped,
     PreconditionFailed,
     PropertyBag,
+    ReferenceNotFound,
+    TransactionFailed,
+    WrongKind,
     connect,
     field,
 )
@@ -190,3 +193,42 @@ async def test_the_etag_of_a_save_that_reads_first_is_explained() -> None:
         steps = db.explain_write("save", member).steps
 
     assert [(step.method, step.if_match) for step in steps] == [("GET", None), ("PUT", member.etag)]
+
+
+@pytest.mark.parametrize("given", ["bag", "key"])
+async def test_an_entity_is_not_counted_in_a_row_that_the_transaction_deletes(teams: Database, given: str) -> None:
+    """Also where the delete says nothing of the model: otherwise the entity would be counted nowhere."""
+    await teams.insert(Club())
+    target = await teams.get(BAG) if given == "bag" else BAG
+    with pytest.raises(TransactionFailed, match="deletes") as caught:
+        async with teams.transaction() as tx:
+            tx.insert(Member(number=1))
+            tx.delete(target, if_match="*")
+
+    assert isinstance(caught.value.__cause__, ReferenceNotFound) and caught.value.index == 0
+    assert (await teams.get(Club, name="a")).members == 0
+    assert not await teams.exists(Member, club="a", number=1)
+
+
+async def test_the_row_that_counts_an_entity_is_deleted_together_with_it(teams: Database) -> None:
+    """What was counted is gone too, so nothing is lost by a delete that says nothing of the model."""
+    await teams.insert(Club())
+    member = Member(number=1)
+    await teams.insert(member)
+    async with teams.transaction() as tx:
+        tx.delete(member)
+        tx.delete(BAG, if_match="*")
+
+    assert not await teams.exists(Member, club="a", number=1) and not await teams.exists(Club, name="a")
+
+
+async def test_a_write_that_needs_another_kind_of_row_fails_alone_in_bulk(teams: Database) -> None:
+    """The bag that is written to that row is right in itself: it is written, and not named in the report."""
+    member = Member(number=1)
+    async with teams.bulk() as bulk:
+        await bulk.insert(PropertyBag("Teams", "a", "club", {"EntityType": "Other"}))
+        await bulk.insert(member)
+
+    (failure,) = bulk.report.failed
+    assert failure.entity is member and isinstance(failure.error, WrongKind)
+    assert await stored(teams, BAG) == {"EntityType": "Other"}

@@ -86,13 +86,15 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
         result.writes.append(one)
     for number, write in enumerate(result.writes):
         own = result.effects.pop(write.operation.row["RowKey"], None)
+        refused = write if own is None else own.origin  # the row may be right, but not what another write does to it
         try:
             if own is not None:
                 result.writes[number] = own.apply_to(write)
+            refused = write
             if write.after is None:
                 _refuse_needed(write, own)
         except TableOrmError as error:
-            raise refused_before_sending(write, error, transaction=transaction) from error
+            raise refused_before_sending(refused, error, transaction=transaction) from error
     return result
 
 
