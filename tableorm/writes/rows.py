@@ -1,19 +1,27 @@
 """
-Rows as values: what of a row is its content, and what a merge makes of it.
+Rows as values: what of a row is its content, what a merge makes of it, and what differs between two.
 """
 
 from ..models.reserved import MANIFEST, WRITE_TOKENS
-from ..protocol.edm import ANNOTATION
+from ..models.schema import FieldInfo, Schema
+from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ..stores import Row
 
-__all__ = ["content", "overlaid"]
+__all__ = ["NOT_PROPERTIES", "changes", "compare", "content", "overlaid", "rebased", "same_value"]
+
+NOT_PROPERTIES = SYSTEM_MEMBERS | {WRITE_TOKENS, MANIFEST}
+"""Members of a row that are no properties of an entity's own."""
 
 _NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TOKENS, MANIFEST})
 
 
 def content(row: Row) -> Row:
     """Return a row without what a write makes: ETag, Timestamp, write tokens and manifest."""
-    return {name: value for name, value in row.items() if name not in _NOT_CONTENT}
+    members = {name: value for name, value in row.items() if name not in _NOT_CONTENT}
+    annotation = members.pop(WRITE_TOKENS + ANNOTATION, None)
+    if annotation is not None and WRITE_TOKENS in row:  # bytes or a number, which another program has written
+        members |= {WRITE_TOKENS: row[WRITE_TOKENS], WRITE_TOKENS + ANNOTATION: annotation}
+    return members
 
 
 def overlaid(row: Row, members: Row) -> Row:
@@ -23,3 +31,83 @@ def overlaid(row: Row, members: Row) -> Row:
         result.pop(name + ANNOTATION, None)
     result.update(members)
     return result
+
+
+def rebased(row: Row, old: Row, new: Row) -> Row:
+    """
+    Apply to a row what was changed in another one.
+
+    Args:
+        row: The row.
+        old: The other one as it was.
+        new: The other one as it is.
+    """
+    kept = {name: value for name, value in row.items() if name in new or name not in old}
+    return overlaid(kept, changes(old, new))
+
+
+def changes(before: Row, row: Row) -> Row:
+    """The members of `row` that differ from `before`, each with its annotation."""
+    return compare(before, row)[0]
+
+
+def compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, bool]:
+    """
+    Find the members of `row` that differ from `before`, each with its annotation.
+
+    With a schema, a value that means what was read is written as it was read: the 100 ns digit of a DateTime, an Int32
+    in an int field, JSON text with other spacing. Only a changed value takes the spelling of the declaration.
+
+    Returns:
+        The members, and whether the row has now any that the encoder did not make.
+    """
+    changed: Row = {}
+    respelled = False
+    old = before.get
+    # All that may differ, found without a call for each.
+    names = {
+        name.removesuffix(ANNOTATION)
+        for name, value in row.items()
+        if value != (was := old(name)) or type(value) is not type(was) or type(value) is float
+    }
+    names |= {name.removesuffix(ANNOTATION) for name in before.keys() - row.keys() if ANNOTATION in name}
+    for name in [name for name in row if name in names] if names else ():
+        if name in NOT_PROPERTIES:
+            continue
+        value, annotation = row[name], row.get(name + ANNOTATION)
+        was, annotated = old(name), old(name + ANNOTATION)
+        if was == value and annotation == annotated and same_value(was, value):
+            continue
+        if schema is not None and was is not None and value is not None:
+            info = schema.by_property.get(name)
+            if info is not None and _means_the_same(info, value, annotation, was, annotated):
+                respelled = True
+                row[name] = was
+                if annotated is None:
+                    row.pop(name + ANNOTATION, None)
+                else:
+                    row[name + ANNOTATION] = annotated
+                continue
+        changed[name] = value
+        if annotation is not None:
+            changed[name + ANNOTATION] = annotation
+    return changed, respelled
+
+
+def _means_the_same(
+    info: FieldInfo, new: object, annotation: str | None, old: object, old_annotation: str | None
+) -> bool:
+    """Whether a field has the same value, whichever of two spellings is stored."""
+    try:
+        value, read = info.type.decode(new, annotation), info.type.decode(old, old_annotation)
+    except (ValueError, TypeError):
+        return False  # what was stored does not fit the field: the new value replaces it
+    if info.type.json_text:
+        # By what would be written: equality may leave out a part of the value.
+        return bool(info.type.encode(read) == new)
+    return bool(value == read and type(value) is type(read) and str(value) == str(read))
+
+
+def same_value(old: object, value: object) -> bool:
+    """Whether two JSON values are the same in the table: zero and minus zero are equal, and different values."""
+    return old == value and type(old) is type(value) and (value != 0.0 or str(value) == str(old))

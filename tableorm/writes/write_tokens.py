@@ -11,6 +11,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 
 from ..models.reserved import WRITE_TOKENS
+from ..protocol.edm import ANNOTATION
 from ..stores import Row
 
 __all__ = ["KEPT", "new_token", "tokens_of", "with_token"]
@@ -39,9 +40,11 @@ def new_token() -> str:
 
 
 def tokens_of(row: Row | None) -> tuple[str, ...]:
-    """The tokens on a row, newest first."""
+    """The tokens on a row, newest first; a property of that name and another type is another program's."""
     text = None if row is None else row.get(WRITE_TOKENS)
-    return tuple(text.split(",")) if isinstance(text, str) and text else ()
+    if row is None or not isinstance(text, str) or not text or WRITE_TOKENS + ANNOTATION in row:
+        return ()
+    return tuple(text.split(","))
 
 
 def with_token(tail: Sequence[str], token: str) -> str:

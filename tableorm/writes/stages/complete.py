@@ -22,8 +22,8 @@ from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
 from ..plan import Change, Mode, Stored
-from ..rows import content
-from .encode import changes, removed_properties, unsaved
+from ..rows import changes, content
+from .encode import removed_properties, unsaved
 
 __all__ = ["complete", "needs_row"]
 

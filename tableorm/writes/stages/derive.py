@@ -19,8 +19,8 @@ from ...protocol.edm import ANNOTATION
 from ...stores import Row, Verb
 from ..maintainer import Fill, Maintainer, Source, rules_of, undo_entry
 from ..plan import Effect, Mode, PlannedWrite, in_transaction
+from ..rows import changes
 from ..write_tokens import new_token
-from .encode import changes
 from .maintained import keep_maintained, stored_number
 
 __all__ = ["Derived", "derive", "derives", "refused_before_sending"]

@@ -7,24 +7,23 @@ from collections.abc import Collection, Sequence
 from msgspec import structs
 
 from ...models.property_bag import PropertyBag
-from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
+from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema
 from ...models.upgrades import stored_version
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ...stores import Operation, Row, Verb
 from ..plan import Change, Diff, Mode, PlannedWrite
-from ..rows import content, overlaid
+from ..rows import NOT_PROPERTIES, changes, compare, content, overlaid, rebased
 from ..write_tokens import new_token, tokens_of, with_token
 from .prepare import no_removal, refuse_removal
 
-__all__ = ["changes", "encode", "own_extra", "rebased", "removed_properties", "same_value", "unsaved"]
+__all__ = ["encode", "own_extra", "removed_properties", "unsaved"]
 
 _VERBS = {
     Mode.INSERT: Verb.INSERT,
     Mode.REPLACE: Verb.REPLACE,
     Mode.UPSERT_REPLACE: Verb.INSERT_OR_REPLACE,
 }
-_NOT_PROPERTIES = SYSTEM_MEMBERS | {WRITE_TOKENS, MANIFEST}
 
 
 def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite | None:
@@ -128,7 +127,7 @@ def _finish(
 ) -> PlannedWrite:
     """The planned write, with its token on the row if its rows carry tokens."""
     stored = change.stored
-    read = () if stored is None or WRITE_TOKENS not in stored.row else tokens_of(stored.row)
+    read = () if stored is None else tokens_of(stored.row)
     base = read[0] if read else None
     carries = change.schema is not None and change.schema.write_token
     # Not for rows of which nothing is known: a plain table stays as other programs expect it.
@@ -149,7 +148,9 @@ def _finish(
     tokens = with_token(read, token)
     # Both were made for this write; where they are one, the store gets another than the subject.
     after = row.copy() if after is None or after is row else after
-    row[WRITE_TOKENS] = after[WRITE_TOKENS] = tokens
+    for members in (row, after):
+        members[WRITE_TOKENS] = tokens
+        members.pop(WRITE_TOKENS + ANNOTATION, None)  # the name is reserved, whoever has used it
     if weight is not None:
         weight += len(tokens)
     # A model that does not carry them may have no room for one more property.
@@ -193,7 +194,7 @@ def _whole(change: Change) -> tuple[Row, int | None, Row | None]:
     if not change.drop_extra and (extra := _extra(change, schema)):
         row |= extra
         weight = None
-    changed, respelled = _compare(base.row, row, schema)
+    changed, respelled = compare(base.row, row, schema)
     return row, None if respelled else weight, changed
 
 
@@ -214,9 +215,7 @@ def _diff(change: Change) -> Diff:
     else:
         row, weight, differing = _whole(change)
         changed = changes(before, row) if differing is None or change.extends else differing
-        removed = [
-            name for name in before if name not in row and name not in _NOT_PROPERTIES and ANNOTATION not in name
-        ]
+        removed = [name for name in before if name not in row and name not in NOT_PROPERTIES and ANNOTATION not in name]
     if removed or schema is None or _is_upgraded(change):
         return Diff(row, weight, changed, removed, made=False)
     made = change.made or ()
@@ -301,7 +300,7 @@ def _loaded(change: Change) -> Row:
         return {name: value for name, value in content(_bag(change).row).items() if name not in SYSTEM_MEMBERS}
     row = schema.encode_some(change.values, (info for info in schema.stored if info.name in change.values))
     if before is not None:
-        _compare(before.row, row, schema)
+        compare(before.row, row, schema)
     row |= changes(schema.unknown(_remembered(change)), own_extra(change))
     return row
 
@@ -385,75 +384,8 @@ def _surely_absent(change: Change, info: FieldInfo) -> bool:
     return before is not None and before.complete and not change.unseen and info.property not in before.row
 
 
-def changes(before: Row, row: Row) -> Row:
-    """The members of `row` that differ from `before`, each with its annotation."""
-    return _compare(before, row)[0]
-
-
-def _compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, bool]:
-    """
-    Find the members of `row` that differ from `before`, each with its annotation.
-
-    With a schema, a value that means what was read is written as it was read: the 100 ns digit of a DateTime, an Int32
-    in an int field, JSON text with other spacing. Only a changed value takes the spelling of the declaration.
-
-    Returns:
-        The members, and whether the row has now any that the encoder did not make.
-    """
-    changed: Row = {}
-    respelled = False
-    old = before.get
-    # All that may differ, found without a call for each.
-    names = {
-        name.removesuffix(ANNOTATION)
-        for name, value in row.items()
-        if value != (was := old(name)) or type(value) is not type(was) or type(value) is float
-    }
-    names |= {name.removesuffix(ANNOTATION) for name in before.keys() - row.keys() if ANNOTATION in name}
-    for name in [name for name in row if name in names] if names else ():
-        if name in _NOT_PROPERTIES:
-            continue
-        value, annotation = row[name], row.get(name + ANNOTATION)
-        was, annotated = old(name), old(name + ANNOTATION)
-        if was == value and annotation == annotated and same_value(was, value):
-            continue
-        if schema is not None and was is not None and value is not None:
-            info = schema.by_property.get(name)
-            if info is not None and _means_the_same(info, value, annotation, was, annotated):
-                respelled = True
-                row[name] = was
-                if annotated is None:
-                    row.pop(name + ANNOTATION, None)
-                else:
-                    row[name + ANNOTATION] = annotated
-                continue
-        changed[name] = value
-        if annotation is not None:
-            changed[name + ANNOTATION] = annotation
-    return changed, respelled
-
-
-def _means_the_same(
-    info: FieldInfo, new: object, annotation: str | None, old: object, old_annotation: str | None
-) -> bool:
-    """Whether a field has the same value, whichever of two spellings is stored."""
-    try:
-        value, read = info.type.decode(new, annotation), info.type.decode(old, old_annotation)
-    except (ValueError, TypeError):
-        return False  # what was stored does not fit the field: the new value replaces it
-    if info.type.json_text:
-        # By what would be written: equality may leave out a part of the value.
-        return bool(info.type.encode(read) == new)
-    return bool(value == read and type(value) is type(read) and str(value) == str(read))
-
-
-def same_value(old: object, value: object) -> bool:
-    """Whether two JSON values are the same in the table: zero and minus zero are equal, and different values."""
-    return old == value and type(old) is type(value) and (value != 0.0 or str(value) == str(old))
-
-
 def _is_property(name: str) -> bool:
-    return name not in _NOT_PROPERTIES and ANNOTATION not in name
+    return name not in NOT_PROPERTIES and ANNOTATION not in name
 
 
 def own_extra(change: Change) -> Row:
@@ -470,19 +402,6 @@ def _extra(change: Change, schema: Schema) -> Row:
     if not change.extends or change.stored is None:
         return mine
     return rebased(schema.unknown(change.stored.row), schema.unknown(_remembered(change)), mine)
-
-
-def rebased(row: Row, old: Row, new: Row) -> Row:
-    """
-    Apply to a row what was changed in another one.
-
-    Args:
-        row: The row.
-        old: The other one as it was.
-        new: The other one as it is.
-    """
-    kept = {name: value for name, value in row.items() if name in new or name not in old}
-    return overlaid(kept, changes(old, new))
 
 
 def _keep_kind(row: Row, before: Row) -> bool:

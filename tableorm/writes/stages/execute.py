@@ -19,7 +19,8 @@ from ...protocol.edm import SYSTEM_MEMBERS, timestamp_of_etag
 from ...stores import Row, TableStore
 from ..modify import forget
 from ..plan import Change, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
-from .encode import own_extra, rebased
+from ..rows import rebased
+from .encode import own_extra
 from .lost_replies import InDoubt, resolve
 
 __all__ = ["claim", "execute", "refuse"]

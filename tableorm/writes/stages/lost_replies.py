@@ -26,9 +26,8 @@ from ...models.property_bag import PropertyBag
 from ...protocol.codes import THROTTLING, Code, Fault
 from ...stores import Operation, Row, TableStore, Verb
 from ..plan import PlannedWrite, SendOptions, WritePlan
-from ..rows import content
+from ..rows import changes, content
 from ..write_tokens import tokens_of
-from .encode import changes
 
 __all__ = ["Applied", "InDoubt", "resolve"]
 
