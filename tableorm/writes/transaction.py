@@ -83,6 +83,7 @@ class Transaction:
         self._token = new_token()
         self._state = "new"
         self.sent = False
+        self.refused: tuple[Address, str | None, object] | None = None  # the condition of the operation that failed
 
     def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
         """
@@ -360,18 +361,17 @@ class Transaction:
         except (Conflict, EntityNotFound) as error:
             raise in_transaction(change, index, error, "; nothing was sent") from error
 
-    def condition(self, index: int | None) -> tuple[Address, str | None, object] | None:
+    def _condition(self, index: int | None) -> tuple[Address, str | None, object] | None:
         """
         Return the row that one of the user's operations writes, the ETag that it has to have, and the subject of the
         operation. The ETag is None if the subject was read from an index entry, and the whole None if there is none.
         """
-        writes = [held.write for held in self._rows.values() if held.write is not None]
-        found = [(write.origin, write.operation.if_match) for write in writes if write.index == index]
+        held = (held.write for held in self._rows.values())
+        found = [
+            (write.origin, write.operation.if_match) for write in held if write is not None and write.index == index
+        ]
         found += [(change, change.if_match) for change, number in self._late.values() if number == index]
-        for change, etag in found:
-            if etag != "*":
-                return row_of(change), etag, change.subject
-        return None
+        return next(((row_of(change), etag, change.subject) for change, etag in found if etag != "*"), None)
 
     def _require_open(self) -> None:
         if self._state != "open":
@@ -393,6 +393,9 @@ class Transaction:
                 self.sent = True
                 await self._send()
             written = kind is None
+        except TransactionFailed as failed:
+            self.refused = self._condition(failed.index)
+            raise
         finally:
             if not written:
                 for entity, before in reversed(self._modified):
@@ -429,9 +432,8 @@ async def run_transaction(
             if not tx.sent:
                 raise  # its own operations do not fit together, and will not
             cause = error.__cause__
-            condition = tx.condition(error.index) if isinstance(cause, PreconditionFailed) else None
-            if condition is not None:
-                address, etag, subject = condition
+            if isinstance(cause, PreconditionFailed) and tx.refused is not None:
+                address, etag, subject = tx.refused
                 refusal = address, etag or id(subject)
                 if refusal in refused:
                     raise _stale_outside(error) from cause
