@@ -18,9 +18,8 @@ from ..stores import Row, Verb
 from .maintainer import Fill
 from .plan import PLAIN, Effect, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, pause_of
-from .stages.check import plan_writes
 from .stages.derive import Derived, derive, derives, refused_before_sending
-from .stages.execute import execute, refuse
+from .stages.execute import execute, plan_writes, refuse
 from .stages.lost_replies import InDoubt
 
 __all__ = ["Found", "commit", "derived_plan"]

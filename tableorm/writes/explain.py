@@ -16,10 +16,9 @@ from .commit import derived_plan
 from .move import move_changes
 from .plan import Change, Effect, Mode, WritePlan
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
-from .stages.check import plan_writes
-from .stages.complete import needs_row
 from .stages.derive import derive, derives
-from .stages.encode import encode
+from .stages.encode import encode, needs_row
+from .stages.execute import plan_writes
 
 __all__ = ["WriteExplanation", "WriteStep", "changes_of", "explain"]
 

@@ -32,6 +32,7 @@ from .move import move_changes
 from .pending import Address, HeldRow, copy_subject, restore_subject, row_of, take_values
 from .plan import Change, Mode, PlannedWrite, SendOptions, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
+from .rows import new_token
 from .stages.change import (
     as_given,
     delete_change,
@@ -43,12 +44,11 @@ from .stages.change import (
     upsert_change,
 )
 from .stages.coalesce import coalesce, gone
-from .stages.complete import complete, needs_row
-from .stages.encode import encode
+from .stages.complete import complete
+from .stages.encode import encode, needs_row
 from .subject import key_of
 from .target import key_from, key_of_target
 from .write import Loader, read_existing
-from .write_tokens import new_token
 
 __all__ = ["Transaction", "run_transaction"]
 

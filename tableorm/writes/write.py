@@ -26,12 +26,12 @@ from .modify import adopt, applied, check_function, forget, refuse_unsaved
 from .move import move_changes
 from .plan import Change, SendOptions
 from .races import ATTEMPTS, is_race, pause_of
+from .rows import new_token
 from .stages.change import delete_change, save_change
-from .stages.complete import complete, needs_row
-from .stages.encode import encode
+from .stages.complete import complete
+from .stages.encode import encode, needs_row
 from .subject import key_of
 from .target import key_of_target
-from .write_tokens import new_token
 
 __all__ = ["Loader", "delete_target", "modify_target", "move_entity", "read_existing", "refresh_entity", "write_change"]
 

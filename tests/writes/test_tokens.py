@@ -9,7 +9,7 @@ import pytest
 
 from tableorm import Database, PropertyBag
 from tableorm.protocol.edm import Edm
-from tableorm.writes.write_tokens import new_token, tokens_of, with_token
+from tableorm.writes.rows import new_token, tokens_of, with_token
 from tests.writes.lossy import KNOWN, Known, db, network
 
 __all__ = ["db", "network"]

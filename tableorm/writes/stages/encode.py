@@ -1,5 +1,5 @@
 """
-Stage 3, encode: a Change becomes one operation on one logical row.
+Stage 3, encode: a Change becomes one operation on one logical row, after stage 2 where it needs the stored row.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,17 +13,51 @@ from ...models.upgrades import stored_version
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ...stores import Operation, Row, Verb
 from ..plan import Change, Diff, Mode, PlannedWrite
-from ..rows import NOT_PROPERTIES, changes, compare, content, overlaid, rebased
-from ..write_tokens import new_token, tokens_of, with_token
+from ..rows import NOT_PROPERTIES, changes, compare, content, new_token, overlaid, rebased, tokens_of, with_token
 from .prepare import no_removal, refuse_removal
 
-__all__ = ["encode", "own_extra", "removed_properties", "unsaved"]
+__all__ = ["encode", "needs_row", "own_extra", "unsaved"]
 
 _VERBS = {
     Mode.INSERT: Verb.INSERT,
     Mode.REPLACE: Verb.REPLACE,
     Mode.UPSERT_REPLACE: Verb.INSERT_OR_REPLACE,
 }
+_UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
+_MAY_NEED_ROW = frozenset({Mode.SAVE, Mode.REPLACE, Mode.MERGE, Mode.UPSERT_MERGE})
+
+
+def needs_row(change: Change) -> bool:
+    """
+    Whether the stored row must be read before this can be written.
+
+    A model with indexes needs it wherever the entity was not read in full: the row tells where its copies are. So does
+    what was read from a copy, which has no ETag of its own. A plain model needs it seldom: to remove a property from a
+    row that was loaded in part, to replace one of which the unknown properties are not known, and to write an upgraded
+    entity over another version of the row than was read.
+    """
+    schema = change.schema
+    if change.mode not in _MAY_NEED_ROW and not change.copied and (schema is None or not schema.tracked):
+        return False  # most of them
+    if change.stored is not change.before or change.mode in (Mode.INSERT, Mode.GUARD):
+        return False  # it has been read, or nobody needs it
+    needed = change.copied is not None or _reads_first(change)
+    # What writes nothing reads nothing.
+    return needed and (change.mode is not Mode.SAVE or change.upgraded or bool(unsaved(change)))
+
+
+def _reads_first(change: Change) -> bool:
+    before = change.before
+    partial = before is not None and not before.complete
+    if change.schema is not None and change.schema.tracked:
+        # Where its copies are is told by the row alone.
+        return partial or before is None or change.unseen or change.mode in _UPSERTS
+    if change.mode is Mode.SAVE:
+        return partial and bool(_removed_properties(change))
+    if change.mode is Mode.REPLACE and not change.drop_extra:
+        # A bag is all that its row shall be, whoever has added to that.
+        return partial or ((before is None or change.unseen) and change.schema is not None)
+    return change.mode is not Mode.REPLACE and change.upgraded and change.unseen
 
 
 def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite | None:
@@ -102,7 +136,7 @@ def _guard(change: Change, index: int, token: str | None) -> PlannedWrite:
 
 def _upsert_merge(change: Change, index: int, token: str | None) -> PlannedWrite:
     row, weight, _ = _whole(change)
-    refuse_removal(change, removed_properties(change, row) if change.before is not None else ())
+    refuse_removal(change, _removed_properties(change, row) if change.before is not None else ())
     if change.extends and change.stored is not None:
         row = overlaid(content(change.stored.row), row)
         return _finish(change, index, token, Verb.REPLACE, row, row, None)
@@ -181,7 +215,7 @@ def _whole(change: Change) -> tuple[Row, int | None, Row | None]:
         row = content(_bag(change).row)
         if not change.extends or base is None:
             return row, None, None
-        return _without(overlaid(content(base.row), row), removed_properties(change, row)), None, None
+        return _without(overlaid(content(base.row), row), _removed_properties(change, row)), None, None
     weight: int | None
     row, weight = schema.encode(change.values, change.partition_key, change.row_key)
     if base is None:
@@ -211,7 +245,7 @@ def _diff(change: Change) -> Diff:
         changed = changes(before, row)
         # The row may have what the subject knows nothing of, and has a default for.
         changed = _without(changed, [name for name in changed if _is_default(change, name, changed)])
-        removed = removed_properties(change, row)
+        removed = _removed_properties(change, row)
     else:
         row, weight, differing = _whole(change)
         changed = changes(before, row) if differing is None or change.extends else differing
@@ -238,7 +272,7 @@ def unsaved(change: Change) -> list[str]:
         for name in changes(_remembered(change), row)
         if ANNOTATION not in name and not _is_default(change, name, row)
     ]
-    return changed + removed_properties(change, row)
+    return changed + _removed_properties(change, row)
 
 
 def _save(change: Change, index: int, token: str | None) -> PlannedWrite | None:
@@ -305,7 +339,7 @@ def _loaded(change: Change) -> Row:
     return row
 
 
-def removed_properties(change: Change, row: Row | None = None) -> list[str]:
+def _removed_properties(change: Change, row: Row | None = None) -> list[str]:
     """The properties that a save removes: set to None since they were read, or taken out of a bag or `extra`."""
     before, schema = _remembered(change), change.schema
     row = _loaded(change) if row is None else row
@@ -363,7 +397,7 @@ def _chosen(change: Change) -> Row:
     schema, only = change.schema, change.only
     if only is None:
         row = _loaded(change)
-        refuse_removal(change, removed_properties(change, row) if change.before is not None else ())
+        refuse_removal(change, _removed_properties(change, row) if change.before is not None else ())
         return row
     if schema is None:
         bag = _bag(change)
