@@ -26,7 +26,7 @@ from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..protocol.codes import Code
 from ..stores import Verb
-from .commit import commit
+from .commit import Loader, commit, read_existing
 from .modify import adopt, applied, check_function, forget, refuse_unsaved
 from .move import move_changes
 from .pending import Address, HeldRow, copy_subject, restore_subject, row_of, take_values
@@ -48,7 +48,6 @@ from .stages.complete import complete
 from .stages.encode import encode, needs_row
 from .subject import key_of
 from .target import key_from, key_of_target
-from .write import Loader, read_existing
 
 __all__ = ["Transaction", "run_transaction"]
 

@@ -15,6 +15,7 @@ from ...models.key import Key
 from ...models.property_bag import PropertyBag
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState, state_of
+from ...stores import Row
 from ..plan import Change, Mode, PlannedWrite, Stored
 from ..subject import Subject, copied_properties, key_of, schema_of_subject, stored_of
 from .prepare import fill_fields, loaded_in_part, merged_names, missing_etag, refuse_new_key, refuse_partial, validate
@@ -98,7 +99,7 @@ def _in_full(verb: str, mode: Mode, subject: Subject, pending: PlannedWrite | No
         row_key=row_key,
         values=values,
         made=made,
-        extra=state.unknown(schema.known),
+        extra=_unknown_of(state, schema),
         loaded=state.loaded,
         before=before,
         stored=before,
@@ -114,6 +115,11 @@ def _state_of(subject: Subject) -> tuple[EntityState, Stored | None]:
     state: EntityState = getattr(subject, STATE, UNSTORED)
     row = state.row
     return state, None if row is None else Stored(row, not state.partial, row.get("odata.etag"), state.upgraded)
+
+
+def _unknown_of(state: EntityState, schema: Schema | None) -> Row:
+    """Return the members of the unknown properties of an entity; a packed state has none."""
+    return {} if schema is None or (state.stored is None and state.extra is None) else state.unknown(schema.known)
 
 
 def _pending_row(before: Stored | None, pending: PlannedWrite | None) -> Stored | None:
@@ -252,7 +258,7 @@ def _update(
         values, made, new = fill_fields(schema, own, pending, inserted=False)
         if new and only is not None:
             only = (*only, *(name for name in new if name not in only))
-    extra = state.unknown(schema.known)
+    extra = _unknown_of(state, schema)
     dropped = extra if drop_extra else None if pending is None else pending.change.dropped
     if schema.has_validators:
         validate(subject, schema, values)
@@ -323,7 +329,7 @@ def _key_change(
         partition_key=key.partition_key,
         row_key=key.row_key,
         if_match=if_match,
-        extra={} if schema is None else state.unknown(schema.known),
+        extra=_unknown_of(state, schema),
         loaded=state.loaded,
         before=before,
         stored=before,

@@ -161,7 +161,7 @@ def _finish(
 ) -> PlannedWrite:
     """The planned write, with its token on the row if its rows carry tokens."""
     stored = change.stored
-    read = () if stored is None else tokens_of(stored.row)
+    read = () if stored is None or WRITE_TOKENS not in stored.row else tokens_of(stored.row)
     base = read[0] if read else None
     carries = change.schema is not None and change.schema.write_token
     # Not for rows of which nothing is known: a plain table stays as other programs expect it.
