@@ -22,7 +22,7 @@ from ..models.schema import DerivedSchema, concrete
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row
 from ..writes.commit import commit
-from ..writes.write_tokens import new_token
+from ..writes.rows import new_token
 from .audit import audit_range, check_arguments, make_report, work_on_ranges
 from .check import AuditedSchema
 from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor

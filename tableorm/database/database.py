@@ -14,12 +14,11 @@ from ..models.property_bag import PropertyBag
 from ..stores import TableStore
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
-from ..writes.explain import WriteExplanation, explain
+from ..writes.commit import delete_target, modify_target, move_entity, refresh_entity, write_change
+from ..writes.explain import WriteExplanation, changes_of_verb, explain
 from ..writes.races import ATTEMPTS
 from ..writes.stages.change import insert_change, merge_change, replace_change, save_change, upsert_change
-from ..writes.target import changes_of_verb
 from ..writes.transaction import Transaction, run_transaction
-from ..writes.write import delete_target, modify_target, move_entity, refresh_entity, write_change
 from .upkeep import Upkeep
 
 __all__ = ["Database", "Scope"]

@@ -23,10 +23,10 @@ from ..protocol.edm import ANNOTATION, Edm
 from ..stores import Operation, Row, Verb
 from ..writes.maintainer import touch_operation
 from ..writes.plan import Effect, PlannedWrite
+from ..writes.rows import tokens_of, with_token
 from ..writes.stages.change import insert_change, rebuild_change
+from ..writes.stages.derive import stored_number
 from ..writes.stages.encode import encode
-from ..writes.stages.maintained import stored_number
-from ..writes.write_tokens import tokens_of, with_token
 
 __all__ = ["EntityPatch"]
 
@@ -102,8 +102,16 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         return Operation(Verb.MERGE, {**keys, **changed, WRITE_TOKENS: tail}, stored["odata.etag"])
 
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
-        """Return the user's write with what changes; a delete stays as it is."""
+        """Return the user's write with what changes; a delete stays as it is, and is refused if the row is needed."""
         if write.after is None:
+            if self.needed is not None and write.change.schema is None:
+                key = write.operation.row["PartitionKey"], self.address
+                raise ReferenceNotFound(
+                    f"{self.origin.origin}: it needs the row {self.address!r} of this partition, which the same "
+                    f"transaction deletes by a {write.change}; leave out one of the two",
+                    Code.RESOURCE_NOT_FOUND,
+                    key,
+                )
             return write
         after, operation = self._patched(write.after), write.operation
         if operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):

@@ -126,6 +126,8 @@ def declare(
             )
     full = frozenset[str]().union(*(t.full_fields for t in templates.values() if t))
     fields = field_infos(model, declared, full)
+    derivations = _derivations(model, fields)
+    inherits = bool(parents and parents[0].tracked) if tracked is None else bool(tracked)
     schema = Schema(
         model=model,
         table=table,
@@ -138,7 +140,7 @@ def declare(
         row=templates["row_key"],
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
-        tracked=bool(parents and parents[0].tracked) if tracked is None else bool(tracked),
+        tracked=inherits or bool(derivations and not abstract),
     )
     for info in schema.filled:
         if info.name in schema.key_fields:
@@ -149,7 +151,6 @@ def declare(
                 f"{name}.{info.name} = field(maintained=True) is refused: other entities keep it, so it cannot be part "
                 "of the key, nor be filled on write, and needs a default: field(default=0, maintained=True)"
             )
-    derivations = _derivations(model, fields)
     if not abstract:
         check_heads(schema, parents)
         _bind_derivations(schema, derivations, annotations)
@@ -196,8 +197,6 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
                 for its_row in other.row_templates():
                     refuse_meeting(bound.label, row, other.label, its_row)
         schema.derived[name] = bound
-    if derivations:
-        schema.tracked = schema.write_token = True
     count = len(schema.stored) + len(schema.kind_properties) + 2
     if schema.tracked and count > MAX_CUSTOM_PROPERTIES:
         raise ModelError(

@@ -166,7 +166,7 @@ class Entity(Storable):
         bag = state.extra
         if bag is None:
             schema = self.__schema__
-            row: Row = {"PartitionKey": "", "RowKey": "", **schema.unknown(state.row or {})}
+            row: Row = {"PartitionKey": "", "RowKey": "", **state.unknown(schema.known)}
             bag = _Extra.of_schema(schema, row)
             set_state(self, state.with_extra(bag))
         return bag

@@ -7,13 +7,13 @@ them, which the generated decoder fills, and which makes the row again when a wr
 a cycle, so the garbage collector need not look at them (`gc=False`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from ..protocol.edm import timestamp_of_etag
+from ..protocol.edm import SYSTEM_MEMBERS, timestamp_of_etag
 from ..stores import Row
 from .property_bag import PropertyBag
 
@@ -35,7 +35,8 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
         superseded: Whether the row was changed by others since the entity was written.
         copied: The properties of the row that the entity knows, if it was read from an index entry; None otherwise.
         found_at: RowKey of the index entry that it was found by; None if it was found at its own key.
-        extra: The unknown properties, once somebody has looked at them; they may have been changed there.
+        extra: The mapping of unknown properties that the user was given, which may be changed there; None as long as
+            nobody has asked for it. Use `unknown`, which is the same in both cases.
     """
 
     stored: Row | None = None
@@ -76,6 +77,17 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
         keys = self.keys
         assert keys is not None
         return keys if self.found_at is None else (keys[0], self.found_at)
+
+    def unknown(self, known: Container[str]) -> Row:
+        """
+        Return the members of the unknown properties that the entity has, as they were read or as the user changed them.
+
+        Args:
+            known: Names of the members that the model knows.
+        """
+        if self.extra is not None:
+            return {name: value for name, value in self.extra.row.items() if name not in SYSTEM_MEMBERS}
+        return {} if self.stored is None else {n: value for n, value in self.stored.items() if n not in known}
 
     def forgotten(self, *, complete: bool) -> "EntityState":
         """

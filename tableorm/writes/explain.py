@@ -9,6 +9,7 @@ import attrs
 import msgspec
 from msgspec import structs
 
+from ..connection.boundary import Boundary
 from ..errors import ModelError
 from ..models.key import Key
 from ..stores import Operation, Verb
@@ -16,12 +17,11 @@ from .commit import derived_plan
 from .move import move_changes
 from .plan import Change, Effect, Mode, WritePlan
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
-from .stages.check import plan_writes
-from .stages.complete import needs_row
 from .stages.derive import derive, derives
-from .stages.encode import encode
+from .stages.encode import encode, needs_row
+from .stages.execute import plan_writes
 
-__all__ = ["WriteExplanation", "WriteStep", "changes_of", "explain"]
+__all__ = ["WriteExplanation", "WriteStep", "changes_of_verb", "explain"]
 
 _METHODS = {
     Verb.INSERT: "POST",
@@ -105,7 +105,7 @@ _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def changes_of(verb: str, target: Any, given: Mapping[str, Any]) -> tuple[Change, ...]:
+def _changes_of(verb: str, target: Any, given: Mapping[str, Any]) -> tuple[Change, ...]:
     """
     What a verb makes of its arguments: the delete and the insert of a move, one change of anything else.
 
@@ -143,6 +143,17 @@ def changes_of(verb: str, target: Any, given: Mapping[str, Any]) -> tuple[Change
         case _:
             change = delete_change(target, if_match)
     return (change,)
+
+
+def changes_of_verb(boundary: Boundary, verb: str, target: Any, arguments: dict[str, Any]) -> Sequence[Change]:
+    """
+    Return the changes that a verb makes of its arguments, for `explain_write`. Raises what the verb would raise.
+    """
+    if verb == "move":
+        boundary.check_move(target, arguments)
+    else:
+        boundary.check(target)
+    return _changes_of(verb, target, arguments)
 
 
 _AS_READ = "the ETag that was read"

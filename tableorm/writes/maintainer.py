@@ -17,7 +17,7 @@ from ..models.reserved import WRITE_TOKENS
 from ..models.schema import DerivedSchema
 from ..stores import Operation, Row, Verb
 from .plan import Change, Effect, PlannedWrite
-from .write_tokens import tokens_of, with_token
+from .rows import tokens_of, with_token
 
 __all__ = [
     "EntryRules",

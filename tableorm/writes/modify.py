@@ -99,8 +99,10 @@ def refuse_unsaved(subject: Entity | PropertyBag, pending: PlannedWrite | None =
     change = state_change(subject, pending)
     names = unsaved(change)
     if names:
+        superseded = isinstance(subject, Entity) and state_of(subject).superseded
+        remedy = "refresh() it, which drops that, and" if superseded else "save() first, or"
         raise EncodeError(
-            "was changed and not saved, and modify would read over it; save() first, or change it in the function",
+            f"was changed and not saved, and modify would read over it; {remedy} change it in the function",
             change.schema.name if change.schema is not None else "PropertyBag",
             names[0],
             change.values.get(names[0], names[0]),

@@ -11,16 +11,22 @@ from uuid import UUID
 import attrs
 
 from ..models.entity import Entity
+from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from .modify import adopt
-from .plan import PlannedWrite
+from .plan import Change, PlannedWrite
 
-__all__ = ["Address", "HeldRow", "copy_subject", "restore_subject", "take_values"]
+__all__ = ["Address", "HeldRow", "copy_subject", "restore_subject", "row_of", "take_values"]
 
 _IMMUTABLE = frozenset({bool, int, float, str, bytes, dt.date, dt.datetime, Decimal, UUID, type(None)})
 
 Address = tuple[str, str, str]
 """A row: the name of its table, its PartitionKey and its RowKey."""
+
+
+def row_of(named: Change | Key[Any]) -> Address:
+    """Return the row that a change writes, or that a key names."""
+    return named.table, named.partition_key, named.row_key
 
 
 @attrs.frozen(eq=False)

@@ -78,7 +78,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         if_match: ETag to send, "*", or None for what needs none.
         values: The fields to write, by name; empty for bags and keys.
         made: Those of the values that the write itself made, for the entity to get when it has succeeded.
-        extra: The unknown properties of the entity, if somebody has looked at them; None if they are as in `before`.
+        extra: The unknown properties that the entity has; empty for bags and keys.
         loaded: Names of the fields that were read, if these were not all; None otherwise.
         before: What the subject remembers of the stored row; None if nothing. Its changes are what differs from that.
         stored: All that is known of the stored row: what was read for this write, or else `before`.
@@ -105,7 +105,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     if_match: str | None = None
     values: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     made: dict[str, Any] | None = None
-    extra: PropertyBag | None = None
+    extra: Row = msgspec.field(default_factory=dict[str, Any])
     loaded: frozenset[str] | None = None
     before: Stored | None = None
     stored: Stored | None = None

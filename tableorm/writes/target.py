@@ -2,7 +2,6 @@
 Targets: what a verb is given to name a row, a model with key fields, a key, an entity or a bag.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from ..connection.boundary import Boundary
@@ -10,11 +9,9 @@ from ..errors import ModelError
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
-from .explain import changes_of
-from .plan import Change
 from .subject import key_of
 
-__all__ = ["changes_of_verb", "key_from", "key_of_target"]
+__all__ = ["key_from", "key_of_target"]
 
 
 def key_from(boundary: Boundary, target: Any, fields: dict[str, Any]) -> Key[Any]:
@@ -58,17 +55,6 @@ def key_of_target(boundary: Boundary, target: Any, fields: dict[str, Any]) -> Ke
         raise ModelError(f"{target!r} has its key already; give it without fields")
     boundary.check(target)
     return key_of(target)
-
-
-def changes_of_verb(boundary: Boundary, verb: str, target: Any, arguments: dict[str, Any]) -> Sequence[Change]:
-    """
-    Return the changes that a verb makes of its arguments, for `explain_write`. Raises what the verb would raise.
-    """
-    if verb == "move":
-        boundary.check_move(target, arguments)
-    else:
-        boundary.check(target)
-    return changes_of(verb, target, arguments)
 
 
 def _any_key(key: Any) -> Key[Any]:

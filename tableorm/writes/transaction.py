@@ -26,12 +26,13 @@ from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..protocol.codes import Code
 from ..stores import Verb
-from .commit import commit
+from .commit import Loader, commit, read_existing
 from .modify import adopt, applied, check_function, forget, refuse_unsaved
 from .move import move_changes
-from .pending import Address, HeldRow, copy_subject, restore_subject, take_values
+from .pending import Address, HeldRow, copy_subject, restore_subject, row_of, take_values
 from .plan import Change, Mode, PlannedWrite, SendOptions, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
+from .rows import new_token
 from .stages.change import (
     as_given,
     delete_change,
@@ -43,12 +44,10 @@ from .stages.change import (
     upsert_change,
 )
 from .stages.coalesce import coalesce, gone
-from .stages.complete import complete, needs_row
-from .stages.encode import encode
+from .stages.complete import complete
+from .stages.encode import encode, needs_row
 from .subject import key_of
 from .target import key_from, key_of_target
-from .write import Loader, read_existing
-from .write_tokens import new_token
 
 __all__ = ["Transaction", "run_transaction"]
 
@@ -83,6 +82,7 @@ class Transaction:
         self._token = new_token()
         self._state = "new"
         self.sent = False
+        self.refused: tuple[Address, str | None, object] | None = None  # the condition of the operation that failed
 
     def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
         """
@@ -214,9 +214,9 @@ class Transaction:
 
     def _refuse_unsaved(self, key: Key[Any], instance: Entity | PropertyBag | None) -> None:
         """Refuse to modify a row whose object has changes that were not saved, nor given to this transaction."""
-        held = self._rows.get(_address_of(key))
+        held = self._rows.get(row_of(key))
         subject = instance if held is None else held.subject
-        if _address_of(key) in self._late or (instance is not None and subject is not instance):
+        if row_of(key) in self._late or (instance is not None and subject is not instance):
             return  # refused by `_hold`
         if isinstance(subject, (Entity, PropertyBag)):
             refuse_unsaved(subject, None if held is None else held.write)
@@ -233,7 +233,7 @@ class Transaction:
             EntityNotFound: There is no such row, or the transaction deletes it.
             NotSupported: Another object stands for the row, or the object cannot know what is written.
         """
-        address = _address_of(key)
+        address = row_of(key)
         if address in self._late:
             raise _two_late(key)
         if address not in self._rows:
@@ -291,13 +291,13 @@ class Transaction:
         self._require_open()
         for change in changes:
             self._db.boundary.check(change.subject)
-            held = self._rows.get(_row_of(change))
+            held = self._rows.get(row_of(change))
             if held is not None:
                 _check_follows(change, self._count, held)
         if self._is_late(changes):
             # As they are now: what is changed later in the block belongs to another write.
             for change in changes:
-                self._late[_row_of(change)] = as_given(change), self._count
+                self._late[row_of(change)] = as_given(change), self._count
             self._count += 1
             return
         # Now: what is changed later in the block belongs to another write.
@@ -305,7 +305,7 @@ class Transaction:
         self._count += 1
         joined = [self._coalesced(write) for write in writes if write is not None]
         for write in joined:
-            self._stand(_row_of(write.change), HeldRow(write.change.subject, write))
+            self._stand(row_of(write.change), HeldRow(write.change.subject, write))
 
     def _is_late(self, changes: Sequence[Change]) -> bool:
         """
@@ -316,18 +316,18 @@ class Transaction:
         """
         late = False
         for change in changes:
-            held = self._rows.get(_row_of(change))
+            held = self._rows.get(row_of(change))
             pending = None if held is None else held.write
             # What was given of the row may tell all of it.
             needs = needs_row(change) and (pending is None or pending.partial)
-            if _row_of(change) in self._late or (needs and pending is not None):
+            if row_of(change) in self._late or (needs and pending is not None):
                 raise _two_late(change)
             late = late or needs
         return late
 
     def _coalesced(self, write: PlannedWrite) -> PlannedWrite:
         """Return a write together with the one that is held of its row."""
-        held = self._rows.get(_row_of(write.change))
+        held = self._rows.get(row_of(write.change))
         return write if held is None or held.write is None else coalesce(held.write, write)
 
     async def _send(self) -> None:
@@ -360,6 +360,18 @@ class Transaction:
         except (Conflict, EntityNotFound) as error:
             raise in_transaction(change, index, error, "; nothing was sent") from error
 
+    def _condition(self, index: int | None) -> tuple[Address, str | None, object] | None:
+        """
+        Return the row that one of the user's operations writes, the ETag that it has to have, and the subject of the
+        operation. The ETag is None if the subject was read from an index entry, and the whole None if there is none.
+        """
+        held = (held.write for held in self._rows.values())
+        found = [
+            (write.origin, write.operation.if_match) for write in held if write is not None and write.index == index
+        ]
+        found += [(change, change.if_match) for change, number in self._late.values() if number == index]
+        return next(((row_of(change), etag, change.subject) for change, etag in found if etag != "*"), None)
+
     def _require_open(self) -> None:
         if self._state != "open":
             raise NotSupported(f"the transaction is {self._state}; use it inside `async with db.transaction() as tx:`")
@@ -380,6 +392,9 @@ class Transaction:
                 self.sent = True
                 await self._send()
             written = kind is None
+        except TransactionFailed as failed:
+            self.refused = self._condition(failed.index)
+            raise
         finally:
             if not written:
                 for entity, before in reversed(self._modified):
@@ -404,6 +419,7 @@ async def run_transaction(
         attempts: How often it is tried at most.
     """
     existing: int | None = None
+    refused: dict[tuple[Address, str | int], object] = {}  # by the ETag or subject that its row does not fit any more
     for attempt in range(attempts):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))
@@ -415,6 +431,12 @@ async def run_transaction(
             if not tx.sent:
                 raise  # its own operations do not fit together, and will not
             cause = error.__cause__
+            if isinstance(cause, PreconditionFailed) and tx.refused is not None:
+                address, etag, subject = tx.refused
+                refusal = address, etag or id(subject)
+                if refusal in refused:
+                    raise _stale_outside(error) from cause
+                refused[refusal] = subject  # kept, so that no other object gets its id
             # Whether a row is there the function may have asked; that it blindly inserts one shows the second time.
             again = isinstance(cause, (EntityExists, EntityNotFound)) and error.index != existing
             existing = error.index if again else None
@@ -423,16 +445,20 @@ async def run_transaction(
     raise ModelError(f"run_transaction(attempts={attempts!r}) is refused: try at least once")
 
 
-def _row_of(change: Change) -> Address:
-    return change.table, change.partition_key, change.row_key
-
-
-def _address_of(key: Key[Any]) -> Address:
-    return key.table, key.partition_key, key.row_key
+def _stale_outside(error: TransactionFailed) -> TransactionFailed:
+    """Return the error of a function that writes what was read before it was called, and has changed since."""
+    return TransactionFailed(
+        f"{error}; it was read before run_transaction called the function, so that each attempt sends the same ETag; "
+        "read it in the function, by `await tx.get(...)` or `await tx.modify(...)`, or refresh() it there",
+        error.code,
+        error.index,
+        error.operation,
+        error.entity,
+    )
 
 
 def _address(subject: Entity | PropertyBag) -> Address:
-    return _address_of(key_of(subject))
+    return row_of(key_of(subject))
 
 
 def _check_follows(change: Change, index: int, held: HeldRow) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from attrs import validators
 
-from tableorm import Entity, Int32, Mapped, field
+from tableorm import Entity, Index, Int32, Mapped, field
 from tableorm.models.state import EntityState, PackedState, set_state, state_of
 from tableorm.stores import Row
 
@@ -30,6 +30,10 @@ class Worker(Entity, table="Workers", partition_key="{department}", row_key="emp
     badge: Mapped[UUID | None] = field(default=None)
     photo: Mapped[bytes | None] = field(default=None)
     tags: Mapped[list[str]] = field(factory=list)
+
+
+class Indexed(Worker, write_token=False):
+    by_name = Index(row_key="name_{name}_{id:06d}")
 
 
 class Validated(
@@ -100,6 +104,15 @@ def test_a_plain_row_is_remembered_by_its_values(members: Row) -> None:
     assert (entity.etag, state_of(entity).timestamp) == (row["odata.etag"], row["Timestamp"])
     assert state_of(entity).keys == (row["PartitionKey"], row["RowKey"])
     assert dict(entity.extra) == {}
+
+
+def test_a_row_of_a_model_with_an_index_is_remembered_by_its_values() -> None:
+    """Its write tokens and its manifest are nothing unknown: they are in each of its rows."""
+    row = worker_row(EntityType="Indexed", _w="abc", _ix='{"by_name":"name_Ken_000007"}')
+    state = state_of(Indexed.__schema__.decode(row.copy()))
+
+    assert isinstance(state, PackedState)
+    assert state.row == row
 
 
 @pytest.mark.parametrize("members", ODD)

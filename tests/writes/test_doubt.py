@@ -5,7 +5,7 @@ What proves that a write was applied, or never will be, when others write the sa
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from typing import cast
+from typing import Literal, cast
 
 import pytest
 
@@ -22,7 +22,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import Edm
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing import MemoryStore
-from tests.faults import Fate, FaultyStore
+from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.writes.lossy import KNOWN, Known, Plain, add, db, other
 
 __all__ = ["db", "other"]
@@ -428,3 +428,48 @@ async def test_a_transaction_is_measured_as_it_is_sent(db: Database, network: Ne
     await send(40_000)
 
     assert len(network.sent) == 1
+
+
+@pytest.mark.parametrize("model", [Plain, Known])
+@pytest.mark.parametrize("mode", ["merge", "replace"])
+async def test_a_late_repetition_of_a_blind_write_overwrites_nobody(
+    db: Database, network: Network, other: Database, model: type[Plain] | type[Known], mode: Literal["merge", "replace"]
+) -> None:
+    """The request that is sent again is under the ETag that was read: what others have written since stays."""
+    await other.insert(model(count=1))
+    network.plan(Fate.LOST_REQUEST, Fate.LATE)
+    await db.upsert(model(count=2), mode=mode)
+    await other.modify(model, add, id="a")
+    await network.deliver()
+
+    assert (await other.get(model, id="a")).count == 3
+    assert [operation.if_match is None for (operation,) in network.sent] == [True, False, False]
+
+
+async def test_a_blind_write_that_always_loses_ends(db: Database, network: Network, other: Database) -> None:
+    """An upsert whose repetitions meet another change each time is given up, and its outcome is unknown."""
+    await other.insert(Plain(count=0))
+    changes = 0
+
+    async def change() -> None:
+        nonlocal changes
+        changes += 1
+        assert changes < 30, "the upsert goes on for ever"
+        await other.modify(Plain, add, id="a")
+
+    class Busy(Network):
+        async def _arrive(
+            self, table: str, operations: tuple[Operation, ...], *, transaction: bool
+        ) -> list[str | None]:
+            await change()
+            return await super()._arrive(table, operations, transaction=transaction)
+
+    busy = Busy(network.store)
+    backend = FaultyBackend()
+    backend.tables = busy
+    busy.plan(Fate.LOST_REQUEST)
+    async with Database(backend, retry=QUICK) as losing:
+        with pytest.raises(OutcomeUnknown):
+            await losing.upsert(Plain(count=100))
+
+    assert len(busy.sent) == QUICK.attempts and (await other.get(Plain, id="a")).count == changes

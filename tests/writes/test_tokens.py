@@ -7,7 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tableorm.writes.write_tokens import new_token, tokens_of, with_token
+from tableorm import Database, PropertyBag
+from tableorm.protocol.edm import Edm
+from tableorm.writes.rows import new_token, tokens_of, with_token
+from tests.writes.lossy import KNOWN, Known, db, network
+
+__all__ = ["db", "network"]
 
 
 def test_tokens_are_text_of_72_random_bits() -> None:
@@ -51,3 +56,42 @@ def test_a_tail_keeps_the_last_three() -> None:
     """Newest first."""
     row: dict[str, object] = {"_w": with_token(("b", "c", "d"), "a")}
     assert tokens_of(row) == ("a", "b", "c")
+
+
+FOREIGN = [bytes(range(9)), b"x", bytes(12), bytes(255 - n for n in range(20))]
+
+
+@pytest.mark.parametrize("verb", ["save", "replace", "upsert", "upsert_replace", "merge", "transaction"])
+@pytest.mark.parametrize("value", FOREIGN)
+async def test_a_property_of_that_name_and_another_type_is_no_tokens(db: Database, verb: str, value: bytes) -> None:
+    """Bytes in `_w` are another program's: a bag writes them back as they are, whatever text stands for them."""
+    key = PropertyBag.key("Rows", "p", "plain_a")
+    await db.insert(PropertyBag("Rows", "p", "plain_a", {"_w": value, "n": 1}))
+    bag = await db.get(key)
+    bag["n"] = 2
+    match verb:
+        case "upsert_replace":
+            await db.upsert(bag, mode="replace")
+        case "transaction":
+            async with db.transaction() as tx:
+                tx.replace(bag)
+        case _:
+            await getattr(db, verb)(bag)
+    bag["n"] = 3
+    await db.save(bag)
+
+    assert dict(await db.get(key)) == dict(bag) == {"_w": value, "n": 3}
+
+
+async def test_tokens_replace_a_property_of_that_name(db: Database) -> None:
+    """A model whose rows carry tokens has no room for another program's property: the name is reserved."""
+    await db.insert(PropertyBag("Rows", "p", "known_a", {"EntityType": "Known", "_w": b"\x00" * 9, "more": 1}))
+    known = await db.get(Known, id="a")
+    known.count = 1
+    await db.save(known)
+    known.count = 2
+    await db.upsert(known)
+    await db.replace(known)
+
+    bag = await db.get(KNOWN)
+    assert (bag.type_of("_w"), len(bag["_w"].split(",")), bag["count"], bag["more"]) == (Edm.STRING, 2, 2, 1)

@@ -350,6 +350,50 @@ async def test_run_transaction_ends(things: Database) -> None:
         await things.run_transaction(blind, attempts=0)
 
 
+@pytest.mark.parametrize("way", ["save", "delete", "if_match"])
+async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things: Database, way: str) -> None:
+    """Each attempt would send the ETag that was read before the first one: the second that is refused is the last."""
+    await things.insert(Thing(name="a"))
+    stale = await load(things, "a")
+    await things.modify(Thing, more, group="g", name="a")
+    runs = 0
+
+    async def write(tx: Transaction) -> None:
+        nonlocal runs
+        runs += 1
+        if way == "save":
+            stale.number = 7
+            tx.save(stale)
+        elif way == "delete":
+            tx.delete(stale)
+        else:
+            tx.delete(Thing.key(group="g", name="a"), if_match=stale.etag)
+
+    with pytest.raises(TransactionFailed, match=r"Thing \('g', 'a'\).* in the function, .*tx.get") as caught:
+        await things.run_transaction(write)
+    assert runs == 2 and isinstance(caught.value.__cause__, PreconditionFailed)
+    assert (caught.value.index, (await load(things, "a")).number) == (0, 1)
+
+
+async def test_an_entity_from_outside_that_the_function_reads_anew_is_written(things: Database) -> None:
+    """Only an ETag that was refused before ends the attempts, not the object that has it."""
+    await things.insert(Thing(name="a"))
+    stale = await load(things, "a")
+    runs = 0
+
+    async def write(tx: Transaction) -> None:
+        nonlocal runs
+        runs += 1
+        await things.refresh(stale)
+        if runs < 4:
+            await things.modify(Thing, more, group="g", name="a")
+        stale.text = "written"
+        tx.save(stale)
+
+    await things.run_transaction(write)
+    assert runs == 4 and (await load(things, "a")).text == "written"
+
+
 async def test_a_closed_transaction_reads_nothing(things: Database) -> None:
     """As it writes nothing."""
     async with things.transaction() as tx:

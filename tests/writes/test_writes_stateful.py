@@ -171,8 +171,8 @@ class TwoClients(RuleBasedStateMachine):
             return PreconditionFailed
         if verb == "modify" and held.version is None and not superseded:
             return PreconditionFailed
-        if verb == "modify" and not superseded and held.changed():
-            return EncodeError
+        if verb == "modify" and held.changed():
+            return EncodeError  # whatever the row is: reading it would lose what was changed
         if verb in ("merge", "upsert_merge") and removes:
             return EncodeError
         if verb in ("modify", "modify_key", "run") and truth.content is None:
@@ -369,3 +369,22 @@ class TwoClients(RuleBasedStateMachine):
 
 
 TestTwoClients = TwoClients.TestCase
+
+
+def test_modify_of_a_superseded_entity_does_not_read_over_its_changes() -> None:
+    """It is refused before anything is read, also when the row is gone."""
+    clients = TwoClients()
+    clients.start(Known)
+    try:
+        clients.edit(0, 3, "x")
+        clients.write(0, "save", Fate.LOST_REPLY, meanwhile=True)
+        clients.load(1)
+        clients.write(1, "force_delete", Fate.FINE, meanwhile=False)
+        clients.edit(0, 4, "y")
+        clients.write(0, "save", Fate.FINE, meanwhile=False)
+        clients.write(0, "modify", Fate.FINE, meanwhile=False)
+        error = clients.attempt(lambda: clients.call(clients.held[0], "modify"))
+    finally:
+        clients.teardown()
+
+    assert isinstance(error, EncodeError) and "refresh() it" in str(error)

@@ -30,11 +30,9 @@ from ...protocol.codes import Code, Fault
 from ...stores import Row
 from ..plan import Change, PlannedWrite, SendOptions, Stored, WritePlan
 from ..stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
-from ..stages.check import is_light, most_bytes, plan_writes
-from ..stages.complete import needs_row
 from ..stages.derive import derives
-from ..stages.encode import encode
-from ..stages.execute import claim, execute
+from ..stages.encode import encode, needs_row
+from ..stages.execute import claim, execute, is_light, most_bytes, plan_writes
 from ..stages.lost_replies import InDoubt
 from .chunk import commit_chunk, defer
 from .pacing import AdaptiveConcurrency, Pace

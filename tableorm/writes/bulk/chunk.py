@@ -18,8 +18,8 @@ from ..commit import commit
 from ..plan import Change, Mode, PlannedWrite, SendOptions
 from ..races import ATTEMPTS, is_race, pause_of
 from ..stages.change import as_given
-from ..stages.complete import complete, needs_row
-from ..stages.encode import encode
+from ..stages.complete import complete
+from ..stages.encode import encode, needs_row
 
 __all__ = ["ChunkOutcome", "commit_chunk", "defer", "most_rows", "most_shared_rows"]
 

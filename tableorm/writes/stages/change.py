@@ -78,9 +78,6 @@ def _in_full(verb: str, mode: Mode, subject: Subject, pending: PlannedWrite | No
     schema, own = subject.__schema__, subject.__dict__
     if state.partial:
         refuse_partial(verb, subject, schema)
-    if pending is not None and pending.after is None:
-        _ = subject.extra  # as after a delete: what the model does not know stays with the entity
-        state = state_of(subject)
     before = _pending_row(before, pending)
     values: dict[str, Any] = own
     made: dict[str, Any] | None = None
@@ -102,7 +99,7 @@ def _in_full(verb: str, mode: Mode, subject: Subject, pending: PlannedWrite | No
         row_key=row_key,
         values=values,
         made=made,
-        extra=state.extra,
+        extra=_unknown_of(state, schema),
         loaded=state.loaded,
         before=before,
         stored=before,
@@ -118,6 +115,11 @@ def _state_of(subject: Subject) -> tuple[EntityState, Stored | None]:
     state: EntityState = getattr(subject, STATE, UNSTORED)
     row = state.row
     return state, None if row is None else Stored(row, not state.partial, row.get("odata.etag"), state.upgraded)
+
+
+def _unknown_of(state: EntityState, schema: Schema | None) -> Row:
+    """Return the members of the unknown properties of an entity; a packed state has none."""
+    return {} if schema is None or (state.stored is None and state.extra is None) else state.unknown(schema.known)
 
 
 def _pending_row(before: Stored | None, pending: PlannedWrite | None) -> Stored | None:
@@ -256,11 +258,8 @@ def _update(
         values, made, new = fill_fields(schema, own, pending, inserted=False)
         if new and only is not None:
             only = (*only, *(name for name in new if name not in only))
-    dropped: Row | None = None
-    if drop_extra:
-        dropped = schema.unknown(state.row or {}) if state.extra is None else state.extra.row.copy()
-    elif pending is not None:
-        dropped = pending.change.dropped
+    extra = _unknown_of(state, schema)
+    dropped = extra if drop_extra else None if pending is None else pending.change.dropped
     if schema.has_validators:
         validate(subject, schema, values)
     keys = schema.make_keys(values) if before is None else _stored_keys(verb, own, schema, before)
@@ -275,7 +274,7 @@ def _update(
         if_match=condition,
         values=values,
         made=made,
-        extra=state.extra,
+        extra=extra,
         loaded=state.loaded,
         before=before,
         stored=before,
@@ -330,7 +329,7 @@ def _key_change(
         partition_key=key.partition_key,
         row_key=key.row_key,
         if_match=if_match,
-        extra=state.extra,
+        extra=_unknown_of(state, schema),
         loaded=state.loaded,
         before=before,
         stored=before,
@@ -390,5 +389,4 @@ def as_given(change: Change) -> Change:
     """A change that is written later, of its subject as it is now: what changes until then belongs to another write."""
     if isinstance(change.subject, PropertyBag):
         return structs.replace(change, bag=change.subject.copy())
-    extra = None if change.extra is None else change.extra.copy()
-    return structs.replace(change, values=deepcopy(change.values), extra=extra)
+    return structs.replace(change, values=deepcopy(change.values))

@@ -1,11 +1,7 @@
 """
 Stage 2, complete: what later stages need of the stored row, and nobody has read yet.
 
-A model with indexes needs it wherever the entity was not read in full: the row tells where its copies are. So does what
-was read from a copy, which has no ETag of its own. A plain model needs it seldom: to remove a property from a row that
-was loaded in part, to replace one of which the unknown properties are not known, and to write an upgraded entity over
-another version of the row than was read. Then the row is read, and the write is conditional on the ETag it was read
-with.
+Which writes need it, `encode.needs_row` says. The write is then conditional on the ETag that the row was read with.
 """
 
 from typing import NoReturn
@@ -22,39 +18,11 @@ from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
 from ..plan import Change, Mode, Stored
-from ..rows import content
-from .encode import changes, removed_properties, unsaved
+from ..rows import changes, content
 
-__all__ = ["complete", "needs_row"]
+__all__ = ["complete"]
 
 _UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
-_MAY_NEED_ROW = frozenset({Mode.SAVE, Mode.REPLACE, Mode.MERGE, Mode.UPSERT_MERGE})
-
-
-def needs_row(change: Change) -> bool:
-    """Whether the stored row must be read before this can be written."""
-    schema = change.schema
-    if change.mode not in _MAY_NEED_ROW and not change.copied and (schema is None or not schema.tracked):
-        return False  # most of them
-    if change.stored is not change.before or change.mode in (Mode.INSERT, Mode.GUARD):
-        return False  # it has been read, or nobody needs it
-    needed = change.copied is not None or _needs(change)
-    # What writes nothing reads nothing.
-    return needed and (change.mode is not Mode.SAVE or change.upgraded or bool(unsaved(change)))
-
-
-def _needs(change: Change) -> bool:
-    before = change.before
-    partial = before is not None and not before.complete
-    if change.schema is not None and change.schema.tracked:
-        # Where its copies are is told by the row alone.
-        return partial or before is None or change.unseen or change.mode in _UPSERTS
-    if change.mode is Mode.SAVE:
-        return partial and bool(removed_properties(change))
-    if change.mode is Mode.REPLACE and not change.drop_extra:
-        # A bag is all that its row shall be, whoever has added to that.
-        return partial or ((before is None or change.unseen) and change.schema is not None)
-    return change.mode is not Mode.REPLACE and change.upgraded and change.unseen
 
 
 def complete(change: Change, row: Row | None) -> Change:
@@ -101,8 +69,8 @@ def complete(change: Change, row: Row | None) -> Change:
     if change.copied is not None:
         _refuse_other(change, row, change.copied)
         if not change.partial:
-            _show_unseen(change, row)
-            return structs.replace(change, before=stored, stored=stored, if_match=etag, copied=None)
+            extra = _with_unseen(change, row)
+            return structs.replace(change, before=stored, stored=stored, if_match=etag, copied=None, extra=extra)
     elif change.mode is Mode.UPSERT_REPLACE:
         return structs.replace(change, mode=Mode.REPLACE, stored=stored, if_match=etag, unseen=False)
     elif change.mode is Mode.DELETE:
@@ -169,10 +137,10 @@ def _unseen(change: Change, row: Row) -> Row:
     return {member: row[member] for name in names for member in (name, name + ANNOTATION) if member in row}
 
 
-def _show_unseen(change: Change, row: Row) -> None:
-    """Let the unknown properties of an entity that was read from a copy be all of its row, or a write removes some."""
-    # In a transaction the change has copies of what its subject has.
-    for bag in (change.extra, state_of(change.subject).extra if isinstance(change.subject, Entity) else None):
-        if bag is not None:
-            seen = frozenset(bag)
-            bag.row.update((m, v) for m, v in _unseen(change, row).items() if m.removesuffix(ANNOTATION) not in seen)
+def _with_unseen(change: Change, row: Row) -> Row:
+    """Return the unknown properties of an entity that was read from a copy, with those that only its row has."""
+    unseen = {m: v for m, v in _unseen(change, row).items() if m.removesuffix(ANNOTATION) not in change.extra}
+    bag = state_of(change.subject).extra if isinstance(change.subject, Entity) else None
+    if bag is not None:
+        bag.row.update((m, v) for m, v in unseen.items() if m.removesuffix(ANNOTATION) not in bag.row)
+    return {**change.extra, **unseen}

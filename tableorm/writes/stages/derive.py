@@ -11,19 +11,17 @@ from typing import Any, cast
 import msgspec
 from msgspec import structs
 
-from ...errors import Conflict, DecodeError, NotSupported, TableOrmError
+from ...errors import Conflict, DecodeError, EncodeError, NotSupported, TableOrmError
 from ...models.manifest import ManifestEntry, manifest_of, manifest_text
-from ...models.reserved import MANIFEST
+from ...models.reserved import ENTITY_TYPE, MANIFEST
 from ...models.schema import Schema
 from ...protocol.edm import ANNOTATION
-from ...stores import Row, Verb
+from ...stores import Operation, Row, Verb
 from ..maintainer import Fill, Maintainer, Source, rules_of, undo_entry
-from ..plan import Effect, Mode, PlannedWrite, in_transaction
-from ..write_tokens import new_token
-from .encode import changes
-from .maintained import keep_maintained, stored_number
+from ..plan import Change, Effect, Mode, PlannedWrite, in_transaction
+from ..rows import changes, new_token
 
-__all__ = ["Derived", "derive", "derives", "refused_before_sending"]
+__all__ = ["Derived", "derive", "derives", "refused_before_sending", "stored_number"]
 
 _WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE, Mode.REBUILD})
 
@@ -86,13 +84,15 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
         result.writes.append(one)
     for number, write in enumerate(result.writes):
         own = result.effects.pop(write.operation.row["RowKey"], None)
+        refused = write if own is None else own.origin  # the row may be right, but not what another write does to it
         try:
             if own is not None:
                 result.writes[number] = own.apply_to(write)
+            refused = write
             if write.after is None:
                 _refuse_needed(write, own)
         except TableOrmError as error:
-            raise refused_before_sending(write, error, transaction=transaction) from error
+            raise refused_before_sending(refused, error, transaction=transaction) from error
     return result
 
 
@@ -121,7 +121,7 @@ def _derive_one(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, l
         return write, [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
     if schema is None:
         return write, []
-    write = keep_maintained(write, schema, seen)
+    write = _keep_maintained(write, schema, seen)
     row = cast("Row", write.after)
     source = Source(write, row, _values(write, schema, row), _changed(write, seen, row), fills)
     old, new = stored.copy(), dict[str, ManifestEntry]()
@@ -246,3 +246,67 @@ def _refuse_needed(write: PlannedWrite, effect: Effect | None) -> None:
                 None,
                 change.subject,
             )
+
+
+def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> PlannedWrite:
+    """Return the write with the maintained fields as they are stored."""
+    if not schema.maintained:
+        return write
+    change = write.change
+    read = change.stored is not change.before
+    row, after = dict(write.operation.row), dict(write.after or {})
+    for info in schema.maintained:
+        name = info.property
+        stored = None if seen is None else seen.get(name)
+        if seen is None:
+            fresh = None if info.default is None else info.default()
+            if change.values.get(info.name) != fresh:
+                raise _maintained_error(schema, info.name, change.values.get(info.name))
+            continue
+        if name in row and row[name] != stored and not read:
+            raise _maintained_error(schema, info.name, change.values.get(info.name))
+        if change.mode is Mode.MERGE and change.only is not None and info.name in change.only:
+            raise _maintained_error(schema, info.name, change.values.get(info.name))
+        whole = write.operation.verb not in (Verb.MERGE, Verb.INSERT_OR_MERGE)
+        for members, wanted in ((row, whole or name in row), (after, True)):
+            if not wanted:
+                continue
+            for member in (name, name + ANNOTATION):
+                members.pop(member, None)
+                if stored is not None and member in seen:
+                    members[member] = seen[member]
+    operation = Operation(write.operation.verb, row, write.operation.if_match)
+    return structs.replace(write, operation=operation, after=after)
+
+
+def _maintained_error(schema: Schema, field: str, value: object) -> EncodeError:
+    return EncodeError(
+        "is refused: other entities keep this field right, and nothing else writes it; leave it as it was read",
+        schema.name,
+        field,
+        value,
+    )
+
+
+def stored_number(value: Any, name: str, change: Change, row: Row) -> int:
+    """
+    Return a count or sum from what is stored.
+
+    Args:
+        value: What is stored.
+        name: The property.
+        change: The change that needs it, for the message.
+        row: The row.
+
+    Raises:
+        DecodeError: It is not a number.
+    """
+    try:
+        return int(value or 0)
+    except (TypeError, ValueError):
+        raise DecodeError(
+            f"has {value!r} as {name}, which is not a number, and {change} needs it; set it to 0, then let "
+            "`tableorm audit --repair` count",
+            str(row.get(ENTITY_TYPE)),
+            (row["PartitionKey"], row["RowKey"]),
+        ) from None

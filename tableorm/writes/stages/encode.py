@@ -1,5 +1,5 @@
 """
-Stage 3, encode: a Change becomes one operation on one logical row.
+Stage 3, encode: a Change becomes one operation on one logical row, after stage 2 where it needs the stored row.
 """
 
 from collections.abc import Collection, Sequence
@@ -7,24 +7,57 @@ from collections.abc import Collection, Sequence
 from msgspec import structs
 
 from ...models.property_bag import PropertyBag
-from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
+from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema
 from ...models.upgrades import stored_version
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ...stores import Operation, Row, Verb
 from ..plan import Change, Diff, Mode, PlannedWrite
-from ..rows import content, overlaid
-from ..write_tokens import new_token, tokens_of, with_token
+from ..rows import NOT_PROPERTIES, changes, compare, content, new_token, overlaid, rebased, tokens_of, with_token
 from .prepare import no_removal, refuse_removal
 
-__all__ = ["changes", "encode", "removed_properties", "same_value", "unsaved"]
+__all__ = ["encode", "needs_row", "own_extra", "unsaved"]
 
 _VERBS = {
     Mode.INSERT: Verb.INSERT,
     Mode.REPLACE: Verb.REPLACE,
     Mode.UPSERT_REPLACE: Verb.INSERT_OR_REPLACE,
 }
-_NOT_PROPERTIES = SYSTEM_MEMBERS | {WRITE_TOKENS, MANIFEST}
+_UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
+_MAY_NEED_ROW = frozenset({Mode.SAVE, Mode.REPLACE, Mode.MERGE, Mode.UPSERT_MERGE})
+
+
+def needs_row(change: Change) -> bool:
+    """
+    Whether the stored row must be read before this can be written.
+
+    A model with indexes needs it wherever the entity was not read in full: the row tells where its copies are. So does
+    what was read from a copy, which has no ETag of its own. A plain model needs it seldom: to remove a property from a
+    row that was loaded in part, to replace one of which the unknown properties are not known, and to write an upgraded
+    entity over another version of the row than was read.
+    """
+    schema = change.schema
+    if change.mode not in _MAY_NEED_ROW and not change.copied and (schema is None or not schema.tracked):
+        return False  # most of them
+    if change.stored is not change.before or change.mode in (Mode.INSERT, Mode.GUARD):
+        return False  # it has been read, or nobody needs it
+    needed = change.copied is not None or _reads_first(change)
+    # What writes nothing reads nothing.
+    return needed and (change.mode is not Mode.SAVE or change.upgraded or bool(unsaved(change)))
+
+
+def _reads_first(change: Change) -> bool:
+    before = change.before
+    partial = before is not None and not before.complete
+    if change.schema is not None and change.schema.tracked:
+        # Where its copies are is told by the row alone.
+        return partial or before is None or change.unseen or change.mode in _UPSERTS
+    if change.mode is Mode.SAVE:
+        return partial and bool(_removed_properties(change))
+    if change.mode is Mode.REPLACE and not change.drop_extra:
+        # A bag is all that its row shall be, whoever has added to that.
+        return partial or ((before is None or change.unseen) and change.schema is not None)
+    return change.mode is not Mode.REPLACE and change.upgraded and change.unseen
 
 
 def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite | None:
@@ -74,9 +107,7 @@ def _is_looked_at(change: Change, name: str) -> bool:
     if schema is None:
         return True
     info = schema.by_property.get(name)
-    if info is not None:
-        return info.name in change.values
-    return change.extra is not None and name in schema.unknown({name: ""})
+    return info is not None and info.name in change.values
 
 
 def _remembered(change: Change) -> Row:
@@ -105,7 +136,7 @@ def _guard(change: Change, index: int, token: str | None) -> PlannedWrite:
 
 def _upsert_merge(change: Change, index: int, token: str | None) -> PlannedWrite:
     row, weight, _ = _whole(change)
-    refuse_removal(change, removed_properties(change, row) if change.before is not None else ())
+    refuse_removal(change, _removed_properties(change, row) if change.before is not None else ())
     if change.extends and change.stored is not None:
         row = overlaid(content(change.stored.row), row)
         return _finish(change, index, token, Verb.REPLACE, row, row, None)
@@ -151,7 +182,9 @@ def _finish(
     tokens = with_token(read, token)
     # Both were made for this write; where they are one, the store gets another than the subject.
     after = row.copy() if after is None or after is row else after
-    row[WRITE_TOKENS] = after[WRITE_TOKENS] = tokens
+    for members in (row, after):
+        members[WRITE_TOKENS] = tokens
+        members.pop(WRITE_TOKENS + ANNOTATION, None)  # the name is reserved, whoever has used it
     if weight is not None:
         weight += len(tokens)
     # A model that does not carry them may have no room for one more property.
@@ -182,11 +215,11 @@ def _whole(change: Change) -> tuple[Row, int | None, Row | None]:
         row = content(_bag(change).row)
         if not change.extends or base is None:
             return row, None, None
-        return _without(overlaid(content(base.row), row), removed_properties(change, row)), None, None
+        return _without(overlaid(content(base.row), row), _removed_properties(change, row)), None, None
     weight: int | None
     row, weight = schema.encode(change.values, change.partition_key, change.row_key)
     if base is None:
-        if change.extra is not None and not change.drop_extra and (extra := _extra(change, schema)):
+        if not change.drop_extra and (extra := _extra(change, schema)):
             row |= extra
             weight = None
         return row, weight, None
@@ -195,7 +228,7 @@ def _whole(change: Change) -> tuple[Row, int | None, Row | None]:
     if not change.drop_extra and (extra := _extra(change, schema)):
         row |= extra
         weight = None
-    changed, respelled = _compare(base.row, row, schema)
+    changed, respelled = compare(base.row, row, schema)
     return row, None if respelled else weight, changed
 
 
@@ -212,13 +245,11 @@ def _diff(change: Change) -> Diff:
         changed = changes(before, row)
         # The row may have what the subject knows nothing of, and has a default for.
         changed = _without(changed, [name for name in changed if _is_default(change, name, changed)])
-        removed = removed_properties(change, row)
+        removed = _removed_properties(change, row)
     else:
         row, weight, differing = _whole(change)
         changed = changes(before, row) if differing is None or change.extends else differing
-        removed = [
-            name for name in before if name not in row and name not in _NOT_PROPERTIES and ANNOTATION not in name
-        ]
+        removed = [name for name in before if name not in row and name not in NOT_PROPERTIES and ANNOTATION not in name]
     if removed or schema is None or _is_upgraded(change):
         return Diff(row, weight, changed, removed, made=False)
     made = change.made or ()
@@ -241,7 +272,7 @@ def unsaved(change: Change) -> list[str]:
         for name in changes(_remembered(change), row)
         if ANNOTATION not in name and not _is_default(change, name, row)
     ]
-    return changed + removed_properties(change, row)
+    return changed + _removed_properties(change, row)
 
 
 def _save(change: Change, index: int, token: str | None) -> PlannedWrite | None:
@@ -297,19 +328,18 @@ def _members(row: Row, name: str) -> list[str]:
 
 
 def _loaded(change: Change) -> Row:
-    """The members of what an entity or bag has loaded, unknown properties included if they were looked at."""
+    """The members of what an entity or bag has loaded, with the unknown properties that were changed."""
     schema, before = change.schema, change.before
     if schema is None:
         return {name: value for name, value in content(_bag(change).row).items() if name not in SYSTEM_MEMBERS}
     row = schema.encode_some(change.values, (info for info in schema.stored if info.name in change.values))
     if before is not None:
-        _compare(before.row, row, schema)
-    if change.extra is not None:
-        row |= _extra(change, schema)
+        compare(before.row, row, schema)
+    row |= changes(schema.unknown(_remembered(change)), own_extra(change))
     return row
 
 
-def removed_properties(change: Change, row: Row | None = None) -> list[str]:
+def _removed_properties(change: Change, row: Row | None = None) -> list[str]:
     """The properties that a save removes: set to None since they were read, or taken out of a bag or `extra`."""
     before, schema = _remembered(change), change.schema
     row = _loaded(change) if row is None else row
@@ -323,9 +353,9 @@ def removed_properties(change: Change, row: Row | None = None) -> list[str]:
             known = change.stored.row if change.extends and change.stored is not None else {info.property: True}
         if info.name in change.values and known.get(info.property) is not None:
             gone.append(info.property)
-    if change.extra is not None:
-        gone += [name for name in schema.unknown(before) if ANNOTATION not in name]
-    return [name for name in gone if name not in row]
+    mine, now = own_extra(change), before if change.stored is None else change.stored.row
+    unknown = [name for name in schema.unknown(before) if name not in mine and name in now and ANNOTATION not in name]
+    return [name for name in gone if name not in row] + unknown
 
 
 def _merge(change: Change, index: int, token: str | None) -> PlannedWrite | None:
@@ -367,7 +397,7 @@ def _chosen(change: Change) -> Row:
     schema, only = change.schema, change.only
     if only is None:
         row = _loaded(change)
-        refuse_removal(change, removed_properties(change, row) if change.before is not None else ())
+        refuse_removal(change, _removed_properties(change, row) if change.before is not None else ())
         return row
     if schema is None:
         bag = _bag(change)
@@ -388,96 +418,24 @@ def _surely_absent(change: Change, info: FieldInfo) -> bool:
     return before is not None and before.complete and not change.unseen and info.property not in before.row
 
 
-def changes(before: Row, row: Row) -> Row:
-    """The members of `row` that differ from `before`, each with its annotation."""
-    return _compare(before, row)[0]
-
-
-def _compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, bool]:
-    """
-    Find the members of `row` that differ from `before`, each with its annotation.
-
-    With a schema, a value that means what was read is written as it was read: the 100 ns digit of a DateTime, an Int32
-    in an int field, JSON text with other spacing. Only a changed value takes the spelling of the declaration.
-
-    Returns:
-        The members, and whether the row has now any that the encoder did not make.
-    """
-    changed: Row = {}
-    respelled = False
-    old = before.get
-    # All that may differ, found without a call for each.
-    names = {
-        name.removesuffix(ANNOTATION)
-        for name, value in row.items()
-        if value != (was := old(name)) or type(value) is not type(was) or type(value) is float
-    }
-    names |= {name.removesuffix(ANNOTATION) for name in before.keys() - row.keys() if ANNOTATION in name}
-    for name in [name for name in row if name in names] if names else ():
-        if name in _NOT_PROPERTIES:
-            continue
-        value, annotation = row[name], row.get(name + ANNOTATION)
-        was, annotated = old(name), old(name + ANNOTATION)
-        if was == value and annotation == annotated and same_value(was, value):
-            continue
-        if schema is not None and was is not None and value is not None:
-            info = schema.by_property.get(name)
-            if info is not None and _means_the_same(info, value, annotation, was, annotated):
-                respelled = True
-                row[name] = was
-                if annotated is None:
-                    row.pop(name + ANNOTATION, None)
-                else:
-                    row[name + ANNOTATION] = annotated
-                continue
-        changed[name] = value
-        if annotation is not None:
-            changed[name + ANNOTATION] = annotation
-    return changed, respelled
-
-
-def _means_the_same(
-    info: FieldInfo, new: object, annotation: str | None, old: object, old_annotation: str | None
-) -> bool:
-    """Whether a field has the same value, whichever of two spellings is stored."""
-    try:
-        value, read = info.type.decode(new, annotation), info.type.decode(old, old_annotation)
-    except (ValueError, TypeError):
-        return False  # what was stored does not fit the field: the new value replaces it
-    if info.type.json_text:
-        # By what would be written: equality may leave out a part of the value.
-        return bool(info.type.encode(read) == new)
-    return bool(value == read and type(value) is type(read) and str(value) == str(read))
-
-
-def same_value(old: object, value: object) -> bool:
-    """Whether two JSON values are the same in the table: zero and minus zero are equal, and different values."""
-    return old == value and type(old) is type(value) and (value != 0.0 or str(value) == str(old))
-
-
 def _is_property(name: str) -> bool:
-    return name not in _NOT_PROPERTIES and ANNOTATION not in name
+    return name not in NOT_PROPERTIES and ANNOTATION not in name
+
+
+def own_extra(change: Change) -> Row:
+    """The unknown properties of an entity, without those that a replace in the same transaction has left out."""
+    return change.extra if change.dropped is None else changes(change.dropped, change.extra)
 
 
 def _extra(change: Change, schema: Schema) -> Row:
     """
-    The unknown properties to write back: as read, or as changed through `entity.extra`. If the row was read anew for
-    this write, the changes are applied to what it has now.
+    The unknown properties to write: those of the entity. If the row was read anew for this write, what was changed in
+    them is applied to what the row has now.
     """
-    if change.extra is None:
-        base = change.stored if change.extends else change.before
-        known = schema.known
-        return {} if base is None else {name: value for name, value in base.row.items() if name not in known}
-    mine = {name: value for name, value in change.extra.row.items() if name not in SYSTEM_MEMBERS}
-    if change.dropped is not None:
-        mine = changes(change.dropped, mine)
+    mine = own_extra(change)
     if not change.extends or change.stored is None:
         return mine
-    old, now = schema.unknown(_remembered(change)), schema.unknown(change.stored.row)
-    for name in old:
-        if name not in mine:
-            now.pop(name, None)
-    return overlaid(now, changes(old, mine))
+    return rebased(schema.unknown(change.stored.row), schema.unknown(_remembered(change)), mine)
 
 
 def _keep_kind(row: Row, before: Row) -> bool:

@@ -26,9 +26,7 @@ from ...models.property_bag import PropertyBag
 from ...protocol.codes import THROTTLING, Code, Fault
 from ...stores import Operation, Row, TableStore, Verb
 from ..plan import PlannedWrite, SendOptions, WritePlan
-from ..rows import content
-from ..write_tokens import tokens_of
-from .encode import changes
+from ..rows import changes, content, tokens_of
 
 __all__ = ["Applied", "InDoubt", "resolve"]
 

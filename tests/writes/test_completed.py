@@ -1,0 +1,234 @@
+"""
+Writes that read the row first, and several partial writes of one row: what is sent, and what the entity knows then.
+"""
+
+from typing import Any, Literal
+
+import pytest
+
+from tableorm import (
+    Count,
+    Database,
+    Entity,
+    Index,
+    Key,
+    Mapped,
+    PreconditionFailed,
+    PropertyBag,
+    ReferenceNotFound,
+    TransactionFailed,
+    WrongKind,
+    connect,
+    field,
+)
+
+
+class Team(Entity, table="Teams", partition_key="{name}", row_key="team"):
+    name: Mapped[str] = field(default="a")
+    motto: Mapped[str | None] = field(default=None)
+    goal: Mapped[str | None] = field(default=None)
+    place: Mapped[str | None] = field(default=None)
+
+
+class Club(Team, row_key="club"):
+    members: Mapped[int] = field(default=0, maintained=True)
+
+
+class Member(Entity, table="Teams", partition_key="{club}", row_key="member_{number}"):
+    club: Mapped[str] = field(default="a")
+    number: Mapped[int]
+    email: Mapped[str] = field(default="x")
+    by_email = Index(row_key="email_{email}_{number}")
+    counted = Count(lambda: Club.members, name="{club}")
+
+
+BAG = PropertyBag.key("Teams", "a", "club")
+
+
+@pytest.fixture
+async def teams(db: Database) -> Database:
+    await db.create_tables(Team, Club, Member)
+    return db
+
+
+async def stored(db: Database, key: Key[PropertyBag]) -> dict[str, Any]:
+    return {name: value for name, value in (await db.get(key)).items() if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("verb", ["merge", "merge_some", "replace", "upsert", "upsert_replace"])
+async def test_a_write_that_reads_first_leaves_what_others_keep(teams: Database, verb: str) -> None:
+    """A count that has changed since the entity was read stays as it is stored, and the entity knows it then."""
+    await teams.insert(Club())
+    club = await teams.get(Club, name="a")
+    for number in range(3):
+        await teams.insert(Member(number=number))
+    club.motto = "on"
+    match verb:
+        case "merge":
+            await teams.merge(club, if_match="*")
+        case "merge_some":
+            await teams.merge(club, only=["motto"], if_match="*")
+        case "replace":
+            await teams.replace(club, if_match="*")
+        case "upsert":
+            await teams.upsert(club)
+        case _:
+            await teams.upsert(club, mode="replace")
+
+    assert await stored(teams, BAG) == {"EntityType": "Club", "members": 3, "motto": "on"}
+    assert club.members == 3
+    if club.etag is None:  # a part was written over a row that it has not seen
+        await teams.refresh(club)
+    club.goal = "up"
+    await teams.save(club)
+    assert await stored(teams, BAG) == {"EntityType": "Club", "members": 3, "motto": "on", "goal": "up"}
+
+
+async def test_two_partial_merges_in_a_transaction_are_one_write_that_a_save_builds_on(teams: Database) -> None:
+    """The entity knows what both have written: the save after them sends the rest, and nothing twice."""
+    await teams.insert(Team(place="old"))
+    team = await teams.get(Team, name="a")
+    team.motto, team.goal, team.place = "on", "up", "here"
+    async with teams.transaction() as tx:
+        tx.merge(team, only=["motto"])
+        tx.merge(team, only=["goal"])
+
+    key = PropertyBag.key("Teams", "a", "team")
+    assert await stored(teams, key) == {"EntityType": "Team", "motto": "on", "goal": "up", "place": "old"}
+    (step,) = teams.explain_write("save", team).steps
+    assert (step.body, step.if_match) == (b'{"place":"here"}', team.etag)
+    await teams.save(team)
+    assert await stored(teams, key) == {"EntityType": "Team", "motto": "on", "goal": "up", "place": "here"}
+    assert teams.explain_write("save", team).steps == ()
+
+
+@pytest.mark.parametrize("first", ["*", None])
+async def test_two_partial_merges_over_an_unseen_row_leave_no_etag(teams: Database, first: str | None) -> None:
+    """Whichever of the two is forced: a save after them would write over what the entity has not seen."""
+    await teams.insert(Team())
+    team = await teams.get(Team, name="a")
+    if first is not None:
+        await teams.modify(Team, lambda other: setattr(other, "place", "there"), name="a")
+    team.motto, team.goal = "on", "up"
+    async with teams.transaction() as tx:
+        tx.merge(team, only=["motto"], if_match=first)
+        tx.merge(team, only=["goal"], if_match="*")
+
+    if first is None:
+        await teams.save(team)
+        return
+    assert team.etag is None
+    with pytest.raises(PreconditionFailed, match="refresh"):
+        await teams.save(team)
+    key = PropertyBag.key("Teams", "a", "team")
+    assert await stored(teams, key) == {"EntityType": "Team", "motto": "on", "goal": "up", "place": "there"}
+
+
+@pytest.mark.parametrize("verb", ["save", "upsert"])
+async def test_what_a_row_has_besides_is_known_to_what_was_read_alone(teams: Database, verb: str) -> None:
+    """After several merges in a transaction a replace reads the row, unless the entity was read in full."""
+    await teams.insert(PropertyBag("Teams", "a", "team", {"EntityType": "Team", "Foo": 1}))
+    team = await teams.get(Team, name="a") if verb == "save" else Team()
+    async with teams.transaction() as tx:
+        team.motto = "on"
+        if verb == "save":
+            tx.save(team)
+        else:
+            tx.upsert(team)
+        team.goal = "up"
+        tx.merge(team, only=["goal"])
+    methods = [step.method for step in teams.explain_write("replace", team).steps]
+    await teams.replace(team)
+
+    assert methods == (["PUT"] if verb == "save" else ["GET", "PUT"])
+    key = PropertyBag.key("Teams", "a", "team")
+    assert await stored(teams, key) == {"EntityType": "Team", "motto": "on", "goal": "up", "Foo": 1}
+
+
+AS_READ = "the ETag that was read"
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "expected"),
+    [
+        ("upsert", {}, AS_READ),
+        ("upsert", {"mode": "replace"}, AS_READ),
+        ("merge", {"if_match": "*"}, AS_READ),
+        ("replace", {"if_match": "*"}, AS_READ),
+        ("delete", {"if_match": "*"}, AS_READ),
+        ("delete", {"if_match": "given"}, "given"),
+        ("replace", {"if_match": "given"}, "given"),
+        ("merge", {"only": ["email"], "if_match": "given"}, "given"),
+    ],
+)
+async def test_the_etag_of_a_write_that_reads_first_is_explained(
+    verb: Literal["upsert", "merge", "replace", "delete"], arguments: dict[str, Any], expected: str
+) -> None:
+    """The row is written under the ETag that was given, or that is read for the write: never without."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Club, Member)
+        await db.insert(Club())
+        member = Member(number=1)
+        await db.insert(member)
+        if arguments.get("if_match") == "given":
+            await db.modify(Member, lambda other: setattr(other, "email", "y"), club="a", number=1)
+            given = (await db.get(Member, club="a", number=1)).etag
+            arguments, expected = {**arguments, "if_match": given}, given or ""
+        steps = db.explain_write(verb, member, **arguments).steps
+
+    assert [(step.method, step.if_match) for step in steps] == [
+        ("GET", None),
+        ("DELETE" if verb == "delete" else "PUT", expected),
+    ]
+
+
+async def test_the_etag_of_a_save_that_reads_first_is_explained() -> None:
+    """An entity that was read in part is saved under its own ETag, which the row must still have when it is read."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Club, Member)
+        await db.insert(Club())
+        await db.insert(Member(number=1))
+        (member,) = await db.select(Member).where(Member.club == "a").only(Member.email).all()
+        member.email = "z"
+        steps = db.explain_write("save", member).steps
+
+    assert [(step.method, step.if_match) for step in steps] == [("GET", None), ("PUT", member.etag)]
+
+
+@pytest.mark.parametrize("given", ["bag", "key"])
+async def test_an_entity_is_not_counted_in_a_row_that_the_transaction_deletes(teams: Database, given: str) -> None:
+    """Also where the delete says nothing of the model: otherwise the entity would be counted nowhere."""
+    await teams.insert(Club())
+    target = await teams.get(BAG) if given == "bag" else BAG
+    with pytest.raises(TransactionFailed, match="deletes") as caught:
+        async with teams.transaction() as tx:
+            tx.insert(Member(number=1))
+            tx.delete(target, if_match="*")
+
+    assert isinstance(caught.value.__cause__, ReferenceNotFound) and caught.value.index == 0
+    assert (await teams.get(Club, name="a")).members == 0
+    assert not await teams.exists(Member, club="a", number=1)
+
+
+async def test_the_row_that_counts_an_entity_is_deleted_together_with_it(teams: Database) -> None:
+    """What was counted is gone too, so nothing is lost by a delete that says nothing of the model."""
+    await teams.insert(Club())
+    member = Member(number=1)
+    await teams.insert(member)
+    async with teams.transaction() as tx:
+        tx.delete(member)
+        tx.delete(BAG, if_match="*")
+
+    assert not await teams.exists(Member, club="a", number=1) and not await teams.exists(Club, name="a")
+
+
+async def test_a_write_that_needs_another_kind_of_row_fails_alone_in_bulk(teams: Database) -> None:
+    """The bag that is written to that row is right in itself: it is written, and not named in the report."""
+    member = Member(number=1)
+    async with teams.bulk() as bulk:
+        await bulk.insert(PropertyBag("Teams", "a", "club", {"EntityType": "Other"}))
+        await bulk.insert(member)
+
+    (failure,) = bulk.report.failed
+    assert failure.entity is member and isinstance(failure.error, WrongKind)
+    assert await stored(teams, BAG) == {"EntityType": "Other"}
