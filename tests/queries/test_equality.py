@@ -188,3 +188,74 @@ async def test_keys_are_equal_as_text() -> None:
         assert await matching(rows, equal, Badge) == [str(badge)]
         assert await matching(rows, ~equal, Badge) == [str(badge).upper()]
 
+
+# What `~` is of an order
+
+
+@pytest.mark.parametrize("name", ["number", "small", "ratio"])
+async def test_nan_is_on_neither_side_of_an_order(name: str) -> None:
+    """So `~(x <= c)` finds it, whatever the type of the constant, where a Double can be in the property."""
+    rows, number = renamed(NUMBERS, name), getattr(Sample, name)
+
+    for constant in (-5, WIDE) if name == "number" else (-5,):
+        for below in (number <= constant, number < constant, number > constant, number >= constant):
+            found, rest = await matching(rows, below), await matching(rows, ~below)
+            assert sorted(found + rest) == sorted(rows.keys() - {"absent"})
+            assert "nan" in rest
+
+
+@pytest.mark.parametrize("constant", ["-5", "-5L", "-5.0"])
+async def test_a_raw_filter_finds_nan_by_not(db: Database, constant: str) -> None:
+    """Whatever the type of the constant; what has no such property is not found."""
+    await db.create_tables(Sample)
+    for name, members in NUMBERS.items():
+        row: Row = {"PartitionKey": "g", "RowKey": name, **members}
+        await db.insert(PropertyBag.of_row("Samples", row))
+    found = await db.select_raw("Samples").where(f"PartitionKey eq 'g' and not (number le {constant})").all()
+
+    assert "nan" in [bag.row_key for bag in found]
+    assert not {"absent", "bool"} & {bag.row_key for bag in found}
+
+
+async def test_a_timestamp_is_on_neither_side_of_what_is_no_moment() -> None:
+    """So `not (Timestamp gt 5)` finds every row, as the comparison finds none."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Sample)
+        await db.insert(Sample(group="g", name="a"))
+        query = db.select_raw("Samples").allow_scan()
+        for text in ("Timestamp gt 5", "Timestamp le 5", "Timestamp gt 'x'"):
+            assert await query.where(text).count() == 0
+            assert await query.where(f"not ({text})").count() == 1
+
+
+async def test_an_order_of_declared_integers_has_an_opposite() -> None:
+    """Where rows are of one kind that declares an integer, `~` stays one comparison."""
+    async with connect("local::memory:") as db:
+        query = db.select(Sample).where(Sample.group == "g", ~(Sample.number <= 5))
+        assert "number gt 5" in str(query.explain())
+        both = db.select(Sample, PropertyBag).where(Sample.group == "g", ~(Sample.number <= 5))
+        assert "not (number le 5)" in str(both.explain())
+
+
+async def test_a_wide_constant_of_an_enum_has_no_order_with_what_is_stored_as_int32() -> None:
+    """So `~(x > c)` finds the row, as `x > c` does not."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Engine)
+        row: Row = {"PartitionKey": "g", "RowKey": "engine_a", "EntityType": "Engine", "power": 1, "speed": 0}
+        await db.insert(PropertyBag.of_row("Engines", row))
+        query = db.select(Engine).where(Engine.group == "g")
+
+        assert await query.where(Engine.power > Power.HIGH).all() == []
+        assert [each.power for each in await query.where(~(Engine.power > Power.HIGH)).all()] == [Power.LOW]
+
+
+async def test_rows_of_another_kind_can_have_nan_where_an_integer_is_declared() -> None:
+    """A condition on a field of one kind is asked of the property of that name in rows of the others too."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Engine)
+        await db.insert(Gauge(group="g", name="a", speed=math.nan))
+        await db.insert(Engine(group="g", name="b", speed=7))
+        query = db.select(Engine, Gauge).where(Engine.group == "g")
+
+        assert await query.where(Engine.speed <= 5).count() == 0
+        assert await query.where(~(Engine.speed <= 5)).count() == 2
