@@ -22,6 +22,7 @@ from .formats import ESCAPE, Format, Order, escape
 
 __all__ = [
     "EMPTY",
+    "REVERSED",
     "Condition",
     "ConstraintShape",
     "KeyBounds",
@@ -233,7 +234,7 @@ class KeyConstraint:
                     if not self._last or self._last == part.separator:
                         exact.add(index)
             elif form.order is not Order.NONE:
-                bound = _REVERSED[op] if form.order is Order.REVERSED else op
+                bound = REVERSED[op] if form.order is Order.REVERSED else op
                 # Of a text that is not all of the value, the bound stands for values on both sides of it.
                 limits.append(_Limit(index, bound if form.full else _INCLUSIVE[bound], op in (Op.GT, Op.GE), write))
                 # Free text that something follows: "a" and "a-b" may sort the other way once the separator is behind.
@@ -359,7 +360,7 @@ class KeyConstraint:
         return Bounds(begin if begin or begin_open else None, end, begin_open, end_open and end is not None), exact
 
 
-_REVERSED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
+REVERSED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
 _INCLUSIVE = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GE, Op.GE: Op.GE}
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "check_depth",
     "combination",
     "compile_filter",
+    "compile_membership",
     "constant",
     "matcher",
     "negation",
@@ -287,6 +288,15 @@ def _compile(node: Filter) -> Test:
     return combination([_compile(term) for term in node.terms], decides=isinstance(node, Or))
 
 
+def compile_membership(name: str, constants: Iterable[Constant]) -> Test:
+    """
+    Return a function that tells whether a property equals one of some constants; None if it is absent.
+
+    It says of each constant what `property eq constant` says, in the time of one comparison.
+    """
+    return _compile_equality(name, constants, same=True)
+
+
 def negation(test: Test) -> Test:
     """Return the test that is true where `test` is false; unknown stays unknown."""
 
@@ -358,38 +368,48 @@ def _compile_compare(node: Compare) -> Test:
             return test(ticks_from_text(row["Timestamp"]), wanted) if const.type is Edm.DATETIME else op is Op.NE
 
         return compare_timestamp
-    if is_text and op in (Op.EQ, Op.NE):
-        text = const.value
-        same = op is Op.EQ
-
-        def compare_text(row: Row) -> bool | None:
-            value = row.get(name)
-            if value is None:
-                return None
-            # An annotated value, for example a Guid, may have the same text and is still of another type.
-            equal = value == text and type(value) is str and row.get(annotation_name, Edm.STRING) == Edm.STRING
-            return equal is same
-
-        return compare_text
+    if op in (Op.EQ, Op.NE):
+        return _compile_equality(name, (const,), same=op is Op.EQ)
 
     def compare(row: Row) -> bool | None:
         value = row.get(name)
         if value is None:
             return None
         annotation = row.get(annotation_name)
-        if (
-            annotation is None and is_text and type(value) is str
-        ):  # the commonest case: a condition on the kind of a row
+        if annotation is None and is_text and type(value) is str:
             return test(value, const.value) if plain and value.isascii() else test(utf16_units(value), wanted)
         kind = Edm(annotation) if annotation is not None else _JSON_TYPES[type(value)]
         if kind in allowed:
             return test(_comparable(kind, _raw(kind, value)), wanted)
         own = _TYPE_ORDER[kind]
-        if op is Op.EQ or own == order:
-            return op is Op.NE
-        return op is Op.NE or (own > order) is (op in (Op.GT, Op.GE))
+        return own != order and (own > order) is (op in (Op.GT, Op.GE))
 
     return compare
+
+
+def _compile_equality(name: str, constants: Iterable[Constant], *, same: bool) -> Test:
+    """Return the test whether a property equals one of some constants, or with `same=False` none of them."""
+    wanted: dict[Edm, set[Any]] = {}
+    for const in constants:
+        if const.value == const.value:  # NaN is equal to nothing, while a set finds it
+            for kind in _PROMOTES.get(const.type, (const.type,)):
+                wanted.setdefault(kind, set()).add(const.value)
+    annotation_name = name + ANNOTATION
+    texts = wanted.get(Edm.STRING, set())
+
+    def compare_equal(row: Row) -> bool | None:
+        value = row.get(name)
+        if value is None:
+            return None
+        annotation = row.get(annotation_name)
+        if annotation is None and type(value) is str:  # the commonest case: a condition on the kind of a row
+            return (value in texts) is same
+        # An annotated value, for example a Guid, may have the same text and is still of another type.
+        kind = Edm(annotation) if annotation is not None else _JSON_TYPES[type(value)]
+        values = wanted.get(kind)
+        return (values is not None and _raw(kind, value) in values) is same
+
+    return compare_equal
 
 
 _JSON_TYPES: dict[type, Edm] = {str: Edm.STRING, bool: Edm.BOOLEAN, int: Edm.INT32, float: Edm.DOUBLE}

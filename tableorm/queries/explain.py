@@ -64,6 +64,7 @@ class Explanation:
         concurrency: Requests that run at the same time, at most.
         fetches_primaries: Whether the primary of each row that is found is read too, since index entries hold keys
             alone.
+        primary_select: `$select` of these reads; None for all properties.
     """
 
     query: str
@@ -76,6 +77,7 @@ class Explanation:
     ordered: bool
     concurrency: int
     fetches_primaries: bool = False
+    primary_select: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as plain values, ready for JSON."""
@@ -92,7 +94,8 @@ class Explanation:
             lines.append(f"  {request.access.value}: {request}")
             lines += [f"    then here: {condition}" for condition in request.client_side]
         if self.fetches_primaries:
-            lines.append("  for each row found: GET the row that it is a copy of, several at the same time")
+            select = "" if self.primary_select is None else f"with $select={','.join(self.primary_select)}, "
+            lines.append(f"  for each row found: GET the row that it is a copy of, {select}several at the same time")
         if len(self.requests) > _SHOWN:
             lines.append(f"  ... and {len(self.requests) - _SHOWN} more requests")
         if len(self.requests) > 1:
@@ -118,7 +121,14 @@ _SHOWN = 10
 
 
 def explain(
-    query: str, plan: QueryPlan, limit: int | None, *, ordered: bool, concurrency: int, twice: bool = False
+    query: str,
+    plan: QueryPlan,
+    limit: int | None,
+    *,
+    ordered: bool,
+    concurrency: int,
+    twice: bool,
+    primary_select: tuple[str, ...] | None,
 ) -> Explanation:
     """
     Explain a plan.
@@ -130,16 +140,18 @@ def explain(
         ordered: Whether results come in key order.
         concurrency: Requests at the same time.
         twice: Whether a row may have to be read once more.
+        primary_select: `$select` of the primaries that are fetched after their index entries; None for all properties.
     """
     requests = () if limit == 0 else plan.requests
     explained = tuple(_explain_request(plan, request, limit) for request in requests)
     here = tuple(dict.fromkeys(text for request in explained for text in request.client_side))
     points = all(request.top is None for request in explained)
     target = plan.target
-    twice = twice or target.fetches_primaries
+    # The primary of an index entry is read in part first.
+    more = twice + (target.fetches_primaries or (twice and target.primaries is not None))
     # With a limit the first requests may be enough.
     least = len(explained) if limit is None else min(len(explained), 1)
-    most = len(explained) * (1 + twice) if points or plan.access in (Access.POINT, Access.POINTS) else None
+    most = len(explained) * (1 + more) if points or plan.access in (Access.POINT, Access.POINTS) else None
     return Explanation(
         query=query,
         access=plan.access if explained else Access.NOTHING,
@@ -151,6 +163,7 @@ def explain(
         ordered=ordered,
         concurrency=concurrency,
         fetches_primaries=target.fetches_primaries,
+        primary_select=primary_select,
     )
 
 

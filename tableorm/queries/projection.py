@@ -90,12 +90,14 @@ def _stored_names(schema: Schema, fields: Sequence[Field[Any]]) -> frozenset[str
     """
     if not fields:
         return frozenset()
+    if schema.follows:
+        return frozenset()  # they are read from the primary
     names = [field.name for field in fields if issubclass(schema.model, field.model)]
     names += schema.key_holders  # what a key holds is there anyway
     if schema.primary is not None:
         names += [name for name in schema.primary.key_holders if name in schema.fields]
     missing = next((name for name in names if name not in schema.fields), None)
-    if missing is not None and not schema.follows:
+    if missing is not None:
         raise ModelError(
             f"only(...) is refused: the copies of {schema.name} do not hold {missing!r}; add it to include="
         )

@@ -24,8 +24,10 @@ from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows
 from .explain import Explanation, explain
 from .pages import EntityStream, Page, fetch_page
+from .planning.client_filter import make_test
 from .planning.index_choice import choose_index
-from .planning.index_following import conditions_on_entries, make_primary_test
+from .planning.index_following import PrimaryFetch, conditions_on_entries, primary_condition
+from .planning.normalize import properties_of
 from .planning.partition import divide_plan
 from .planning.plan import QueryPlan
 from .planning.planner import Planner, planner_of
@@ -133,7 +135,15 @@ class Query(Generic[E_co]):
         plan = self._plan(self._select)
         # An entity of an older version, of which only some fields are wanted, is read once more.
         twice = self._only is not None and any(schema.version > 1 for schema in self._kinds.schemas)
-        return explain(str(self), plan, self._limit, ordered=self._ordered, concurrency=self._concurrency, twice=twice)
+        return explain(
+            str(self),
+            plan,
+            self._limit,
+            ordered=self._ordered,
+            concurrency=self._concurrency,
+            twice=twice,
+            primary_select=self._primaries.select if self._primaries and plan.target.fetches_primaries else None,
+        )
 
     # Running
 
@@ -197,7 +207,7 @@ class Query(Generic[E_co]):
     async def count(self) -> int:
         """Count the entities. Only the properties that tell the kind of a row are read. Raises what `all` raises."""
         if self._planner.target.fetches_primaries:
-            return await count_entities(self)
+            return await count_entities(attrs.evolve(self, only=()))
         run = self.start(keys_only=True)
         # Nothing is sorted only to be counted.
         in_order = run.wanted is not None and run.db.store.capabilities.ordered
@@ -291,7 +301,7 @@ class Query(Generic[E_co]):
         Raises:
             ScanRefused: It would visit every partition.
         """
-        db, target = self._require_db(), self._planner.target
+        db, target, primaries = self._require_db(), self._planner.target, self._primaries
         db.require_open()
         plan = self._plan(Projection.of(target.kinds, ()).select if keys_only else self._select)
         return QueryExecution(
@@ -302,7 +312,7 @@ class Query(Generic[E_co]):
             concurrency=self._concurrency,
             name=planner_of(self._kinds).target.name,
             ordered=self._ordered,
-            test_primary=None if target.primaries is None else make_primary_test(target.primaries, self._conditions),
+            primaries=primaries,
         )
 
     async def iterate(self, cursor: str | None, stream: EntityStream[E_co] | None) -> AsyncGenerator[E_co, None]:
@@ -358,6 +368,20 @@ class Query(Generic[E_co]):
     @cached_property
     def _projection(self) -> Projection:
         return Projection.of(self._planner.target.kinds, self._only or ())
+
+    @cached_property
+    def _primaries(self) -> PrimaryFetch | None:
+        """How primaries are fetched, if index entries are read."""
+        target = self._planner.target.primaries
+        if target is None:
+            return None
+        condition = primary_condition(self._conditions)
+        test = make_test(target, condition)
+        if self._only is None:
+            return PrimaryFetch(target, test, None, target.kinds.load_all)
+        projection, needed = Projection.of(target.kinds, self._only), properties_of(target, condition)
+        select = None if projection.select is None else tuple(dict.fromkeys((*projection.select, *needed)))
+        return PrimaryFetch(target, test, select, projection.load_all)
 
     @property
     def _select(self) -> tuple[str, ...] | None:

@@ -13,22 +13,30 @@ from typing import Any, cast
 
 import attrs
 import msgspec
-from msgspec import structs
 
 from ..connection.connection import TURN, Connection
 from ..connection.tasks import stop_tasks, work_together
 from ..connection.translate import translate
 from ..errors import CursorError, NotSupported
 from ..models.reserved import COPY_OF
-from ..models.state import set_state, state_of
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
-from ..stores import Row, RowPage, TableStore
-from .planning.index_following import is_current
-from .planning.plan import Access, Point, QueryPlan, Range
+from ..stores import Row, RowPage
+from .planning.index_following import PrimaryFetch
+from .planning.plan import Point, QueryPlan, Range
+from .planning.target import QueryTarget
 
-__all__ = ["CONCURRENCY", "FetchedPage", "LoadPacer", "QueryExecution", "Source", "fetch_pages", "load_entities"]
+__all__ = [
+    "CONCURRENCY",
+    "FetchedPage",
+    "LoadPacer",
+    "PrimaryFetch",
+    "QueryExecution",
+    "Source",
+    "fetch_pages",
+    "load_entities",
+]
 
 CONCURRENCY = 16
 """Requests of a query that run at the same time, unless it says otherwise."""
@@ -61,12 +69,11 @@ class QueryExecution:
         name: What is read, for messages.
         concurrency: Requests at the same time, at most.
         ordered: Whether its results are to come in key order.
-        one_by_one: Whether its requests run one after the other, so that its results come in key order although those
-            of other queries come in between.
+        one_by_one: Whether its results come in key order although those of other queries come in between.
         resumed_at: Where a cursor says that the store goes on; None if it says nothing.
         max_requests: Requests at the same time, beside those of other queries; None if only all together are bounded.
         running: How many of its requests run, or wait with what they got.
-        test_primary: What the primary of an index entry must satisfy, which is read after the entry.
+        primaries: How the primaries of index entries are fetched after them; None if primary rows are read.
     """
 
     db: Connection
@@ -80,13 +87,11 @@ class QueryExecution:
     resumed_at: str | None = None
     max_requests: int | None = None
     running: int = 0
-    test_primary: Callable[[Row], bool | None] | None = None
+    primaries: PrimaryFetch | None = None
 
     @property
     def busy(self) -> bool:
         """Whether no more of its requests may run now."""
-        if self.one_by_one:
-            return self.running > 0
         return self.max_requests is not None and self.running >= self.max_requests
 
     def sources(self) -> "list[Source]":
@@ -121,7 +126,8 @@ class QueryExecution:
         db, target = self.db, self.plan.target
         store = db.require_open()
         if isinstance(request, Point):
-            return await self._fetch_point(store, request)
+            rows = await self._fetch_point(target, request.partition_key, request.row_key, self.plan.select)
+            return RowPage(rows, None)
         if in_order and not store.capabilities.ordered:
             return await self._fetch_sorted(request)
         # Rows can be dropped here, so a small limit does not ask for as few rows when conditions are left over.
@@ -142,18 +148,21 @@ class QueryExecution:
         db.stats.rows += len(page.rows)
         return page
 
-    async def _fetch_point(self, store: TableStore, request: Point) -> RowPage:
+    async def _fetch_point(
+        self, target: QueryTarget, partition_key: str, row_key: str, select: tuple[str, ...] | None
+    ) -> list[Row]:
+        """Return the row with these keys, if there is one."""
+        store = self.db.require_open()
         self.db.stats.requests += 1
-        table = self.plan.target.table
         try:
-            row = await store.get(table, request.partition_key, request.row_key, self.plan.select)
+            row = await store.get(target.table, partition_key, row_key, select)
         except Fault as fault:
             if fault.code == Code.RESOURCE_NOT_FOUND:
                 await self.db.yield_to_loop(1)  # an embedded store answers without waiting
-                return RowPage([], None)
-            raise translate(fault, f"query of {self.name}", table) from fault
+                return []
+            raise translate(fault, f"query of {self.name}", target.table) from fault
         self.db.stats.rows += 1
-        return RowPage([row], None)
+        return [row]
 
     async def _fetch_sorted(self, request: Range) -> RowPage:
         """Fetch all rows of a request to a store that promises no order, and sort them."""
@@ -169,9 +178,8 @@ class QueryExecution:
                 )
             continuation = page.continuation
             if continuation is None:
-                break
-        rows.sort(key=lambda row: (utf16_key(row["PartitionKey"]), utf16_key(row["RowKey"])))
-        return RowPage(rows, None)
+                rows.sort(key=lambda row: (utf16_key(row["PartitionKey"]), utf16_key(row["RowKey"])))
+                return RowPage(rows, None)
 
     def apply_filters(self, request: Point | Range, rows: list[Row]) -> list[Row]:
         """Return the rows that satisfy what the store could not be asked."""
@@ -190,28 +198,25 @@ class QueryExecution:
 
             async def read_again() -> None:
                 for index in incomplete:
-                    found[index] = await self._read_in_full(cast("Row", found[index]))
+                    found[index] = await self._read_again(cast("Row", found[index]))
 
             await work_together(read_again, CONCURRENCY)
         elif type(None) not in types:
             return found
         return [entity for entity in found if entity is not None]
 
-    async def _read_in_full(self, row: Row) -> Any:
-        """Return the entity of a row of which a part was read, or of an index entry; None if it is not a result."""
-        target, key = self.plan.target, row["RowKey"]
-        if self.test_primary is not None:
-            target, key = target.primaries or target, row[COPY_OF]
-        point = Point(row["PartitionKey"], key)
-        plan = QueryPlan(target, Access.POINT, (point,))
-        whole = QueryExecution(db=self.db, plan=plan, load=self.load, wanted=None, name=self.name)
-        rows = (await whole.fetch(point, None)).rows
-        if self.test_primary is not None:  # it may have changed since its entry was read
-            rows = [each for each in rows if is_current(row, each) and self.test_primary(each)]
-        entity = next(iter(target.kinds.load_all(rows)), None)
-        if self.test_primary is not None and entity is not None:
-            set_state(entity, structs.replace(state_of(entity), found_at=row["RowKey"]))
-        return entity
+    async def _read_again(self, row: Row) -> Any:
+        """Return the entity of a row of which too little was read, or of an index entry; None if it is not a result."""
+        primaries, target = self.primaries, self.plan.target
+        if primaries is None:
+            rows = await self._fetch_point(target, row["PartitionKey"], row["RowKey"], None)
+            return next(iter(target.kinds.load_all(rows)), None)
+        for select, whole in ((primaries.select, False), (None, True)):
+            rows = await self._fetch_point(primaries.target, row["PartitionKey"], row[COPY_OF], select)
+            entity = primaries.load_entry(row, rows, whole=whole)
+            if type(entity) is not dict:
+                return entity
+        return None
 
 
 class FetchedPage(msgspec.Struct, frozen=True, eq=False):

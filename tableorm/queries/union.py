@@ -60,9 +60,9 @@ class Union(Generic[E]):
         runs: list[QueryExecution] = []
         for query in self._queries:
             run = query.start()
-            run.max_requests = run.requests_ahead()
             # A limit wants the first, which are known only when what is before them came.
             run.one_by_one = run.ordered and run.wanted is not None and not self._ordered
+            run.max_requests = 1 if run.one_by_one else run.requests_ahead()
             runs.append(run)
         sources = [source for run in runs for source in run.sources()]
         found = load_entities(sources, self._concurrency, ordered=self._ordered)

@@ -1,7 +1,35 @@
 """
-A database for each test of queries: in a file, in memory, and on the emulator of Azure.
+A database for each test of queries: in a file, in memory, and on the emulator of Azure. None of these tests hangs.
 """
 
-from tests.database.conftest import db
+import signal
+from collections.abc import Iterator
 
-__all__ = ["db"]
+import pytest
+
+from tests.database.conftest import db
+from tests.torture import choose_rounds
+
+__all__ = ["db", "fail_if_it_hangs"]
+
+
+class Hanging(BaseException):
+    """A test takes far longer than it should. Neither hypothesis nor a test catches it."""
+
+
+@pytest.fixture(autouse=True)
+def fail_if_it_hangs() -> Iterator[None]:
+    """A query that waits for a page that never comes ends its test after a while, instead of the whole run."""
+    seconds = choose_rounds(30, 0)  # what explores at length takes long
+
+    def end(*_: object) -> None:
+        raise Hanging(f"the test is not over after {seconds} s: something waits for what never comes")
+
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)

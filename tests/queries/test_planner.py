@@ -28,7 +28,7 @@ from tableorm import (
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import Test, to_odata
 from tableorm.queries.planning.plan import Access, Point, QueryPlan, Range
-from tableorm.queries.planning.planner import planner_of
+from tableorm.queries.planning.planner import MAX_FILTER_CHARACTERS, planner_of
 from tableorm.stores import Bounds, RowQuery
 
 
@@ -387,3 +387,23 @@ def test_a_value_of_another_type_is_refused_for_every_operator() -> None:
     with pytest.raises(TemplateError, match=r"Alarm\.row_key.*needs a Level, got 2"):
         plan(Alarm.site == "a", LEVEL != 2, model=Alarm)
     assert here(plan(SALES, Employee.id != 10**9)) == ["Employee.id != 1000000000"]
+
+
+@pytest.mark.parametrize(("char", "size"), [("x", 1), (" ", 3), ("é", 9)])
+def test_a_filter_that_just_fits_is_sent(char: str, size: int) -> None:
+    """Characters of the value count as they stand in a URL; with one more the condition is evaluated here."""
+    name, rest = "FullName", 12
+    fits = (MAX_FILTER_CHARACTERS - len(name) - rest) // size
+    for count, sent in ((fits, True), (fits + 1, False)):
+        found = the_range(plan(SALES, Employee.name == char * count))
+
+        assert (found.client_filters == ()) is sent
+
+
+def test_conditions_share_the_room_of_a_filter() -> None:
+    """What does not fit beside those before it is evaluated here."""
+    half = "x" * (MAX_FILTER_CHARACTERS // 2 - len("FullName") - 12)
+    for other, here in ((half[1:] + "y", 0), (half + "y", 1)):
+        found = the_range(plan(SALES, Employee.name != half, Employee.name != other))
+
+        assert len(found.client_filters) == here

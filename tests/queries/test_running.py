@@ -266,6 +266,15 @@ async def test_short_pages_are_read_ahead_until_a_full_one_waits(ordered: bool) 
     assert max(ahead.values()) <= 1_000 + 50
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_exactly_as_many_rows_wait_as_a_full_page_has(ordered: bool) -> None:
+    """Two pages of 500 rows wait of each partition whose turn has not come; there is no room for a third."""
+    ahead = await rows_ahead(500, 2_500, ordered=ordered)
+
+    assert min(ahead["b"], ahead["c"]) >= 1_000
+    assert max(ahead.values()) <= 1_000 + 500
+
+
 class Turns(Between):
     """Answers each request one turn later, from rows that were read before; says what happened in which order."""
 

@@ -9,11 +9,12 @@ from typing import Any
 import attrs
 
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
-from ...keys.bounds import outside
+from ...keys.bounds import REVERSED, outside
+from ...keys.formats import Order
 from ...keys.template import Template
 from ...models.schema import FieldInfo, Schema
 from ...protocol.edm import ANNOTATION, utf16_key
-from ...protocol.filters import Compare, Op, Test, combination, compile_filter, negation
+from ...protocol.filters import Compare, Constant, Op, Test, combination, compile_filter, compile_membership, negation
 from ...stores import Row
 from .normalize import FieldTerm, key_of_field, misfit_error, one_property, owners_of
 from .server_filter import build_property_filter
@@ -73,9 +74,7 @@ def make_test(target: QueryTarget, term: Expression) -> Test:
             raise TypeError(f"{term!r} is not a condition")
 
 
-_OPERATORS: dict[Op, Callable[[Any, Any], bool]] = {
-    Op.EQ: lambda a, b: bool(a == b),
-    Op.NE: lambda a, b: bool(a != b),
+_ORDERS: dict[Op, Callable[[Any, Any], bool]] = {
     Op.GT: lambda a, b: bool(a > b),
     Op.GE: lambda a, b: bool(a >= b),
     Op.LT: lambda a, b: bool(a < b),
@@ -117,36 +116,17 @@ def _make_presence_test(term: Presence, schema: Schema) -> Test:
 
 
 def _make_membership_test(term: Membership, schema: Schema) -> Test:
-    field = term.field.name
-    holder = key_of_field(schema, field)
+    holder = key_of_field(schema, term.field.name)
     if holder is not None:
-        for value in term.values:  # refuses what is of another type, as every comparison does
-            _make_key_test(Comparison(term.field, Op.EQ, value), *holder)
-        template, member = holder
-        form = template.full_format(field)
-        assert form is not None
-        texts = {template.value_text(field, value) for value in term.values if not outside(form, value)}
-
-        def test_key(row: Row) -> bool | None:
-            text = template.stored_text(row[member], field)
-            return None if text is None else text in texts
-
-        return test_key
-    info = schema.fields[field]
+        return _make_key_equality(term, term.values, *holder)
+    info = schema.fields[term.field.name]
+    constants: list[Constant] = []
     for value in term.values:
-        _check_constant(Comparison(term.field, Op.EQ, value), info)
-    wanted = {value for value in term.values if value == value}  # noqa: PLR0124 - NaN is equal to nothing, a set finds it
-
-    def test_property(row: Row) -> bool | None:
-        stored = row.get(info.property)
-        if stored is None:
-            return None
-        try:
-            return info.type.decode(stored, row.get(info.property + ANNOTATION)) in wanted
-        except (ValueError, ArithmeticError):
-            return False  # of another type, so it is none of them
-
-    return test_property
+        node = build_property_filter(Comparison(term.field, Op.EQ, value), info)
+        if not isinstance(node, Compare):
+            return _make_decoded_equality(term, term.values, info)
+        constants.append(node.constant)
+    return compile_membership(info.property, constants)
 
 
 def _make_field_test(term: Comparison, schema: Schema) -> Test:
@@ -160,8 +140,12 @@ def _make_property_test(term: Comparison, info: FieldInfo) -> Test:
     node = build_property_filter(term, info)
     if node is not None:
         return compile_filter(node)
-    _check_constant(term, info)
-    compare = _OPERATORS[term.op or Op.EQ]
+    if term.op in (Op.EQ, Op.NE):
+        equal = _make_decoded_equality(term, (term.value,), info)
+        return equal if term.op is Op.EQ else negation(equal)
+    _check_constant(term, term.value, info)
+    assert term.op is not None
+    compare = _ORDERS[term.op]
 
     def test_decoded(row: Row) -> bool | None:
         value = row.get(info.property)
@@ -175,19 +159,41 @@ def _make_property_test(term: Comparison, info: FieldInfo) -> Test:
     return test_decoded
 
 
-def _check_constant(term: Comparison, info: FieldInfo) -> None:
+def _make_decoded_equality(term: Comparison | Membership, values: Sequence[Any], info: FieldInfo) -> Test:
+    """Return the test whether a property that the service compares otherwise equals one of some values."""
+    for value in values:
+        _check_constant(term, value, info)
+    wanted = set(values)
+
+    def test_decoded_equal(row: Row) -> bool | None:
+        stored = row.get(info.property)
+        if stored is None:
+            return None
+        try:
+            value = info.type.decode(stored, row.get(info.property + ANNOTATION))
+            return bool(value == value) and value in wanted  # noqa: PLR0124 - NaN is equal to nothing
+        except (ValueError, ArithmeticError):
+            return False  # what is stored is no such value, so it is none of them
+
+    return test_decoded_equal
+
+
+def _check_constant(term: Comparison | Membership, value: Any, info: FieldInfo) -> None:
     try:
-        info.type.encode(term.value)
+        info.type.encode(value)
     except ValueError as error:
-        raise misfit_error(term, term.value, f"the value {error}; the field is {info.type.name}") from None
+        raise misfit_error(term, value, f"the value {error}; the field is {info.type.name}") from None
 
 
 def _make_key_test(term: Comparison, template: Template, member: str) -> Test:
-    """Return a test of a field that a key holds. Text compares by its stored form, in UTF-16 order, as the key does."""
-    field, value = term.field.name, term.value
+    """Return a test of a field that a key holds. It compares texts, as the store does, where the format keeps order."""
+    field, op, value = term.field.name, term.op, term.value
     form = template.full_format(field)
     assert form is not None
-    if term.op is None:
+    if op in (Op.EQ, Op.NE):
+        equal = _make_key_equality(term, (value,), template, member)
+        return equal if op is Op.EQ else negation(equal)
+    if op is None:
         if not form.free:
             raise misfit_error(term, value, "startswith() is for text")
         start = template.prefix_text(field, value)
@@ -197,27 +203,45 @@ def _make_key_test(term: Comparison, template: Template, member: str) -> Test:
             return None if text is None else text.startswith(start)
 
         return test_start
-    compare = _OPERATORS[term.op]
-    try:
-        if form.free:
-            bound: Any = utf16_key(template.value_text(field, value))
-        else:
-            if not outside(form, value):
-                form.to_text(value)  # only to refuse what is of another type
-            bound = _value_of(value)
-    except ValueError as error:
-        raise misfit_error(term, value, str(error)) from None
+    bound = _key_text(term, value, template)
+    by_text = form.order is not Order.NONE and bound is not None
+    compare = _ORDERS[REVERSED[op] if by_text and form.order is Order.REVERSED else op]
+    edge: Any = utf16_key(bound) if by_text and bound is not None else _value_of(value)
 
-    def test_value(row: Row) -> bool | None:
+    def test_order(row: Row) -> bool | None:
         text = template.stored_text(row[member], field)
         if text is None:
             return None
         try:
-            return compare(utf16_key(text) if form.free else _value_of(form.from_text(text)), bound)
+            return compare(utf16_key(text) if by_text else _value_of(form.from_text(text)), edge)
         except (ValueError, OverflowError):
             return None  # a key of another program that only looks like one of ours
 
-    return test_value
+    return test_order
+
+
+def _make_key_equality(term: Comparison | Membership, values: Sequence[Any], template: Template, member: str) -> Test:
+    """Return the test whether a field that a key holds is one of some values: by its text, as keys are found."""
+    field = term.field.name
+    texts = {_key_text(term, value, template) for value in values}
+
+    def test_key(row: Row) -> bool | None:
+        text = template.stored_text(row[member], field)
+        return None if text is None else text in texts
+
+    return test_key
+
+
+def _key_text(term: Comparison | Membership, value: Any, template: Template) -> str | None:
+    """Return the text of a value in a key; None if it is beyond all that the key can hold."""
+    form = template.full_format(term.field.name)
+    assert form is not None
+    if outside(form, value):
+        return None
+    try:
+        return template.value_text(term.field.name, value)
+    except ValueError as error:
+        raise misfit_error(term, value, str(error)) from None
 
 
 def _value_of(value: Any) -> Any:

@@ -71,12 +71,8 @@ def normalize(target: QueryTarget, term: Expression, *, negated: bool = False) -
             if all(found == [kind] and term.field.name in found[0].key_holders for kind, found in owners.items()):
                 return FALSE if absent else TRUE
             return attrs.evolve(term, negated=absent)
-        case Comparison() if negated:
-            if term.op is None or not _has_opposite(term):
-                return NoneOf(term)
-            return attrs.evolve(term, op=OPPOSITE[term.op])
-        case PropertyComparison() if negated:
-            if term.constant.type in (Edm.DOUBLE, Edm.INT64) and term.op not in (Op.EQ, Op.NE):
+        case Comparison() | PropertyComparison() if negated:
+            if term.op is None or not _has_opposite(target, term):
                 return NoneOf(term)
             return attrs.evolve(term, op=OPPOSITE[term.op])
         case _:
@@ -96,17 +92,40 @@ def _join_terms(terms: Sequence[Expression], *, every: bool) -> Expression:
     return flat[0] if len(flat) == 1 else kind(tuple(flat))
 
 
-def _has_opposite(term: Comparison) -> bool:
+def _has_opposite(target: QueryTarget, term: Comparison | PropertyComparison) -> bool:
     """
-    Return whether the negation of a comparison is another comparison.
+    Return whether the negation of a comparison is another comparison, of whatever type the stored value is.
 
-    NaN is neither above nor below; an Int64 constant has no order with an Int32 property.
+    A number can be compared with NaN, which is neither above nor below; an Int64 constant has no order with an Int32
+    property, nor has a Timestamp with anything but a moment.
     """
     if term.op in (Op.EQ, Op.NE):
         return True
-    if parameter_of(term).wide:
-        return False
-    return schema_of(term.field.model).fields[term.field.name].type.annotation not in (float, Decimal)
+    if isinstance(term, PropertyComparison):
+        kind = term.constant.type
+        return kind is Edm.DATETIME if term.property == "Timestamp" else kind not in _NUMBERS
+    return all(
+        term.field.name in owner.key_holders or _has_total_order(term, owner.fields[term.field.name], own=owner is kind)
+        for kind, owners in owners_of(target, term).items()
+        for owner in owners
+    )
+
+
+_NUMBERS = frozenset({Edm.INT32, Edm.INT64, Edm.DOUBLE})
+
+
+def _has_total_order(term: Comparison, info: FieldInfo, *, own: bool) -> bool:
+    """
+    Return whether a property is above, below or equal to any constant of its field.
+
+    Args:
+        term: A comparison of the field.
+        info: The field.
+        own: Whether rows are of the model that declares it; those of others can have any type in the property.
+    """
+    if info.type.edm in _NUMBERS:
+        return own and info.type.edm is not Edm.DOUBLE and not parameter_of(term).wide
+    return info.type.annotation is not Decimal
 
 
 def refuse_other_tables(target: QueryTarget, term: Expression) -> None:

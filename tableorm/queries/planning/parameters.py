@@ -6,6 +6,7 @@ value are parameterised conditions: expressions that can be taken apart and put 
 to them in the end.
 """
 
+import enum
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -120,6 +121,8 @@ def _read(term: Expression, shape: list[Any], values: list[Any], *, negated: boo
 
 def _is_wide(value: Any) -> bool:
     """Return whether the opposite of an order is none: an Int64 constant is not compared with an Int32 property."""
+    if isinstance(value, enum.Enum):
+        value = value.value
     return isinstance(value, int) and not INT32_MIN <= value <= INT32_MAX
 
 

@@ -1,0 +1,160 @@
+"""
+Projections where a query reads a non-covering index: the primaries are fetched in part, as any entity is.
+"""
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tableorm import Database, Entity, Index, Mapped, NotLoaded, PropertyBag, Select, field, upgrade
+from tableorm.models.entity import schema_of
+from tableorm.stores import Operation, Row, Verb
+from tests.database.between import Recorded
+
+
+class Clerk(Entity, table="Office", partition_key="{office}", row_key="id_{id:03d}", version=2):
+    office: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="", name="FullName")
+    age: Mapped[int | None] = field(default=None)
+    pay: Mapped[Decimal | None] = field(default=None)
+    note: Mapped[str] = field(default="")
+
+    by_name = Index(row_key="name_{name}_{id:03d}", include="keys")
+    by_id = Index(row_key="number_{id}", unique=True)
+
+
+@upgrade(Clerk, from_version=1)
+def years_to_age(bag: PropertyBag) -> PropertyBag:
+    bag["age"] = bag.pop("years", None)
+    return bag
+
+
+SELECTED = {"PartitionKey", "RowKey", "EntityType", "_ix", "_w", "FullName"}
+"""What every primary is asked for: keys, what tells its kind, and the field of the condition, which is looked at."""
+
+
+class Selected(Recorded):
+    """Keeps what each point read asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.selected: list[tuple[str, ...] | None] = []
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        self.selected.append(select)
+        return await super().get(table, partition_key, row_key, select)
+
+
+@pytest.fixture
+def backend() -> Selected:
+    return Selected()
+
+
+@pytest.fixture
+async def office(backend: Selected) -> AsyncIterator[Database]:
+    """An office with an Ann and two of the name Li."""
+    async with Database(backend) as db:
+        await db.create_tables(Clerk)
+        for number, name in enumerate(("Ann", "Li", "Li")):
+            await db.insert(
+                Clerk(office="Oslo", id=number, name=name, age=20 + number, pay=Decimal(number), note="long")
+            )
+        yield db
+
+
+def loaded(entity: Entity) -> dict[str, Any]:
+    return {name: getattr(entity, name) for name in schema_of(type(entity)).fields if hasattr(entity, name)}
+
+
+def of_name(db: Database, name: str) -> list[Select[Clerk]]:
+    """Queries of a name, which the planner and the caller answer by the index."""
+    return [db.select(each).where(Clerk.office == "Oslo", Clerk.name == name) for each in (Clerk, Clerk.by_name)]
+
+
+async def test_primaries_are_fetched_in_part(backend: Selected, office: Database) -> None:
+    """Nothing is loaded that was not asked for, nor is it sent."""
+    for query in of_name(office, "Li"):
+        backend.selected.clear()
+        found = await query.only(Clerk.age).all()
+
+        assert [loaded(each) for each in found] == [{"office": "Oslo", "id": n, "age": 20 + n} for n in (1, 2)]
+        assert [set(each or ()) for each in backend.selected] == 2 * [SELECTED | {"age"}]
+        with pytest.raises(NotLoaded, match=r"Clerk\.note"):
+            _ = found[0].note
+        assert [each.etag for each in found] == [(await office.get(each.key)).etag for each in found]
+        await query.all()
+        assert backend.selected[-1] is None
+
+
+async def test_conditions_on_primaries_see_fields_that_are_not_loaded(backend: Selected, office: Database) -> None:
+    """They are read for it, and not part of the entity."""
+    for query in of_name(office, "Li"):
+        found = await query.where(Clerk.pay > Decimal(1), Clerk.note == "long").only(Clerk.age).all()
+
+        assert [loaded(each) for each in found] == [{"office": "Oslo", "id": 2, "age": 22}]
+        assert {"pay", "note"} <= set(backend.selected[-1] or ())
+
+
+async def test_a_primary_of_an_older_version_is_read_in_full(backend: Selected, office: Database) -> None:
+    """Its upgrade may need any property; it costs one more request."""
+    row = await backend.get("Office", "Oslo", "id_000")
+    kept = {name: row[name] for name in ("PartitionKey", "RowKey", "FullName", "note", "_ix")}
+    old: Row = kept | {"EntityType": "Clerk", "years": 60}
+    await backend.write("Office", Operation(Verb.REPLACE, old, "*"))
+    for query in of_name(office, "Ann"):
+        backend.selected.clear()
+        ann = await query.only(Clerk.note).one()
+
+        assert (ann.age, ann.note) == (60, "long")
+        assert [each is None for each in backend.selected] == [False, True]
+
+
+async def test_an_entry_of_an_older_version_is_read_by_its_primary(backend: Selected, office: Database) -> None:
+    """Also where entries hold all fields: the explanation bounds the requests that it takes."""
+    for key, kind in (("id_000", "Clerk"), ("number_0", "Clerk#by_id")):
+        row = await backend.get("Office", "Oslo", key)
+        await backend.write("Office", Operation(Verb.REPLACE, row | {"EntityType": kind}, "*"))
+    query = office.select(Clerk.by_id).where(Clerk.office == "Oslo", Clerk.id == 0).only(Clerk.note)
+    before = office.stats.requests
+
+    assert (await query.one()).note == "long"
+    assert office.stats.requests - before == query.explain().max_transactions == 3
+
+
+async def test_what_is_fetched_in_part_can_be_paged_saved_and_deleted(office: Database) -> None:
+    """As if it had been found by its own key."""
+    for query in of_name(office, "Li"):
+        some = query.only(Clerk.age)
+        assert [each.id async for page in some.pages(1) for each in page.items] == [1, 2]
+        assert await some.count() == 2
+        first = await some.first()
+        assert first is not None
+        first.age = 50 if first.age != 50 else 51
+        await office.save(first)
+        assert (await office.get(first.key)).age == first.age
+    report = await of_name(office, "Li")[0].only(Clerk.age).delete()
+    assert (report.written, report.failures) == (2, 0)
+    assert await office.select(Clerk.by_name).where(Clerk.office == "Oslo").count() == 1
+
+
+async def test_a_count_reads_no_more_than_it_needs(backend: Selected, office: Database) -> None:
+    """Of each primary the keys, what tells its kind, and what conditions are on."""
+    for query in of_name(office, "Li"):
+        backend.selected.clear()
+        assert await query.count() == 2
+        assert {"age", "note", "pay"}.isdisjoint(name for each in backend.selected for name in each or ("age",))
+
+
+async def test_what_is_fetched_is_shown(office: Database) -> None:
+    """The explanation names the properties, and bounds the requests: an old version costs one more."""
+    for query in of_name(office, "Li"):
+        whole, part = query.explain(), query.only(Clerk.age).explain()
+
+        assert whole.primary_select is None
+        assert set(part.primary_select or ()) == SELECTED | {"age"}
+        assert "GET the row that it is a copy of, " in str(whole) and "?$select" not in str(whole)
+        assert "GET the row that it is a copy of, with $select=PartitionKey,RowKey," in str(part)
+        assert set(part.requests[0].select or ()) == {"PartitionKey", "RowKey", "EntityType", "_of", "_w"}
