@@ -194,7 +194,11 @@ class ScopeRules(Boundary):
         region = self._regions.get(table.lower())
         if region is not None and region.holds((partition_key, row_key)):
             return
-        own = [] if schema is None else [each for each in derived_rows(schema) if each.parse(partition_key, row_key)]
+        own = (
+            []
+            if schema is None
+            else [each for each in derived_rows(schema) if each.parse(partition_key, row_key) is not None]
+        )
         told = False
         for rows in own or known_rows(table):
             values = rows.parse(partition_key, row_key) or {}
