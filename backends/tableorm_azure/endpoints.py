@@ -25,6 +25,12 @@ _COSMOS = ("cosmos.", "cosmosdb.")
 # An account's copy in another region, which is read under the account's own name.
 _SECONDARY = "-secondary"
 _PATH_STYLE = re.compile(r"/([a-z0-9-]+)")
+_SCHEME_AND_HOST = re.compile(r"https?://(?:[\w.-]+|\[[0-9a-f:.]+\])", re.IGNORECASE)
+_PORT = re.compile(r"(?::(\d*))?(?=[/?#]|\Z)")
+_MAX_PORT = 65535
+_ACCOUNT_NAME = re.compile(r"[A-Za-z0-9-]*")
+_ENDPOINT_SUFFIX = re.compile(r"[\w.:-]+")
+_SETTING = re.compile(r"[A-Za-z]{1,30}")
 _KNOWN = {
     "accountkey",
     "accountname",
@@ -110,20 +116,23 @@ def parse(url: str, service: str = "table") -> Account:
 
 
 def _from_url(url: str, service: str) -> Account:
+    # Of a URL with a mistake at most scheme and host are shown: a key or a token may be anywhere else. What the library
+    # says of a URL that it cannot take apart shows more, so it gets none of these.
+    begun = _SCHEME_AND_HOST.match(url)
+    if "@" in url.partition("?")[0]:
+        raise ValueError("the URL has a user in front of the host; give key= or credential= instead")
+    if begun is None:
+        raise ValueError("the URL has no host; an endpoint looks like https://ACCOUNT.table.core.windows.net")
+    port = _PORT.match(url, begun.end())
+    if port is None or int(port.group(1) or 0) > _MAX_PORT:
+        raise ValueError(
+            f"the URL has a port that is not a number up to {_MAX_PORT}, or something else behind its host"
+        )
     parts = urlsplit(url)
-    shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
-    if not parts.hostname:
-        raise ValueError(f"{shown!r} has no host; an endpoint looks like https://ACCOUNT.table.core.windows.net")
-    if parts.username or parts.password:
-        raise ValueError(f"{shown!r} has a user in front of the host; give key= or credential= instead")
-    try:
-        _ = parts.port
-    except ValueError:
-        raise ValueError(f"{shown!r} has a port that is not a number up to 65535") from None
-    path, netloc = parts.path.rstrip("/"), parts.netloc.lower()
+    path, netloc, host = parts.path.rstrip("/"), parts.netloc.lower(), parts.hostname or ""
     base = f"{parts.scheme}://{netloc}{path}"
     sas = parts.query or None
-    found = _HOST.fullmatch(parts.hostname)
+    found = _HOST.fullmatch(host)
     if found is not None and not path:
         name, label, rest = found.groups()
         if rest.startswith(_COSMOS):
@@ -132,7 +141,8 @@ def _from_url(url: str, service: str) -> Account:
     style = _PATH_STYLE.fullmatch(path)
     if path and style is None:
         raise ValueError(
-            f"{shown!r} has a path that is not an account; an endpoint ends with the host, or with /ACCOUNT"
+            f"{begun.group()!r} has a path that is not an account; an endpoint ends with the host, or with /ACCOUNT; a "
+            "token is given as ?TOKEN or sas="
         )
     return Account(name=style.group(1) if style else "", sas=sas, **{service: base})
 
@@ -147,7 +157,9 @@ def _from_string(text: str) -> Account:
     for part in filter(None, (part.strip() for part in text.split(";"))):
         name, equals, value = part.partition("=")
         if not equals or name.strip().lower() not in _KNOWN:
-            shown = repr(name[:40]) if equals else "a part without ="
+            shown = "a part without =" if not equals else "a part"
+            if equals and _SETTING.fullmatch(name):  # anything else may be a key
+                shown = repr(name)
             raise ValueError(
                 f"the connection string has {shown}, which is not a known setting; a connection string looks like "
                 "DefaultEndpointsProtocol=https;AccountName=NAME;AccountKey=KEY;EndpointSuffix=core.windows.net"
@@ -158,6 +170,13 @@ def _from_string(text: str) -> Account:
     name = settings.get("accountname", "")
     protocol = settings.get("defaultendpointsprotocol", "https")
     suffix = settings.get("endpointsuffix", "core.windows.net")
+    if not _ACCOUNT_NAME.fullmatch(name):
+        raise ValueError("the connection string has an AccountName that is not letters, digits and hyphens alone")
+    if protocol.lower() not in ("http", "https") or not _ENDPOINT_SUFFIX.fullmatch(suffix):
+        raise ValueError(
+            "the connection string has a DefaultEndpointsProtocol that is not http or https, or an EndpointSuffix that "
+            "is not the name of a host"
+        )
     sas = settings.get("sharedaccesssignature")
     endpoints: dict[str, str | None] = {}
     for service in _SERVICES:
@@ -176,4 +195,5 @@ def _from_string(text: str) -> Account:
 def _emulator(proxy: str | None) -> Account:
     host = proxy.rstrip("/") if proxy else "http://127.0.0.1"
     places = {each: f"{host}:{_EMULATOR_PORTS[each]}/{EMULATOR_ACCOUNT}" for each in _SERVICES}
+    _from_url(places["table"], "table")  # refuses what is not a host
     return Account(name=EMULATOR_ACCOUNT, key=EMULATOR_KEY, **places)

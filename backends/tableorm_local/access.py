@@ -41,7 +41,8 @@ class LocalAccess:
 
     def __init__(self, engine: Engine, account: str, key: str | None, opened_by: str | None) -> None:
         if not _ACCOUNT.fullmatch(account):
-            raise NotSupported(f"account={account!r} is not 3 to 24 lower case letters and digits; choose another")
+            # The message leaves out the value, which is the key where the two were confused.
+            raise NotSupported("account=... is not 3 to 24 lower case letters and digits; choose another name")
         try:
             self._key = None if key is None else decode_key(key)
         except ValueError as error:

@@ -72,6 +72,8 @@ class LocalBackend:
             TypeError: There are other options, or `sas` is not a token.
             NotSupported: There is no path, the account or key cannot be used, or a token is given for memory.
         """
+        if "sig=" in url:  # a path is shown in errors, and a token must not be
+            raise NotSupported("connect('local:...'): the path holds what looks like a token; give it as sas=...")
         unknown = sorted(options.keys() - _OPTIONS)
         if unknown:
             names = ", ".join(map(repr, unknown))

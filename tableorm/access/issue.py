@@ -70,6 +70,7 @@ async def issue_grant(db: Connection, cache: GrantCache, target: type[Entity] | 
     check_target_table(what, table)
     start, end = db.boundary.fill_range(what, schema, options.start, options.end)
     keys = raw_keys_between(what, start, end) if schema is None else keys_between(schema, start, end)
+    db.boundary.check_range(what, schema, start or {}, end or {}, keys)
     letters = permission_letters(what, options.permissions)
     if options.policy is None and (letters is None or options.expires_in is None):
         missing = "permissions" if letters is None else "expires_in"

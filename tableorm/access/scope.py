@@ -21,6 +21,9 @@ from ..models.property_bag import PropertyBag
 from ..models.schema import Schema, concrete
 from ..models.state import state_of
 from ..protocol.filters import Compare, Op
+from ..protocol.key_range import KeyRange
+from ..stores import Bounds
+from .known_rows import derived_rows, known_rows, may_begin_within, prove_fields
 
 __all__ = ["ScopeRules"]
 
@@ -158,6 +161,57 @@ class ScopeRules(Boundary):
             if held != value:
                 self._deny_value(schema.name, name, held)
 
+    def holds_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> bool:
+        """
+        Return whether a row is in the scope. Raises ModelError as `check`.
+        """
+        try:
+            self.check_row(schema, table, partition_key, row_key)
+        except AccessDenied:
+            return False
+        return True
+
+    def check_derived_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> None:
+        """
+        Refuse a row that a write changes besides its own, such as the entity that holds a count.
+
+        A row in a partition that the scope has to itself is not asked for. Elsewhere the key must tell that the row is
+        of the scope; but the model's own index entries and lists need not, since they are of the entity written.
+
+        Args:
+            schema: The schema of the entity that is written; None for a bag.
+            table: Name of the table.
+            partition_key: The PartitionKey of both.
+            row_key: RowKey of the other row.
+
+        Raises:
+            AccessDenied: It is of another scope.
+            ModelError: Its key does not tell.
+        """
+        partition = None if schema is None else schema.partition
+        if partition is not None and self._fields.keys() <= partition.full_fields:
+            return
+        region = self._regions.get(table.lower())
+        if region is not None and region.holds((partition_key, row_key)):
+            return
+        own = (
+            []
+            if schema is None
+            else [each for each in derived_rows(schema) if each.parse(partition_key, row_key) is not None]
+        )
+        told = False
+        for rows in own or known_rows(table):
+            values = rows.parse(partition_key, row_key) or {}
+            for name in self._fields.keys() & values.keys():
+                if values[name] != self._fields[name]:
+                    self._deny_value(rows.label, name, values[name])
+            told = told or self._fields.keys() <= values.keys()
+        if not (told or own):
+            raise ModelError(
+                f"the row ({partition_key!r}, {row_key!r}) of table {table}, which the write would change too, cannot "
+                f"be told to be of the scope {self} by its key; write through the database itself"
+            )
+
     def check_move(self, subject: Subject, fields: Fields) -> None:
         """
         Refuse to move an entity or bag that is not in the scope, or out of it. Raises as `check`.
@@ -226,6 +280,36 @@ class ScopeRules(Boundary):
             raise ModelError(f"{what} is refused in the scope of {self}: give a model of the table")
         return self.fill_key(schema, start or {}), self.fill_key(schema, end or {})
 
+    def check_range(self, what: str, schema: Schema | None, start: Fields, end: Fields, keys: KeyRange) -> None:
+        """
+        Refuse a range of keys that may hold rows of others: each key in it must tell that it is of the scope, by its
+        partition, or, within one partition, by its RowKey.
+
+        Raises:
+            ModelError: Some keys do not tell, or may be those of other rows.
+        """
+        assert schema is not None
+        assert schema.partition is not None
+        assert schema.row is not None
+        given = {name: value for name, value in start.items() if name in end and end[name] == value}
+        partition, row = Bounds(keys.start_partition, keys.end_partition), Bounds(keys.start_row, keys.end_row)
+        missing = self._fields.keys() - prove_fields(schema.partition, partition, given)
+        if not missing:
+            return
+        refusal = f"{what} is refused in the scope of {self}: {keys} "
+        if not partition.point:
+            raise ModelError(
+                f"{refusal}is of several partitions, whose rows may be of others; give the same "
+                f"{' and '.join(map(repr, schema.partition.fields))} in start and end"
+            )
+        if missing - prove_fields(schema.row, row, given):
+            raise ModelError(
+                f"{refusal}may hold rows of others, since not all keys between two keys of the scope are of the scope; "
+                f"give in start and end the same values to the fields that stand before {', '.join(missing)} in "
+                f"{schema.row.text!r}"
+            )
+        self._refuse_other_rows(refusal, schema, row, given)
+
     # Refusals
 
     def _deny_value(self, model: str, name: str, value: object) -> NoReturn:
@@ -248,6 +332,24 @@ class ScopeRules(Boundary):
                 f"{schema.partition and schema.partition.text!r} and {schema.row and schema.row.text!r}"
             )
 
+    def _refuse_other_rows(self, refusal: str, schema: Schema, row: Bounds, values: Fields) -> None:
+        """
+        Refuse an interval of RowKeys if it may hold rows of other models that do not tell the scope.
+
+        Args:
+            refusal: The start of the message.
+            schema: A model of the table.
+            row: The interval.
+            values: The fields that are the same in all keys of the model there.
+        """
+        for rows in known_rows(schema.table_name()):
+            own = rows.partition.full_fields | prove_fields(rows.row, row, values)
+            if may_begin_within(rows.row, row) and not self._fields.keys() <= own:
+                raise ModelError(
+                    f"{refusal}may hold rows of {rows.label}, whose keys {rows.row.text!r} do not tell whose they are; "
+                    "use the database itself for what concerns them"
+                )
+
     # Rows without a model
 
     def _add_region(self, schema: Schema) -> None:
@@ -257,6 +359,10 @@ class ScopeRules(Boundary):
             raise ModelError(
                 f"scope({schema.name}, {self}): no range of keys in table {schema.table_name()} is just the rows of "
                 "the scope, so they cannot be read without their models; leave the model out"
+            )
+        if region.row != EVERYTHING:
+            self._refuse_other_rows(
+                f"scope({schema.name}, {self}): the range of its keys ", schema, region.row, self._fields
             )
 
     def _region_of_model(self, schema: Schema) -> KeyRegion | None:

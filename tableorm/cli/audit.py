@@ -5,6 +5,7 @@ The command `tableorm audit`, which checks what is derived from entities, and re
 import argparse
 import asyncio
 import importlib
+import re
 import sys
 import time
 from operator import attrgetter
@@ -20,6 +21,7 @@ from .arguments import URL_HELP, open_existing, parse_count
 
 __all__ = ["AUDIT", "Audit"]
 
+_MODEL = re.compile(r"[\w.]+:[\w.]+")
 _SECONDS = 1.0  # between two lines of progress, and between two writes of the state file
 
 
@@ -107,9 +109,10 @@ def _save_state(state: Path | None, report: AuditReport) -> None:
 
 def _load_model(text: str) -> type[Entity]:
     """Return the class that `module:Model` names; modules in the working directory are found, as by `python -m`."""
-    module, colon, name = text.partition(":")
-    if not (module and colon and name):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a model; give MODULE:MODEL, such as hr.models:Employee")
+    if not _MODEL.fullmatch(text):
+        # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
+        raise argparse.ArgumentTypeError("the argument is not a model; give MODULE:MODEL, such as hr.models:Employee")
+    module, _, name = text.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:

@@ -15,6 +15,7 @@ from ..models.key import Key
 from ..models.kinds import KindSet
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
+from ..protocol.key_range import KeyRange
 
 __all__ = ["Boundary", "DerivedKeys", "Subject"]
 
@@ -71,6 +72,14 @@ class Boundary:
     def check_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> None:
         """Refuse to write a row whose keys are outside of the boundary; `schema` is None for a bag."""
 
+    def holds_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> bool:
+        """Return whether a row that was found, say by an index entry, is within the boundary."""
+        del schema, table, partition_key, row_key
+        return True
+
+    def check_derived_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> None:
+        """Refuse to change a row because an entity of a model, or a bag, is written: a holder, or an index entry."""
+
     def check_move(self, subject: Subject, fields: Fields) -> None:
         """Refuse to move an entity or bag from outside of the boundary, or to give it a key outside."""
 
@@ -98,3 +107,6 @@ class Boundary:
         """Return the ends of the range of keys that a grant opens, completed by the boundary's values."""
         del what, schema
         return start, end
+
+    def check_range(self, what: str, schema: Schema | None, start: Fields, end: Fields, keys: KeyRange) -> None:
+        """Refuse a range of keys, made of the ends that `fill_range` returned, that holds keys outside."""

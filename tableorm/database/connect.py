@@ -2,6 +2,7 @@
 `connect`: from a URL to a database, through the backends that are installed.
 """
 
+import re
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -13,6 +14,8 @@ from .database import Database
 __all__ = ["connect"]
 
 GROUP = "tableorm.backends"
+
+_SCHEME = re.compile(r"[a-z][a-z+.-]{0,15}:", re.IGNORECASE)
 
 # Backends that come with tableorm, but need packages that do not.
 EXTRAS = {"azure": ("tableorm[azure]", ("azure", "aiohttp", "yarl"))}
@@ -84,10 +87,11 @@ def _backend_of(url: str) -> type[Backend]:
         if backend.handles(url):
             return backend
     names = ", ".join(entry.name for entry in found) or "none"
-    # A connection string holds a key, so only the start of it is shown.
-    scheme = url.partition(":")[0] + ":" if ":" in url and ";" not in url else url[:12] + "..."
+    # The rest may be a key or a token, and so may a URL that does not begin with a scheme.
+    scheme = _SCHEME.match(url)
+    shown = "what does not begin with SCHEME:" if scheme is None else repr(scheme.group())
     raise NotSupported(
-        f"no installed backend opens {scheme!r}; installed are: {names}. {''.join(missing)}The embedded engine is "
+        f"no installed backend opens {shown}; installed are: {names}. {''.join(missing)}The embedded engine is "
         f"'local:PATH' or 'local::memory:'; a backend for other URLs is a package with an entry point in the group "
         f"{GROUP!r}"
     )

@@ -255,7 +255,7 @@ class Database(Upkeep):
             ModelError: There is no such verb, or it does not take these arguments.
             TableOrmError: What the write would raise before anything is sent.
         """
-        return explain(changes_of_verb(self.boundary, verb, target, arguments))
+        return explain(self.boundary, changes_of_verb(self.boundary, verb, target, arguments))
 
     def transaction(self, *, repeat: bool = True) -> Transaction:
         """

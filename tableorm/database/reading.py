@@ -113,8 +113,11 @@ class Reader(Connection):
         if isinstance(index, ListOf):  # pyright: ignore[reportUnnecessaryIsInstance]
             fields = self.boundary.fill_derived_key(index.schemas, fields)
 
-        def load(row: Row) -> E:
-            entity: E = self.load_row(index.model, index.model.__schema__.table_name(), row)
+        def load(row: Row) -> E | None:
+            model, table = index.model, index.model.__schema__.table_name()
+            # A list that scopes share has the keys of others too.
+            within = self.boundary.holds_row(model.__schema__, table, row["PartitionKey"], row["RowKey"])
+            entity: E | None = self.load_row(model, table, row) if within else None
             return entity
 
         return await look_up(self, load, index, fields, concurrency)
@@ -189,7 +192,7 @@ class Reader(Connection):
         kinds = self._kinds_of(index)
         if len(kinds.schemas) != 1:
             raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
-        schema = kinds.schemas[0]
+        schema, primary = kinds.schemas[0], index.schemas[0].primary
         fields = self.boundary.fill_derived_key(index.schemas, fields)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
@@ -202,12 +205,16 @@ class Reader(Connection):
             await self.yield_to_loop(1)
             entity = kinds.load(entry)
             if entity is None:
+                if self.boundary.narrows:
+                    return None  # whose row that is, is not told
                 raise WrongKind(
                     f"the row ({partition_key!r}, {row_key!r}) in table {table} is not an entry of {index}: it has "
                     f"{describe_kind(entry)}",
                     (partition_key, row_key),
                     entry.get("EntityType"),
                 )
+            if not self.boundary.holds_row(primary, table, partition_key, entry[COPY_OF]):
+                return None  # an entry of others, in an index that scopes share
             if isinstance(entity, dict) and whole:
                 row = await read_row(self, table, partition_key, entry[COPY_OF])
                 if row is None or not is_current(entry, row):

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.rows import read_row
 from ..connection.translate import translate
@@ -25,6 +26,7 @@ from ..errors import (
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
+from ..models.reserved import COPY_OF
 from ..protocol.codes import Code, Fault
 from ..stores import Row, Verb
 from .maintainer import Fill
@@ -45,6 +47,7 @@ from .target import key_of_target
 __all__ = [
     "Found",
     "Loader",
+    "check_effects",
     "commit",
     "delete_target",
     "derived_plan",
@@ -218,7 +221,7 @@ async def commit(
         Conflict: Other rows were changed by others again and again.
         TableOrmError: What a single write raises.
     """
-    if db.boundary.narrows:  # asked once more where no verb gets past: what was derived is not asked for yet
+    if db.boundary.narrows:  # asked once more where no verb gets past
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     transaction = options.transaction
@@ -235,6 +238,7 @@ async def commit(
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
+        check_effects(db.boundary, derived, transaction=transaction)  # before a row of others is read
         waiting = [effect for effect in derived.effects.values() if effect.reads]
         found = await _read(db, derived, waiting) if waiting else {}
         more = _companion_writes(derived, found, transaction=transaction) if waiting and found is not None else None
@@ -265,6 +269,23 @@ async def commit(
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
+
+
+def check_effects(boundary: Boundary, derived: Derived, *, transaction: bool) -> None:
+    """
+    Refuse effects on rows outside of a boundary: what is derived is checked as what is written is.
+
+    Raises:
+        AccessDenied: A row is outside of it.
+        ModelError: Its key does not tell.
+        TransactionFailed: One of these errors, in a transaction.
+    """
+    for effect in derived.effects.values() if boundary.narrows else ():
+        change = effect.origin.change
+        try:
+            boundary.check_derived_row(change.schema, change.table, change.partition_key, effect.address)
+        except TableOrmError as error:
+            raise refused_before_sending(effect.origin, error, transaction=transaction) from error
 
 
 def _companion_writes(derived: Derived, found: Found, *, transaction: bool) -> list[PlannedWrite]:
@@ -413,6 +434,12 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
     if effect is None or fault.code not in _REPLANNED:
         refuse(plan, fault, transaction=transaction)
     row = None if effect.reads else await read_row(db, plan.table, plan.partition_key, effect.address)
+    if (
+        row
+        and COPY_OF in row
+        and not db.boundary.holds_row(write.change.schema, plan.table, plan.partition_key, row[COPY_OF])
+    ):
+        row = {**row, COPY_OF: ""}  # an index entry of others: the error does not say whose
     try:
         derived.effects[effect.address] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:

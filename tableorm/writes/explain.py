@@ -13,7 +13,7 @@ from ..connection.boundary import Boundary
 from ..errors import ModelError
 from ..models.key import Key
 from ..stores import Operation, Verb
-from .commit import derived_plan
+from .commit import check_effects, derived_plan
 from .move import move_changes
 from .plan import Change, Effect, Mode, WritePlan
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
@@ -159,11 +159,16 @@ def changes_of_verb(boundary: Boundary, verb: str, target: Any, arguments: dict[
 _AS_READ = "the ETag that was read"
 
 
-def explain(changes: Sequence[Change]) -> WriteExplanation:
+def explain(boundary: Boundary, changes: Sequence[Change]) -> WriteExplanation:
     """
     The requests of one change, or of the two of a move.
 
+    Args:
+        boundary: The connection's, which what is derived from the changes must not leave.
+        changes: The changes.
+
     Raises:
+        AccessDenied: A derived row is outside of the boundary.
         EncodeError: A value does not fit its field.
         LimitExceeded: A limit of the service would be passed.
     """
@@ -175,6 +180,7 @@ def explain(changes: Sequence[Change]) -> WriteExplanation:
     if not any(map(derives, writes)):
         return _explanation(plan_writes(writes))
     derived = derive(writes)
+    check_effects(boundary, derived, transaction=False)
     read = [effect for effect in derived.effects.values() if effect.reads]
     known = {address: effect for address, effect in derived.effects.items() if not effect.reads}
     unread = [fill for fill in derived.fills if fill.source in {effect.address for effect in read}]

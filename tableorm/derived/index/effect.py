@@ -150,7 +150,9 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             )
         fields = {name: self.values.get(name) for name in index.row.fields}
         given = ", ".join(f"{name}={value!r}" for name, value in fields.items())
-        holder = "another entity of the transaction" if stored is None else f"the entity {stored.get(COPY_OF)!r}"
+        holder = "another entity of the transaction" if stored is None else "another entity"
+        if stored is not None and stored.get(COPY_OF):
+            holder = f"the entity {stored[COPY_OF]!r}"
         return UniqueViolation(
             f"{change}: {holder} of this partition has {given} already, and index {index.name} is unique; choose "
             "another value, or change that entity first",

@@ -25,14 +25,14 @@ E = TypeVar("E", bound=Entity)
 
 
 async def look_up(
-    db: Connection, load: Callable[[Row], E], index: ListOf[E], fields: dict[str, Any], concurrency: int
+    db: Connection, load: Callable[[Row], E | None], index: ListOf[E], fields: dict[str, Any], concurrency: int
 ) -> list[E]:
     """
     Return the entities of an index list, in key order.
 
     Args:
         db: The database.
-        load: Makes a row of the model of the list into an entity.
+        load: Makes a row of the model of the list into an entity; None for one that is not shown.
         index: The index list.
         fields: The fields of the list's key and of the PartitionKey.
         concurrency: Requests at the same time, at most.

@@ -1,0 +1,93 @@
+"""
+What keys prove of the fields that they are made of: for scopes, which must know whose a row or a range of rows is.
+
+The rows of a table are known by the models that the program declares. Each of them has rows of its own, and rows that
+its patterns derive from its entities, such as index entries.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from ..errors import TemplateError
+from ..keys.bounds import Condition, Part
+from ..keys.formats import Format, make_format
+from ..keys.overlap import may_meet
+from ..keys.ranges import common_prefix, high_of, low_of
+from ..keys.template import Template
+from ..models.entity import Entity
+from ..models.schema import Schema, descendants
+from ..protocol.filters import Op
+from ..stores import Bounds
+
+__all__ = ["KnownRows", "derived_rows", "known_rows", "may_begin_within", "prove_fields"]
+
+
+@attrs.frozen
+class KnownRows:
+    """
+    The rows of a model, or those that one of its patterns derives.
+
+    Args:
+        label: The model, or model and pattern: "Employee.by_email".
+        partition: The template of their PartitionKeys.
+        row: The template of their RowKeys.
+    """
+
+    label: str
+    partition: Template
+    row: Template
+
+    def parse(self, partition_key: str, row_key: str) -> dict[str, Any] | None:
+        """Return the fields that these keys hold in full; None if such rows cannot have the keys."""
+        try:
+            return self.partition.parse(partition_key) | self.row.parse(row_key)
+        except ValueError:
+            return None
+
+
+def known_rows(table: str) -> Iterator[KnownRows]:
+    """Yield what rows a table can have by all models that this program declares, derived rows included."""
+    models = {(s.model.__module__, s.model.__qualname__): s for s in descendants(Entity)}
+    for schema in models.values():
+        if schema.table is not None and schema.table.lower() == table.lower():
+            if schema.partition is not None and schema.row is not None:
+                yield KnownRows(schema.name, schema.partition, schema.row)
+            yield from derived_rows(schema)
+
+
+def derived_rows(schema: Schema) -> Iterator[KnownRows]:
+    """Yield the rows of their own that the patterns of a model have."""
+    for derived in schema.derived.values():
+        for row in derived.row_templates():
+            if schema.partition is not None:
+                yield KnownRows(derived.label, schema.partition, row)
+
+
+def prove_fields(template: Template, keys: Bounds, values: Mapping[str, Any]) -> set[str]:
+    """
+    Return which fields have the given values in each key of a template that is within an interval.
+
+    Args:
+        template: The template.
+        keys: The interval.
+        values: The values that the fields may have. All of them together must be what the interval says: a value that
+            it does not say proves nothing.
+    """
+    conditions = [Condition(name, Op.EQ, value) for name, value in values.items() if name in template.fields]
+    try:
+        found = template.bounds(conditions)
+    except TemplateError:
+        return set()
+    outer = found.bounds
+    if outer is None or low_of(keys) < low_of(outer) or high_of(keys) > high_of(outer):
+        return set()
+    return {conditions[number].field for number in found.exact}
+
+
+def may_begin_within(template: Template, keys: Bounds) -> bool:
+    """Return whether some key of a template may be within an interval: False only if none can, True in doubt."""
+    rest = make_format(str, "")
+    assert isinstance(rest, Format)
+    return may_meet(template, attrs.evolve(template, parts=(Part(common_prefix(keys)), Part("", "rest", rest))))

@@ -1,0 +1,124 @@
+"""
+Whatever is wrong with what `connect` is given, no key and no token is shown: not in errors, nor in what they come from.
+"""
+
+import asyncio
+import logging
+import traceback
+from typing import Any
+
+import pytest
+
+from tableorm import TableOrmError, connect
+
+KEY = "Zm9vYmFyc2VjcmV0a2V5MTIzNDU2Nzg5MA=="
+SIGNATURE = "S3cr3tS1gnatur3Va1u3"
+TOKEN = f"sv=2019-02-02&tn=T&sp=r&se=2099-01-01&sig={SIGNATURE}%2Babc%3D"
+PARTS = (KEY[:8], KEY[8:16], KEY[16:24], KEY[24:32], SIGNATURE[:10], SIGNATURE[10:])
+
+URLS = [
+    f"https://acc.table.core.windows.net/{TOKEN}",
+    f"https://acc.table.core.windows.net/?{TOKEN}",
+    f"https://acc.table.core.windows.net/{TOKEN}/Table",
+    f"https://acc.table.core.windows.net#{TOKEN}",
+    f"https://acc.table.core.windows.net:{KEY}",
+    f"https://acc.table.core.windows.net {KEY}",
+    f"http://127.0.0.1:1/acc/{TOKEN}",
+    f"http://127.0.0.1:1/acc?{TOKEN}",
+    f"http://127.0.0.1:1/acc/{KEY}",
+    f"http://127.0.0.1:1/{KEY}",
+    f"http://acc:{KEY}@127.0.0.1:1",
+    f"http://acc:{KEY}@127.0.0.1:1/acc",
+    f"http://{KEY}@127.0.0.1:1/acc",
+    f"http://acc:{KEY[:12]}/{KEY[12:]}@127.0.0.1:1/acc",
+    f"http://acc:{KEY[:12]}?{KEY[12:]}@127.0.0.1:1/acc",
+    f"http://acc:{KEY[:12]}#{KEY[12:]}@127.0.0.1:1/acc",
+    f"http://acc:{KEY}@[::1",
+    f"http://acc:{KEY}\u2100@127.0.0.1",  # which urlsplit takes apart differently, and so refuses
+    f"http://127.0.0.1\u2100{KEY}",
+    f"http://acc:{KEY}",
+    f"http://{KEY}",
+    f"ftp://acc:{KEY}@127.0.0.1",
+    f"acc:{KEY}@127.0.0.1",
+    f"{KEY}:acc",
+    KEY,
+    TOKEN,
+    f"{TOKEN}:x",
+    f"local:hr.tables?{TOKEN}",
+    f"local:hr.tables/{TOKEN}",
+    f"local:{TOKEN}",
+    f"AccountName=acc;{KEY}",
+    f"AccountName=acc;AccountKey:{KEY}",
+    f"AccountName=acc AccountKey={KEY}",
+    f"AccountName=acc,AccountKey={KEY}",
+    f"AccountName={KEY};AccountKey=a2V5",
+    f"AccountName=acc;AccountKey={KEY[:-1]}",
+    f"AccountName=acc;AccountKey={KEY};TableEndpoint=x",
+    f"AccountName=acc;AccountKey={KEY};TableEndpoint=https://acc:{KEY}@h",
+    f"AccountName=acc;DefaultEndpointsProtocol=https AccountKey={KEY}",
+    f"AccountName=acc;AccountKey=a2V5;EndpointSuffix=core.windows.net AccountKey={KEY}",
+    f"TableEndpoint=https://127.0.0.1/acc;SharedAccessSignature={TOKEN}",
+    f"TableEndpoint=https://127.0.0.1/acc?{TOKEN};SharedAccessSignature=x",
+    f"TableEndpoint=https://127.0.0.1/acc/{TOKEN};SharedAccessSignature=x",
+    f"UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://acc:{KEY}@127.0.0.1",
+    f"UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://{KEY}",
+]
+
+OPTIONS: list[dict[str, Any]] = [{}, {"key": "a2V5"}, {"key": KEY}, {"sas": TOKEN}, {"nonsense": 1}, {"timeout": 0}]
+
+
+def shown_by(error: BaseException) -> str:
+    """Return all that an error and those behind it say, whether a traceback prints them or not."""
+    text, waiting, seen = "", [error], set[int]()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        text += "".join(traceback.format_exception_only(each))
+        waiting += [other for other in (each.__cause__, each.__context__) if other is not None]
+    return text
+
+
+async def use(url: str, place: str, options: dict[str, Any]) -> str:
+    """Open a database that cannot be, and return all that is shown of that."""
+    given: dict[str, Any] = {"timeout": 0.05, "url": "local::memory:", place: url, **options}
+    try:
+        db = connect(**given)
+    except (TableOrmError, TypeError, ValueError) as error:
+        return shown_by(error)
+    shown = f"{db!r} {db.backend!r} {vars(db.backend)!r}"
+    try:
+        async with db:
+            await db.tables()
+    except (TableOrmError, TypeError, ValueError) as error:
+        shown += shown_by(error)
+    return shown
+
+
+@pytest.mark.parametrize("url", URLS)
+async def test_no_secret_is_shown(
+    url: str, caplog: pytest.LogCaptureFixture, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key or token in the wrong place of a URL, or of a connection string, is in no error, log or repr."""
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level(logging.DEBUG)
+    cases = [("url", options) for options in OPTIONS] + [("queues", {}), ("blobs", {})]
+    shown = [await asyncio.wait_for(use(url, place, options), 20) for place, options in cases]
+
+    for text in (*shown, caplog.text):
+        assert not [part for part in PARTS if part.lower() in text.lower()], text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"key": KEY[:-1]}, {"account": KEY}, {"sas": TOKEN.encode()}, {"sas": {"sig": SIGNATURE}}],
+)
+@pytest.mark.parametrize("url", ["local:x.tables", "https://acc.table.core.windows.net"])
+def test_options_that_are_wrong(url: str, options: dict[str, Any]) -> None:
+    """An option of another type or form is refused without its value."""
+    with pytest.raises((TableOrmError, TypeError)) as caught:
+        connect(url, **options)
+
+    shown = shown_by(caught.value)
+    assert not [part for part in PARTS if part in shown], shown

@@ -1,0 +1,460 @@
+"""
+Scopes in hostile hands: what a scope grants, what it derives, and what it lets be guessed about rows of others.
+"""
+
+import datetime as dt
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    AccessDenied,
+    Count,
+    Database,
+    Embedded,
+    Entity,
+    EntityNotFound,
+    Index,
+    IndexList,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    Scope,
+    TransactionFailed,
+    UniqueViolation,
+    connect,
+    field,
+)
+from tableorm.stores import Operation, Verb
+
+HOUR = dt.timedelta(hours=1)
+
+
+class Brand(StrEnum):
+    """Tenants that are an enumeration; one begins as another does."""
+
+    ACME = "acme"
+    ACME_TOO = "acme-too"
+    OTHER = "other"
+
+
+class InRow(Entity, table="InRow", partition_key="{country}", row_key="item_{tenant}_{id}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+
+
+class InMiddle(Entity, table="InMiddle", partition_key="{country}", row_key="item_{id:03d}_{tenant}_{part}"):
+    country: Mapped[str]
+    id: Mapped[int]
+    tenant: Mapped[str]
+    part: Mapped[int]
+
+
+class InBoth(Entity, table="InBoth", partition_key="{country}_{tenant}", row_key="{id:03d}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+
+
+class Leading(Entity, table="Leading", partition_key="{tenant}_{country}", row_key="{id:03d}"):
+    tenant: Mapped[str]
+    country: Mapped[str]
+    id: Mapped[int]
+
+
+class Whole(Entity, table="Whole", partition_key="{tenant}", row_key="{country}_{id:03d}"):
+    tenant: Mapped[str]
+    country: Mapped[str]
+    id: Mapped[int]
+
+
+class Enumerated(Entity, table="Enumerated", partition_key="{country}", row_key="{tenant}_{id:03d}"):
+    country: Mapped[str]
+    tenant: Mapped[Brand]
+    id: Mapped[int]
+
+
+class Numbered(Entity, table="Numbered", partition_key="{country}", row_key="{tenant:03d}{id:03d}"):
+    country: Mapped[str]
+    tenant: Mapped[int]
+    id: Mapped[int]
+
+
+class Unpadded(Entity, table="Unpadded", partition_key="{country}", row_key="{tenant}_{id:03d}"):
+    country: Mapped[str]
+    tenant: Mapped[int]
+    id: Mapped[int]
+
+
+class Trailing(Entity, table="Trailing", partition_key="{country}", row_key="{tenant}_{id:03d}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+
+
+MODELS: list[type[Any]] = [InRow, InMiddle, Trailing, InBoth, Leading, Whole, Enumerated, Numbered, Unpadded]
+COUNTRIES, IDS = ("NO", "PL", "SE"), (1, 2, 10)
+
+
+def tenants_of(model: type[Any]) -> tuple[Any, ...]:
+    """Return tenants of a model, of which the first one is the scope's."""
+    if model is Enumerated:
+        return tuple(Brand)
+    return (1, 2, 10) if model in (Numbered, Unpadded) else ("acme", "acme-too", "acme_1", "other")
+
+
+def sides_of(model: type[Any]) -> list[Mapping[str, Any] | None]:
+    """Return everything that an end of a range may say of the fields beside the tenant."""
+    names = [name for name in model.__schema__.key_fields if name != "tenant"]
+    values = {"country": ("NO", "SE"), "id": (1, 10), "part": (1,)}
+    sides: list[Mapping[str, Any] | None] = [None]
+    for count in range(1, len(names) + 1):
+        sides += [
+            dict(zip(names[:count], each, strict=True))
+            for each in itertools.product(*(values[name] for name in names[:count]))
+        ]
+    return sides
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        yield db
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_grant_of_a_scope_opens_rows_of_the_scope_alone(db: Database, model: type[Any]) -> None:
+    """Whatever ends the range has, it is refused, or each row that the token opens is of the scope's tenant."""
+    tenants = tenants_of(model)
+    parts = {"part": 1} if model is InMiddle else {}
+    rows = [
+        (tenant, *model.__schema__.make_keys({"country": country, "tenant": tenant, "id": number, **parts}))
+        for country, tenant, number in itertools.product(COUNTRIES, tenants, IDS)
+    ]
+    scope, given = db.scope(tenant=tenants[0]), 0
+    for start, end in itertools.product(sides_of(model), repeat=2):
+        try:
+            token = await scope.grant(model, "r", HOUR, start=start, end=end)
+        except ModelError:
+            continue
+        given += 1
+        opened = token.explain().keys
+        found = {tenant for tenant, *keys in rows if opened.contains(*keys)}
+        assert found <= {tenants[0]}, (start, end, str(opened))
+
+    assert given > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "start", "end", "message"),
+    [
+        (
+            InRow,
+            {"country": "NO"},
+            {"country": "SE"},
+            "is of several partitions, .* give the same 'country' in start and",
+        ),
+        (InMiddle, {"country": "NO", "id": 1}, {"country": "SE", "id": 9}, "is of several partitions"),
+        (InBoth, {"country": "NO"}, {"country": "SE"}, "give the same 'country' and 'tenant' in start and end"),
+        (InMiddle, {"country": "NO", "id": 1}, {"country": "NO", "id": 9}, "to the fields that stand before tenant"),
+    ],
+)
+async def test_a_grant_says_why_it_is_refused(
+    db: Database, model: type[Entity], start: dict[str, Any], end: dict[str, Any], message: str
+) -> None:
+    """The message names the range, and which fields have to be equal at both ends."""
+    with pytest.raises(
+        ModelError, match=rf"grant\({model.__name__}\) is refused in the scope of tenant='acme': .*{message}"
+    ):
+        await db.scope(tenant="acme").grant(model, "r", HOUR, start=start, end=end)
+
+
+class Ticket(Entity, table="Desk", partition_key="{country}", row_key="ticket_{tenant}_{id}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+    mail: Mapped[str | None] = field(default=None)
+
+    by_mail = Index(row_key="mail_{mail}", unique=True)
+    listed = IndexList(row_key="list_{mail}")
+
+
+async def test_other_kinds_of_the_table(db: Database) -> None:
+    """A range of RowKeys is granted while all rows that it may hold tell the tenant, and refused otherwise, by name."""
+    scope, sweden = db.scope(tenant="acme"), {"country": "SE"}
+    token = await scope.grant(Ticket, "r", HOUR, start=sweden, end=sweden)
+    keys = token.explain().keys
+    assert keys.contains("SE", "ticket_acme_1")
+    assert not any(keys.contains("SE", key) for key in ("ticket_acme2_1", "mail_acme", "list_acme~"))
+
+    class Log(Entity, table="Desk", partition_key="{country}", row_key="{source}_{number}"):
+        country: Mapped[str]
+        source: Mapped[str]
+        number: Mapped[int]
+
+    with pytest.raises(ModelError, match=r"may hold rows of Log, whose keys '\{source\}_\{number\}' do not tell whose"):
+        await scope.grant(Ticket, "r", HOUR, start=sweden, end=sweden)
+    assert Log.__schema__.table == "Desk"
+
+
+# What is derived from an entity
+
+
+class Group(Entity, table="Staff", partition_key="{country}", row_key="group_{tenant}_{name}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    name: Mapped[str]
+    size: Mapped[int] = field(default=0, maintained=True)
+
+
+class Country(Entity, table="Staff", partition_key="{country}", row_key="country"):
+    country: Mapped[str]
+    size: Mapped[int] = field(default=0, maintained=True)
+
+
+class Person(Entity, table="Staff", partition_key="{country}", row_key="person_{tenant}_{id}", tracked=True):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="Ken")
+    owner: Mapped[str | None] = field(default=None)
+    group: Mapped[str | None] = field(default=None)
+    nation: Mapped[str | None] = field(default=None)
+
+    counted = Count(lambda: Group.size, country="{country}", tenant="{owner}", name="{group}")
+    counted_in_all = Count(lambda: Country.size, country="{nation}")
+
+
+class Badge(Entity, table="Staff", partition_key="{country}", row_key="badge_{tenant}_{id:03d}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+    owner: Mapped[str | None] = field(default=None)
+    name: Mapped[str | None] = field(default=None, maintained=True)
+
+    person = Embedded(lambda: Person, {"name": "name"}, country="{country}", tenant="{owner}", id="{id}")
+
+
+@pytest.fixture
+async def mine(db: Database) -> Scope:
+    """The scope of one tenant, who shares a partition with another one; both have a group and a person."""
+    await db.create_tables(Person, Badge)
+    await db.insert(Country(country="SE"))
+    for tenant in ("acme", "other"):
+        await db.insert(Group(country="SE", tenant=tenant, name="sales"))
+        await db.insert(Person(country="SE", tenant=tenant, id=1, name=f"of {tenant}"))
+    return db.scope(tenant="acme")
+
+
+async def rows_of(db: Database) -> list[PropertyBag]:
+    return await db.select_raw("Staff").allow_scan().all()
+
+
+HELD = r"Group.tenant is 'other', and this scope is of tenant='acme'"
+COPIED = r"Person.tenant is 'other', and this scope is of tenant='acme'"
+
+
+async def test_a_count_of_another_tenant_is_not_changed(db: Database, mine: Scope) -> None:
+    """Whichever write would change it: it is refused before a row of the other tenant is read or written."""
+    theirs = Person(country="SE", tenant="acme", id=2, owner="other", group="sales")
+    person = await mine.get(Person, country="SE", id=1)
+
+    def join(each: Person) -> None:
+        each.owner, each.group = "other", "sales"
+
+    before = await rows_of(db)
+    for call in (mine.insert(theirs), mine.upsert(theirs), mine.upsert(theirs, mode="replace")):
+        with pytest.raises(AccessDenied, match=HELD):
+            await call
+    with pytest.raises(AccessDenied, match=HELD):
+        await mine.modify(Person, join, country="SE", id=1)
+    join(person)
+    with pytest.raises(AccessDenied, match=HELD):
+        await mine.save(person)
+    with pytest.raises(AccessDenied, match=HELD):
+        await mine.merge(person)
+    with pytest.raises(AccessDenied, match=HELD):
+        await mine.replace(person)
+    with pytest.raises(AccessDenied, match=HELD):
+        await mine.move(person, id=7)
+    with pytest.raises(TransactionFailed) as failed:
+        async with mine.transaction() as tx:
+            tx.insert(Person(country="SE", tenant="acme", id=3))
+            tx.insert(theirs)
+    assert isinstance(failed.value.__cause__, AccessDenied)
+    assert failed.value.index == 1
+
+    async with mine.bulk() as bulk:
+        await bulk.insert(theirs)
+    assert isinstance(bulk.report.failed[0].error, AccessDenied)
+    assert await rows_of(db) == before
+
+
+async def test_what_counts_with_another_tenant_is_not_taken_back(db: Database, mine: Scope) -> None:
+    """An entity that the database itself has counted with another tenant is neither changed nor deleted in a scope."""
+    await db.insert(Person(country="SE", tenant="acme", id=2, owner="other", group="sales"))
+    before = await rows_of(db)
+    person = await mine.get(Person, country="SE", id=2)
+    with pytest.raises(AccessDenied, match=HELD):
+        await mine.delete(person)
+    with pytest.raises(AccessDenied, match=HELD):
+        await db.scope(Person, tenant="acme").delete(before[-2])
+    person.owner = None
+    with pytest.raises(AccessDenied, match=HELD):
+        await mine.save(person)
+    report = await mine.select(Person).where(Person.country == "SE", Person.id == 2).delete()
+
+    assert isinstance(report.failed[0].error, AccessDenied)
+    assert await rows_of(db) == before
+
+
+async def test_a_row_of_another_tenant_is_not_copied(db: Database, mine: Scope) -> None:
+    """An embedded copy of another tenant's entity is refused: its fields are not read, its row is not changed."""
+    before, requests = await rows_of(db), mine.stats.requests
+    with pytest.raises(AccessDenied, match=COPIED):
+        await mine.insert(Badge(country="SE", tenant="acme", id=1, owner="other"))
+
+    assert mine.stats.requests == requests
+    assert await rows_of(db) == before
+
+
+async def test_a_copy_that_another_tenant_holds_is_not_changed(db: Database, mine: Scope) -> None:
+    """A change of a field that an entity of another tenant has a copy of is refused: it would change that entity."""
+    await db.insert(Badge(country="SE", tenant="other", id=1, owner="acme"))
+    before = await rows_of(db)
+    person = await mine.get(Person, country="SE", id=1)
+    person.name = "Jun"
+    with pytest.raises(AccessDenied, match=r"Badge.tenant is 'other'"):
+        await mine.save(person)
+
+    assert await rows_of(db) == before
+
+
+async def test_a_row_of_no_tenant_is_not_changed(db: Database, mine: Scope) -> None:
+    """A count that is held by an entity whose key does not tell the tenant is refused, as writing that entity is."""
+    before = await rows_of(db)
+    with pytest.raises(
+        ModelError, match=r"the row \('SE', 'country'\) of table Staff, .*cannot be told to be of the scope"
+    ):
+        await mine.insert(Person(country="SE", tenant="acme", id=2, nation="SE"))
+
+    assert await rows_of(db) == before
+
+
+async def test_what_is_derived_within_the_scope_is_written(db: Database, mine: Scope) -> None:
+    """Counts and copies of the scope's own rows are kept right, also where the partition has rows of others."""
+    await mine.insert(Person(country="SE", tenant="acme", id=2, owner="acme", group="sales"))
+    await mine.insert(Badge(country="SE", tenant="acme", id=2, owner="acme"))
+    person = await mine.get(Person, country="SE", id=2)
+    person.name = "Jun"
+    await mine.save(person)
+
+    assert (await db.get(Group, country="SE", tenant="acme", name="sales")).size == 1
+    assert (await db.get(Badge, country="SE", tenant="acme", id=2)).name == "Jun"
+
+
+async def test_a_manifest_that_names_rows_of_others(db: Database, mine: Scope) -> None:
+    """A row that says of itself that it has an index entry under another tenant's key does not get that row deleted."""
+    row = {"PartitionKey": "SE", "RowKey": "person_acme_9", "EntityType": "Person", "name": "Jun"}
+    await db.store.write("Staff", Operation(Verb.INSERT, {**row, "_ix": '{"gone":"person_other_1"}'}))
+    before = await rows_of(db)
+    with pytest.raises(AccessDenied, match=COPIED):
+        await mine.delete(Person, country="SE", id=9, if_match="*")
+
+    assert await rows_of(db) == before
+
+
+async def test_explaining_refuses_what_writing_would(mine: Scope) -> None:
+    """`explain_write` in a scope does not show a write that the scope would refuse."""
+    with pytest.raises(AccessDenied, match=HELD):
+        mine.explain_write("insert", Person(country="SE", tenant="acme", id=2, owner="other", group="sales"))
+
+
+# What is told of rows of others
+
+
+class User(Entity, table="Users", partition_key="{country}", row_key="user_{tenant}_{id}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+    mail: Mapped[str | None] = field(default=None)
+    nick: Mapped[str | None] = field(default=None)
+
+    by_mail = Index(row_key="mail_{mail}", unique=True)
+    by_nick = Index(row_key="nick_{nick}", unique=True, include="keys")
+    named = IndexList(row_key="named_{nick}")
+
+
+@pytest.fixture
+async def users(db: Database) -> Scope:
+    """The scope of a tenant, in a table with a user of each of two."""
+    await db.create_tables(User)
+    for tenant in ("acme", "other"):
+        await db.insert(User(country="SE", tenant=tenant, id=1, mail=f"{tenant}@x", nick=tenant))
+    await db.insert(User(country="SE", tenant="other", id=2, nick="both"))
+    await db.store.write("Users", Operation(Verb.INSERT, {"PartitionKey": "SE", "RowKey": "mail_odd@x"}))
+    return db.scope(tenant="acme")
+
+
+@pytest.mark.parametrize(("index", "value"), [("by_mail", "other@x"), ("by_nick", "other"), ("by_mail", "odd@x")])
+async def test_an_index_that_tenants_share_does_not_tell(users: Scope, index: str, value: str) -> None:
+    """A value that another tenant has is not found, as one that nobody has: neither by get nor by exists."""
+    target: Any = getattr(User, index)
+    given = {"country": "SE", index.removeprefix("by_"): value}
+
+    assert await users.exists(target, **given) is False
+    assert await users.get_or_none(target, **given) is None
+    with pytest.raises(EntityNotFound, match=f"there is no User.{index} of") as found:
+        await users.get(target, **given)
+    assert found.value.code == "ResourceNotFound"
+
+
+async def test_an_index_that_tenants_share_finds_what_is_its_own(users: Scope) -> None:
+    """A tenant's own entity is found by it."""
+    assert (await users.get(User.by_mail, country="SE", mail="acme@x")).id == 1
+    assert (await users.get(User.by_nick, country="SE", nick="acme")).id == 1
+    assert await users.exists(User.by_nick, country="SE", nick="acme")
+
+
+async def test_a_list_that_tenants_share(db: Database, users: Scope) -> None:
+    """A lookup gives the entities of the scope alone, and leaves out those of others."""
+    await users.insert(User(country="SE", tenant="acme", id=3, mail="c"))
+    assert await users.lookup(User.named, country="SE", nick="other") == []
+    assert [each.id for each in await users.lookup(User.named, country="SE", nick="acme")] == [1]
+    assert len(await db.lookup(User.named, country="SE", nick="other")) == 1
+
+
+async def test_a_unique_value_does_not_tell_whose_it_is(users: Scope) -> None:
+    """A value that must be unique among all tenants is refused, without the key of the entity that has it."""
+    for given in ({"mail": "other@x"}, {"nick": "other"}):
+        with pytest.raises(UniqueViolation, match="another entity of this partition has") as found:
+            await users.insert(User(country="SE", tenant="acme", id=9, **given))
+        assert "user_other" not in str(found.value)
+    with pytest.raises(UniqueViolation, match="the entity 'user_acme_1' of this partition has"):
+        await users.insert(User(country="SE", tenant="acme", id=9, mail="acme@x"))
+
+
+async def test_rows_without_a_model_are_the_scopes_alone(db: Database) -> None:
+    """A scope of a model, in a table where rows of another model may lie among its own, is refused by name."""
+
+    class Order(Entity, table="Orders", partition_key="{country}", row_key="order_{tenant}_{id}"):
+        country: Mapped[str]
+        tenant: Mapped[str]
+        id: Mapped[int]
+
+    db.scope(Order, tenant="acme").select_raw("Orders")
+
+    class Line(Entity, table="orders", partition_key="{country}", row_key="order_{order}_{number}"):
+        country: Mapped[str]
+        order: Mapped[str]
+        number: Mapped[int]
+
+    with pytest.raises(
+        ModelError, match=r"may hold rows of Line, whose keys 'order_\{order\}_\{number\}' do not tell whose"
+    ):
+        db.scope(Order, tenant="acme")
+    assert Line.__schema__.table == "orders"
