@@ -13,6 +13,8 @@ from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
 from ...models.schema import Schema, concrete
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
+from ...writes.stages.encode import same_value
+from .effect import copies_of
 from .schema import EmbedSchema
 
 __all__ = ["HolderCheck", "SourceCheck", "embed_checks"]
@@ -126,10 +128,8 @@ class HolderCheck(Check):
 
     def _differs(self, row: Row, other: Row) -> bool:
         """Return whether the copies in a row differ from their source, in value or type."""
-        for mine, theirs in self._embed.source[1].items():
-            if row.get(mine) != other.get(theirs) or row.get(mine + ANNOTATION) != other.get(theirs + ANNOTATION):
-                return True
-        return False
+        copies = copies_of({theirs: mine for mine, theirs in self._embed.source[1].items()}, other)
+        return not all(same_value(row.get(name), value) for name, value in copies.items())
 
     def _is_legible(self, row: Row | None) -> bool:
         snapshot = None if row is None else self.context.snapshot(row)
