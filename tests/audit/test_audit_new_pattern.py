@@ -4,7 +4,7 @@ A pattern that is declared in this file alone is audited and repaired: the engin
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pytest
@@ -47,20 +47,6 @@ class PointsEntry(ManifestEntry, frozen=True, gc=False):
     row_key: str
     kind: str
     points: int
-
-    @classmethod
-    def parse(cls, body: Any) -> Self | None:
-        """Return the entry of `[row_key, kind, points]`."""
-        return cls(*body)
-
-    @property
-    def address(self) -> str:
-        """RowKey of the group's row."""
-        return self.row_key
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {"points": [self.row_key, self.kind, self.points]}
 
 
 class PointsEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):

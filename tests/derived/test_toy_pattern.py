@@ -6,7 +6,7 @@ was written last. It is declared, written, explained and audited through the int
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pytest
@@ -55,21 +55,6 @@ class LatestEntry(ManifestEntry, frozen=True, gc=False):
     group: str
     kind: str
     moment: int
-
-    @property
-    def address(self) -> str:
-        return self.group
-
-    @classmethod
-    def parse(cls, body: Any) -> Self | None:
-        match body:
-            case [str(group), str(kind), int(moment)]:
-                return cls(group, kind, moment)
-            case _:
-                return None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"toy_latest": [self.group, self.kind, self.moment]}
 
 
 class GroupEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
