@@ -31,7 +31,7 @@ class ListCheck(Check):
     row_phases = frozenset({Phase.BEFORE, Phase.AFTER})
 
     def __init__(self, context: AuditContext, index: ListSchema) -> None:
-        super().__init__(context, index.primary, index.declared.name)
+        super().__init__(context, index.schema, index.name)
         self._index = index
 
     def owns(self, kind: str) -> bool:

@@ -124,8 +124,8 @@ def _record(
 ) -> None:
     finding = Finding(
         damage=damage,
-        model=index.primary.name,
-        index=index.declared.name,
+        model=index.schema.name,
+        index=index.name,
         partition_key=row["PartitionKey"],
         row_key=key,
         address=address,
@@ -215,9 +215,9 @@ async def _keys_of_entities(
             for start in range(0, len(rows), TURN):
                 for row in rows[start : start + TURN]:
                     snapshot = context.snapshot(row)
-                    if snapshot is None or snapshot.schema is not index.primary:
+                    if snapshot is None or snapshot.schema is not index.schema:
                         continue
-                    if list_key_of(snapshot.expected.get(index.declared.name)) != list_key:
+                    if list_key_of(snapshot.expected.get(index.name)) != list_key:
                         continue
                     if bits_of(row["RowKey"], len(bits)) == bits:
                         found.add(row["RowKey"])
@@ -277,7 +277,7 @@ async def _find_superfluous(
     context: AuditContext, row: Row, index: ListSchema, candidates: list[str], counts: AuditCounts
 ) -> Mapping[str, str]:
     """Return the keys in a row that do not belong there, and why."""
-    (list_key, bits), name = split_address(row), index.declared.name
+    (list_key, bits), name = split_address(row), index.name
     wrong: dict[str, str] = {}
     for key in candidates:
         if is_divided(row) or bits_of(key, len(bits)) != bits:
@@ -285,7 +285,7 @@ async def _find_superfluous(
             continue
         primary = await context.read(row["PartitionKey"], key, counts)
         snapshot = None if primary is None else context.snapshot(primary)
-        if snapshot is not None and snapshot.schema is index.primary and _belongs(snapshot, name, list_key):
+        if snapshot is not None and snapshot.schema is index.schema and _belongs(snapshot, name, list_key):
             continue  # what is wrong then is verified with the entity
         what = "is gone" if snapshot is None else "does not say that it is in the list, nor should"
         wrong[key] = f"the list {list_key!r} has the key {key!r}, whose entity {what}"
