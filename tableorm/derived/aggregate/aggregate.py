@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from ...audit.check import AuditContext, AuditedSchema, Check
+from ...audit.check import AuditedSchema, Check
+from ...audit.context import AuditContext
 from ...errors import ModelError
 from ...expressions import Field
 from ...models.derivation import Derivation, DerivationOf

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Problem, kind_of
+from ...audit.check import WRONG, Check
+from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...errors import shown
 from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry

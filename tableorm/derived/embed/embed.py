@@ -5,7 +5,8 @@ Embedded copies: some fields of another entity of the same partition, kept as th
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...audit.check import AuditContext, AuditedSchema, Check
+from ...audit.check import AuditedSchema, Check
+from ...audit.context import AuditContext
 from ...errors import ModelError
 from ...models.derivation import Derivation
 from ...models.key import Storable

@@ -5,7 +5,8 @@ Index lists: the entities that have a value, found by a row that lists their key
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from ...audit.check import AuditContext, AuditedSchema, Check
+from ...audit.check import AuditedSchema, Check
+from ...audit.context import AuditContext
 from ...errors import ModelError
 from ...keys.parse import parse_template
 from ...models.derivation import Derivation, DerivationOf

@@ -52,7 +52,7 @@ async def look_up(
     if len(schemas) != 1:
         raise ModelError(f"{index} is of an abstract model: look up the list of one of its concrete classes")
     schema = schemas[0]
-    partition = schema.schema.partition
+    partition = schema.primary.partition
     assert partition is not None
     if fields.keys() != schema.key_names:
         wanted = ", ".join(sorted(schema.key_names))
@@ -61,7 +61,7 @@ async def look_up(
     keys = sorted(await _read_keys(db, schema, partition_key, list_key), key=utf16_key)
     found: list[E | None] = [None] * len(keys)
     numbered = enumerate(keys)
-    table, name = schema.schema.table_name(), schema.name
+    table, name = schema.primary.table_name(), schema.name
 
     async def work() -> None:
         for number, row_key in numbered:
@@ -90,7 +90,7 @@ async def _read_keys(db: Connection, schema: ListSchema, partition_key: str, lis
     first = list_key + SEPARATOR
     rows_of_list = KeyRegion(Bounds.only(partition_key), Bounds(first, first + "2", upper_open=True))
     keys: set[str] = set()
-    found = pages(db, schema.schema.table_name(), None, [rows_of_list], None, f"lookup of {schema.label}")
+    found = pages(db, schema.primary.table_name(), None, [rows_of_list], None, f"lookup of {schema.label}")
     async with aclosing(found) as all_pages:
         async for rows in all_pages:
             for row in rows:

@@ -38,6 +38,7 @@ class ListSchema(Maintainer):
         divide_at: Bytes of keys at which a row is divided.
 
     Attributes:
+        primary: The schema of the model.
         kind: The kind of its rows.
         key_names: Names of the fields by which a list is looked up.
     """
@@ -49,6 +50,7 @@ class ListSchema(Maintainer):
         self, name: str, schema: Schema, row: Template, *, where: Callable[[Any], bool] | None, divide_at: int
     ) -> None:
         super().__init__(name, schema)
+        self.primary = schema
         self.row, self._where, self._divide_at = row, where, divide_at
         self.kind = f"{schema.kind}#{name}"
         self._needed = tuple(each for each in row.fields if schema.fields[each].optional)
