@@ -205,7 +205,7 @@ async def _verify_absent(context: AuditContext, partition_key: str, row_key: str
     snapshot = context.snapshot(first)
     if snapshot is None or not _adds_to(snapshot, declared, row_key):
         return False
-    target, create = declared.target[0], declared.declared.create
+    target, create = declared.target[0], declared.create
     repaired = create and context.repair
     if repaired:
         holder: Any = declared.make_holder(partition_key, row_key)
