@@ -2,17 +2,13 @@
 The report of a rewrite: what it has done so far, and the cursor from which another process can go on.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
 
 import attrs
-import msgspec
 
-from tableorm.audit.ranges import AuditRange, write_cursor
+from tableorm.audit.ranges import KEPT, RangeCounts
 
-__all__ = ["FAILURES_KEPT", "RewriteCounts", "RewriteFailure", "RewriteReport"]
-
-FAILURES_KEPT = 1_000
+__all__ = ["RewriteCounts", "RewriteFailure", "RewriteReport"]
 
 
 @attrs.frozen(kw_only=True)
@@ -37,41 +33,23 @@ class RewriteFailure:
 
 
 @attrs.define
-class RewriteCounts:
+class RewriteCounts(RangeCounts):
     """What is counted while rows are rewritten. The names are those of `RewriteReport`."""
 
     entities: int = 0
     rewritten: int = 0
     failed: int = 0
-    requests: int = 0
-    seconds: float = 0.0
     failures: list[RewriteFailure] = attrs.field(factory=list[RewriteFailure])
 
     def record(self, failure: RewriteFailure) -> None:
         """Count a failure, and keep it if there are not too many."""
         self.failed += 1
-        if len(self.failures) < FAILURES_KEPT:
+        if len(self.failures) < KEPT:
             self.failures.append(failure)
 
-    def add(self, other: "RewriteCounts") -> None:
-        """Add what was counted elsewhere."""
-        self.entities += other.entities
-        self.rewritten += other.rewritten
-        self.failed += other.failed
-        self.requests += other.requests
-        self.failures += other.failures[: FAILURES_KEPT - len(self.failures)]
 
-    def take(self) -> "RewriteCounts":
-        """Return what was counted since the last call, and begin anew."""
-        taken, fresh = attrs.evolve(self), RewriteCounts()
-        for field in attrs.fields(RewriteCounts):
-            setattr(self, field.name, getattr(fresh, field.name))
-        return taken
-
-    @classmethod
-    def of_state(cls, state: Mapping[str, Any]) -> "RewriteCounts":
-        """Return the counts that a cursor holds."""
-        return msgspec.convert(state, cls)
+def _no_cursor() -> None:
+    return None
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -94,8 +72,7 @@ class RewriteReport:
     failures: tuple[RewriteFailure, ...] = ()
     requests: int = 0
     seconds: float = 0.0
-    _purpose: bytes = attrs.field(default=b"", alias="purpose", repr=False)
-    _ranges: tuple[AuditRange, ...] = attrs.field(default=(), alias="ranges", repr=False)
+    _cursor: Callable[[], str | None] = attrs.field(default=_no_cursor, alias="cursor", repr=False)
 
     @property
     def complete(self) -> bool:
@@ -105,8 +82,7 @@ class RewriteReport:
     @property
     def cursor(self) -> str | None:
         """The text to go on from: `rewrite(..., cursor=...)`, in any process. None at the end."""
-        state = {field.name: getattr(self, field.name) for field in attrs.fields(RewriteCounts)}
-        return write_cursor(self._purpose, self._ranges, state | {"failures": list(map(attrs.asdict, self.failures))})
+        return self._cursor()
 
     def __str__(self) -> str:
         failed = f", {self.failed} failed" if self.failed else ""

@@ -5,13 +5,14 @@ Rewriting rows of older versions: each is read, upgraded, and written under the 
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import attrs
 
 from tableorm import Conflict, Database, Entity, EntityNotFound, Key, ModelError, OutcomeUnknown, PreconditionFailed
 from tableorm.audit.audit import check_arguments, work_on_ranges
-from tableorm.audit.ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor
+from tableorm.audit.ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
 from tableorm.audit.scan import pages
 from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
@@ -69,8 +70,7 @@ async def rewrite(
         ranges = [each for name, some in tables.items() for each in audit_ranges_of(name, some, parallel)]
         counts = RewriteCounts()
     else:
-        ranges, state = read_cursor(purpose, cursor, "rewrite")
-        counts = RewriteCounts.of_state(state)
+        ranges, counts = read_cursor(purpose, cursor, "rewrite", RewriteCounts)
     kinds = {name: KindSet.of([schema.model for schema in some], name) for name, some in tables.items()}
     begun = time.monotonic() - counts.seconds
 
@@ -83,8 +83,7 @@ async def rewrite(
             failures=tuple(counts.failures),
             requests=counts.requests,
             seconds=counts.seconds,
-            purpose=purpose,
-            ranges=tuple(ranges),
+            cursor=partial(write_cursor, purpose, tuple(ranges), attrs.evolve(counts)),
         )
 
     def tell() -> None:

@@ -3,13 +3,13 @@ Audit: whether what is derived from entities is as they say, and making it so; a
 
     audit        the whole: `db.audit`
     build        `db.build_index`: many entities at a time get what is declared, then an audit of that
-    check        `Check`: what a pattern tells the audit; and what an entity is to it
+    check        `Check`: what a pattern tells the audit
+    context      what checks work with: the rows of a table, which entities they are, and what was found
     entries      checks of derived rows that name their entity; what no declaration accounts for
-    table_audit  one table: its models, their checks, and reads and writes of single rows
+    table_audit  the checks of a table; one candidate after the other, read, confirmed, and repaired
     segment      sums of claims, which find candidates
-    verify       one candidate after the other: read, confirmed, and repaired
     scan         pages of rows
-    ranges       which keys, and how far it got: what a cursor holds
+    ranges       which keys, what is counted, and how far it got: what a cursor holds
     report       what was found
 
 An audit reads every row once. Derived rows are not where their entities are in the order of keys, and a partition may

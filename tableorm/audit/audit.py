@@ -6,7 +6,7 @@ import inspect
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import attrs
 
@@ -17,16 +17,15 @@ from ..keys.ranges import KeyRegion
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet
 from ..models.schema import Schema, concrete
-from ..protocol.filters import Filter
 from ..stores import Bounds, Row
-from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor
-from .report import AuditCounts, AuditReport
+from .context import AuditContext
+from .ranges import AuditRange, RangeCounts, audit_ranges_of, purpose_of, read_cursor
+from .report import AuditCounts, AuditReport, make_report
 from .scan import family_filter, pages, partition_start
 from .segment import Segment, Verification
 from .table_audit import TableAudit, with_related
-from .verify import Verifier
 
-__all__ = ["SEGMENT", "audit", "audit_range", "check_arguments", "make_report", "work_on_ranges"]
+__all__ = ["SEGMENT", "audit", "audit_range", "check_arguments", "work_on_ranges"]
 
 SEGMENT = 20_000
 """Rows that are summed up before candidates are verified, if a partition ends there."""
@@ -57,12 +56,8 @@ async def audit(
         ranges = [each for name, some in tables.items() for each in audit_ranges_of(name, some, parallel)]
         counts = AuditCounts()
     else:
-        ranges, state = read_cursor(purpose, cursor, "audit")
-        counts = AuditCounts.of_state(state)
-    verifiers: dict[str, Verifier] = {}
-    for name, some in tables.items():
-        kinds = KindSet.of([schema.model for schema in some], name)
-        verifiers[name] = Verifier(TableAudit(db, kinds, repair=repair))
+        ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts)
+    kinds = {name: KindSet.of([schema.model for schema in some], name) for name, some in tables.items()}
     begun = time.monotonic() - counts.seconds
 
     def report() -> AuditReport:
@@ -74,26 +69,10 @@ async def audit(
             on_progress(report())
 
     def work(part: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
-        return audit_range(verifiers[part.table], part, parallel)
+        return audit_range(AuditContext(db=db, kinds=kinds[part.table], repair=repair), part, parallel)
 
     await work_on_ranges(ranges, work, counts, parallel, tell)
     return report()
-
-
-def make_report(counts: AuditCounts, purpose: bytes, ranges: Sequence[AuditRange]) -> AuditReport:
-    """Return the report of what was counted."""
-    return AuditReport(
-        entities=counts.entities,
-        derived_rows=counts.derived_rows,
-        counts=dict(sorted(counts.counts.items())),
-        findings=tuple(sorted(counts.findings, key=lambda finding: finding.place)),
-        repaired=counts.repaired,
-        undecided=counts.undecided,
-        requests=counts.requests,
-        seconds=counts.seconds,
-        purpose=purpose,
-        ranges=tuple(ranges),
-    )
 
 
 def check_arguments(what: str, parallel: int, on_progress: Callable[..., object] | None) -> None:
@@ -121,15 +100,7 @@ def _concrete_schemas(model: type[Entity]) -> list[Schema]:
     return schemas
 
 
-class _Counts(Protocol):
-    """What is counted while ranges are worked on."""
-
-    def add(self, other: Any) -> None:
-        """Add what was counted elsewhere."""
-        ...
-
-
-C = TypeVar("C", bound=_Counts)
+C = TypeVar("C", bound=RangeCounts)
 
 
 async def work_on_ranges(
@@ -167,95 +138,66 @@ async def work_on_ranges(
 
 
 async def audit_range(
-    verifier: Verifier, part: AuditRange, parallel: int
+    context: AuditContext, part: AuditRange, parallel: int
 ) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
     """
     Audit a range, segment by segment. Yield how far it is, and what was found since.
 
     Args:
-        verifier: Verifies candidates.
+        context: The rows of the table; its counts are those of this range alone.
         part: The range, without what is done of it.
         parallel: How many candidates are verified at the same time.
     """
-    db = verifier.table.db
-    ordered = db.store.capabilities.ordered
-    reader = _RangeReader(verifier, family_filter(verifier.table.kinds), parallel)
-    segment, count, last = Segment(verifier), 0, None
-    async with aclosing(reader.pages(part, part.left)) as found:
-        async for rows in found:
-            start = 0
-            if rows and ordered and count + len(rows) >= SEGMENT:
-                cut = partition_start(rows, last)
-                if cut is not None:
-                    await _add_rows(db, segment, rows[:cut], reader.counts)
-                    last = rows[cut - 1]["PartitionKey"] if cut else last
-                    part = await reader.verify_candidates(segment, part, last)
-                    yield part, reader.counts.take()
-                    segment, count, start = Segment(verifier), 0, cut
-            await _add_rows(db, segment, rows[start:], reader.counts)
-            count += len(rows) - start
-            last = rows[-1]["PartitionKey"] if rows else last
-    part = await reader.verify_candidates(segment, part, None)
-    yield attrs.evolve(part, done=True), reader.counts
+    db, counts = context.db, context.counts
+    where = family_filter(context.kinds)
+    table = TableAudit(context)
+    segment, count, last = Segment(table), 0, None
 
-
-async def _add_rows(db: Connection, segment: Segment, rows: Sequence[Row], counts: AuditCounts) -> None:
-    for start in range(0, len(rows), TURN):
-        some = rows[start : start + TURN]
-        segment.add(some, counts)
-        await db.yield_to_loop(len(some))
-
-
-@attrs.frozen(eq=False)
-class _RangeReader:
-    """
-    Reads the rows of a range: once to sum them up, and again where there are candidates.
-
-    Args:
-        verifier: Verifies candidates.
-        where: The condition that the rows satisfy.
-        parallel: How many candidates are verified at the same time.
-        counts: Gets what is found.
-    """
-
-    verifier: Verifier
-    where: Filter | None
-    parallel: int
-    counts: AuditCounts = attrs.field(factory=AuditCounts)
-
-    def pages(self, part: AuditRange, regions: Sequence[KeyRegion]) -> AsyncGenerator[list[Row], None]:
-        """Yield the rows of some keys of a range."""
-        return pages(self.verifier.table.db, part.table, self.where, regions, self.counts, "audit")
-
-    async def verify_candidates(self, segment: Segment, part: AuditRange, last: str | None) -> AuditRange:
-        """
-        Verify the candidates of a segment. Return the range without the segment.
-
-        Args:
-            segment: Its rows have been added.
-            part: The range.
-            last: The last partition of the segment; None if it is the end of the range.
-        """
+    async def verify_candidates(part: AuditRange, last: str | None) -> AuditRange:
+        """Verify the candidates of the segment, which goes up to the partition `last`; return what is left."""
         if segment.close():
             regions = part.left
             if last is not None:
                 regions = [cut for each in regions if (cut := each.meet(KeyRegion(Bounds(None, last)))) is not None]
             for phase in segment.phases:
-                async with aclosing(self.pages(part, regions)) as found:
+                async with aclosing(pages(db, part.table, where, regions, counts, "audit")) as found:
                     async for rows in found:
                         for start in range(0, len(rows), TURN):
                             some = rows[start : start + TURN]
-                            await self._run(segment.verifications(phase, some))
-                            await self.verifier.table.db.yield_to_loop(len(some))
+                            await _run(segment.verifications(phase, some), parallel)
+                            await db.yield_to_loop(len(some))
         return part if last is None else attrs.evolve(part, partition=last, row=None)
 
-    async def _run(self, verifications: Sequence[Verification]) -> None:
-        if not verifications:
-            return
-        todo = iter(verifications)
+    async with aclosing(pages(db, part.table, where, part.left, counts, "audit")) as found:
+        async for rows in found:
+            start = 0
+            if rows and db.store.capabilities.ordered and count + len(rows) >= SEGMENT:
+                cut = partition_start(rows, last)
+                if cut is not None:
+                    await _add_rows(db, segment, rows[:cut])
+                    last = rows[cut - 1]["PartitionKey"] if cut else last
+                    part = await verify_candidates(part, last)
+                    yield part, counts.take()
+                    segment, count, start = Segment(table), 0, cut
+            await _add_rows(db, segment, rows[start:])
+            count += len(rows) - start
+            last = rows[-1]["PartitionKey"] if rows else last
+    part = await verify_candidates(part, None)
+    yield attrs.evolve(part, done=True), counts
 
-        async def worker() -> None:
-            for verify in todo:
-                await verify(self.counts)
 
-        await work_together(worker, min(self.parallel, len(verifications)))
+async def _add_rows(db: Connection, segment: Segment, rows: Sequence[Row]) -> None:
+    for start in range(0, len(rows), TURN):
+        some = rows[start : start + TURN]
+        segment.add(some)
+        await db.yield_to_loop(len(some))
+
+
+async def _run(verifications: Sequence[Verification], parallel: int) -> None:
+    todo = iter(verifications)
+
+    async def worker() -> None:
+        for verify in todo:
+            await verify()
+
+    await work_together(worker, min(parallel, len(verifications)))

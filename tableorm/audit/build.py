@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from itertools import groupby
 
 import attrs
@@ -23,13 +24,13 @@ from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row
 from ..writes.commit import commit
 from ..writes.rows import new_token
-from .audit import audit_range, check_arguments, make_report, work_on_ranges
+from .audit import audit_range, check_arguments, work_on_ranges
 from .check import AuditedSchema
-from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor
-from .report import AuditCounts, BuildReport
+from .context import AuditContext
+from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
+from .report import AuditCounts, BuildReport, make_report
 from .scan import pages
-from .table_audit import TableAudit, with_related
-from .verify import Verifier, rebuild_write
+from .table_audit import rebuild_write, with_related
 
 __all__ = ["build_index"]
 
@@ -56,15 +57,13 @@ async def build_index(
         schemas = with_related(schemas)
     kinds = KindSet.of([schema.model for schema in schemas])
     purpose = purpose_of(f"build {index.name}", schemas)
-    table = TableAudit(db, kinds, repair=True, only=index.name)
     built, checked = AuditCounts(), AuditCounts()
     if cursor is None:
         ranges = audit_ranges_of(kinds.table, schemas, parallel, building=True)
         ranges += audit_ranges_of(kinds.table, schemas, parallel)
     else:
-        ranges, state = read_cursor(purpose, cursor, f"build_index({index})")
-        checked = AuditCounts.of_state(state.pop("audit"))
-        built = AuditCounts.of_state(state)
+        what = f"build_index({index})"
+        ranges, (built, checked) = read_cursor(purpose, cursor, what, tuple[AuditCounts, AuditCounts])
     begun = time.monotonic() - built.seconds
     begun_audit = time.monotonic() - checked.seconds
     auditing = all(each.done for each in ranges if each.building)
@@ -79,23 +78,28 @@ async def build_index(
             built=built.built,
             requests=built.requests + checked.requests,
             seconds=built.seconds,
-            audit=make_report(checked, b"", ()) if auditing else None,
-            purpose=purpose,
-            ranges=tuple(ranges),
+            audit=make_report(checked) if auditing else None,
+            cursor=partial(write_cursor, purpose, tuple(ranges), (attrs.evolve(built), attrs.evolve(checked))),
         )
 
     def tell() -> None:
         if on_progress is not None:
             on_progress(report())
 
+    def context() -> AuditContext:
+        return AuditContext(db=db, kinds=kinds, repair=True, only=index.name)
+
     if not auditing:
-        builder = _Builder(table, index.name, asyncio.Semaphore(parallel))
-        await work_on_ranges(ranges, builder.build_range, built, parallel, tell, building=True)
+        limit = asyncio.Semaphore(parallel)
+
+        def build(part: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
+            return _Builder(context(), index.name, limit).build_range(part)
+
+        await work_on_ranges(ranges, build, built, parallel, tell, building=True)
         auditing, begun_audit = True, time.monotonic()
-    verifier = Verifier(table)
 
     def check(part: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
-        return audit_range(verifier, part, parallel)
+        return audit_range(context(), part, parallel)
 
     await work_on_ranges(ranges, check, checked, parallel, tell)
     return report()
@@ -138,47 +142,47 @@ class _Builder:
     Derives what is declared under a name, for many entities in one transaction.
 
     Args:
-        table: The table with the entities.
+        context: The rows of the table.
         name: Name of the declaration.
         limit: How many transactions are under way at the same time.
     """
 
-    table: TableAudit
+    context: AuditContext
     name: str
     limit: asyncio.Semaphore
 
     async def build_range(self, part: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
         """Build a range, page by page. Yield how far it is, and what was counted since."""
-        counts, db, kinds = AuditCounts(), self.table.db, self.table.kinds
+        db, counts, where = self.context.db, self.context.counts, self.context.kinds.filter
         ordered = db.store.capabilities.ordered
-        async with aclosing(pages(db, part.table, kinds.filter, part.left, counts, "build_index")) as found:
+        async with aclosing(pages(db, part.table, where, part.left, counts, "build_index")) as found:
             async for rows in found:
                 if not rows:
                     continue
                 incomplete: list[_Incomplete] = []
                 for start in range(0, len(rows), TURN):
                     some = rows[start : start + TURN]
-                    row_keys = [self._rows_to_write(row, counts) for row in some]
+                    row_keys = [self._rows_to_write(row) for row in some]
                     incomplete += [_Incomplete(row, keys) for row, keys in zip(some, row_keys, strict=True) if keys]
                     await db.yield_to_loop(len(some))
                 partitions = [list(group) for _, group in groupby(incomplete, key=_partition_of)]
                 # Those of a partition after each other: they may write the same list, or the same count.
-                await asyncio.gather(*(self._write([*_chunks(group)], counts) for group in partitions))
+                await asyncio.gather(*(self._write([*_chunks(group)]) for group in partitions))
                 if ordered:
                     last = rows[-1]
                     part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
                 yield part, counts.take()
         yield attrs.evolve(part, done=True), counts.take()
 
-    def _rows_to_write(self, row: Row, counts: AuditCounts) -> list[str]:
+    def _rows_to_write(self, row: Row) -> list[str]:
         """
         Return the RowKeys of what has to be written with an entity whose manifest does not say what it ought to; none
         if it does, or if the entity is left to the audit.
         """
-        snapshot = self.table.snapshot(row)
+        snapshot = self.context.snapshot(row)
         if snapshot is None or self.name not in snapshot.schema.derived:
             return []
-        counts.entities += 1
+        self.context.counts.entities += 1
         if snapshot.problem is not None or not snapshot.legible or snapshot.age == "newer":
             return []  # the audit says what is wrong with it
         noted, due = snapshot.manifest.get(self.name), snapshot.expected.get(self.name)
@@ -186,22 +190,22 @@ class _Builder:
             return []
         return [entry.address for entry in (due, noted) if entry is not None and entry.address is not None]
 
-    async def _write(self, chunks: Sequence[Sequence[Row]], counts: AuditCounts) -> None:
+    async def _write(self, chunks: Sequence[Sequence[Row]]) -> None:
         """Write entities of a partition, each chunk in one transaction; in halves if that is refused."""
-        todo = [*reversed(chunks)]
+        todo, context = [*reversed(chunks)], self.context
         while todo:
             some = todo.pop()
             token = new_token()
             async with self.limit:
-                counts.requests += 1
+                context.counts.requests += 1
                 try:
-                    writes = [rebuild_write(self.table.kinds, row, (self.name,), token, counts=True) for row in some]
-                    await commit(self.table.db, writes)
+                    writes = [rebuild_write(context.kinds, row, (self.name,), token, counts=True) for row in some]
+                    await commit(context.db, writes)
                 except _REFUSED:
                     half = len(some) // 2
                     todo += [some[half:], some[:half]] if half else []
                 else:
-                    counts.built += len(some)
+                    context.counts.built += len(some)
 
 
 def _partition_of(incomplete: _Incomplete) -> str:

@@ -8,24 +8,17 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from ..errors import Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed, shown
-from ..models.key import Key
+from ..errors import shown
 from ..models.manifest import IndexEntry, ManifestEntry
-from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST
 from ..models.schema import Schema
-from ..stores import Row
-from ..writes.commit import commit
+from ..stores import Operation, Row, Verb
 from ..writes.races import ATTEMPTS
-from ..writes.stages.change import delete_change
-from ..writes.stages.encode import encode
-from .check import WRONG, AuditContext, Check, EntitySnapshot, IsCandidate, Phase, Problem, kind_of
-from .report import AuditCounts, Damage, Finding
+from .check import WRONG, Check, IsCandidate, Phase
+from .context import AuditContext, EntitySnapshot, Problem, kind_of
+from .report import Damage
 
-__all__ = ["LOST_RACE", "EntityCheck", "EntryCheck", "entity_problems"]
-
-LOST_RACE = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
-"""What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again."""
+__all__ = ["EntityCheck", "EntryCheck", "entity_problems"]
 
 
 def entity_problems(snapshot: EntitySnapshot) -> list[Problem]:
@@ -193,62 +186,47 @@ class EntryCheck(Check):
         """Return whether a row is the one of an entity for some declaration, whatever it holds."""
         return kind_of(row) == f"{self.schema.kind}#{name}" and row.get(COPY_OF) == snapshot.row["RowKey"]
 
-    async def confirm(self, snapshot: EntitySnapshot, problem: Problem, counts: AuditCounts) -> Problem:
+    async def confirm(self, snapshot: EntitySnapshot, problem: Problem) -> Problem:
         """Return that the row is missing if the one in its place belongs to no entity; repairing deletes that one."""
-        if problem.rival is None or not await self._is_orphan(problem.rival, counts):
+        if problem.rival is None or not await self._is_orphan(problem.rival):
             return problem
         if self.context.repair:
-            await self._verify_owner(snapshot.row["PartitionKey"], str(problem.address), counts)
+            await self._verify_owner(snapshot.row["PartitionKey"], str(problem.address))
         return attrs.evolve(problem, damage=Damage.MISSING, rebuilt=True, rival=None)
 
-    async def verify_row(
-        self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate, counts: AuditCounts
-    ) -> None:
+    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that the row belongs to an entity; otherwise delete it, if rows are repaired."""
         del phase, is_candidate
-        await self._verify_owner(partition_key, row_key, counts)
+        await self._verify_owner(partition_key, row_key)
 
-    async def _verify_owner(self, partition_key: str, row_key: str, counts: AuditCounts) -> None:
+    async def _verify_owner(self, partition_key: str, row_key: str) -> None:
         context = self.context
         for attempt in range(ATTEMPTS):
             await context.pause(attempt)
-            row = await context.read(partition_key, row_key, counts)
-            if row is None or context.check_of(row) is None or not await self._is_orphan(row, counts):
+            row = await context.read(partition_key, row_key)
+            if row is None or not self.owns(kind_of(row)) or not self.accepts(row) or not await self._is_orphan(row):
                 return
-            if context.repair:
-                if not await self._delete(row, counts):
-                    continue
-            else:
-                again = await context.read(partition_key, row_key, counts)
-                if again is None or again["odata.etag"] != row["odata.etag"]:
-                    continue
-            owner = row.get(COPY_OF)
+            # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
+            delete = Operation(Verb.DELETE, {"PartitionKey": partition_key, "RowKey": row_key}, row["odata.etag"])
+            if not await context.settle(partition_key, row_key, row, [delete]):
+                continue
+            owner = row[COPY_OF]
             text = (
                 f"the {self.noun} at {row_key!r} belongs to no entity: {owner!r} is gone, or its manifest does not "
                 "name it, nor should"
             )
-            finding = Finding(
-                damage=Damage.ORPHAN,
-                model=self.schema.name,
-                index=kind_of(row).partition("#")[2],
-                partition_key=partition_key,
-                row_key=str(owner or ""),
-                address=row_key,
-                problem=text,
-                repaired=context.repair,
-            )
-            counts.record(finding)
+            problem = Problem(Damage.ORPHAN, kind_of(row).partition("#")[2], row_key, text)
+            context.record(self.schema, partition_key, owner, problem, repaired=context.repair)
             return
-        counts.undecided += 1
+        context.counts.undecided += 1
 
-    async def _is_orphan(self, row: Row, counts: AuditCounts) -> bool:
+    async def _is_orphan(self, row: Row) -> bool:
         """
         Return whether the entity that a derived row names neither names it nor should. An entity that does is verified
         by itself.
         """
         kind, _, name = kind_of(row).partition("#")
-        owner = row.get(COPY_OF)
-        primary = await self.context.read(row["PartitionKey"], owner, counts) if isinstance(owner, str) else None
+        primary = await self.context.read(row["PartitionKey"], row[COPY_OF])
         snapshot = None if primary is None else self.context.snapshot(primary)
         if snapshot is None or str(snapshot.schema.kind) != kind:
             return True
@@ -257,21 +235,6 @@ class EntryCheck(Check):
         if snapshot.problem is not None:
             return False  # nobody knows what it ought to have
         return bool(_row_key_of(snapshot.expected.get(name)) != row["RowKey"])
-
-    async def _delete(self, row: Row, counts: AuditCounts) -> bool:
-        """
-        Return whether a derived row was deleted, under the ETag it had before its entity was read. Who makes it the row
-        of an entity writes it, so that its ETag is another one.
-        """
-        key = Key(PropertyBag, self.context.kinds.table, row["PartitionKey"], row["RowKey"])
-        write = encode(delete_change(key, row["odata.etag"]), 0)
-        assert write is not None
-        try:
-            counts.requests += 1
-            await commit(self.context.db, (write,))
-        except LOST_RACE:
-            return False
-        return True
 
 
 class EntityCheck(EntryCheck):

@@ -1,11 +1,11 @@
 """
-Ranges of keys that are audited one by one, and the cursor that says how far each of them is.
+Ranges of keys that are worked on one by one, what is counted meanwhile, and the cursor that says how far each is.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Self, TypeVar
 from zlib import compress, crc32, decompress, error
 
 import attrs
@@ -16,8 +16,12 @@ from ..keys.ranges import EVERYTHING, KeyInterval, KeyRegion, divide
 from ..models.schema import Schema
 from ..stores import Bounds
 
-__all__ = ["AuditRange", "audit_ranges_of", "purpose_of", "read_cursor", "write_cursor"]
+__all__ = ["KEPT", "AuditRange", "RangeCounts", "audit_ranges_of", "purpose_of", "read_cursor", "write_cursor"]
 
+S = TypeVar("S")
+
+KEPT = 1_000
+"""The most findings that a report holds; it counts all."""
 _VERSION = 1
 _HASH_BYTES = 12
 # More than one, so that a worker which is done finds another range: keys are seldom spread evenly.
@@ -57,6 +61,34 @@ class AuditRange:
         return [] if rest is None else [rest]
 
 
+@attrs.define
+class RangeCounts:
+    """
+    What is counted while ranges are worked on. Subclasses have more fields: numbers, dictionaries of numbers, lists.
+    """
+
+    requests: int = 0
+    seconds: float = 0.0
+
+    def add(self, other: Self) -> None:
+        """Add what was counted elsewhere; a list has no more than `KEPT` members."""
+        for field in attrs.fields(type(self)):
+            total: Any = getattr(self, field.name)
+            more: Any = getattr(other, field.name)
+            if field.type == dict[str, int]:
+                total = {name: total.get(name, 0) + more.get(name, 0) for name in {**total, **more}}
+            else:
+                total = total + more
+            setattr(self, field.name, total[:KEPT] if isinstance(total, list) else total)
+
+    def take(self) -> Self:
+        """Return what was counted since the last call, and begin anew."""
+        taken, fresh = attrs.evolve(self), type(self)()
+        for field in attrs.fields(type(self)):
+            setattr(self, field.name, getattr(fresh, field.name))
+        return taken
+
+
 def audit_ranges_of(
     table: str, schemas: Sequence[Schema], parallel: int, *, building: bool = False
 ) -> list[AuditRange]:
@@ -77,19 +109,13 @@ def audit_ranges_of(
 def purpose_of(what: str, schemas: Sequence[Schema]) -> bytes:
     """Return what identifies the call that a cursor belongs to: only an equal call can go on from it."""
     digest = blake2b(what.encode(), digest_size=_HASH_BYTES)
-    for text in sorted(f"{schema.table}/{schema.kind}/{','.join(_declared(schema))}" for schema in schemas):
+    for text in sorted(f"{schema.table}/{schema.kind}/{','.join(sorted(schema.derived))}" for schema in schemas):
         digest.update(text.encode() + b"\n")
     return digest.digest()
 
 
-def _declared(schema: Schema) -> list[str]:
-    return sorted(schema.derived)
-
-
-def write_cursor(purpose: bytes, ranges: Sequence[AuditRange], state: Mapping[str, Any]) -> str | None:
-    """
-    Return the cursor that says how far the ranges are, with what was found so far; None if all are done.
-    """
+def write_cursor(purpose: bytes, ranges: Sequence[AuditRange], state: object) -> str | None:
+    """Return the cursor that says how far the ranges are, with what was counted so far; None if all are done."""
     if all(audit_range.done for audit_range in ranges):
         return None
     body = msgspec.json.encode([ranges, state])
@@ -97,14 +123,15 @@ def write_cursor(purpose: bytes, ranges: Sequence[AuditRange], state: Mapping[st
     return urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).rstrip(b"=").decode("ascii")
 
 
-def read_cursor(purpose: bytes, cursor: str, what: str) -> tuple[list[AuditRange], dict[str, Any]]:
+def read_cursor(purpose: bytes, cursor: str, what: str, kind: type[S]) -> tuple[list[AuditRange], S]:
     """
-    Return the ranges and the findings that a cursor holds.
+    Return the ranges and the counts that a cursor holds.
 
     Args:
         purpose: What `purpose_of` gives for the call that goes on.
         cursor: What `write_cursor` gave.
         what: Name of that call, for the message.
+        kind: The type of the counts.
 
     Raises:
         CursorError: It is damaged, or belongs to another call.
@@ -124,6 +151,7 @@ def read_cursor(purpose: bytes, cursor: str, what: str) -> tuple[list[AuditRange
             "them; begin anew without a cursor"
         )
     try:
-        return msgspec.json.decode(decompress(raw[1 + _HASH_BYTES :]), type=tuple[list[AuditRange], dict[str, Any]])
+        ranges, counts = msgspec.json.decode(decompress(raw[1 + _HASH_BYTES :]), type=tuple[list[AuditRange], Any])
+        return ranges, msgspec.convert(counts, kind)
     except (error, msgspec.DecodeError):
         raise CursorError(f"{what}: {shown(cursor, 40)} is damaged; begin anew without a cursor") from None

@@ -2,20 +2,16 @@
 What an audit found: kinds of damage, findings, and the reports of them.
 """
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import attrs
-import msgspec
 
-from .ranges import AuditRange, write_cursor
+from .ranges import KEPT, AuditRange, RangeCounts, write_cursor
 
-__all__ = ["FINDINGS_KEPT", "AuditCounts", "AuditReport", "BuildReport", "Damage", "Finding"]
-
-FINDINGS_KEPT = 1_000
-"""The most findings that a report holds; it counts all."""
+__all__ = ["AuditCounts", "AuditReport", "BuildReport", "Damage", "Finding", "make_report"]
 
 
 class Damage(StrEnum):
@@ -101,11 +97,11 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as a dictionary of plain values."""
-        return {**attrs.asdict(self), "damage": str(self.damage)}
+        return _plain_values(self)
 
 
 @attrs.define
-class AuditCounts:
+class AuditCounts(RangeCounts):
     """
     What was found so far, while it is being counted. The names are those of `AuditReport`.
     """
@@ -115,8 +111,6 @@ class AuditCounts:
     built: int = 0
     repaired: int = 0
     undecided: int = 0
-    requests: int = 0
-    seconds: float = 0.0
     counts: dict[str, int] = attrs.field(factory=dict[str, int])
     findings: list[Finding] = attrs.field(factory=list[Finding])
 
@@ -125,27 +119,12 @@ class AuditCounts:
         name = str(finding.damage)
         self.counts[name] = self.counts.get(name, 0) + 1
         self.repaired += finding.repaired
-        if len(self.findings) < FINDINGS_KEPT:
+        if len(self.findings) < KEPT:
             self.findings.append(finding)
 
-    def add(self, other: "AuditCounts") -> None:
-        """Add what was counted elsewhere."""
-        for name in ("entities", "derived_rows", "built", "repaired", "undecided", "requests"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.counts = dict(Counter(self.counts) + Counter(other.counts))
-        self.findings += other.findings[: FINDINGS_KEPT - len(self.findings)]
 
-    def take(self) -> "AuditCounts":
-        """Return what was counted since the last call, and begin anew."""
-        taken, fresh = attrs.evolve(self), AuditCounts()
-        for field in attrs.fields(AuditCounts):
-            setattr(self, field.name, getattr(fresh, field.name))
-        return taken
-
-    @classmethod
-    def of_state(cls, state: Mapping[str, Any]) -> "AuditCounts":
-        """Return the counts that a cursor holds."""
-        return msgspec.convert(state, cls)
+def _no_cursor() -> None:
+    return None
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -172,8 +151,7 @@ class AuditReport:
     undecided: int = 0
     requests: int = 0
     seconds: float = 0.0
-    _purpose: bytes = attrs.field(default=b"", alias="purpose", repr=False)
-    _ranges: tuple[AuditRange, ...] = attrs.field(default=(), alias="ranges", repr=False)
+    _cursor: Callable[[], str | None] = attrs.field(default=_no_cursor, alias="cursor", repr=False)
 
     @property
     def found(self) -> int:
@@ -188,7 +166,7 @@ class AuditReport:
     @property
     def cursor(self) -> str | None:
         """The text to go on from: `db.audit(..., cursor=...)`, in any process. None at the end."""
-        return write_cursor(self._purpose, self._ranges, _state_of(self))
+        return self._cursor()
 
     @property
     def rate(self) -> float:
@@ -197,7 +175,7 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as a dictionary of plain values, for JSON."""
-        return _plain_values(self)
+        return {**_plain_values(self), "found": self.found, "clean": self.clean}
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
@@ -230,8 +208,7 @@ class BuildReport:
     requests: int = 0
     seconds: float = 0.0
     audit: AuditReport | None = None
-    _purpose: bytes = attrs.field(default=b"", alias="purpose", repr=False)
-    _ranges: tuple[AuditRange, ...] = attrs.field(default=(), alias="ranges", repr=False)
+    _cursor: Callable[[], str | None] = attrs.field(default=_no_cursor, alias="cursor", repr=False)
 
     @property
     def complete(self) -> bool:
@@ -241,8 +218,7 @@ class BuildReport:
     @property
     def cursor(self) -> str | None:
         """The text to go on from: `db.build_index(..., cursor=...)`, in any process. None at the end."""
-        audit = attrs.asdict(AuditCounts()) if self.audit is None else _state_of(self.audit)
-        return write_cursor(self._purpose, self._ranges, {**_state_of(self), "audit": audit})
+        return self._cursor()
 
     @property
     def rate(self) -> float:
@@ -252,7 +228,7 @@ class BuildReport:
     def to_dict(self) -> dict[str, Any]:
         """Return it as a dictionary of plain values, for JSON."""
         audit = None if self.audit is None else self.audit.to_dict()
-        return {**_plain_values(self), "audit": audit, "complete": self.complete}
+        return {**_plain_values(self), "complete": self.complete, "audit": audit}
 
     def __str__(self) -> str:
         text = f"{self.index}: built for {self.built} of {self.entities} entities, {self.requests} requests in "
@@ -260,22 +236,38 @@ class BuildReport:
         return text if self.audit is None else f"{text}; then {self.audit}"
 
 
-def _state_of(report: AuditReport | BuildReport) -> dict[str, Any]:
-    """Return the counts as a cursor holds them: what `AuditCounts.of_state` takes."""
-    known = {field.name for field in attrs.fields(AuditCounts)}
-    state = {name: getattr(report, name) for name in known if hasattr(report, name)}
-    if isinstance(report, AuditReport):
-        state |= {"counts": dict(report.counts), "findings": [each.to_dict() for each in report.findings]}
-    return attrs.asdict(AuditCounts()) | state
+def make_report(counts: AuditCounts, purpose: bytes = b"", ranges: Sequence[AuditRange] = ()) -> AuditReport:
+    """
+    Return the report of what was counted.
+
+    Args:
+        counts: What was counted.
+        purpose: What the cursor of the report is for; see `purpose_of`.
+        ranges: How far the ranges are; none for a report without a cursor.
+    """
+    return AuditReport(
+        entities=counts.entities,
+        derived_rows=counts.derived_rows,
+        counts=dict(sorted(counts.counts.items())),
+        findings=tuple(sorted(counts.findings, key=lambda finding: finding.place)),
+        repaired=counts.repaired,
+        undecided=counts.undecided,
+        requests=counts.requests,
+        seconds=counts.seconds,
+        cursor=partial(write_cursor, purpose, tuple(ranges), attrs.evolve(counts)),
+    )
 
 
-def _plain_values(report: AuditReport | BuildReport) -> dict[str, Any]:
-    found = {
-        field.name: getattr(report, field.name)
-        for field in attrs.fields(type(report))
-        if not field.name.startswith("_") and field.name != "audit"
-    }
-    if isinstance(report, AuditReport):
-        found |= {"counts": dict(report.counts), "findings": [each.to_dict() for each in report.findings]}
-        found |= {"found": report.found, "clean": report.clean}
-    return found
+def _plain_values(value: Finding | AuditReport | BuildReport) -> dict[str, Any]:
+    """Return the public fields as JSON has them."""
+    return attrs.asdict(value, filter=_is_public, value_serializer=_plain_value)
+
+
+def _is_public(attribute: "attrs.Attribute[Any]", value: object) -> bool:
+    del value
+    return not attribute.name.startswith("_")
+
+
+def _plain_value(instance: object, attribute: object, value: Any) -> Any:
+    del instance, attribute
+    return str(value) if isinstance(value, Damage) else [*value] if isinstance(value, tuple) else value

@@ -25,7 +25,12 @@ class RequestCounts(Protocol):
 
 
 async def pages(
-    db: Connection, table: str, where: Filter | None, regions: Sequence[KeyRegion], counts: RequestCounts, what: str
+    db: Connection,
+    table: str,
+    where: Filter | None,
+    regions: Sequence[KeyRegion],
+    counts: RequestCounts | None,
+    what: str,
 ) -> AsyncGenerator[list[Row], None]:
     """
     Yield the rows of some ranges of keys, by pages.
@@ -35,7 +40,7 @@ async def pages(
         table: Name of the table.
         where: The condition that the rows satisfy; None for all rows.
         regions: The ranges.
-        counts: Counts the requests.
+        counts: Counts the requests; None if nothing does.
         what: Name of the operation, for messages.
 
     Raises:
@@ -43,7 +48,8 @@ async def pages(
     """
 
     async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
-        counts.requests += 1
+        if counts is not None:
+            counts.requests += 1
         page = await db.call(what, table, db.require_open().query(table, query, MAX_PAGE, continuation))
         db.stats.rows += len(page.rows)
         return page

@@ -4,13 +4,13 @@ A segment of rows: the sums of their claims, by which an audit finds the rows th
 
 from array import array
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
 from ..stores import Row
-from .check import Check, EntitySnapshot, Phase, VerifyTotals
-from .report import AuditCounts
-from .verify import Verifier
+from .check import Check, Phase, VerifyTotals
+from .context import EntitySnapshot
+from .table_audit import TableAudit
 
 __all__ = ["Segment", "Verification"]
 
@@ -19,7 +19,7 @@ _WIDTH = 8  # bytes of a sum; what exceeds them is dropped, and sums that are ri
 _MASK = (1 << 8 * _WIDTH) - 1
 _ZEROS = bytes(_SUMS * _WIDTH)
 
-Verification = Callable[[AuditCounts], Awaitable[None]]
+Verification = Callable[[], Awaitable[None]]
 """Verifies one candidate, and counts what it finds."""
 
 
@@ -31,11 +31,11 @@ class Segment:
     sums are never stored.
 
     Args:
-        verifier: Verifies candidates; its table knows the checks.
+        table: The checks, and verification of candidates.
     """
 
-    def __init__(self, verifier: Verifier) -> None:
-        self._verifier, self._table = verifier, verifier.table
+    def __init__(self, table: TableAudit) -> None:
+        self._table = table
         # A list of as many numbers would take ten times the memory for each worker.
         self._sums = array("Q", _ZEROS)
         self._unequal: set[int] = set()
@@ -47,9 +47,10 @@ class Segment:
             phases.add(Phase.AFTER)
         self.phases = sorted(phases)
 
-    def add(self, rows: Sequence[Row], counts: AuditCounts) -> None:
+    def add(self, rows: Sequence[Row]) -> None:
         """Add the claims of some rows."""
         table, sums = self._table, self._sums
+        counts = table.context.counts
         for row in rows:
             partition_key = row["PartitionKey"]
             owner = table.check_of(row)
@@ -59,7 +60,7 @@ class Segment:
                     at = hash((partition_key, address)) % _SUMS
                     sums[at] = (sums[at] - number) & _MASK
                 continue
-            snapshot = table.snapshot(row)
+            snapshot = table.context.snapshot(row)
             if snapshot is None:
                 continue
             counts.entities += 1
@@ -96,11 +97,11 @@ class Segment:
                 continue
             if phase is Phase.BEFORE or (phase is Phase.AFTER and not self._contribute):
                 continue
-            snapshot = self._table.snapshot(row)
+            snapshot = self._table.context.snapshot(row)
             if snapshot is not None:
                 snapshots.append((partition_key, snapshot))
                 if phase is Phase.ENTITIES and self._claims_candidate(partition_key, snapshot):
-                    found.append(partial(self._verifier.verify_entity, partition_key, row_key))
+                    found.append(partial(self._table.verify_entity, partition_key, row_key))
         return found if phase is not Phase.AFTER else [*found, *self._total_verifications(snapshots)]
 
     def _is_any_candidate(self, partition_key: str, owner: Check, row: Row) -> bool:
@@ -124,9 +125,4 @@ class Segment:
                         self._verified_holders.add(place)
                         holders[verify, partition_key].add(holder)
         for (verify, partition_key), row_keys in holders.items():
-            yield partial(self._verify_totals, verify, partition_key, row_keys)
-
-    async def _verify_totals(
-        self, verify: VerifyTotals, partition_key: str, row_keys: Collection[str], counts: AuditCounts
-    ) -> None:
-        await verify(self._table, partition_key, row_keys, self._verifier.verify_entity, counts)
+            yield partial(verify, self._table.context, partition_key, row_keys, self._table.verify_entity)

@@ -1,31 +1,75 @@
 """
-One table under audit: which models it has, which checks they have, and its rows, read and written one by one.
+One table under audit: its checks; and candidates, verified one by one while others write.
+
+A finding is what two looks agree on with no write in between. All that is derived from an entity is written together
+with it. So an entity that has the same ETag before and after its derived rows were read had exactly those rows all the
+time. And a derived row that has the same ETag before and after its entity was read was there all the time, whatever
+became of the entity meanwhile.
 """
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..connection.connection import Connection
-from ..connection.rows import read_row
-from ..connection.translate import translate
-from ..errors import DecodeError
-from ..models.kinds import KindSet
-from ..models.manifest import ManifestEntry, manifest_of
-from ..models.schema import Schema, concrete
-from ..protocol.codes import Code, Fault
-from ..protocol.limits import check_key
-from ..stores import Operation, Row
-from ..writes.races import pause_of
-from .check import AuditedSchema, Check, EntitySnapshot, kind_of
-from .entries import EntityCheck, EntryCheck
-from .report import AuditCounts
+import attrs
 
-__all__ = ["TableAudit", "with_related"]
-
-_LOST_RACE = frozenset(
-    {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
+from ..errors import (
+    Conflict,
+    DecodeError,
+    EncodeError,
+    EntityExists,
+    EntityNotFound,
+    LimitExceeded,
+    NotSupported,
+    OutcomeUnknown,
+    TableOrmError,
+    TemplateError,
+    TransactionFailed,
+    WrongKind,
 )
+from ..models.kinds import KindSet
+from ..models.schema import Schema, concrete
+from ..stores import Row
+from ..writes.commit import commit
+from ..writes.plan import PlannedWrite
+from ..writes.races import ATTEMPTS
+from ..writes.stages.change import rebuild_change
+from ..writes.stages.encode import encode
+from .check import AuditedSchema, Check
+from .context import AuditContext, EntitySnapshot, Problem, kind_of
+from .entries import EntityCheck, EntryCheck
+
+__all__ = ["TableAudit", "rebuild_write", "with_related"]
+
+_LOST_RACE = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
+"""What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again."""
+
+_REFUSED = (DecodeError, EncodeError, EntityExists, LimitExceeded, NotSupported, TemplateError, WrongKind)
+"""What a repair raises that is not possible: another row is damaged as well, or a derived row would be too large."""
+
+_REFUSALS = 3
+"""How often a refused repair is tried again before the report says so: others may be repairing what is in the way."""
+
+
+def rebuild_write(
+    kinds: KindSet, row: Row, only: Sequence[str], token: str | None = None, *, counts: bool = False
+) -> PlannedWrite:
+    """
+    Return the write that derives anew what some declarations derive from a row.
+
+    Args:
+        kinds: The models of its table.
+        row: The row as it was read.
+        only: Names of the declarations.
+        token: The write token of the transaction; None for one of its own.
+        counts: Whether it changes counts and sums too, and not what the manifest says of them alone.
+
+    Raises:
+        DecodeError: The row does not fit its model.
+    """
+    entity: Any = kinds.load(row.copy())
+    write = encode(rebuild_change(entity, only, counts=counts), 0, token)
+    assert write is not None
+    return write
 
 
 def with_related(schemas: Sequence[Schema]) -> list[Schema]:
@@ -47,35 +91,31 @@ def with_related(schemas: Sequence[Schema]) -> list[Schema]:
 
 class TableAudit:
     """
-    The rows of a table, with the checks of its models: what `AuditContext` offers to the checks.
+    The checks of the models of a table, and the verification of their entities.
 
     Args:
-        db: The open database.
-        kinds: The models of the table.
-        repair: Whether to repair what is wrong.
-        only: Name of the one declaration that is checked; None for all.
+        context: The rows of the table.
     """
 
-    def __init__(self, db: Connection, kinds: KindSet, *, repair: bool, only: str | None = None) -> None:
-        self.db, self.kinds, self.repair, self.only = db, kinds, repair, only
-        self._by_kind = {str(schema.kind): schema for schema in kinds.schemas}
-        # Checks by model: of declarations that are to be checked; and all, by name, since each says what to expect.
-        self._checks: dict[int, list[Check]] = {id(schema): [] for schema in kinds.schemas}
-        self._by_name: dict[int, dict[str, Check]] = {id(schema): {} for schema in kinds.schemas}
+    def __init__(self, context: AuditContext) -> None:
+        self.context = context
+        self._checks: dict[int, list[Check]] = {}
         self._by_row_kind: dict[str, Check | None] = {}
-        for schema in kinds.schemas:
+        for schema in context.kinds.schemas:
+            self._checks[id(schema)] = []
+        for schema in context.kinds.schemas:
             for each in schema.derived.values():
-                for check in each.checks(self) if isinstance(each, AuditedSchema) else ():
-                    self._add(check, checked=only is None or only == each.name)
-        for schema in kinds.schemas if only is None else ():
+                if isinstance(each, AuditedSchema) and context.only in (None, each.name):
+                    for check in each.checks(context):
+                        self._add(check)
+        for schema in context.kinds.schemas if context.only is None else ():
             checks = self._checks[id(schema)]
             declared = [check.name for check in checks if isinstance(check, EntryCheck)]
-            checks.insert(0, EntityCheck(self, schema, declared))
+            checks.insert(0, EntityCheck(context, schema, declared))
 
-    def _add(self, check: Check, *, checked: bool) -> None:
-        self._by_name[id(check.schema)].setdefault(check.name, check)
+    def _add(self, check: Check) -> None:
         others = self._checks[id(check.schema)]
-        if checked and all(check.identity != other.identity for other in others):
+        if all(check.identity != other.identity for other in others):
             others.append(check)
 
     @property
@@ -93,111 +133,99 @@ class TableAudit:
         if "#" not in kind:
             return None
         if kind not in self._by_row_kind:
-            schema = self._by_kind.get(kind.partition("#")[0])
-            checks = () if schema is None else self._checks[id(schema)]
+            name = kind.partition("#")[0]
+            schema = next((each for each in self.context.kinds.schemas if each.kind == name), None)
+            owners = [check for check in self._checks.get(id(schema), ()) if check.owns(kind)]
             # The check of the entity itself takes what no declaration owns.
-            owners = [check for check in checks if check.owns(kind)]
             owners.sort(key=lambda check: isinstance(check, EntityCheck))
             self._by_row_kind[kind] = next(iter(owners), None)
         check = self._by_row_kind[kind]
         return check if check is None or check.accepts(row) else None
 
-    def snapshot(self, row: Row) -> EntitySnapshot | None:
-        """Return the entity of a row; None if the row is of another kind, or is a derived row."""
-        if "#" in kind_of(row):
-            return None
-        try:
-            resolved = self.kinds.resolve(row)
-        except DecodeError as error:
-            schema = self._by_kind.get(kind_of(row), self.kinds.schemas[0])
-            return EntitySnapshot(schema=schema, row=row, problem=error.problem)
-        return None if resolved is None else self._snapshot(*resolved, row)
-
-    def _snapshot(self, schema: Schema, version: int, row: Row) -> EntitySnapshot:
-        manifest: dict[str, ManifestEntry] = {}
-        legible = True
-        try:
-            manifest = manifest_of(row)
-        except DecodeError:
-            legible = False
-        if version > schema.version:
-            return EntitySnapshot(
-                schema=schema,
-                row=row,
-                age="newer",
-                manifest=manifest,
-                legible=legible,
-                expected=manifest,
-            )
-        current = version == schema.version
-        expected: dict[str, ManifestEntry] = {}
-        derived_rows: dict[str, Row] = {}
-        partition_key, row_key, by_name = row["PartitionKey"], row["RowKey"], self._by_name[id(schema)]
-        try:
-            for name in manifest.keys() & schema.derived.keys():
-                manifest[name] = schema.derived[name].current_entry(manifest[name])
-            values: Mapping[str, Any] = (schema.decode(row) if current else self.kinds.load(row.copy())).__dict__
-            for name, each in schema.derived.items():
-                entry = each.entry(values, partition_key, row_key)
-                if entry is None:
-                    continue
-                expected[name] = entry
-                derived_row = by_name[name].derive_row(entry, values, row) if current and name in by_name else None
-                if derived_row is not None:
-                    derived_rows[name] = derived_row
-        except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
-            problem = f"{type(error).__name__}: {error}"
-            return EntitySnapshot(
-                schema=schema,
-                row=row,
-                manifest=manifest,
-                legible=legible,
-                problem=problem,
-                expected=manifest,
-            )
-        return EntitySnapshot(
-            schema=schema,
-            row=row,
-            age="current" if current else "older",
-            manifest=manifest,
-            legible=legible,
-            expected=expected,
-            derived_rows=derived_rows,
-        )
-
-    # Reading and writing
-
-    async def read(self, partition_key: str, row_key: str, counts: AuditCounts) -> Row | None:
-        """Read a row; None if there is none, or its RowKey, taken from a damaged row, is not a key."""
-        try:
-            check_key("RowKey", row_key)
-        except Fault:
-            return None
-        counts.requests += 1
-        return await read_row(self.db, self.kinds.table, partition_key, row_key)
-
-    async def read_all(self, partition_key: str, row_keys: Iterable[str], counts: AuditCounts) -> list[Row | None]:
-        """Read several rows of a partition."""
-        return list(await asyncio.gather(*(self.read(partition_key, each, counts) for each in row_keys)))
-
-    async def pause(self, attempt: int) -> None:
-        """Wait before something is looked at again; not before the first attempt, which is 0."""
-        if attempt:
-            await asyncio.sleep(pause_of(self.db, attempt))
-
-    async def send(self, operations: Sequence[Operation], counts: AuditCounts) -> bool:
+    async def verify_entity(self, partition_key: str, row_key: str) -> None:
         """
-        Apply a transaction. Return False if somebody else has written meanwhile or the outcome is unknown: look again.
+        Verify an entity, and what is derived from it.
 
-        Raises:
-            TableOrmError: The store refused it for another reason.
+        Args:
+            partition_key: Its PartitionKey.
+            row_key: Its RowKey.
         """
-        counts.requests += 1
-        self.db.stats.requests += 1
+        context = self.context
+        repaired_first: set[str] = set()
+        refused: dict[str | None, str] = {}
+        singly = False
+        for attempt in range(ATTEMPTS):
+            await context.pause(attempt)
+            row = await context.read(partition_key, row_key)
+            snapshot = None if row is None else context.snapshot(row)
+            if row is None or snapshot is None:
+                return  # what was derived from it is verified by itself
+            problems = await self._find_problems(snapshot)
+            if not problems:
+                return
+            first = {problem.first for problem in problems if problem.first is not None}
+            if context.repair and first - repaired_first:
+                for each in sorted(first - repaired_first):
+                    await self.verify_entity(partition_key, each)
+                repaired_first |= first
+                continue
+            kept = _names_to_keep(snapshot, problems) | refused.keys()
+            problems = [
+                attrs.evolve(each, rebuilt=each.name not in kept, refused=refused.get(each.name)) for each in problems
+            ]
+            if context.repair and any(problem.rebuilt for problem in problems):
+                name = next(each.name for each in problems if each.rebuilt)
+                part = [each for each in problems if each.name == name] if singly else problems
+                error = await self._rebuild(snapshot, part, kept)
+                if error is None:
+                    self._record(snapshot, part, repaired=True)
+                    if not singly:
+                        return
+                elif isinstance(error, _REFUSED) and attempt >= _REFUSALS:
+                    if singly:
+                        refused[name] = f"{type(error).__name__}: {error}"
+                    singly = True  # what can be repaired is, whatever else is wrong
+                continue
+            if await context.settle(partition_key, row_key, row):
+                self._record(snapshot, problems, repaired=False)
+                return
+        context.counts.undecided += 1
+
+    async def _find_problems(self, snapshot: EntitySnapshot) -> list[Problem]:
+        """Read the rows around an entity, and return what all of its checks find wrong with them."""
+        checks, partition_key = self.checks(snapshot), snapshot.row["PartitionKey"]
+        found: dict[str, Row | None] = {}
+        while True:
+            wanted = set[str]().union(*(check.addresses(snapshot, found) for check in checks)) - found.keys()
+            if not wanted:
+                break
+            found |= zip(wanted, await self.context.read_all(partition_key, wanted), strict=True)
+        problems = [(check, problem) for check in checks for problem in check.compare(snapshot, found)]
+        return [await check.confirm(snapshot, problem) for check, problem in problems]
+
+    async def _rebuild(
+        self, snapshot: EntitySnapshot, problems: Iterable[Problem], kept: set[str | None]
+    ) -> TableOrmError | None:
+        """Repair under the ETag that the entity was verified under. Return the error if that was refused."""
+        names = {problem.name for problem in problems if problem.rebuilt and problem.name is not None}
+        if not snapshot.legible:  # nothing is known to be right
+            names |= snapshot.expected.keys() - kept
         try:
-            await self.db.require_open().transact(self.kinds.table, list(operations))
-        except Fault as fault:
-            if fault.code in _LOST_RACE or fault.transient:
-                return False
-            raise translate(fault, "audit(repair=True)", self.kinds.table) from fault
-        return True
+            self.context.counts.requests += 1
+            await commit(self.context.db, (rebuild_write(self.context.kinds, snapshot.row, sorted(names)),))
+        except (*_LOST_RACE, *_REFUSED) as error:
+            return error
+        return None
+
+    def _record(self, snapshot: EntitySnapshot, problems: Iterable[Problem], *, repaired: bool) -> None:
+        keys = snapshot.row["PartitionKey"], snapshot.row["RowKey"]
+        for each in problems:
+            self.context.record(snapshot.schema, *keys, each, repaired=repaired and each.rebuilt)
+
+
+def _names_to_keep(snapshot: EntitySnapshot, problems: Sequence[Problem]) -> set[str | None]:
+    """Return the declarations that cannot be derived anew: each is, for an entity, as a whole or not at all."""
+    kept = {problem.name for problem in problems if not problem.rebuilt or problem.first is not None}
+    if snapshot.age == "older" and (kept or not snapshot.legible):
+        return {problem.name for problem in problems}  # it would be upgraded, with all of its derived rows
+    return kept

@@ -26,7 +26,7 @@ from ..writes.plan import Effect, PlannedWrite
 from ..writes.rows import tokens_of, with_token
 from ..writes.stages.change import insert_change, rebuild_change
 from ..writes.stages.derive import stored_number
-from ..writes.stages.encode import encode
+from ..writes.stages.encode import changes, encode
 
 __all__ = ["EntityPatch"]
 
@@ -86,8 +86,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
                 raise ReferenceNotFound(f"{self.origin.origin}: {self.needed}", Code.RESOURCE_NOT_FOUND, key)
             return None
         row = self._patched(stored)
-        changed = {name: value for name, value in row.items() if value != stored.get(name)}
-        gone = [name for name in stored if name not in row]
+        changed, gone = _differences(stored, row)
         if not changed and not gone:
             # Another write may be about to remove the entry that is there already.
             return touch_operation(stored, token) if any(self.entries.values()) else None
@@ -95,9 +94,6 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         if gone:
             whole = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
             return Operation(Verb.REPLACE, {**whole, WRITE_TOKENS: tail}, stored["odata.etag"])
-        # A value is never sent without its type.
-        for name in [name for name in changed if name + ANNOTATION in row]:
-            changed[name + ANNOTATION] = row[name + ANNOTATION]
         keys = {"PartitionKey": stored["PartitionKey"], "RowKey": self.address}
         return Operation(Verb.MERGE, {**keys, **changed, WRITE_TOKENS: tail}, stored["odata.etag"])
 
@@ -115,10 +111,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             return write
         after, operation = self._patched(write.after), write.operation
         if operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):
-            gone = [name for name in write.after if name not in after]
-            changed = {name: value for name, value in after.items() if value != write.after.get(name)}
-            for name in [name for name in changed if name + ANNOTATION in after]:
-                changed[name + ANNOTATION] = after[name + ANNOTATION]
+            changed, gone = _differences(write.after, after)
             row = after if gone else {**operation.row, **changed}
             verb: Verb = Verb.REPLACE if gone else operation.verb
         else:
@@ -227,3 +220,11 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             entity = KindSet.of([found[0].model]).load(stored.copy())
             write = encode(rebuild_change(entity, ()), 0, token)
         return None if write is None else structs.replace(write, index=self.origin.index)
+
+
+def _differences(before: Row, row: Row) -> tuple[Row, list[str]]:
+    """Return the members of a row that are not as they were, and the names of those that are gone."""
+    changed = changes(before, row)
+    if row.get(MANIFEST) != before.get(MANIFEST):
+        changed[MANIFEST] = row[MANIFEST]
+    return changed, [name for name in before if name not in row]

@@ -1,47 +1,36 @@
 """
-References: how fields of an entity name the key of another one.
+Relations: declarations that refer to entities of another model, by fields that name the other one's key.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..errors import ModelError, NotSupported
-from ..expressions import Field
 from ..models.schema import Schema
 from ..protocol.edm import Edm
+from ..writes.maintainer import Maintainer
 
-if TYPE_CHECKING:
-    from ..models.entity import Entity
+__all__ = ["Relation", "find_target"]
 
-__all__ = ["Reference", "Relation", "as_function", "find_target"]
-
-E = TypeVar("E", bound="Entity")
+T = TypeVar("T")
 
 _REFERENCE = re.compile(r"\{(\w+)\}")
-
-
-def as_function(field: Any) -> Callable[[], Field[Any]]:
-    """Return a function that returns the field, whether a field or a function was given."""
-    found: Callable[[], Field[Any]] = partial(_itself, field) if isinstance(field, Field) else field
-    return found
-
-
-def _itself(field: Any) -> Any:
-    return field
 
 
 class _Undeclared(ModelError):
     """A name that there is not yet: perhaps of a class that is declared later."""
 
 
-def find_target(label: str, function: Callable[[], Any]) -> Any:
-    """What a declaration refers to."""
+def find_target(label: str, given: Any) -> Any:
+    """Return what a declaration refers to, whether that or a function that returns it was given. Raises ModelError."""
+    if isinstance(given, type) or not callable(given):
+        return given
     try:
-        return function()
+        return given()
     except NameError as error:
         raise _Undeclared(f"{label}: {error}; declare or import it before entities are written") from error
     except AttributeError as error:
@@ -50,12 +39,46 @@ def find_target(label: str, function: Callable[[], Any]) -> Any:
         raise ModelError(f"{label}: {error}; give a field of the model, or the model, that is meant") from error
 
 
-class Relation:
-    """The base of what refers to other models."""
+class Relation(Maintainer, Generic[T]):
+    """
+    A declaration that refers to entities of another model in the same partition.
 
-    def resolve(self) -> Any:
-        """Return the other model, checked. Raises ModelError."""
+    Args:
+        name: Name of the declaration.
+        schema: The schema of the model.
+        key: The key fields of the other entity: "{field}" of this model, or text.
+    """
+
+    def __init__(self, name: str, schema: Schema, key: Mapping[str, str]) -> None:
+        super().__init__(name, schema)
+        self._sources: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
+        for theirs, text in key.items():
+            found = _REFERENCE.fullmatch(text)
+            given = f"{theirs}={text!r}"
+            if found is None and ("{" in text or "}" in text):
+                raise ModelError(f"{self.label}: {given} is refused: give one field, as '{{name}}', or plain text")
+            if found is None:
+                self._texts[theirs] = text
+                continue
+            if found[1] not in schema.fields:
+                raise ModelError(f"{self.label}: {given} is refused: {schema.name} has no field {found[1]!r}")
+            schema.refuse_maintained([found[1]], self.label, f"{given} has")
+            self._sources[theirs] = found[1]
+
+    def resolve(self) -> tuple[Schema, T]:
+        """Return the schema of the other model, and what is meant of it, found anew. Raises ModelError."""
         raise NotImplementedError
+
+    @cached_property
+    def target(self) -> tuple[Schema, T]:
+        """
+        The schema of the other model, and what is meant of it.
+
+        Raises:
+            ModelError: The declaration does not fit it.
+        """
+        return self.resolve()
 
     def check(self) -> None:
         """
@@ -67,30 +90,13 @@ class Relation:
         with suppress(_Undeclared):
             self.resolve()
 
+    def related(self) -> Sequence[Schema]:
+        """Return the other model."""
+        return (self.target[0],)
 
-class Reference:
-    """Finds the other entity by fields of this one."""
-
-    def __init__(self, label: str, schema: Schema, key: Mapping[str, str]) -> None:
-        self.label, self.schema = label, schema
-        self._sources: dict[str, str] = {}
-        self._texts: dict[str, str] = {}
-        for name, text in key.items():
-            found = _REFERENCE.fullmatch(text)
-            if found is None and ("{" in text or "}" in text):
-                raise ModelError(f"{label}: {name}={text!r} is refused: give one field, as '{{name}}', or plain text")
-            if found is None:
-                self._texts[name] = text
-                continue
-            if found[1] not in schema.fields:
-                raise ModelError(f"{label}: {name}={text!r} is refused: {schema.name} has no field {found[1]!r}")
-            schema.refuse_maintained([found[1]], label, f"{name}={text!r} has")
-            self._sources[name] = found[1]
-        self.fields = frozenset(self._sources.values())
-
-    def find(self, target: Schema, values: Mapping[str, Any], partition_key: str) -> str | None:
+    def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
         """
-        The RowKey of the other entity; None if a field is None.
+        Return the RowKey of the other entity; None if a field is None.
 
         Raises:
             TemplateError: A value does not fit the other model's key.
@@ -99,7 +105,7 @@ class Reference:
         given = {name: values[source] for name, source in self._sources.items()} | self._texts
         if any(value is None for value in given.values()):
             return None
-        key = target.key(given)
+        key = self.target[0].key(given)
         if key.partition_key != partition_key:
             raise NotSupported(
                 f"{self.label}: {key} is in another partition than {partition_key!r}, and one transaction cannot write "
@@ -107,7 +113,7 @@ class Reference:
             )
         return key.row_key
 
-    def check(self, target: Schema) -> None:
+    def check_key(self, target: Schema) -> None:
         """
         Refuse what can never be in one partition.
 

@@ -14,13 +14,14 @@ object. The names in it are those of declarations, its values are the entries, i
 The name of a HolderEntry is made of the declaration that it belongs to, and of the holder's RowKey:
 `Department.manager:department`. A program can meet entries whose names it does not declare; each class says enough to
 undo its entry all the same. A form that no class has is kept as an `UnknownEntry`. A further form is a further subclass
-of `ManifestEntry` under `@manifest_form("...")`.
+of `ManifestEntry` under `@manifest_form("...")`: its fields, in their order and of their types, are what is stored.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
+from msgspec import structs
 
 from ..errors import DecodeError
 from ..stores import Row
@@ -41,9 +42,9 @@ __all__ = [
 ]
 
 
-class ManifestEntry(msgspec.Struct, frozen=True, gc=False):
+class ManifestEntry(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """
-    One entry of a manifest. Entries are equal if they are stored alike.
+    One entry of a manifest, which is stored as `{form: [fields]}`. Entries are equal if they are stored alike.
 
     Attributes:
         form: Name of the only member of its JSON object; None for other JSON.
@@ -53,18 +54,13 @@ class ManifestEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def address(self) -> str | None:
-        """RowKey of the row that the entry is about, or the key of the list; None if it tells neither."""
-        return None
-
-    @classmethod
-    def parse(cls, body: Any) -> Self | None:
-        """Return the entry with this value of the member `form`; None if it is not one."""
-        del body
-        return None
+        """The first field: RowKey of the row that the entry is about, or the key of the list."""
+        address: str = getattr(self, self.__struct_fields__[0])
+        return address
 
     def to_json(self) -> Any:
         """Return what is stored."""
-        raise NotImplementedError
+        return {self.form: [*structs.astuple(self)]}
 
 
 M = TypeVar("M", bound=type[ManifestEntry])
@@ -103,11 +99,6 @@ class IndexEntry(ManifestEntry, frozen=True, gc=False):
 
     row_key: str
 
-    @property
-    def address(self) -> str:
-        """RowKey of the row in the index."""
-        return self.row_key
-
     def to_json(self) -> str:
         """Return the RowKey."""
         return self.row_key
@@ -126,24 +117,6 @@ class ListEntry(ManifestEntry, frozen=True, gc=False):
     list_key: str
     kind: str
 
-    @property
-    def address(self) -> str:
-        """The key of the list."""
-        return self.list_key
-
-    @classmethod
-    def parse(cls, body: Any) -> Self | None:
-        """Return the entry of `[list_key, kind]`."""
-        match body:
-            case [str(list_key), str(kind)]:
-                return cls(list_key, kind)
-            case _:
-                return None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {"list": [self.list_key, self.kind]}
-
 
 @manifest_form("add")
 class AggregateEntry(ManifestEntry, frozen=True, gc=False):
@@ -157,24 +130,6 @@ class AggregateEntry(ManifestEntry, frozen=True, gc=False):
 
     row_key: str
     amounts: Mapping[str, int]
-
-    @property
-    def address(self) -> str:
-        """RowKey of the other entity."""
-        return self.row_key
-
-    @classmethod
-    def parse(cls, body: Any) -> Self | None:
-        """Return the entry of `[row_key, amounts]`."""
-        match body:
-            case [str(row_key), {**amounts}] if all(type(each) is int for each in amounts.values()):
-                return cls(row_key, cast("dict[str, int]", amounts))
-            case _:
-                return None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {"add": [self.row_key, self.amounts]}
 
 
 @manifest_form("from")
@@ -190,24 +145,6 @@ class SourceEntry(ManifestEntry, frozen=True, gc=False):
     row_key: str
     holder_name: str
 
-    @property
-    def address(self) -> str:
-        """RowKey of the other entity."""
-        return self.row_key
-
-    @classmethod
-    def parse(cls, body: Any) -> Self | None:
-        """Return the entry of `[row_key, holder_name]`."""
-        match body:
-            case [str(row_key), str(holder_name)]:
-                return cls(row_key, holder_name)
-            case _:
-                return None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {"from": [self.row_key, self.holder_name]}
-
 
 @manifest_form("to")
 class HolderEntry(ManifestEntry, frozen=True, gc=False):
@@ -222,24 +159,6 @@ class HolderEntry(ManifestEntry, frozen=True, gc=False):
     row_key: str
     properties: Mapping[str, str]
 
-    @property
-    def address(self) -> str:
-        """RowKey of the other entity."""
-        return self.row_key
-
-    @classmethod
-    def parse(cls, body: Any) -> Self | None:
-        """Return the entry of `[row_key, properties]`."""
-        match body:
-            case [str(row_key), {**properties}] if all(isinstance(each, str) for each in properties.values()):
-                return cls(row_key, cast("dict[str, str]", properties))
-            case _:
-                return None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {"to": [self.row_key, self.properties]}
-
 
 class UnknownEntry(ManifestEntry, frozen=True, gc=False):
     """
@@ -250,6 +169,11 @@ class UnknownEntry(ManifestEntry, frozen=True, gc=False):
     """
 
     value: Any
+
+    @property
+    def address(self) -> None:
+        """None: nobody knows which row it is about."""
+        return None
 
     def to_json(self) -> Any:
         """Return what is stored."""
@@ -262,10 +186,10 @@ def parse_entry(value: Any) -> ManifestEntry:
         return IndexEntry(value)
     if isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
         form, body = next(iter(cast("dict[str, Any]", value).items()))
-        known = _FORMS.get(form)
-        entry = None if known is None else known.parse(body)
-        if entry is not None:
-            return entry
+        try:
+            return msgspec.convert(body, _FORMS[form])
+        except (KeyError, msgspec.ValidationError):
+            pass  # damaged, or of a newer program
     return UnknownEntry(value)
 
 
@@ -280,7 +204,7 @@ def manifest_of(row: Row | None) -> dict[str, ManifestEntry]:
     if text is None or row is None:
         return {}
     try:
-        members = msgspec.json.decode(text, type=dict[str, Any])
+        members = _decode(text)
     except (msgspec.DecodeError, TypeError):
         raise DecodeError(
             f"has {text!r} as {MANIFEST}, which is not a manifest of what is derived from it; repair it with "
@@ -293,10 +217,8 @@ def manifest_of(row: Row | None) -> dict[str, ManifestEntry]:
 
 def manifest_text(entries: Mapping[str, ManifestEntry]) -> str:
     """Return the JSON text of a manifest, as it is stored: the same for the same entries."""
-    members: dict[str, Any] = {}
-    for name, entry in entries.items():
-        members[name] = entry.to_json()
-    return _encode(members).decode()
+    return _encode({name: entry.to_json() for name, entry in entries.items()}).decode()
 
 
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder(order="sorted").encode

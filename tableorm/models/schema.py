@@ -79,6 +79,18 @@ class DerivedSchema:
         """Return an entry of an `entry_type` in the form that it would be written in today."""
         return entry
 
+    def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
+        """
+        Return the derived row that an entity ought to have; None if the pattern has no row for each entity.
+
+        Args:
+            entry: What its manifest ought to say.
+            values: The fields of the entity, in full.
+            row: Its row, which is of the model's version.
+        """
+        del entry, values, row
+        return None
+
     def check(self) -> None:
         """
         Refuse the declaration if it does not fit other models, as far as those are declared by now.
@@ -304,18 +316,15 @@ class Schema:
         """
         for name in values:
             if name not in self.key_fields:
-                raise self._not_in_key(name)
+                what = f"is not a {'key ' if name in self.fields else ''}field of the model"
+                raise self._key_error(
+                    f"does not take {name!r}, which {what}; its key fields are {', '.join(self.key_fields)}"
+                )
         missing = [name for name in self.key_fields if name not in values]
         if missing:
             raise self._key_error(f"needs {', '.join(map(repr, missing))}; give each as {missing[0]}=...")
         partition, row = self.make_keys(values)
         return Key(self.model, self.table_name(), partition, row)
-
-    def _not_in_key(self, name: str) -> TemplateError:
-        what = "is not a key field" if name in self.fields else "is not a field"
-        return self._key_error(
-            f"does not take {name!r}, which {what} of the model; its key fields are {', '.join(self.key_fields)}"
-        )
 
     def _key_error(self, problem: str) -> TemplateError:
         partition, row = self._templates()

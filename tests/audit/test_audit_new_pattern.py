@@ -4,28 +4,16 @@ A pattern that is declared in this file alone is audited and repaired: the engin
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pytest
 from msgspec import structs
 
 from tableorm import Database, Entity, Mapped, connect, field
-from tableorm.audit.check import (
-    WRONG,
-    AuditContext,
-    AuditedSchema,
-    Check,
-    EntitySnapshot,
-    IsCandidate,
-    Phase,
-    Problem,
-    VerifyEntity,
-    kind_of,
-)
-from tableorm.audit.report import AuditCounts, Damage, Finding
-from tableorm.audit.scan import pages
-from tableorm.keys.ranges import KeyRegion
+from tableorm.audit.check import WRONG, AuditedSchema, Check, IsCandidate, Phase, VerifyEntity
+from tableorm.audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from tableorm.audit.report import Damage
 from tableorm.models.derivation import Derivation
 from tableorm.models.manifest import ManifestEntry, manifest_form
 from tableorm.models.reserved import ENTITY_TYPE, WRITE_TOKENS
@@ -47,20 +35,6 @@ class PointsEntry(ManifestEntry, frozen=True, gc=False):
     row_key: str
     kind: str
     points: int
-
-    @classmethod
-    def parse(cls, body: Any) -> Self | None:
-        """Return the entry of `[row_key, kind, points]`."""
-        return cls(*body)
-
-    @property
-    def address(self) -> str:
-        """RowKey of the group's row."""
-        return self.row_key
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {"points": [self.row_key, self.kind, self.points]}
 
 
 class PointsEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -169,30 +143,26 @@ class PointsCheck(Check):
         if any(self.claims(snapshot)):
             yield Problem(Damage.MANIFEST, self.name, None, "its manifest says other points")
 
-    async def verify_row(
-        self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate, counts: AuditCounts
-    ) -> None:
+    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify the row of a group, which may have no entities any more."""
-        await _verify_points(self.context, self, partition_key, row_key, counts)
+        await _verify_points(self.context, self, partition_key, row_key)
 
 
 async def verify_points(
-    context: AuditContext, partition_key: str, holders: Collection[str], verify: VerifyEntity, counts: AuditCounts
+    context: AuditContext, partition_key: str, holders: Collection[str], verify: VerifyEntity
 ) -> None:
     """Verify the rows of groups that have entities and no row; those that are there are verified as rows."""
     (schema,) = context.kinds.schemas
     (check,) = [PointsCheck(context, schema, name) for name in schema.derived]
     for row_key in holders:
-        if await context.read(partition_key, row_key, counts) is None:
-            await _verify_points(context, check, partition_key, row_key, counts)
+        if await context.read(partition_key, row_key) is None:
+            await _verify_points(context, check, partition_key, row_key)
 
 
-async def _verify_points(
-    context: AuditContext, check: PointsCheck, partition_key: str, row_key: str, counts: AuditCounts
-) -> None:
-    stored = await context.read(partition_key, row_key, counts)
-    points, regions = 0, [KeyRegion(Bounds.only(partition_key))]
-    async with aclosing(pages(context.db, context.kinds.table, None, regions, counts, "audit")) as found:
+async def _verify_points(context: AuditContext, check: PointsCheck, partition_key: str, row_key: str) -> None:
+    stored = await context.read(partition_key, row_key)
+    points = 0
+    async with aclosing(context.rows(partition_key)) as found:
         async for rows in found:
             for snapshot in filter(None, map(context.snapshot, rows)):
                 points += sum(added for holder, _, added in check.contributions(snapshot) if holder == row_key)
@@ -200,20 +170,10 @@ async def _verify_points(
         return
     row = _total_row(partition_key, row_key, f"{check.schema.kind}#{check.name}", points)
     fresh = Operation(Verb.INSERT, row) if stored is None else Operation(Verb.REPLACE, row, stored["odata.etag"])
-    repaired = context.repair and await context.send([fresh], counts)
+    repaired = context.repair and await context.send([fresh])
     damage = Damage.MISSING if stored is None else Damage.STALE
-    text = f"the group has {points} points"
-    finding = Finding(
-        damage=damage,
-        model=check.schema.name,
-        index=check.name,
-        partition_key=partition_key,
-        row_key="",
-        address=row_key,
-        problem=text,
-        repaired=repaired,
-    )
-    counts.record(finding)
+    problem = Problem(damage, check.name, row_key, f"the group has {points} points")
+    context.record(check.schema, partition_key, "", problem, repaired=repaired)
 
 
 class Player(Entity, table="Players", partition_key="{club}", row_key="player_{id}"):

@@ -246,6 +246,19 @@ async def test_build_goes_on_from_its_cursor(db: Database) -> None:
     assert last.built <= 351  # what was written just before an interruption is not written again, nor counted
 
 
+async def test_requests_are_counted_once(db: Database) -> None:
+    """A build that goes on from its audit says how many requests there were, each of them once."""
+    await workers(db, teams=1, count=20)
+    reports: list[BuildReport] = []
+    await db.build_index(Worker.by_badge, parallel=2, on_progress=reports.append)
+    *_, stopped, ended = reports
+    assert stopped.audit is not None and stopped.cursor is not None
+
+    resumed = await db.build_index(Worker.by_badge, parallel=2, cursor=stopped.cursor)
+
+    assert resumed.requests == ended.requests
+
+
 async def test_cursor_is_of_its_index(db: Database) -> None:
     """A cursor of another index is refused."""
     await fill(db)

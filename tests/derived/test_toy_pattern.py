@@ -6,23 +6,15 @@ was written last. It is declared, written, explained and audited through the int
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import pytest
 
 from tableorm import Database, Entity, Mapped, ModelError, PropertyBag, connect, field
-from tableorm.audit.check import (
-    WRONG,
-    AuditContext,
-    AuditedSchema,
-    Check,
-    EntitySnapshot,
-    IsCandidate,
-    Phase,
-    Problem,
-)
-from tableorm.audit.report import AuditCounts, Damage, Finding
+from tableorm.audit.check import WRONG, AuditedSchema, Check, IsCandidate, Phase
+from tableorm.audit.context import AuditContext, EntitySnapshot, Problem
+from tableorm.audit.report import Damage
 from tableorm.keys.parse import parse_template
 from tableorm.keys.template import Template
 from tableorm.models.derivation import Derivation
@@ -55,21 +47,6 @@ class LatestEntry(ManifestEntry, frozen=True, gc=False):
     group: str
     kind: str
     moment: int
-
-    @property
-    def address(self) -> str:
-        return self.group
-
-    @classmethod
-    def parse(cls, body: Any) -> Self | None:
-        match body:
-            case [str(group), str(kind), int(moment)]:
-                return cls(group, kind, moment)
-            case _:
-                return None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"toy_latest": [self.group, self.kind, self.moment]}
 
 
 class GroupEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -200,16 +177,14 @@ class LatestCheck(Check):
             return [Problem(Damage.MANIFEST, self.name, None, "its manifest names another group")]
         return ()
 
-    async def verify_row(
-        self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate, counts: AuditCounts
-    ) -> None:
+    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
         del phase
-        row = await self.context.read(partition_key, row_key, counts)
+        row = await self.context.read(partition_key, row_key)
         if row is None:
             return
         members = members_of(row)
         for each in [each for each in members if is_candidate(f"{row_key}\n{each}")]:
-            stored = await self.context.read(partition_key, each, counts)
+            stored = await self.context.read(partition_key, each)
             snapshot = None if stored is None else self.context.snapshot(stored)
             due = None if snapshot is None else snapshot.expected.get(self.name)
             if not isinstance(due, LatestEntry) or due.group != row_key:
@@ -217,22 +192,12 @@ class LatestCheck(Check):
         fresh = group_row(partition_key, row_key, self.latest.kind, members)
         if (fresh[MEMBERS], fresh[LATEST]) == (row[MEMBERS], row[LATEST]):
             return
-        repaired = self.context.repair
-        if repaired and not await self.context.send([Operation(Verb.REPLACE, fresh, row["odata.etag"])], counts):
-            counts.undecided += 1
+        replace = Operation(Verb.REPLACE, fresh, row["odata.etag"])
+        if not await self.context.settle(partition_key, row_key, row, [replace]):
+            self.context.counts.undecided += 1
             return
-        counts.record(
-            Finding(
-                damage=Damage.STALE,
-                model=self.schema.name,
-                index=self.name,
-                partition_key=partition_key,
-                row_key="",
-                address=row_key,
-                problem="the group has members that are gone, or names a wrong one as the latest",
-                repaired=repaired,
-            )
-        )
+        problem = Problem(Damage.STALE, self.name, row_key, "its row is not what its members make it")
+        self.context.record(self.schema, partition_key, "", problem, repaired=self.context.repair)
 
 
 # Tests

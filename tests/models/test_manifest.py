@@ -2,7 +2,7 @@
 The manifest of a row: its forms are stored as they always were, and what is not understood is kept.
 """
 
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -95,6 +95,4 @@ def test_a_form_belongs_to_one_class() -> None:
 
         @manifest_form("list")
         class Other(ManifestEntry, frozen=True):  # pyright: ignore[reportUnusedClass]
-            @classmethod
-            def parse(cls, body: Any) -> Self | None:
-                return None
+            pass

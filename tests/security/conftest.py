@@ -1,6 +1,6 @@
 """
-Fixtures of the tests of hostile clients and files: a server on a free port, a file with its owner and a server of it, and
-clients that send what they are told.
+Fixtures of the tests of hostile clients and files: a server on a free port, a file with its owner and a server of it,
+and clients that send what they are told.
 """
 
 from collections.abc import AsyncIterator

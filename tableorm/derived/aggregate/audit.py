@@ -4,7 +4,8 @@ What an audit checks of a count or sum: what entities say that they add, and wha
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Problem
+from ...audit.check import WRONG, Check
+from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.report import Damage
 from ...models.manifest import ManifestEntry
 from ...models.schema import FieldInfo, Schema, concrete

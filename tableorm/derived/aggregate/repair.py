@@ -12,16 +12,14 @@ from typing import Any
 
 import attrs
 
-from ...audit.check import AuditContext, EntitySnapshot, VerifyEntity, kind_of
-from ...audit.report import AuditCounts, Damage, Finding
-from ...audit.scan import pages
-from ...connection.connection import TURN
+from ...audit.check import VerifyEntity
+from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.report import Damage
 from ...errors import Conflict, DecodeError, EntityNotFound, OutcomeUnknown
-from ...keys.ranges import KeyRegion
 from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
 from ...models.schema import FieldInfo, Schema, concrete
 from ...protocol.edm import Edm
-from ...stores import Bounds, Operation, Row, Verb
+from ...stores import Operation, Row, Verb
 from ...writes.commit import commit
 from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode
@@ -83,11 +81,7 @@ class _Totals:
 
 
 async def verify_holders(
-    context: AuditContext,
-    partition_key: str,
-    holders: Collection[str],
-    verify_entity: VerifyEntity,
-    counts: AuditCounts,
+    context: AuditContext, partition_key: str, holders: Collection[str], verify_entity: VerifyEntity
 ) -> None:
     """
     Verify the counts and sums that some entities of a partition hold, and repair them.
@@ -97,40 +91,35 @@ async def verify_holders(
         partition_key: The partition.
         holders: RowKeys of the entities.
         verify_entity: Verifies, and repairs, an entity that adds to them.
-        counts: Gets the findings.
     """
     left, verified = set(holders), set[str]()
     for attempt in range(_SWEEPS):
         await context.pause(attempt)
         order = sorted(left)
-        before = dict(zip(order, await context.read_all(partition_key, order, counts), strict=True))
-        totals = await _add_up(context, partition_key, left, verified, counts)
+        before = dict(zip(order, await context.read_all(partition_key, order), strict=True))
+        totals = await _add_up(context, partition_key, left, verified)
         if context.repair and totals.unsettled:
             for row_key in totals.unsettled:
-                await verify_entity(partition_key, row_key, counts)
+                await verify_entity(partition_key, row_key)
             verified.update(totals.unsettled)
             continue
         for row_key in order:
-            if await _verify_holder(context, partition_key, row_key, before[row_key], totals, counts):
+            if await _verify_holder(context, partition_key, row_key, before[row_key], totals):
                 left.discard(row_key)
         if not left:
             return
-    counts.undecided += len(left)
+    context.counts.undecided += len(left)
 
 
 async def _add_up(
-    context: AuditContext, partition_key: str, holders: Collection[str], verified: Collection[str], counts: AuditCounts
+    context: AuditContext, partition_key: str, holders: Collection[str], verified: Collection[str]
 ) -> _Totals:
     """Add up what all rows of a partition add, also those of other programs, which this one may not know."""
     totals = _Totals()
-    where = [KeyRegion(Bounds.only(partition_key))]
-    async with aclosing(pages(context.db, context.kinds.table, None, where, counts, "audit")) as found:
-        async for rows in found:
-            for start in range(0, len(rows), TURN):
-                some = rows[start : start + TURN]
-                for row in some:
-                    _add_row(context, row, holders, verified, totals)
-                await context.db.yield_to_loop(len(some))
+    async with aclosing(context.rows(partition_key)) as all_rows:
+        async for rows in all_rows:
+            for row in rows:
+                _add_row(context, row, holders, verified, totals)
     return totals
 
 
@@ -165,15 +154,15 @@ def _add_row(
 
 
 async def _verify_holder(
-    context: AuditContext, partition_key: str, row_key: str, row: Row | None, totals: _Totals, counts: AuditCounts
+    context: AuditContext, partition_key: str, row_key: str, row: Row | None, totals: _Totals
 ) -> bool:
     """Verify a holder by the totals, and repair it. Return False if it was written meanwhile: look again."""
     if row is None:
-        return await _verify_absent(context, partition_key, row_key, totals, counts)
+        return await _verify_absent(context, partition_key, row_key, totals)
     snapshot = context.snapshot(row)
     if snapshot is None or snapshot.age != "current" or snapshot.problem is not None:
         return True  # what is wrong with it is reported elsewhere
-    findings: list[Finding] = []
+    problems: list[Problem] = []
     changes: Row = {}
     for info in _held_fields(context, snapshot.schema):
         total = totals.amounts.get((row_key, info.property), 0)
@@ -181,28 +170,15 @@ async def _verify_holder(
             continue
         properties = _encode_total(info, total)
         changes |= properties or {}
-        value = _initial_value(info) + total
-        finding = Finding(
-            damage=Damage.STALE,
-            model=snapshot.schema.name,
-            index=info.name,
-            partition_key=partition_key,
-            row_key=row_key,
-            address=row_key,
-            problem=f"{info.name} is {row.get(info.property)}, and the entities make it {value}",
-            repaired=context.repair and properties is not None,
-        )
-        findings.append(finding)
-    if changes and context.repair:
-        keys = {"PartitionKey": partition_key, "RowKey": row_key}
-        if not await context.send([Operation(Verb.MERGE, {**keys, **changes}, row["odata.etag"])], counts):
-            return False
-    else:
-        again = await context.read(partition_key, row_key, counts)
-        if again is None or again["odata.etag"] != row["odata.etag"]:
-            return False
-    for finding in findings:
-        counts.record(finding)
+        text = f"{info.name} is {row.get(info.property)}, and the entities make it {_initial_value(info) + total}"
+        problems.append(Problem(Damage.STALE, info.name, row_key, text, rebuilt=properties is not None))
+    keys = {"PartitionKey": partition_key, "RowKey": row_key}
+    repairs = [Operation(Verb.MERGE, {**keys, **changes}, row["odata.etag"])] if changes else []
+    if not await context.settle(partition_key, row_key, row, repairs):
+        return False
+    for problem in problems:
+        repaired = context.repair and problem.rebuilt
+        context.record(snapshot.schema, partition_key, row_key, problem, repaired=repaired)
     return True
 
 
@@ -216,46 +192,33 @@ def _encode_total(info: FieldInfo, total: int) -> Row | None:
     return {info.property: str(value), f"{info.property}@odata.type": Edm.INT64.value}
 
 
-async def _verify_absent(
-    context: AuditContext, partition_key: str, row_key: str, totals: _Totals, counts: AuditCounts
-) -> bool:
+async def _verify_absent(context: AuditContext, partition_key: str, row_key: str, totals: _Totals) -> bool:
     """Verify that an entity is counted in one that does not exist, both at the same time; insert it if declared so."""
     adder = totals.adders.get(row_key)
     if adder is None:
-        return await context.read(partition_key, row_key, counts) is None
+        return await context.settle(partition_key, row_key, None)
     by, declared = adder
-    first = await context.read(partition_key, by, counts)
-    missing = await context.read(partition_key, row_key, counts) is None
-    again = await context.read(partition_key, by, counts)
-    if first is None or again is None or not missing or first["odata.etag"] != again["odata.etag"]:
+    first = await context.read(partition_key, by)
+    missing = await context.settle(partition_key, row_key, None)
+    if first is None or not missing or not await context.settle(partition_key, by, first):
         return False
     snapshot = context.snapshot(first)
     if snapshot is None or not _adds_to(snapshot, declared, row_key):
         return False
-    target, create = declared.target[0], declared.declared.create
-    repaired = False
-    if create and context.repair:
+    target, create = declared.target[0], declared.create
+    repaired = create and context.repair
+    if repaired:
         holder: Any = declared.make_holder(partition_key, row_key)
         write = encode(insert_change(holder), 0)
         assert write is not None
         try:
-            counts.requests += 1
+            context.counts.requests += 1
             await commit(context.db, (write,))
         except (Conflict, EntityNotFound, OutcomeUnknown):
             return False
-        repaired = True
     text = f"it is counted in the {target.name} {row_key!r} of this partition, which does not exist; so may be others"
-    finding = Finding(
-        damage=Damage.MISSING if create else Damage.DANGLING,
-        model=snapshot.schema.name,
-        index=declared.name,
-        partition_key=partition_key,
-        row_key=by,
-        address=row_key,
-        problem=text,
-        repaired=repaired,
-    )
-    counts.record(finding)
+    problem = Problem(Damage.MISSING if create else Damage.DANGLING, declared.name, row_key, text)
+    context.record(snapshot.schema, partition_key, by, problem, repaired=repaired)
     return not repaired  # a holder that was inserted is verified next
 
 

@@ -1,82 +1,66 @@
 """
-The schema of a count or sum: which field of which other entity holds it, and what an entity adds to it.
+The schema of a count or sum: which field of which other entity holds it, what an entity adds to it, and what writes do.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
-
-import attrs
 
 from ...errors import ModelError
 from ...expressions import Field
 from ...models.key import Storable
 from ...models.manifest import AggregateEntry, ManifestEntry
-from ...models.schema import DerivedSchema, FieldInfo, Schema, concrete
+from ...models.schema import FieldInfo, Schema, concrete
 from ...protocol.edm import Edm
-from ..reference import Reference, Relation, find_target
+from ...writes.maintainer import EntryRules, Source, entry_rules, undo_entry
+from ...writes.plan import Effect, PlannedWrite
+from ..entity_patch import EntityPatch
+from ..reference import Relation, find_target
 
-__all__ = ["AggregateOptions", "AggregateSchema"]
+__all__ = ["AggregateSchema"]
+
+_ROOM = 8  # rows of counts that all writes of a transaction have in common
 
 
-@attrs.frozen(kw_only=True)
-class AggregateOptions:
+class AggregateSchema(Relation[FieldInfo]):
     """
-    What a count or sum is declared with.
+    A `Count` or `Sum` of a model, kept right by the writes of its entities.
 
     Args:
         name: Name of the declaration.
-        field: Returns the field of the other model that holds it.
+        schema: The schema of the model.
+        key: The key fields of the entity that holds it: "{field}" of this model, or text.
+        field: The field of the other model that holds it, or a function that returns that.
         of: Name of the field that is summed; None for a count.
         where: Takes the entity; only entities for which it is true count. None for all.
         create: Whether a missing entity that holds it is inserted.
-        key: The key fields of that entity: "{field}" of this model, or text.
     """
 
-    name: str
-    field: Callable[[], Field[Any]]
-    of: str | None
-    where: Callable[[Any], bool] | None
-    create: bool
-    key: Mapping[str, str]
+    entry_type = AggregateEntry
+    rows_per_chunk = _ROOM
 
-
-class AggregateSchema(Relation, DerivedSchema):
-    """
-    A `Count` or `Sum` of a model.
-
-    Args:
-        declared: What it is declared with.
-        schema: The schema of the model.
-    """
-
-    def __init__(self, declared: AggregateOptions, schema: Schema) -> None:
-        super().__init__(declared.name, schema)
-        self.declared = declared
-        self._reference = Reference(self.label, schema, declared.key)
-        self._target: tuple[Schema, FieldInfo] | None = None
-        if declared.of is not None:
-            info = schema.fields.get(declared.of)
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        key: Mapping[str, str],
+        *,
+        field: Callable[[], Field[int]] | Field[int],
+        of: str | None,
+        where: Callable[[Any], bool] | None,
+        create: bool,
+    ) -> None:
+        super().__init__(name, schema, key)
+        self._field, self._of, self._where, self.create = field, of, where, create
+        if of is not None:
+            info = schema.fields.get(of)
             if info is None or info.maintained or info.type.edm not in (Edm.INT32, Edm.INT64):
-                raise ModelError(
-                    f"{self.label}: {declared.of!r} is not a field of whole numbers, which alone add up exactly"
-                )
-            schema.refuse_maintained([declared.of], self.label, "it sums")
-
-    @property
-    def target(self) -> tuple[Schema, FieldInfo]:
-        """
-        The schema and the field that hold it.
-
-        Raises:
-            ModelError: The field cannot hold it.
-        """
-        if self._target is None:
-            self._target = self.resolve()
-        return self._target
+                raise ModelError(f"{self.label}: {of!r} is not a field of whole numbers, which alone add up exactly")
+            schema.refuse_maintained([of], self.label, "it sums")
 
     def resolve(self) -> tuple[Schema, FieldInfo]:
         """Return the schema and the field that hold it, found anew. Raises ModelError."""
-        field: Any = find_target(self.label, self.declared.field)
+        field: Any = find_target(self.label, self._field)
         if not isinstance(field, Field):
             raise ModelError(
                 f"{self.label}: {field!r} is not a field; give one, as in `lambda: Department.employee_count`"
@@ -88,40 +72,27 @@ class AggregateSchema(Relation, DerivedSchema):
                 f"{self.label}: {schema.name}.{field.name} cannot keep it; declare {field.name}: Mapped[int] = "
                 "field(default=0, maintained=True)"
             )
-        self._reference.check(schema)
+        self.check_key(schema)
         missing = [
             name
             for name, each in schema.fields.items()
             if each.default is None and not each.optional and name not in schema.key_holders
         ]
-        if self.declared.create and (schema.abstract or missing):
+        if self.create and (schema.abstract or missing):
             why = "is abstract" if schema.abstract else f"has no default for {missing[0]}"
             raise ModelError(
                 f"{self.label}: create=True is refused: {schema.name} {why}, so none can be made by its key"
             )
         return schema, info
 
-    def amount(self, values: Mapping[str, Any]) -> int:
-        """Return what an entity with these fields adds."""
-        where, of = self.declared.where, self.declared.of
-        if not self.schema.satisfies(where, values, self.label):
-            return 0
-        return 1 if of is None else int(values[of] or 0)
-
-    def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
-        """Return the RowKey of the entity that holds it; None if a field of its key is None. Raises NotSupported."""
-        return self._reference.find(self.target[0], values, partition_key)
-
-    def related(self) -> Sequence[Schema]:
-        """Return the model that holds it."""
-        return (self.target[0],)
-
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> AggregateEntry | None:
         """Return what an entity with these fields adds, and where. Raises NotSupported."""
         del row_key
         address = self.address(values, partition_key)
-        amount = 0 if address is None else self.amount(values)
-        return AggregateEntry(address, {self.target[1].property: amount}) if address is not None and amount else None
+        if address is None or not self.schema.satisfies(self._where, values, self.label):
+            return None
+        amount = 1 if self._of is None else int(values[self._of] or 0)
+        return AggregateEntry(address, {self.target[1].property: amount}) if amount else None
 
     def current_entry(self, entry: ManifestEntry) -> ManifestEntry:
         """
@@ -141,3 +112,54 @@ class AggregateSchema(Relation, DerivedSchema):
         model: Any = target.model
         entity: Storable = model(**target.parse_keys(partition_key, row_key))
         return entity
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Take back what the entity has added, and add what it adds now."""
+        entry, target = self.entry(source.values, source.partition_key, source.row_key), self.target[0]
+        if entry == (None if before is None else self.current_entry(before)):
+            return entry, []
+        effects = [] if before is None else undo_entry(self.name, before, source.write)
+        if entry is not None:
+            address = entry.row_key
+            needed = (
+                f"{self.label} counts it in {target.name} {address!r} of this partition, which does not exist; "
+                "insert that first"
+            )
+            make = partial(self.make_holder, source.partition_key, address)
+            effects.append(
+                EntityPatch(
+                    address=address,
+                    origin=source.write,
+                    amounts=entry.amounts,
+                    needed=needed,
+                    create=make if self.create else None,
+                    target=target,
+                )
+            )
+        return entry, effects
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """
+        Return the right entry alone, unless counts are to be changed: whether the entity was counted nobody knows, and
+        an audit sets the count afterwards, from all entities whose manifests say that they add to it.
+        """
+        if source.write.change.counts:
+            return self.effects(before, source)
+        return self.entry(source.values, source.partition_key, source.row_key), []
+
+
+@entry_rules(AggregateEntry)
+class _Rules(EntryRules[AggregateEntry]):
+    def undo(self, name: str, entry: AggregateEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Take back what the entity has added."""
+        del checked  # the other entity is read in any case
+        schema = write.change.schema
+        declared = None if schema is None else schema.derived.get(name)
+        target: Schema | None = None
+        amounts = entry.amounts
+        if isinstance(declared, AggregateSchema):
+            target = declared.target[0]
+            current = declared.current_entry(entry)
+            amounts = current.amounts if isinstance(current, AggregateEntry) else amounts
+        taken = {each: -amount for each, amount in amounts.items()}
+        return [EntityPatch(address=entry.row_key, origin=write, amounts=taken, target=target)]

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, Problem, kind_of
+from ...audit.check import WRONG, Check
+from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
 from ...errors import shown
 from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
 from ...models.schema import Schema, concrete
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
+from ...writes.stages.encode import same_value
+from .effect import copies_of
 from .schema import EmbedSchema
 
 __all__ = ["HolderCheck", "SourceCheck", "embed_checks"]
@@ -20,7 +23,7 @@ __all__ = ["HolderCheck", "SourceCheck", "embed_checks"]
 
 def embed_checks(context: AuditContext, embed: EmbedSchema) -> Sequence[Check]:
     """Return the checks of embedded copies: of the entities that hold them, and of those that they are copies of."""
-    sources = {each.kind for each in concrete(embed.source[0])}
+    sources = {each.kind for each in concrete(embed.target[0])}
     return [
         HolderCheck(context, embed),
         *(SourceCheck(context, schema, embed) for schema in context.kinds.schemas if schema.kind in sources),
@@ -99,7 +102,7 @@ class HolderCheck(Check):
         source, noted_source = _source_of(due), _source_of(noted)
         other = None if source is None else found.get(source)
         if source is not None:
-            target = embed.source[0]
+            target = embed.target[0]
             if other is None or (target.discriminator == "property" and kind_of(other) != target.kind):
                 what = "does not exist" if other is None else f"is of kind {kind_of(other)!r}"
                 text = f"it refers to the {target.name} {source!r} of this partition, which {what}"
@@ -122,14 +125,12 @@ class HolderCheck(Check):
         return problems
 
     def _has_copies(self, row: Row) -> bool:
-        return any(name in row for name in self._embed.source[1])
+        return any(name in row for name in self._embed.target[1])
 
     def _differs(self, row: Row, other: Row) -> bool:
         """Return whether the copies in a row differ from their source, in value or type."""
-        for mine, theirs in self._embed.source[1].items():
-            if row.get(mine) != other.get(theirs) or row.get(mine + ANNOTATION) != other.get(theirs + ANNOTATION):
-                return True
-        return False
+        copies = copies_of({theirs: mine for mine, theirs in self._embed.target[1].items()}, other)
+        return not all(same_value(row.get(name), value) for name, value in copies.items())
 
     def _is_legible(self, row: Row | None) -> bool:
         snapshot = None if row is None else self.context.snapshot(row)

@@ -14,7 +14,7 @@ from ...writes.plan import Change, Effect, PlannedWrite
 from ..entity_patch import EntityPatch
 from .schema import find_embed
 
-__all__ = ["FillCopies"]
+__all__ = ["FillCopies", "copies_of"]
 
 
 class FillCopies(Fill, frozen=True, eq=False, gc=False):
@@ -37,11 +37,11 @@ class FillCopies(Fill, frozen=True, eq=False, gc=False):
                 Code.RESOURCE_NOT_FOUND,
                 (write.change.partition_key, self.source),
             )
-        members = _copies({theirs: mine for mine, theirs in self.properties.items()}, source or {})
+        members = copies_of({theirs: mine for mine, theirs in self.properties.items()}, source or {})
         return EntityPatch(address=self.row_key, origin=write, members=members).apply_to(write)
 
 
-def _copies(properties: Mapping[str, str], row: Row) -> Row:
+def copies_of(properties: Mapping[str, str], row: Row) -> Row:
     """
     Return the members that hold copies of a row; None for what the row does not have.
 
@@ -82,9 +82,9 @@ class _HolderRules(EntryRules[HolderEntry]):
                 )
             # The holder may be of an older version as well, and is upgraded then.
             entry = embed.holder_entry(holder)
-            members = _copies(entry.properties, source.row)
+            members = copies_of(entry.properties, source.row)
             return entry, [EntityPatch(address=holder, origin=source.write, members=members, target=embed.schema)]
-        members = _copies({mine: copy for mine, copy in properties.items() if mine in source.changed}, source.row)
+        members = copies_of({mine: copy for mine, copy in properties.items() if mine in source.changed}, source.row)
         return entry, [EntityPatch(address=holder, origin=source.write, members=members)] if members else []
 
     def refuse_delete(self, name: str, entry: HolderEntry, change: Change) -> None:

@@ -5,7 +5,8 @@ Embedded copies: some fields of another entity of the same partition, kept as th
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...audit.check import AuditContext, AuditedSchema, Check
+from ...audit.check import AuditedSchema, Check
+from ...audit.context import AuditContext
 from ...errors import ModelError
 from ...models.derivation import Derivation
 from ...models.key import Storable
@@ -16,7 +17,7 @@ from ...writes.plan import Effect
 from ..entity_patch import EntityPatch
 from .audit import embed_checks
 from .effect import FillCopies
-from .schema import EmbedOptions, EmbedSchema
+from .schema import EmbedSchema
 
 __all__ = ["EmbedMaintainer", "Embedded"]
 
@@ -54,19 +55,17 @@ class Embedded(Derivation):
         """Return what entities of a model embed."""
         del annotations
         for other in schema.derived_as(EmbedSchema).values():
-            twice = next((field for field in self.fields if field in other.declared.fields), None)
+            twice = next((field for field in self.fields if field in other.fields), None)
             if twice is not None:
                 raise ModelError(
                     f"{schema.name}.{twice} would hold copies by two Embedded(...); give each fields of its own"
                 )
-        options = EmbedOptions(name=self.name, model=self.model, fields=self.fields, key=self.key)
-        return EmbedMaintainer(options, schema)
+        return EmbedMaintainer(self.name, schema, self.key, model=self.model, fields=self.fields)
 
 
 class EmbedMaintainer(EmbedSchema, AuditedSchema):
     """What entities of a model embed, kept right by their writes and by those of the other entities."""
 
-    entry_type = SourceEntry
     buildable = False
 
     def own_rows(self, values: Mapping[str, Any] | None) -> int:
@@ -95,7 +94,7 @@ class EmbedMaintainer(EmbedSchema, AuditedSchema):
         return embed_checks(context, self)
 
     def _fill(self, entry: SourceEntry | None, source: Source) -> list[Effect]:
-        target, properties = self.source
+        target, properties = self.target
         address = None if entry is None else entry.row_key
         source.fills.append(FillCopies(source.row_key, address, properties, self.label))
         if entry is None:

@@ -2,38 +2,17 @@
 The schema of an `Embedded`: which fields of which other entity an entity holds copies of.
 """
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakSet
-
-import attrs
 
 from ...errors import ModelError
 from ...models.key import Storable
 from ...models.manifest import HolderEntry, SourceEntry
-from ...models.schema import DerivedSchema, Schema, concrete
-from ..reference import Reference, Relation, find_target
+from ...models.schema import Schema, concrete
+from ..reference import Relation, find_target
 
-__all__ = ["EmbedOptions", "EmbedSchema", "find_embed"]
-
-
-@attrs.frozen(kw_only=True)
-class EmbedOptions:
-    """
-    What an `Embedded` is declared with.
-
-    Args:
-        name: Name of the declaration.
-        model: The other model, or a function that returns it.
-        fields: By field of this model the field of the other one that it is a copy of.
-        key: The key fields of the other entity: "{field}" of this model, or text.
-    """
-
-    name: str
-    model: Callable[[], type[Storable]] | type[Storable]
-    fields: Mapping[str, str]
-    key: Mapping[str, str]
+__all__ = ["EmbedSchema", "find_embed"]
 
 
 _EMBEDS: "WeakSet[EmbedSchema]" = WeakSet()
@@ -50,25 +29,36 @@ def find_embed(source: Schema, entry_name: str) -> "EmbedSchema | None":
     """
     stem = entry_name.partition(":")[0]
     alike = [each for each in _EMBEDS if each.stem == stem and each.schema.table == source.table]
-    return next((each for each in alike if source in concrete(each.source[0])), None)
+    return next((each for each in alike if source in concrete(each.target[0])), None)
 
 
-class EmbedSchema(Relation, DerivedSchema):
+class EmbedSchema(Relation[dict[str, str]]):
     """
-    An `Embedded` of a model.
+    An `Embedded` of a model. Its target is the other model, with the properties there by property of this model.
 
     Args:
-        declared: What it is declared with.
+        name: Name of the declaration.
         schema: The schema of the model that holds the copies.
+        key: The key fields of the other entity: "{field}" of this model, or text.
+        model: The other model, or a function that returns it.
+        fields: By field of this model the field of the other one that it is a copy of.
     """
 
-    def __init__(self, declared: EmbedOptions, schema: Schema) -> None:
-        super().__init__(declared.name, schema)
-        self.declared = declared
-        self._reference = Reference(self.label, schema, declared.key)
-        self._source: tuple[Schema, dict[str, str]] | None = None
+    entry_type = SourceEntry
+
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        key: Mapping[str, str],
+        *,
+        model: Callable[[], type[Storable]] | type[Storable],
+        fields: Mapping[str, str],
+    ) -> None:
+        super().__init__(name, schema, key)
+        self._model, self.fields = model, fields
         _EMBEDS.add(self)
-        for field in declared.fields:
+        for field in fields:
             info = schema.fields.get(field)
             if info is None or not info.maintained or not info.optional:
                 raise ModelError(
@@ -76,22 +66,9 @@ class EmbedSchema(Relation, DerivedSchema):
                     "field(default=None, maintained=True)"
                 )
 
-    @property
-    def source(self) -> tuple[Schema, dict[str, str]]:
-        """
-        The schema of the other model, and by property of this model the property of the other one.
-
-        Raises:
-            ModelError: The declaration does not fit it.
-        """
-        if self._source is None:
-            self._source = self.resolve()
-        return self._source
-
     def resolve(self) -> tuple[Schema, dict[str, str]]:
         """Return the schema of the other model, and the properties, found anew. Raises ModelError."""
-        given: Any = self.declared.model
-        model: Any = find_target(self.label, given) if inspect.isfunction(given) else given
+        model: Any = find_target(self.label, self._model)
         schema: Any = getattr(model, "__schema__", None)
         if not isinstance(schema, Schema):
             raise ModelError(f"{self.label}: {model!r} is not a model; give one, as in Embedded(lambda: Employee, ...)")
@@ -100,10 +77,10 @@ class EmbedSchema(Relation, DerivedSchema):
                 f"{self.label}: {schema.name} must know that others hold copies of it; declare class "
                 f"{schema.name}(Entity, ..., tracked=True)"
             )
-        self._reference.check(schema)
-        schema.refuse_maintained(self.declared.fields.values(), self.label, "it would copy")
+        self.check_key(schema)
+        schema.refuse_maintained(self.fields.values(), self.label, "it would copy")
         properties: dict[str, str] = {}
-        for mine, theirs in self.declared.fields.items():
+        for mine, theirs in self.fields.items():
             own, info = self.schema.fields[mine], schema.fields.get(theirs)
             if info is None or not info.stored or info.maintained or info.type.name != own.type.name:
                 raise ModelError(
@@ -112,14 +89,6 @@ class EmbedSchema(Relation, DerivedSchema):
                 )
             properties[own.property] = info.property
         return schema, properties
-
-    def address(self, values: Mapping[str, Any], partition_key: str) -> str | None:
-        """Return the RowKey of the other entity; None if there is none. Raises NotSupported."""
-        return self._reference.find(self.source[0], values, partition_key)
-
-    def related(self) -> Sequence[Schema]:
-        """Return the other model."""
-        return (self.source[0],)
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> SourceEntry | None:
         """Return what the manifest of an entity with these fields says of it. Raises NotSupported."""
@@ -137,4 +106,4 @@ class EmbedSchema(Relation, DerivedSchema):
 
     def holder_entry(self, row_key: str) -> HolderEntry:
         """Return what the other entity's manifest says then."""
-        return HolderEntry(row_key, {theirs: own for own, theirs in self.source[1].items()})
+        return HolderEntry(row_key, {theirs: own for own, theirs in self.target[1].items()})

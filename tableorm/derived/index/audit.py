@@ -3,11 +3,10 @@ What an audit checks of an index: that each entity has its index entry, and that
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from ...audit.check import WRONG, AuditContext, EntitySnapshot, Problem
+from ...audit.check import WRONG
+from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.entries import EntryCheck, entity_problems
-from ...models.manifest import IndexEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE
 from ...stores import Row
 from .schema import IndexSchema, contents_of
@@ -33,10 +32,6 @@ class IndexCheck(EntryCheck):
         self._index = index
         self._alone = context.only is not None
         self._current = index.kind_properties[ENTITY_TYPE]
-
-    def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
-        """Return the entry that the entity ought to have."""
-        return self._index.entry_row(values, row, entry.row_key) if isinstance(entry, IndexEntry) else None
 
     def contents(self, row: Row) -> bytes:
         """Return what an entry holds."""

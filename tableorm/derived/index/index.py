@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from ...audit.check import AuditContext, AuditedSchema, Check
+from ...audit.check import AuditedSchema, Check
+from ...audit.context import AuditContext
 from ...errors import ModelError
 from ...keys.parse import parse_template
 from ...keys.template import Template
@@ -16,6 +17,7 @@ from ...models.manifest import IndexEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import Schema
 from ...protocol.edm import SYSTEM_MEMBERS
+from ...stores import Row
 from ...writes.maintainer import Source, undo_entry, with_tokens_of
 from ...writes.plan import Effect
 from .audit import IndexCheck
@@ -164,6 +166,10 @@ class IndexMaintainer(AuditedSchema):
         del partition_key, row_key
         address = self.rows.address(values)
         return None if address is None else IndexEntry(address)
+
+    def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
+        """Return the entry that the entity ought to have."""
+        return self.rows.entry_row(values, row, entry.row_key) if isinstance(entry, IndexEntry) else None
 
     def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Write the entry if what it holds changes; delete the entry at another key."""

@@ -7,8 +7,9 @@ one a candidate. A row that was divided claims its two halves, so that neither o
 
 from collections.abc import Iterable, Mapping
 
-from ...audit.check import WRONG, AuditContext, Check, EntitySnapshot, IsCandidate, Phase, Problem, kind_of
-from ...audit.report import AuditCounts, Damage
+from ...audit.check import WRONG, Check, IsCandidate, Phase
+from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.report import Damage
 from ...errors import shown
 from ...models.reserved import ENTITY_TYPE
 from ...stores import Row
@@ -31,7 +32,7 @@ class ListCheck(Check):
     row_phases = frozenset({Phase.BEFORE, Phase.AFTER})
 
     def __init__(self, context: AuditContext, index: ListSchema) -> None:
-        super().__init__(context, index.primary, index.declared.name)
+        super().__init__(context, index.schema, index.name)
         self._index = index
 
     def owns(self, kind: str) -> bool:
@@ -98,14 +99,12 @@ class ListCheck(Check):
         where = "belongs into no list" if key is None else f"is in the list {key!r}"
         return Problem(Damage.MANIFEST, name, address, f"it {where}, and its manifest {named}")
 
-    async def verify_row(
-        self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate, counts: AuditCounts
-    ) -> None:
+    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify first whether a row can be read and is found; later whether it has keys that do not belong there."""
         if phase is Phase.BEFORE:
-            await verify_shape(self.context, self._index, partition_key, row_key, counts)
+            await verify_shape(self.context, self._index, partition_key, row_key)
         else:
-            await verify_keys(self.context, self._index, partition_key, row_key, is_candidate, counts)
+            await verify_keys(self.context, self._index, partition_key, row_key, is_candidate)
 
 
 def _path_to_key(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> set[str]:

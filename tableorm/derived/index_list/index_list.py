@@ -5,19 +5,15 @@ Index lists: the entities that have a value, found by a row that lists their key
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from ...audit.check import AuditContext, AuditedSchema, Check
+from ...audit.check import AuditedSchema, Check
+from ...audit.context import AuditContext
 from ...errors import ModelError
 from ...keys.parse import parse_template
-from ...keys.template import Template
 from ...models.derivation import Derivation, DerivationOf
 from ...models.key import Storable
-from ...models.manifest import ListEntry, ManifestEntry
 from ...models.schema import Schema
-from ...writes.maintainer import Source, undo_entry
-from ...writes.plan import Effect
 from .audit import ListCheck
-from .effect import ListEffect
-from .schema import ListOptions, ListSchema
+from .schema import ListSchema
 
 __all__ = ["IndexList", "ListMaintainer", "ListOf"]
 
@@ -30,7 +26,7 @@ class ListOf(DerivationOf[E]):
     @property
     def schemas(self) -> list[ListSchema]:
         """Its schema in each concrete class."""
-        return [each.lists for each in self.bound(ListMaintainer)]
+        return self.bound(ListSchema)
 
 
 class IndexList(Derivation):
@@ -66,7 +62,7 @@ class IndexList(Derivation):
         """Return the index list of a model."""
         label = f"{schema.name}.{self.name}"
         row = parse_template(self.row_key, label, "row_key", dict(annotations), schema.kind)
-        return ListMaintainer(ListSchema(ListOptions(self.name, self.where, self.divide_at), schema, row))
+        return ListMaintainer(self.name, schema, row, where=self.where, divide_at=self.divide_at)
 
     if TYPE_CHECKING:
 
@@ -77,54 +73,9 @@ class IndexList(Derivation):
         def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
 
 
-class ListMaintainer(AuditedSchema):
-    """
-    An index list of a model, kept right by the writes of its entities.
-
-    Args:
-        lists: The schema of the list.
-    """
-
-    entry_type = ListEntry
-    shared_rows = 1
-
-    def __init__(self, lists: ListSchema) -> None:
-        super().__init__(lists.declared.name, lists.primary)
-        self.lists = lists
-
-    def row_templates(self) -> Sequence[Template]:
-        """Return the template of the RowKeys that the rows of lists have."""
-        return (self.lists.rows,)
-
-    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ListEntry | None:
-        """Return the list that an entity with these fields is in. Raises TemplateError."""
-        del partition_key, row_key
-        return self.lists.entry(values)
-
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
-        """Let the entity leave a list and come into another one."""
-        entry = self.lists.entry(source.values)
-        if entry == before and source.write.change.verb != "rebuild":
-            return entry, []
-        effects: list[Effect] = []
-        if before is not None and before != entry:
-            effects += undo_entry(self.name, before, source.write)
-        if entry is not None:
-            effects.append(self._enter(entry, source))
-        return entry, effects
-
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
-        """Let the entity come into its list, whether it is there already, and leave the one of the manifest."""
-        entry = self.lists.entry(source.values)
-        effects: list[Effect] = [] if entry is None else [self._enter(entry, source)]
-        if before is not None and before != entry:
-            effects += undo_entry(self.name, before, source.write, checked=True)
-        return entry, effects
+class ListMaintainer(ListSchema, AuditedSchema):
+    """An index list of a model, which the audit checks."""
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the list."""
-        return (ListCheck(context, self.lists),)
-
-    def _enter(self, entry: ListEntry, source: Source) -> Effect:
-        adds = frozenset({source.row_key})
-        return ListEffect(entry.list_key, "", source.write, entry.kind, self.lists.declared.divide_at, adds=adds)
+        return (ListCheck(context, self),)

@@ -3,18 +3,20 @@ Looking up index lists: the rows of a list, then the entities that it names.
 """
 
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Any, TypeVar
 
+from ...audit.scan import pages
 from ...connection.connection import Connection
 from ...connection.rows import read_row
 from ...connection.tasks import work_together
 from ...errors import ModelError, TemplateError
+from ...keys.ranges import KeyRegion
 from ...models.entity import Entity
 from ...models.manifest import ListEntry, manifest_of
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.edm import utf16_key
-from ...protocol.limits import MAX_PAGE
-from ...stores import Bounds, Row, RowQuery
+from ...stores import Bounds, Row
 from .index_list import ListOf
 from .rows import SEPARATOR, is_of, keys_of
 from .schema import ListSchema
@@ -54,12 +56,12 @@ async def look_up(
     assert partition is not None
     if fields.keys() != schema.key_names:
         wanted = ", ".join(sorted(schema.key_names))
-        raise TemplateError(f"needs {wanted}; given are {', '.join(fields)}", schema.name, "row_key", schema.row.text)
+        raise TemplateError(f"needs {wanted}; given are {', '.join(fields)}", schema.label, "row_key", schema.row.text)
     partition_key, list_key = partition.format(fields), schema.row.format(fields)
     keys = sorted(await _read_keys(db, schema, partition_key, list_key), key=utf16_key)
     found: list[E | None] = [None] * len(keys)
     numbered = enumerate(keys)
-    table, name = schema.primary.table_name(), schema.declared.name
+    table, name = schema.primary.table_name(), schema.name
 
     async def work() -> None:
         for number, row_key in numbered:
@@ -86,20 +88,12 @@ async def _read_keys(db: Connection, schema: ListSchema, partition_key: str, lis
     A row that is divided into two while they are read sorts before both, so that no key is missed.
     """
     first = list_key + SEPARATOR
-    query = RowQuery(Bounds.only(partition_key), Bounds(first, first + "2", upper_open=True))
+    rows_of_list = KeyRegion(Bounds.only(partition_key), Bounds(first, first + "2", upper_open=True))
     keys: set[str] = set()
-    continuation: str | None = None
-    while True:
-        request = db.require_open().query(schema.primary.table_name(), query, MAX_PAGE, continuation)
-        page = await db.call(f"lookup of {schema.name}", schema.primary.table_name(), request)
-        db.stats.rows += len(page.rows)
-        for row in page.rows:
-            if _is_row_of(schema, list_key, row):
-                keys.update(keys_of(row))
-        continuation = page.continuation
-        if continuation is None:
-            return keys
-
-
-def _is_row_of(schema: ListSchema, list_key: str, row: Row) -> bool:
-    return row.get(ENTITY_TYPE) == schema.kind and is_of(list_key, row["RowKey"])
+    found = pages(db, schema.primary.table_name(), None, [rows_of_list], None, f"lookup of {schema.label}")
+    async with aclosing(found) as all_pages:
+        async for rows in all_pages:
+            for row in rows:
+                if row.get(ENTITY_TYPE) == schema.kind and is_of(list_key, row["RowKey"]):
+                    keys.update(keys_of(row))
+    return keys

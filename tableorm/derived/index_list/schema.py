@@ -1,5 +1,5 @@
 """
-The schema of an index list: which list an entity is in, and which RowKeys the rows of lists have.
+The schema of an index list: which list an entity is in, which RowKeys the rows of lists have, and what writes do.
 
 An index list holds, for a value that many entities have, the keys of all of them: the table design guide's "index
 entities", second option. Its rows are in the partition of the entities, and are written with them in one entity group
@@ -7,72 +7,64 @@ transaction. A list begins as one row, `lastname_Jones~`. Long before that is fu
 the hash of each key, `lastname_Jones~0` and `lastname_Jones~1`, and so on; the row that was divided stays, empty.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import attrs
 
 from ...errors import ModelError, TemplateError
 from ...keys.bounds import Part
 from ...keys.formats import Format, make_format
 from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
-from ...models.manifest import ListEntry
+from ...models.manifest import ListEntry, ManifestEntry
 from ...models.schema import Schema
 from ...protocol.limits import MAX_KEY_UNITS
+from ...writes.maintainer import Maintainer, Source, undo_entry
+from ...writes.plan import Effect
+from .effect import ListEffect
 from .rows import BITS, SEPARATOR
 
-__all__ = ["ListOptions", "ListSchema"]
+__all__ = ["ListSchema"]
 
 
-@attrs.frozen
-class ListOptions:
+class ListSchema(Maintainer):
     """
-    What an index list is declared with.
+    An index list of a model, kept right by the writes of its entities.
 
     Args:
         name: Name of the declaration.
+        schema: The schema of the model.
+        row: Template of the lists' keys.
         where: Takes the entity; only entities for which it is true are listed. None for all.
         divide_at: Bytes of keys at which a row is divided.
-    """
-
-    name: str
-    where: Callable[[Any], bool] | None
-    divide_at: int
-
-
-class ListSchema:
-    """
-    An index list of a model.
-
-    Args:
-        options: What the list is declared with.
-        primary: The schema of the model.
-        row: Template of the lists' keys.
 
     Attributes:
+        primary: The schema of the model.
         kind: The kind of its rows.
         key_names: Names of the fields by which a list is looked up.
     """
 
-    def __init__(self, options: ListOptions, primary: Schema, row: Template) -> None:
-        self.declared, self.primary, self.row = options, primary, row
-        self.name = f"{primary.name}.{options.name}"
-        self.kind = f"{primary.kind}#{options.name}"
-        self.needed = tuple(name for name in row.fields if primary.fields[name].optional)
-        assert primary.partition is not None
-        assert primary.row is not None
-        self.key_names = frozenset({*primary.partition.fields, *row.fields})
-        if primary.kind is None or primary.discriminator not in ("property", "row_key"):
-            raise ModelError(
-                f"{self.name}: an index needs a kind, and discriminator='property' or 'row_key', which tell rows apart"
-            )
-        refuse_meeting(self.name, self.rows, f"{primary.name}.row_key", primary.row)
-        primary.refuse_maintained(row.fields, self.name, f"row_key {row.text!r} has")
+    entry_type = ListEntry
+    shared_rows = 1
 
-    @property
-    def rows(self) -> Template:
-        """The template of the RowKeys that its rows have, to tell them from others."""
+    def __init__(
+        self, name: str, schema: Schema, row: Template, *, where: Callable[[Any], bool] | None, divide_at: int
+    ) -> None:
+        super().__init__(name, schema)
+        self.primary = schema
+        self.row, self._where, self._divide_at = row, where, divide_at
+        self.kind = f"{schema.kind}#{name}"
+        self._needed = tuple(each for each in row.fields if schema.fields[each].optional)
+        assert schema.partition is not None
+        assert schema.row is not None
+        self.key_names = frozenset({*schema.partition.fields, *row.fields})
+        if schema.kind is None or schema.discriminator not in ("property", "row_key"):
+            raise ModelError(
+                f"{self.label}: an index needs a kind, and discriminator='property' or 'row_key', which tell rows apart"
+            )
+        refuse_meeting(self.label, self._row_template(), f"{schema.name}.row_key", schema.row)
+        schema.refuse_maintained(row.fields, self.label, f"row_key {row.text!r} has")
+
+    def _row_template(self) -> Template:
         parts = self.row.parts
         if parts and parts[-1].field is None:
             parts = (*parts[:-1], Part(parts[-1].literal + SEPARATOR))
@@ -82,24 +74,52 @@ class ListSchema:
         assert isinstance(bits, Format)
         return Template(self.row.text, self.row.model, self.row.key, (*parts, Part("", "bits", bits)))
 
+    def row_templates(self) -> Sequence[Template]:
+        """Return the template of the RowKeys that the rows of lists have."""
+        return (self._row_template(),)
+
     def address(self, values: Mapping[str, Any]) -> str | None:
         """Return the key of the list that an entity with these fields is in; None for none. Raises TemplateError."""
-        if any(values[name] is None for name in self.needed):
+        if any(values[name] is None for name in self._needed):
             return None
-        if not self.primary.satisfies(self.declared.where, values, f"the index list {self.name}"):
+        if not self.schema.satisfies(self._where, values, f"the index list {self.label}"):
             return None
         key = self.row.format(values)
         if len(key) + BITS > MAX_KEY_UNITS // 2 and len(key.encode("utf-16-le")) // 2 + BITS > MAX_KEY_UNITS:
             raise TemplateError(
                 f"makes the key {key[:40]!r}... of a list, which has to be {BITS} UTF-16 units shorter than other "
                 f"keys, {MAX_KEY_UNITS - BITS}, to be divided; shorten {', '.join(self.row.fields)}",
-                self.name,
+                self.label,
                 "row_key",
                 self.row.text,
             )
         return key
 
-    def entry(self, values: Mapping[str, Any]) -> ListEntry | None:
-        """Return what the manifest of an entity with these fields says of it. Raises TemplateError."""
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ListEntry | None:
+        """Return the list that an entity with these fields is in. Raises TemplateError."""
+        del partition_key, row_key
         key = self.address(values)
         return None if key is None else ListEntry(key, self.kind)
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Let the entity leave a list and come into another one."""
+        entry = self.entry(source.values, source.partition_key, source.row_key)
+        if entry == before and source.write.change.verb != "rebuild":
+            return entry, []
+        return entry, self._move(before, entry, source, checked=False)
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Let the entity come into its list, whether it is there already, and leave the one of the manifest."""
+        entry = self.entry(source.values, source.partition_key, source.row_key)
+        return entry, self._move(before, entry, source, checked=True)
+
+    def _move(
+        self, before: ManifestEntry | None, entry: ListEntry | None, source: Source, *, checked: bool
+    ) -> list[Effect]:
+        effects: list[Effect] = []
+        if before is not None and before != entry:
+            effects += undo_entry(self.name, before, source.write, checked=checked)
+        if entry is not None:
+            adds = frozenset({source.row_key})
+            effects.append(ListEffect(entry.list_key, "", source.write, self.kind, self._divide_at, adds=adds))
+        return effects

@@ -1,0 +1,256 @@
+"""
+What the checks of an audit work with: the rows of one table, and which entities they are.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Literal
+
+import attrs
+
+from ..connection.connection import TURN, Connection
+from ..connection.rows import read_row
+from ..connection.translate import translate
+from ..errors import DecodeError
+from ..keys.ranges import KeyRegion
+from ..models.kinds import KindSet
+from ..models.manifest import ManifestEntry, manifest_of
+from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
+from ..models.schema import Schema
+from ..protocol.codes import Code, Fault
+from ..protocol.filters import Filter
+from ..protocol.limits import check_key
+from ..stores import Bounds, Operation, Row
+from ..writes.races import pause_of
+from .report import AuditCounts, Damage, Finding
+from .scan import pages
+
+__all__ = ["AuditContext", "EntitySnapshot", "Problem", "kind_of"]
+
+_LOST_RACE = frozenset(
+    {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
+)
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class EntitySnapshot:
+    """
+    An entity as it was read, with what its manifest says and what it ought to say.
+
+    Args:
+        schema: Its model.
+        row: Its row.
+        age: How its version compares with the model's. The derived rows of an older entity are right as they are until
+            a write upgrades it. A newer one, which a newer program wrote, is compared with its own manifest alone.
+        manifest: What its manifest says, by name of the declaration.
+        legible: Whether the manifest could be read.
+        problem: Why the row does not fit its model; None if it does.
+        expected: What its manifest ought to say. Where nobody knows that, because the entity is newer than the model or
+            does not fit it, what the manifest does say.
+        derived_rows: The derived rows that it ought to have, by name of the declaration, as far as they are known.
+    """
+
+    schema: Schema
+    row: Row
+    age: Literal["current", "older", "newer"] = "current"
+    manifest: Mapping[str, ManifestEntry] = attrs.Factory(dict[str, ManifestEntry])
+    legible: bool = True
+    problem: str | None = None
+    expected: Mapping[str, ManifestEntry] = attrs.Factory(dict[str, ManifestEntry])
+    derived_rows: Mapping[str, Row] = attrs.Factory(dict[str, Row])
+
+    @property
+    def version(self) -> str:
+        """The entity's version, as its derived rows have it."""
+        return str(self.row.get(ENTITY_TYPE, "")).partition(":")[2] or str(self.row.get(ENTITY_VERSION, ""))
+
+
+@attrs.frozen(eq=False)
+class Problem:
+    """
+    Something that is wrong with what is derived from an entity.
+
+    Args:
+        damage: The kind of damage.
+        name: Name of the declaration; None for all of them.
+        address: RowKey of the derived row; None if the problem is about no row.
+        text: The problem in words.
+        rebuilt: Whether deriving this entity's rows anew repairs it.
+        rival: The derived row of another entity that is where the row of this one belongs.
+        first: RowKey of an entity that has to be repaired before this one can be; None if there is none.
+        refused: Why the repair was tried and failed; None if it was not tried or did not fail.
+    """
+
+    damage: Damage
+    name: str | None
+    address: str | None
+    text: str
+    rebuilt: bool = True
+    rival: Row | None = None
+    first: str | None = None
+    refused: str | None = None
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class AuditContext:
+    """
+    The rows of one table, read and written one by one, and what an audit has found of them.
+
+    Args:
+        db: The open database.
+        kinds: The models that are audited in the table.
+        repair: Whether to repair what is wrong.
+        only: Name of the one declaration that is checked; None for all.
+        counts: What was found.
+    """
+
+    db: Connection
+    kinds: KindSet
+    repair: bool
+    only: str | None = None
+    counts: AuditCounts = attrs.field(factory=AuditCounts)
+
+    def snapshot(self, row: Row) -> EntitySnapshot | None:
+        """Return the entity of a row; None if the row is of another kind, or is a derived row."""
+        kind = kind_of(row)
+        if "#" in kind:
+            return None
+        try:
+            resolved = self.kinds.resolve(row)
+        except DecodeError as error:
+            schemas = self.kinds.schemas
+            schema = next((each for each in schemas if each.kind == kind), schemas[0])
+            return EntitySnapshot(schema=schema, row=row, problem=error.problem)
+        return None if resolved is None else self._snapshot(*resolved, row)
+
+    def _snapshot(self, schema: Schema, version: int, row: Row) -> EntitySnapshot:
+        manifest: dict[str, ManifestEntry] = {}
+        legible = True
+        try:
+            manifest = manifest_of(row)
+        except DecodeError:
+            legible = False
+        snapshot = EntitySnapshot(schema=schema, row=row, manifest=manifest, legible=legible, expected=manifest)
+        if version > schema.version:
+            return attrs.evolve(snapshot, age="newer")
+        current = version == schema.version
+        expected: dict[str, ManifestEntry] = {}
+        derived_rows: dict[str, Row] = {}
+        partition_key, row_key = row["PartitionKey"], row["RowKey"]
+        try:
+            for name in manifest.keys() & schema.derived.keys():
+                manifest[name] = schema.derived[name].current_entry(manifest[name])
+            values: Mapping[str, Any] = (schema.decode(row) if current else self.kinds.load(row.copy())).__dict__
+            for name, each in schema.derived.items():
+                entry = each.entry(values, partition_key, row_key)
+                if entry is None:
+                    continue
+                expected[name] = entry
+                derived_row = each.derive_row(entry, values, row) if current else None
+                if derived_row is not None:
+                    derived_rows[name] = derived_row
+        except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
+            return attrs.evolve(snapshot, problem=f"{type(error).__name__}: {error}")
+        age: Literal["current", "older"] = "current" if current else "older"
+        return attrs.evolve(snapshot, age=age, expected=expected, derived_rows=derived_rows)
+
+    # Reading and writing
+
+    async def read(self, partition_key: str, row_key: str) -> Row | None:
+        """Read a row; None if there is none, or its RowKey, taken from a damaged row, is not a key."""
+        try:
+            check_key("RowKey", row_key)
+        except Fault:
+            return None
+        self.counts.requests += 1
+        return await read_row(self.db, self.kinds.table, partition_key, row_key)
+
+    async def read_all(self, partition_key: str, row_keys: Iterable[str]) -> list[Row | None]:
+        """Read several rows of a partition."""
+        return list(await asyncio.gather(*(self.read(partition_key, each) for each in row_keys)))
+
+    async def rows(self, partition_key: str, where: Filter | None = None) -> AsyncGenerator[Sequence[Row], None]:
+        """Yield all rows of a partition that satisfy a condition, some at a time; other tasks run in between."""
+        regions = [KeyRegion(Bounds.only(partition_key))]
+        async with aclosing(pages(self.db, self.kinds.table, where, regions, self.counts, "audit")) as found:
+            async for rows in found:
+                for start in range(0, len(rows), TURN):
+                    some = rows[start : start + TURN]
+                    yield some
+                    await self.db.yield_to_loop(len(some))
+
+    async def pause(self, attempt: int) -> None:
+        """Wait before something is looked at again; not before the first attempt, which is 0."""
+        if attempt:
+            await asyncio.sleep(pause_of(self.db, attempt))
+
+    async def settle(
+        self, partition_key: str, row_key: str, stored: Row | None, repairs: Sequence[Operation] = ()
+    ) -> bool:
+        """
+        Repair a row; or, if rows are not repaired, make sure that it is still as it was. Return False if somebody else
+        has written it meanwhile: look again.
+
+        Args:
+            partition_key: Its PartitionKey.
+            row_key: Its RowKey.
+            stored: The row as it was read; None if there was none.
+            repairs: The operations that repair it; empty if none does.
+
+        Raises:
+            TableOrmError: The store refused a repair for another reason.
+        """
+        if self.repair and repairs:
+            return await self.send(repairs)
+        again = await self.read(partition_key, row_key)
+        if stored is None or again is None:
+            return again is stored
+        return bool(again["odata.etag"] == stored["odata.etag"])
+
+    async def send(self, operations: Sequence[Operation]) -> bool:
+        """
+        Apply a transaction. Return False if somebody else has written meanwhile or the outcome is unknown: look again.
+
+        Raises:
+            TableOrmError: The store refused it for another reason.
+        """
+        self.counts.requests += 1
+        self.db.stats.requests += 1
+        try:
+            await self.db.require_open().transact(self.kinds.table, list(operations))
+        except Fault as fault:
+            if fault.code in _LOST_RACE or fault.transient:
+                return False
+            raise translate(fault, "audit(repair=True)", self.kinds.table) from fault
+        return True
+
+    def record(self, schema: Schema, partition_key: str, row_key: str, problem: Problem, *, repaired: bool) -> None:
+        """
+        Count what was found.
+
+        Args:
+            schema: The model.
+            partition_key: PartitionKey of the entity.
+            row_key: RowKey of the entity; "" if nobody knows it.
+            problem: What is wrong.
+            repaired: Whether it was repaired.
+        """
+        finding = Finding(
+            damage=problem.damage,
+            model=schema.name,
+            index=problem.name,
+            partition_key=partition_key,
+            row_key=row_key,
+            address=problem.address,
+            problem=problem.text,
+            repaired=repaired,
+            refused=problem.refused,
+        )
+        self.counts.record(finding)
+
+
+def kind_of(row: Row) -> str:
+    """Return the kind that a row says it is of, without the version; "" if it says none."""
+    text = row.get(ENTITY_TYPE)
+    return text.partition(":")[0] if isinstance(text, str) else ""
