@@ -11,6 +11,8 @@ The tests are coroutines for pytest-asyncio in its mode "auto". Tests of what a 
 skipped, with a reason that starts with "capability"; `pytest -rs` lists them.
 """
 
+from pathlib import Path
+
 try:
     import pytest
     import pytest_asyncio as pytest_asyncio
@@ -20,23 +22,7 @@ except ImportError as error:
     ) from error
 
 # Pytest rewrites the assertions of these modules, so that they explain themselves. This must precede their import.
-pytest.register_assert_rewrite(
-    *(
-        f"{__name__}.{part}"
-        for part in (
-            "base",
-            "blob_appends",
-            "blob_base",
-            "blobs",
-            "points",
-            "queries",
-            "queues",
-            "tables",
-            "times",
-            "transactions",
-        )
-    )
-)
+pytest.register_assert_rewrite(*(f"{__name__}.{path.stem}" for path in Path(__file__).parent.glob("[!_]*.py")))
 
 from .blob_appends import AppendContract  # noqa: E402
 from .blobs import (  # noqa: E402
@@ -47,7 +33,6 @@ from .blobs import (  # noqa: E402
     BlobStoreContract,
     ReopenBlobs,
 )
-from .contract import TableStoreContract  # noqa: E402
 from .memory import MemoryStore  # noqa: E402
 from .points import ConditionalWriteContract, MergeContract, PointContract, TypesContract  # noqa: E402
 from .queries import FilterContract, PagingContract, QueryContract  # noqa: E402
@@ -59,7 +44,7 @@ from .queues import (  # noqa: E402
     QueueStoreContract,
     ReopenQueues,
 )
-from .tables import TableLifecycleContract  # noqa: E402
+from .tables import TableLifecycleContract, TableStoreContract  # noqa: E402
 from .times import ConcurrencyContract, DurabilityContract, Reopen, TimestampContract  # noqa: E402
 from .transactions import LimitsContract, TransactionContract  # noqa: E402
 

@@ -20,6 +20,7 @@ __all__ = [
     "keys_of",
     "names_of",
     "need",
+    "new_dns_name",
     "new_name",
     "refusal",
     "row",
@@ -53,6 +54,11 @@ _numbers = itertools.count()
 def new_name() -> str:
     """Make a name that no table has."""
     return f"Contract{uuid.uuid4().hex[:16]}n{next(_numbers)}"
+
+
+def new_dns_name() -> str:
+    """Make a name that no queue and no container has."""
+    return f"contract-{uuid.uuid4().hex[:16]}-{next(_numbers)}"
 
 
 def need(store: TableStore | QueueStore | BlobStore, capability: str) -> None:

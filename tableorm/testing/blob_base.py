@@ -2,28 +2,20 @@
 What every part of the blob contract uses: the fixtures that a backend overrides, and data to store.
 """
 
-import itertools
 import random
-import uuid
 from collections.abc import AsyncIterator
 
 import pytest
 
 from ..protocol.limits import MAX_BLOB_NAME
 from ..stores import BlobInfo, BlobStore
+from .base import new_dns_name
 
-__all__ = ["LARGE", "NAMES", "BlobTests", "listed", "new_container_name", "pieces", "ranges_of"]
+__all__ = ["LARGE", "NAMES", "BlobTests", "listed", "pieces", "ranges_of"]
 
 # Larger than any chunk of a store, and not a multiple of one.
 LARGE = random.Random(0).randbytes(5_000_001)
 NAMES = ["x", "a/b/c", "größe 😀.txt", "%41+&=?#'\"<>;:@", "back\\slash", "UPPER", "upper", "z" * MAX_BLOB_NAME]
-
-_numbers = itertools.count()
-
-
-def new_container_name() -> str:
-    """Make a name that no container has."""
-    return f"contract-{uuid.uuid4().hex[:16]}-{next(_numbers)}"
 
 
 async def pieces(data: bytes, size: int) -> AsyncIterator[bytes]:
@@ -64,7 +56,7 @@ class BlobTests:
     @pytest.fixture
     async def container(self, store: BlobStore) -> AsyncIterator[str]:
         """The name of a new, empty container."""
-        name = new_container_name()
+        name = new_dns_name()
         await store.create_container(name)
         yield name
         await store.delete_container(name)

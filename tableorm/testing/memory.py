@@ -1,8 +1,8 @@
 """
 A store in plain dictionaries: the simplest form of the contract, with which random tests compare other stores.
 
-It shares no code with the embedded engine beyond the limits and filters of `tableorm.protocol`. It copies every row on
-its way in and out, stores nothing on disk, and is not meant to be fast.
+It shares no code with the embedded engine beyond `tableorm.protocol` and the checks that every store makes. It copies
+every row on its way in and out, stores nothing on disk, and is not meant to be fast.
 """
 
 import asyncio
@@ -10,18 +10,26 @@ from collections.abc import Sequence
 from copy import deepcopy
 
 from ..protocol.codes import Code, Fault
-from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, check_text, etag_from_ticks, text_from_ticks, timestamp_of_etag
+from ..protocol.edm import ANNOTATION, etag_from_ticks, text_from_ticks
 from ..protocol.filters import compile_filter
-from ..protocol.limits import (
-    MAX_PAGE,
-    MAX_TRANSACTION_BYTES,
-    MAX_TRANSACTION_OPERATIONS,
-    check_filter,
-    check_key,
-    check_row,
-    check_table_name,
+from ..protocol.limits import MAX_PAGE, check_filter, check_key, check_row, check_table_name
+from ..stores import (
+    CONDITIONAL,
+    MERGES,
+    Bounds,
+    Capabilities,
+    Operation,
+    Row,
+    RowPage,
+    RowQuery,
+    Verb,
+    check_if_match,
+    check_transaction,
+    check_transaction_size,
+    clean_row,
+    encode_row,
+    with_index,
 )
-from ..stores import Bounds, Capabilities, Operation, Row, RowPage, RowQuery, Verb
 
 __all__ = ["MemoryStore"]
 
@@ -30,7 +38,6 @@ _Rows = dict[_Key, Row]
 
 # 2024-01-01. Only writes advance this clock.
 _FIRST_TICK = 638_396_640_000_000_000
-_CONDITIONAL = (Verb.MERGE, Verb.REPLACE, Verb.DELETE)
 
 
 def _order(text: str) -> bytes:
@@ -103,29 +110,19 @@ class MemoryStore:
     async def write(self, table: str, operation: Operation) -> str | None:
         """Do one operation and return the row's new ETag, None after a delete."""
         rows = self._rows(table)
-        row = _checked(operation)
-        return self._apply(rows, operation, row)
+        return self._apply(rows, operation, _check(operation))
 
     async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
         """Do 1 to 100 operations on different rows of one partition, in order and all or nothing."""
         rows = self._rows(table)
-        if not 1 <= len(operations) <= MAX_TRANSACTION_OPERATIONS:
-            raise Fault(Code.INVALID_INPUT, f"A transaction has 1 to 100 operations; this one has {len(operations)}.")
-        keys = [(operation.row.get("PartitionKey"), operation.row.get("RowKey")) for operation in operations]
-        for index, (partition_key, row_key) in enumerate(keys):
-            for name, key in (("PartitionKey", partition_key), ("RowKey", row_key)):
-                try:
-                    check_key(name, key)
-                except Fault as fault:
-                    raise Fault(fault.code, fault.message, index, fault.property) from None
-            if partition_key != keys[0][0]:
-                raise Fault(Code.BATCH_PARTITIONS, "All commands must operate on the same partition.", index)
-            if (partition_key, row_key) in keys[:index]:
-                raise Fault(Code.DUPLICATE_ROW, "The batch request contains a row twice.", index)
-        prepared = [_checked_at(index, operation) for index, operation in enumerate(operations)]
-        size = sum(map(_size, prepared))
-        if size > MAX_TRANSACTION_BYTES:
-            raise Fault(Code.REQUEST_BODY_TOO_LARGE, f"The request body is too large: {size} bytes.")
+        check_transaction(operations)
+        prepared: list[Row] = []
+        for index, operation in enumerate(operations):
+            try:
+                prepared.append(_check(operation))
+            except Fault as fault:
+                raise with_index(fault, index) from None
+        check_transaction_size(sum(len(encode_row(row)) for row in prepared))
         before, tick = dict(rows), self._tick
         results: list[str | None] = []
         try:
@@ -135,7 +132,7 @@ class MemoryStore:
             rows.clear()
             rows.update(before)
             self._tick = tick
-            raise Fault(fault.code, fault.message, len(results), fault.property) from None
+            raise with_index(fault, len(results)) from None
         return results
 
     def _rows(self, table: str) -> _Rows:
@@ -149,7 +146,7 @@ class MemoryStore:
         stored = rows.get(key)
         if operation.verb is Verb.INSERT and stored is not None:
             raise Fault(Code.ENTITY_EXISTS, "The specified entity already exists.")
-        if operation.verb in _CONDITIONAL:
+        if operation.verb in CONDITIONAL:
             if stored is None:
                 raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
             if operation.if_match not in ("*", stored["odata.etag"]):
@@ -157,7 +154,7 @@ class MemoryStore:
         if operation.verb is Verb.DELETE:
             del rows[key]
             return None
-        if stored is not None and operation.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):
+        if stored is not None and operation.verb in MERGES:
             kept = {
                 name: value for name, value in stored.items() if name.removesuffix(ANNOTATION) not in row or name in row
             }
@@ -169,43 +166,16 @@ class MemoryStore:
         return etag
 
 
-def _checked(operation: Operation) -> Row:
-    verb, tag = operation.verb, operation.if_match
-    row = {
-        name: value
-        for name, value in deepcopy(operation.row).items()
-        if name in ("PartitionKey", "RowKey") or name.removesuffix(ANNOTATION) not in SYSTEM_MEMBERS
-    }
-    check_key("PartitionKey", row.get("PartitionKey"))
-    check_key("RowKey", row.get("RowKey"))
-    if (tag is not None) != (verb in _CONDITIONAL):
-        raise Fault(
-            Code.INVALID_INPUT,
-            f"{verb} must not have If-Match {tag!r}: merge, replace and delete need it, other verbs take none.",
-        )
-    if tag is not None and tag != "*" and timestamp_of_etag(tag) is None:
-        raise Fault(Code.INVALID_INPUT, f"{tag!r} is not an ETag.")
-    if verb is Verb.DELETE:
-        return {"PartitionKey": row["PartitionKey"], "RowKey": row["RowKey"]}
-    absent = {name for name, value in row.items() if value is None}
-    row = {name: value for name, value in row.items() if name.removesuffix(ANNOTATION) not in absent}
-    check_row(row)
-    for name, value in row.items():
-        if isinstance(value, str) and check_text(value):
-            raise Fault(Code.INVALID_INPUT, f"{name}: the text {check_text(value)}.", property=name)
+def _check(operation: Operation) -> Row:
+    """Return a copy of what an operation stores, if it is valid."""
+    row = deepcopy(operation.row)
+    partition_key, row_key = (check_key(name, row.get(name)) for name in ("PartitionKey", "RowKey"))
+    check_if_match(operation.verb, operation.if_match)
+    if operation.verb is Verb.DELETE:
+        return {"PartitionKey": partition_key, "RowKey": row_key}
+    row = clean_row(row, partition_key, row_key)
+    check_row(row, len(encode_row(row)))
     return row
-
-
-def _checked_at(index: int, operation: Operation) -> Row:
-    try:
-        return _checked(operation)
-    except Fault as fault:
-        raise Fault(fault.code, fault.message, index, fault.property) from None
-
-
-def _size(row: Row) -> int:
-    # An estimate suffices: tests send rows far below the limit or far above it.
-    return sum(len(name) + len(str(value)) + 6 for name, value in row.items())
 
 
 def _within(key: bytes, bounds: Bounds) -> bool:

@@ -4,7 +4,6 @@ The contract of queries: the rows that they find, their order, and their pages.
 
 import datetime as dt
 import operator
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -122,18 +121,15 @@ class QueryContract(StoreContract):
         assert len(found) == len(expected)
 
     async def test_point(self, store: TableStore, table: str) -> None:
-        """Equal closed bounds of both keys find that row alone."""
-        await insert(store, table, row("a", "b"), row("a", "bb"), row("ab", "b"))
+        """Equal closed bounds find that key alone, and not those that it begins."""
+        await insert(store, table, row("a", "b"), row("a", "bb"), row("aa", "b"), row("a ", "b"), row("", "ab"))
 
-        found = await everything(store, table, RowQuery(Bounds.only("a"), Bounds.only("b")))
-        assert keys_of(found) == [("a", "b")]
-
-    async def test_partition_is_not_its_prefix(self, store: TableStore, table: str) -> None:
-        """A partition's rows do not include those of partitions whose key it begins."""
-        await insert(store, table, row("a", "1"), row("aa", "1"), row("a ", "1"), row("", "a1"))
-
-        assert keys_of(await everything(store, table, RowQuery(Bounds.only("a")))) == [("a", "1")]
-        assert keys_of(await everything(store, table, RowQuery(Bounds.only("")))) == [("", "a1")]
+        for query, expected in (
+            (RowQuery(Bounds.only("a"), Bounds.only("b")), [("a", "b")]),
+            (RowQuery(Bounds.only("a")), [("a", "b"), ("a", "bb")]),
+            (RowQuery(Bounds.only("")), [("", "ab")]),
+        ):
+            assert sorted(keys_of(await everything(store, table, query))) == expected
 
     async def test_row_bounds_in_many_partitions(self, store: TableStore, table: str) -> None:
         """Bounds of the RowKey hold in each partition of a range, also in large ones that have few such rows."""
@@ -236,16 +232,6 @@ FILTERS: list[tuple[Filter, set[str]]] = [
 ]
 
 
-_HOLDS: dict[Op, Callable[[int, int], bool]] = {
-    Op.EQ: operator.eq,
-    Op.NE: operator.ne,
-    Op.GT: operator.gt,
-    Op.GE: operator.ge,
-    Op.LT: operator.lt,
-    Op.LE: operator.le,
-}
-
-
 def _column(kind: Edm, *values: tuple[object, Any]) -> tuple[list[Row], list[Any], Edm]:
     """Make rows with one value each, in rising order, and the constants that equal these values."""
     annotation = {} if kind in (Edm.STRING, Edm.BOOLEAN, Edm.INT32, Edm.DOUBLE) else {"V" + ANNOTATION: kind.value}
@@ -300,12 +286,14 @@ class FilterContract(StoreContract):
         await store.transact(table, [Operation(Verb.INSERT, each) for each in rows])
 
         for place, value in enumerate(values):
-            for op, holds in _HOLDS.items():
+            for op in Op:
                 if kind in (Edm.GUID, Edm.BINARY) and op not in (Op.EQ, Op.NE):
                     continue
                 where = Compare("V", op, Constant(kind, value))
                 found = names_of(await everything(store, table, RowQuery(where=where)))
-                assert found == [str(index) for index in range(len(values)) if holds(index, place)], where
+                assert found == [str(index) for index in range(len(values)) if getattr(operator, op)(index, place)], (
+                    where
+                )
 
     async def test_filter_that_nests_too_deeply(self, store: TableStore, table: str) -> None:
         """A filter that nests too deeply is refused with InvalidInput, and exhausts nothing."""

@@ -1,5 +1,6 @@
 """
-The contract of tables: creating, listing and deleting them, and names that ignore case.
+The contract of tables: creating, listing and deleting them, and names that ignore case; and the whole contract of a
+`TableStore`.
 """
 
 import asyncio
@@ -9,8 +10,12 @@ import pytest
 from ..protocol.codes import Code
 from ..stores import Operation, RowQuery, TableStore, Verb
 from .base import StoreContract, insert, need, new_name, refusal, row
+from .points import ConditionalWriteContract, MergeContract, PointContract, TypesContract
+from .queries import FilterContract, PagingContract, QueryContract
+from .times import ConcurrencyContract, DurabilityContract, TimestampContract
+from .transactions import LimitsContract, TransactionContract
 
-__all__ = ["TableLifecycleContract"]
+__all__ = ["TableLifecycleContract", "TableStoreContract"]
 
 
 class TableLifecycleContract(StoreContract):
@@ -50,19 +55,19 @@ class TableLifecycleContract(StoreContract):
         assert (await store.get(table.swapcase(), "p", "1"))["RowKey"] == "1"
         assert len((await store.query(table.upper(), RowQuery())).rows) == 2
 
-    @pytest.mark.parametrize("name", ["", "1abc", "ab-c", "a_bc", "äbc", "Tables", "tables", "a/b", "abc\n"])
-    async def test_bad_name_is_refused(self, store: TableStore, name: str) -> None:
-        """A name is letters and digits, starts with a letter, and is not `Tables`. Deleting checks it too."""
+    @pytest.mark.parametrize(
+        ("names", "code"),
+        [
+            (("", "1abc", "ab-c", "a_bc", "äbc", "Tables", "tables", "a/b", "abc\n"), Code.INVALID_RESOURCE_NAME),
+            (("a", "ab", "a" * 64), Code.KEY_OUT_OF_RANGE),
+        ],
+    )
+    async def test_bad_name_is_refused(self, store: TableStore, names: tuple[str, ...], code: Code) -> None:
+        """A name is 3 to 63 letters and digits, starts with a letter, and is not `Tables`. Deleting checks it too."""
         need(store, "exact_limits")
-        for call in (store.create_table(name), store.delete_table(name)):
-            assert (await refusal(call)).code == Code.INVALID_RESOURCE_NAME
-
-    @pytest.mark.parametrize("name", ["a", "ab", "a" * 64])
-    async def test_name_of_bad_length_is_refused(self, store: TableStore, name: str) -> None:
-        """A name has 3 to 63 characters."""
-        need(store, "exact_limits")
-        for call in (store.create_table(name), store.delete_table(name)):
-            assert (await refusal(call)).code == Code.KEY_OUT_OF_RANGE
+        for name in names:
+            for call in (store.create_table(name), store.delete_table(name)):
+                assert (await refusal(call)).code == code, name
 
     async def test_longest_name(self, store: TableStore) -> None:
         """63 characters are allowed."""
@@ -128,3 +133,23 @@ class TableLifecycleContract(StoreContract):
         assert sum(outcome is None for outcome in outcomes) == 1
         assert {getattr(outcome, "code", None) for outcome in outcomes} == {None, Code.TABLE_EXISTS}
         await store.delete_table(name)
+
+
+class TableStoreContract(
+    TableLifecycleContract,
+    PointContract,
+    ConditionalWriteContract,
+    MergeContract,
+    TypesContract,
+    QueryContract,
+    FilterContract,
+    PagingContract,
+    TransactionContract,
+    LimitsContract,
+    TimestampContract,
+    DurabilityContract,
+    ConcurrencyContract,
+):
+    """
+    All parts of the contract. Override the fixture `store`, and for a durable backend `reopen`.
+    """

@@ -4,9 +4,14 @@ Closing a backend while requests are under way.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
+
+from azure.core.pipeline import PipelineRequest, PipelineResponse
+from azure.core.pipeline.policies import AsyncHTTPPolicy
 
 from tableorm.stores import Operation, Verb
 from tableorm.testing.base import refusal, row
+from tableorm_azure.pipeline import InFlight
 from tests.azure.stub import ETAG, Answer, Stub
 
 INSERT = Operation(Verb.INSERT, row(A=1))
@@ -42,3 +47,48 @@ async def test_closing_does_not_wait_for_ever(stub: Stub) -> None:
 
     assert (await task).doubt
     forever.set()
+
+
+async def test_closing_waits_for_the_last_request_alone() -> None:
+    """It goes on as soon as none is under way, and at once if none was."""
+    in_flight = InFlight()
+    await in_flight.wait_until_none(1e9)
+    in_flight.add()
+    in_flight.add()
+    waiting = asyncio.create_task(in_flight.wait_until_none(1e9))
+
+    in_flight.remove()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    in_flight.remove()
+    await waiting
+
+
+class Deaf(AsyncHTTPPolicy[Any, Any]):
+    """Goes on waiting when it is told that the request's time is over."""
+
+    def __init__(self) -> None:
+        self.told, self.answered = asyncio.Event(), asyncio.Event()
+
+    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.told.set()
+            await self.answered.wait()
+        return await self.next.send(request)
+
+
+async def test_closing_gives_up_what_does_not_end(stub: Stub) -> None:
+    """A user's policy that does not stop when it is cancelled keeps nobody from closing."""
+    deaf = Deaf()
+    try:
+        async with stub.backend(timeout=0.01, per_call_policies=[deaf]) as backend:
+            task = asyncio.create_task(refusal(backend.tables.write("Table1", INSERT)))
+            await deaf.told.wait()
+
+        assert not task.done()
+    finally:
+        deaf.answered.set()
+    await task
+    assert stub.requests == []

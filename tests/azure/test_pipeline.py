@@ -164,7 +164,7 @@ async def test_a_blob_that_stops_coming(stub: Stub) -> None:
         "x-ms-blob-type": "BlockBlob",
     }
     stub.answers = [Answer(206, head, b"half", missing=5)]
-    async with asyncio.timeout(60), stub.backend(timeout=0.1, blobs=stub.url) as backend:
+    async with stub.backend(timeout=0.1, blobs=stub.url) as backend:
         assert backend.blobs is not None
         fault = await refusal(backend.blobs.read("box", "name"))
 
@@ -216,6 +216,16 @@ async def test_one_pool_that_is_bounded(stub: Stub) -> None:
 
     assert stub.connections <= 3
     assert len(stub.requests) == 20
+
+
+async def test_connections_are_used_at_once(stub: Stub) -> None:
+    """As many requests as there may be connections are under way at the same time."""
+    all_there = asyncio.Barrier(3)
+    stub.answers = [Answer(204, {"ETag": ETAG}, before=all_there.wait)]
+    async with stub.backend(connections=3, timeout=5.0) as backend:
+        written = await asyncio.gather(*(backend.tables.write("Table1", INSERT) for _ in range(3)))
+
+    assert written == [ETAG] * 3
 
 
 async def test_a_place_that_is_no_service(stub: Stub) -> None:

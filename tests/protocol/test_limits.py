@@ -240,3 +240,6 @@ def test_rows_without_keys() -> None:
 def test_every_code_has_a_status() -> None:
     """Each error code is known with its HTTP status."""
     assert set(STATUS) == set(Code)
+    assert {STATUS[code] for code in Code if "NOT_FOUND" in code.name} == {404}
+    assert {STATUS[code] for code in Code if code.name.endswith("_EXISTS")} == {409}
+    assert {STATUS[code] for code in Code if code.name.startswith("AUTHORIZATION_")} == {403}

@@ -1,0 +1,98 @@
+"""
+The faults that `scripts/mutate.py` puts into the code.
+"""
+
+from pathlib import Path
+
+from scripts.faults import draw_faults, find_faults
+
+MODULE = b'''"""A toy."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["save"]
+
+
+async def save(rows: "Iterable[str]", etag: str | None, *, repeat: bool = False) -> int:
+    """Save them."""
+    count = 0
+    for row in rows:
+        if row == "" or not etag:
+            continue
+        try:
+            await send("merge", row, if_match=etag)
+        except (OSError, ValueError):
+            count += 1
+            if count > 3:
+                raise TimeoutError("it takes too long") from None
+            await pause(
+                count,
+                repeat,
+            )
+    return count
+'''
+
+
+def changes(kind: str) -> set[str]:
+    """The faults of one kind, as their diffs without indentation."""
+    found = [fault for fault in find_faults("toy.py", MODULE) if fault.kind == kind]
+    return {"\n".join(line[0] + line[1:].strip() for line in fault.diff(MODULE).splitlines()) for fault in found}
+
+
+def test_faults_of_every_kind() -> None:
+    """Each kind of fault is found where it can be made."""
+    assert {fault.kind for fault in find_faults("toy.py", MODULE)} == {
+        "and/or",
+        "argument",
+        "await",
+        "comparison",
+        "constant",
+        "early return",
+        "etag",
+        "exception",
+        "negation",
+        "statement",
+    }
+    assert '-await send("merge", row, if_match=etag)\n+await send("merge", row, if_match="*")' in changes("etag")
+    assert "-if count > 3:\n+if (count >= 3):" in changes("comparison")
+    assert "-except (OSError, ValueError):\n+except (ValueError,):" in changes("exception")
+    assert "-await pause(\n-count,\n-repeat,\n-)\n+pass" in changes("await")
+    assert "-continue\n+pass" in changes("statement")
+    assert "+return" in changes("early return")
+
+
+def test_what_does_not_act_is_left_alone() -> None:
+    """Docstrings, annotations, lists of exported names and imports for types stay as they are."""
+    touched = {line for fault in find_faults("toy.py", MODULE) for line in fault.diff(MODULE).splitlines()}
+
+    assert not [line for line in touched if line.startswith("-") and ("toy" in line or "Save" in line)]
+    assert not [line for line in touched if line.startswith("-") and ("__all__" in line or "TYPE_CHECKING" in line)]
+    assert not [line for line in touched if line.startswith("+") and line.startswith("async def") and "str" not in line]
+
+
+def test_a_seed_draws_the_same_faults(tmp_path: Path) -> None:
+    """Whoever repeats a run tries the same faults; each of them compiles, and changes the code."""
+    (tmp_path / "toy.py").write_bytes(MODULE)
+
+    faults = draw_faults(tmp_path, ["toy.py"], 30, seed=3)
+
+    assert faults == draw_faults(tmp_path, ["toy.py"], 30, seed=3)
+    assert faults != draw_faults(tmp_path, ["toy.py"], 30, seed=4)
+    assert len(set(faults)) == 30
+    for fault in faults:
+        compile(fault.apply(MODULE), "toy.py", "exec")
+        assert fault.diff(MODULE)
+
+
+def test_lines_are_those_that_run() -> None:
+    """A fault in a condition is seen by tests that reach the condition, not only by those that reach its body."""
+    texts = MODULE.decode().splitlines()
+    shown = {(fault.kind, texts[line - 1].strip()) for fault in find_faults("toy.py", MODULE) for line in fault.lines}
+
+    assert ("comparison", "if count > 3:") in shown
+    assert ("exception", "except (OSError, ValueError):") in shown
+    assert ("exception", "try:") not in shown
+    assert ("await", "repeat,") in shown

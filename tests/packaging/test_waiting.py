@@ -1,0 +1,19 @@
+"""
+Tests that wait for what never comes.
+"""
+
+import asyncio
+
+import pytest
+
+from tests.waiting import limit
+
+
+async def test_waiting_has_an_end() -> None:
+    """A test that waits for ever fails when its time is over."""
+
+    async def wait_for_ever() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await limit(wait_for_ever, 0.01)()
