@@ -23,10 +23,10 @@ from ..protocol.edm import ANNOTATION, Edm
 from ..stores import Operation, Row, Verb
 from ..writes.maintainer import touch_operation
 from ..writes.plan import Effect, PlannedWrite
-from ..writes.rows import tokens_of, with_token
+from ..writes.rows import changes, tokens_of, with_token
 from ..writes.stages.change import insert_change, rebuild_change
 from ..writes.stages.derive import stored_number
-from ..writes.stages.encode import changes, encode
+from ..writes.stages.encode import encode
 
 __all__ = ["EntityPatch"]
 

@@ -148,7 +148,7 @@ class PageScan:
         while not self._full:
             count, room = min(self._batch, self._limit - len(self._found)), min(_BATCH_BYTES, _PAGE_BYTES - self._bytes)
             bodies, size, key = list[bytes](), 0, self._low
-            for key, body in islice(rows, count):
+            for key, body in islice(rows, count):  # noqa: B007 - used after the loop
                 bodies.append(body)
                 size += len(body)
                 if size >= room:

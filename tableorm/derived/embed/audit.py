@@ -14,7 +14,7 @@ from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
 from ...models.schema import Schema, concrete
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
-from ...writes.stages.encode import same_value
+from ...writes.rows import same_value
 from .effect import copies_of
 from .schema import EmbedSchema
 

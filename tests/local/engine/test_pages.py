@@ -88,7 +88,7 @@ _comparisons = st.builds(
     Compare,
     st.sampled_from(["PartitionKey", "RowKey", "Other"]),
     st.sampled_from(list(Op)),
-    st.sampled_from([constant(value) for value in (*_KEYS, 5)]),
+    st.sampled_from([*map(constant, _KEYS), constant(5)]),
 )
 _filters: st.SearchStrategy[Filter] = st.recursive(
     _comparisons,

@@ -20,7 +20,7 @@ from ..wire.answers import RETRY_SECONDS
 from .limits import Budget, Limits
 from .metrics import Metrics
 
-__all__ = ["ConnectionServer", "TooMuchWaitsError", "begin_request", "end_request"]
+__all__ = ["ConnectionServer", "Host", "TooMuchWaitsError", "begin_request", "end_request"]
 
 _logger = logging.getLogger("tableorm.server")
 
