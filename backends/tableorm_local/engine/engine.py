@@ -45,7 +45,7 @@ from .faults import (
 from .files import Files, after_fork, open_file, open_memory
 from .group_commit import GroupCommit
 from .queues import Queues
-from .reclaim import Reclaimer, anything_to_reclaim
+from .reclaim import Reclaimer
 from .scan import PageScan, check_limit, project
 from .sqlite import Connection
 from .stored_settings import Settings
@@ -140,8 +140,7 @@ class Engine:
     def _attach(self, state: _Open) -> None:
         self._open = state
         _engines.add(self)
-        if state.reclaimer is not None and anything_to_reclaim(state.reader):
-            state.reclaimer.start()
+        self.reclaim()
 
     async def close(self) -> None:
         """

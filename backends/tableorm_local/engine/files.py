@@ -9,6 +9,7 @@ import os
 import stat
 import threading
 import time
+import weakref
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -49,13 +50,10 @@ _LAST_TICK = 9_000 * 366 * 86_400 * TICKS_PER_SECOND
 
 _SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + blob_contents.SCHEMA + stored_settings.SCHEMA
 
-# Open engines per file, by (device, inode): see `_check_file`.
-_open_files: dict[tuple[int, int], int] = {}
 _opening = threading.Lock()
-_forked_files: set[tuple[int, int]] = set()
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Files:
     """
     The connections of one open database.
@@ -79,13 +77,13 @@ class Files:
             self.writer.close()
         if self.writer_lock is not None:
             self.writer_lock.close()
-        if self.identity is not None:
-            with _opening:
-                left = _open_files.get(self.identity, 0) - 1
-                if left > 0:
-                    _open_files[self.identity] = left
-                else:
-                    _open_files.pop(self.identity, None)
+        with _opening:
+            _open_files.discard(self)
+
+
+# See `_check_file`.
+_open_files: "weakref.WeakSet[Files]" = weakref.WeakSet()
+_forked_files: set[tuple[int, int] | None] = set()
 
 
 def _check_library() -> None:
@@ -148,7 +146,7 @@ def _open(path: str, timeout: float, *, create: bool) -> Files:
     except BaseException:
         connection.close()
         raise
-    _open_files[identity] = _open_files.get(identity, 0) + 1
+    _open_files.add(files)
     return files
 
 
@@ -201,7 +199,7 @@ def _check_file(path: str) -> tuple[int, int]:
         )
     # Closing a file drops all locks that the process has on it, also those of another engine (POSIX). So the file is
     # read here only if no engine has it open; otherwise it has been checked already.
-    if status.st_size == 0 or identity in _open_files:
+    if status.st_size == 0 or any(files.identity == identity for files in _open_files):
         return identity
     with Path(path).open("rb") as file:
         header = file.read(100)
@@ -358,5 +356,5 @@ def after_fork() -> None:
     SQLite's memory says that this process holds the parent's locks, but it does not. A new connection to such a file
     would rely on them too.
     """
-    _forked_files.update(_open_files)
+    _forked_files.update(files.identity for files in _open_files)
     _open_files.clear()

@@ -16,7 +16,7 @@ from .group_commit import GroupCommit
 from .sqlite import Connection
 from .write_session import WriteSession
 
-__all__ = ["Reclaimer", "anything_to_reclaim"]
+__all__ = ["Reclaimer"]
 
 # A slice delays the writes that come meanwhile, so its number of rows is adapted to take this time.
 _SLICE_SECONDS = 0.003
@@ -47,16 +47,6 @@ _RECLAIMERS: tuple[Callable[[Connection, int], bool], ...] = (
     blobs.reclaim,
     blob_contents.reclaim,
 )
-
-
-def anything_to_reclaim(connection: Connection) -> bool:
-    """Return whether something was deleted and is not all free yet. Changes nothing."""
-    return (
-        catalog.find_deleted(connection) is not None
-        or queues.find_deleted(connection) is not None
-        or blobs.find_deleted(connection) is not None
-        or blob_contents.find_unnamed(connection) is not None
-    )
 
 
 class Reclaimer:
