@@ -18,6 +18,7 @@ from tableorm.protocol.filters import Compare, Op, constant
 from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb
 from tableorm_local.engine import Engine, OpenError, Reason, catalog
 from tableorm_local.engine.sqlite import connect
+from tableorm_local.engine.write_session import WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
 
 _SECONDS = 20  # so that what hangs fails
@@ -189,12 +190,11 @@ async def test_a_deleted_table_is_named_by_digits_alone(path: Path) -> None:
     for name in ("gone_", "gone_x", "gone_1x", "gone_1; DROP TABLE t1", "gone_ 1", "gone_-1", 'gone_1"'):
         craft(path, 'CREATE TABLE "{}" (key)'.format(name.replace('"', '""')))
     connection = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
-    assert catalog.find_deleted(connection) is None
+    assert not catalog.reclaim(connection, 10)
 
-    catalog.drop_table(connection, "Things")
-    found = catalog.find_deleted(connection)
-    assert found == 1
-    assert catalog.reclaim(connection, found, 10)
+    catalog.drop_table(WriteSession(connection, "data"), "Things")
+    assert catalog.reclaim(connection, 10)
+    assert not catalog.reclaim(connection, 10)
     connection.close()
 
 

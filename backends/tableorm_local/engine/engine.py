@@ -40,6 +40,7 @@ from .faults import (
     fault_from,
     is_missing_table,
     missing_table_fault,
+    not_found_fault,
     read_only_fault,
 )
 from .files import Files, after_fork, open_file, open_memory
@@ -50,7 +51,7 @@ from .scan import PageScan, check_limit, project
 from .sqlite import Connection
 from .stored_settings import Settings
 from .worker import InlineWorker, ThreadWorker, Worker
-from .write_session import Steps, Work, WriteSession
+from .write_session import Work, WriteSession
 
 __all__ = ["Engine"]
 
@@ -168,24 +169,14 @@ class Engine:
     async def create_table(self, table: str) -> None:
         """Create a table. Fault TableAlreadyExists if one has that name in any letter case."""
         check_table_name(table)
-        await self._change_catalog(lambda connection: catalog.create_table(connection, table), _TABLE_EXISTS)
+        await self.submit(lambda session: catalog.create_table(session, table))
 
     async def delete_table(self, table: str) -> None:
         """Delete a table and its rows, in constant time. Fault ResourceNotFound if there is none."""
         check_table_name(table)
-        await self._change_catalog(lambda connection: catalog.drop_table(connection, table), _NOT_FOUND)
+        await self.submit(lambda session: catalog.drop_table(session, table))
         self._require_open().catalog.forget(table)
         self.reclaim()
-
-    async def _change_catalog(self, change: Callable[[Connection], bool], refused: tuple[Code, str]) -> None:
-        def work(session: WriteSession) -> Steps:
-            if not change(session.connection):
-                raise Fault(*refused)
-            session.dirty = True
-            yield from ()
-            return None
-
-        await self._require_commits().submit(work)
 
     async def list_tables(self) -> list[str]:
         """List the names of all tables as created, ordered without regard to case."""
@@ -193,13 +184,7 @@ class Engine:
 
     async def has_table(self, table: str) -> bool:
         """Return whether there is a table of that name in any letter case."""
-        try:
-            await self._find_table(table)
-        except Fault as fault:
-            if fault.code != Code.TABLE_NOT_FOUND:
-                raise
-            return False
-        return True
+        return await self._read(lambda state: state.catalog.find(table)) is not None
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         """Read one row. Fault ResourceNotFound or TableNotFound."""
@@ -214,7 +199,7 @@ class Engine:
         if row is None:
             check_key("PartitionKey", partition_key)
             check_key("RowKey", row_key)
-            raise Fault(*_NOT_FOUND)
+            raise not_found_fault()
         await self._yield_to_loop(_ROW_SECONDS)
         return row
 
@@ -355,10 +340,6 @@ class Engine:
                 return read(self._require_open())
             except (apsw.Error, *DAMAGE) as again:
                 error = again
-
-
-_TABLE_EXISTS = Code.TABLE_EXISTS, "The table specified already exists."
-_NOT_FOUND = Code.RESOURCE_NOT_FOUND, "The specified resource does not exist."
 
 
 def _call_with_table(state: _Open, name: str, action: Callable[[Table], T]) -> T:

@@ -19,6 +19,7 @@ __all__ = [
     "fault_from",
     "is_missing_table",
     "missing_table_fault",
+    "not_found_fault",
     "open_error_from",
     "read_only_fault",
 ]
@@ -61,6 +62,11 @@ def is_missing_table(error: apsw.Error) -> bool:
 def missing_table_fault() -> Fault:
     """Return the service's fault for a table that does not exist."""
     return Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
+
+
+def not_found_fault() -> Fault:
+    """Return the service's fault for a row, or a table to delete, that does not exist."""
+    return Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
 
 
 def fault_from(error: BaseException, name: str) -> Fault:

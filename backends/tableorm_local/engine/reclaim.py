@@ -6,12 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import apsw
-
 from tableorm.protocol.codes import Fault
 
 from . import blob_contents, blobs, catalog, queues
-from .faults import is_missing_table
 from .group_commit import GroupCommit
 from .sqlite import Connection
 from .write_session import WriteSession
@@ -28,21 +25,9 @@ _MAX_ROWS = 5000
 _RETRY_SECONDS = 0.1
 
 
-def _reclaim_table(connection: Connection, rows: int) -> bool:
-    number = catalog.find_deleted(connection)
-    if number is None:
-        return False
-    try:
-        catalog.reclaim(connection, number, rows)
-    except apsw.SQLError as error:
-        if not is_missing_table(error):
-            raise
-    return True
-
-
 # Each frees up to so many rows of one deleted thing and returns False if there is none. Blobs leave contents behind.
 _RECLAIMERS: tuple[Callable[[Connection, int], bool], ...] = (
-    _reclaim_table,
+    catalog.reclaim,
     queues.reclaim,
     blobs.reclaim,
     blob_contents.reclaim,

@@ -10,7 +10,6 @@ import apsw
 
 from tableorm.protocol.edm import EPOCH, TICKS_PER_SECOND
 
-from . import catalog
 from .sqlite import Connection
 
 __all__ = ["Steps", "Work", "WriteSession", "moment", "now"]
@@ -86,10 +85,6 @@ class WriteSession:
         """Undo the transaction, unless SQLite has done so itself."""
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
-
-    def table(self, folded: str) -> catalog.Table | None:
-        """Find the table with a name in lower case, as this transaction sees it."""
-        return catalog.find_table(self.connection, folded)
 
 
 Steps = Generator[None, None, object]
