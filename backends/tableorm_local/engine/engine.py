@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from tableorm.errors import TableOrmError
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_key, check_table_name
 from tableorm.stores import (
@@ -35,7 +36,6 @@ from .catalog import Catalog, Table, key_of
 from .fairness import CALLER, FairTurns
 from .faults import (
     DAMAGE,
-    OpenError,
     busy_fault,
     fault_from,
     is_missing_table,
@@ -125,7 +125,7 @@ class Engine:
         Open the file, or create it, with mode 0600.
 
         Raises:
-            OpenError: The file cannot be opened; nothing was changed.
+            TableOrmError: The file cannot be opened; nothing was changed.
         """
         if self._open is not None:
             return
@@ -375,14 +375,14 @@ async def _open_in_worker(worker: Worker, path: str, patience: float, *, create:
     """Open the file in the worker. If the caller is cancelled meanwhile, close it again."""
     opened: asyncio.Future[Files] = asyncio.get_running_loop().create_future()
 
-    def job() -> Files | OpenError:
+    def job() -> Files | TableOrmError:
         try:
             return open_file(path, patience, create=create)
-        except OpenError as error:
+        except TableOrmError as error:
             return error
 
-    def done(outcome: Files | OpenError) -> None:
-        if isinstance(outcome, OpenError):
+    def done(outcome: Files | TableOrmError) -> None:
+        if isinstance(outcome, TableOrmError):
             if not opened.done():
                 opened.set_exception(outcome)
         elif not opened.done():

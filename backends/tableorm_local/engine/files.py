@@ -17,10 +17,11 @@ from urllib.parse import quote
 import apsw
 import attrs
 
+from tableorm.errors import NotSupported, Unavailable
 from tableorm.protocol.edm import TICKS_PER_SECOND
 
 from . import blob_contents, blobs, catalog, queues, stored_settings
-from .faults import OpenError, Reason, open_error_from
+from .faults import open_error_from
 from .sqlite import Connection, connect
 from .writer_lock import WriterLock
 
@@ -89,8 +90,7 @@ _forked_files: set[tuple[int, int] | None] = set()
 def _check_library() -> None:
     version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
     if version < _MIN_SQLITE:
-        raise OpenError(
-            Reason.UNSUPPORTED,
+        raise NotSupported(
             f"SQLite {apsw.sqlite_lib_version()} can damage a database that several connections use; install "
             f"apsw>={'.'.join(map(str, _MIN_SQLITE))}.0.",
         )
@@ -110,7 +110,7 @@ def open_file(path: str, timeout: float, *, create: bool = True) -> Files:
     Open the database at `path`, an absolute path without symbolic links; with `create`, make a missing one. Blocks.
 
     Raises:
-        OpenError: The file cannot be opened; nothing was changed.
+        TableOrmError: The file cannot be opened; nothing was changed.
     """
     _check_library()
     try:
@@ -124,9 +124,7 @@ def _open(path: str, timeout: float, *, create: bool) -> Files:
     _check_beside(path)
     if not os.path.lexists(path):
         if not create:
-            raise OpenError(
-                Reason.UNAVAILABLE, f"there is no database {path!r}; give the path of one, or let it be created."
-            )
+            raise Unavailable(f"there is no database {path!r}; give the path of one, or let it be created.")
         _create_empty(path)
     identity = _check_file(path)
     try:
@@ -156,12 +154,9 @@ def _check_beside(path: str) -> None:
         if not os.path.lexists(beside):
             continue
         if not stat.S_ISREG(beside.lstat().st_mode):
-            raise OpenError(
-                Reason.UNSUPPORTED, f"{str(beside)!r} is not a regular file, as {path!r} needs it to be; remove it."
-            )
+            raise NotSupported(f"{str(beside)!r} is not a regular file, as {path!r} needs it to be; remove it.")
         if beside.name.endswith("-journal") and beside.read_bytes().endswith(_NAMES_ANOTHER):
-            raise OpenError(
-                Reason.UNSUPPORTED,
+            raise NotSupported(
                 f"{str(beside)!r} is a journal that names another file; restore {path!r}, or remove it.",
             )
 
@@ -174,9 +169,7 @@ def _create_empty(path: str) -> None:
         pass  # Another process was faster; the first one that locks the file fills it.
     except (FileNotFoundError, NotADirectoryError):
         folder = str(Path(path).parent)
-        raise OpenError(
-            Reason.UNAVAILABLE, f"{path!r} cannot be created: there is no folder {folder!r}; create that first."
-        ) from None
+        raise Unavailable(f"{path!r} cannot be created: there is no folder {folder!r}; create that first.") from None
 
 
 def _check_file(path: str) -> tuple[int, int]:
@@ -190,10 +183,9 @@ def _check_file(path: str) -> tuple[int, int]:
     identity = status.st_dev, status.st_ino
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise OpenError(Reason.UNSUPPORTED, f"{path!r} is {kind}; give the path of a file.")
+        raise NotSupported(f"{path!r} is {kind}; give the path of a file.")
     if identity in _forked_files:
-        raise OpenError(
-            Reason.UNSUPPORTED,
+        raise NotSupported(
             f"{path!r} was open when this process was forked; open it in the child only, or start the child with "
             "multiprocessing's 'spawn' or 'forkserver'.",
         )
@@ -204,19 +196,16 @@ def _check_file(path: str) -> tuple[int, int]:
     with Path(path).open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        raise OpenError(Reason.UNSUPPORTED, f"{path!r} is not a database; give the path of another file.")
+        raise NotSupported(f"{path!r} is not a database; give the path of another file.")
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise OpenError(
-            Reason.UNSUPPORTED, f"{path!r} is an SQLite database of another program; give the path of another file."
-        )
+        raise NotSupported(f"{path!r} is an SQLite database of another program; give the path of another file.")
     _check_version(int.from_bytes(header[60:64], "big"), path)
     return identity
 
 
 def _check_version(version: int, path: str) -> None:
     if version > FORMAT:
-        raise OpenError(
-            Reason.UNSUPPORTED,
+        raise NotSupported(
             f"{path!r} has format {version}, made by a newer tableorm; this one reads format {FORMAT}. Update.",
         )
 
@@ -226,12 +215,12 @@ def _check_content(connection: Connection, path: str) -> None:
     Refuse a database that is not as this version makes them, also if that is only in its log yet.
 
     Raises:
-        OpenError: It has another format or schema, or the tables that list others are damaged.
+        NotSupported, Unavailable: It has another format or schema, or the tables that list others are damaged.
     """
     until = time.monotonic() + _CHECK_SECONDS
     connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
     if connection.execute("PRAGMA application_id").get != APPLICATION_ID:
-        raise OpenError(Reason.UNSUPPORTED, f"{path!r} is not a database of tableorm; give the path of another file.")
+        raise NotSupported(f"{path!r} is not a database of tableorm; give the path of another file.")
     _check_version(connection.execute("PRAGMA user_version").get, path)
     missing = set(_make_schema())
     for item in connection.execute(_READ_SCHEMA):
@@ -244,16 +233,15 @@ def _check_content(connection: Connection, path: str) -> None:
     for table in ("clock", "catalog", "settings", "queues", "containers"):
         problem = connection.execute(f"PRAGMA quick_check({table})").get
         if problem != "ok":
-            raise OpenError(Reason.UNAVAILABLE, f"{path!r} is damaged ({problem}); restore it from a backup.")
+            raise Unavailable(f"{path!r} is damaged ({problem}); restore it from a backup.")
     tick = connection.execute("SELECT tick FROM clock").get
     if not isinstance(tick, int) or not 0 <= tick < _LAST_TICK:
-        raise OpenError(Reason.UNAVAILABLE, f"{path!r} is damaged (its clock says {tick}); restore it from a backup.")
+        raise Unavailable(f"{path!r} is damaged (its clock says {tick}); restore it from a backup.")
     connection.set_progress_handler(None)
 
 
-def _schema_error(path: str, problem: str) -> OpenError:
-    return OpenError(
-        Reason.UNSUPPORTED,
+def _schema_error(path: str, problem: str) -> NotSupported:
+    return NotSupported(
         f"{path!r} has another schema than tableorm makes: {problem}. Open only files that tableorm has written alone.",
     )
 
@@ -328,8 +316,7 @@ def _initialise(connection: Connection) -> None:
 def _use_log(connection: Connection, path: str) -> None:
     mode = connection.execute("PRAGMA journal_mode = WAL").get
     if mode != "wal":
-        raise OpenError(
-            Reason.UNSUPPORTED,
+        raise NotSupported(
             f"{path!r}: this file system has no shared memory between processes (journal mode {mode!r}); put the file "
             "on a local disk.",
         )
