@@ -211,15 +211,9 @@ class Engine:
         """
         check_limit(limit)
         scan = PageScan(query, limit, (await self._find_table(table)).folded, continuation)
-        first: Table | None = None
 
-        def work(state: _Open, found: Table) -> bool:
-            nonlocal first
-            if first is not None and first.id != found.id:
-                raise missing_table_fault()  # A page does not go on in another table that got the name meanwhile.
-            done = scan.advance(state.reader, found, _SLICE_SECONDS)
-            first = found
-            return done
+        def advance(state: _Open) -> bool:
+            return _call_with_table(state, table, lambda found: scan.advance(state.reader, found, _SLICE_SECONDS))
 
         done, turns, caller = False, self._turns, CALLER.get()
         while not done and scan.seconds <= _PAGE_SECONDS:
@@ -227,7 +221,7 @@ class Engine:
             if not turns.begin(caller):
                 await turns.wait(caller)
             try:
-                done = await self._read(lambda state: _call_with_table(state, table, lambda found: work(state, found)))
+                done = await self._read(advance)
                 await self._yield_to_loop(scan.seconds - before)
             finally:
                 turns.end(caller)

@@ -20,6 +20,7 @@ from tableorm.protocol.limits import MAX_PAGE, check_filter
 from tableorm.stores import Row, RowPage, RowQuery
 
 from .catalog import Table
+from .faults import missing_table_fault
 from .key_intervals import (
     EVERYTHING,
     Interval,
@@ -115,15 +116,19 @@ class PageScan:
         self._found: list[Row] = []
         self._bytes = 0
         self._more = True
+        self._number: int | None = None
         self.seconds = 0.0
 
     def advance(self, connection: Connection, table: Table, seconds: float) -> bool:
         """Work for about `seconds`. Return True when the page is complete. `self.seconds` adds up the work."""
+        if self._number not in (None, table.id):
+            raise missing_table_fault()  # The page does not go on in another table that got the name meanwhile.
         start = time.perf_counter()
         until = start + seconds
         done = False
         while not done and time.perf_counter() < until:
             done = self._walk(connection, table, until)
+            self._number = table.id
             if self._low >= self._high:
                 self._more = False
         self.seconds += time.perf_counter() - start
