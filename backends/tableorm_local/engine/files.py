@@ -5,6 +5,7 @@ A file may have been made by somebody else, to attack whoever opens it. So it is
 this version makes, and nothing that SQLite would run; until that is known, nothing is written.
 """
 
+import contextlib
 import os
 import stat
 import threading
@@ -150,15 +151,22 @@ def _open(path: str, timeout: float, *, create: bool) -> Files:
 
 def _check_beside(path: str) -> None:
     """Refuse a database if what lies beside it under the name of one of its files could lead to another file."""
-    for beside in (Path(path + suffix) for suffix in _BESIDE):
-        if not os.path.lexists(beside):
-            continue
-        if not stat.S_ISREG(beside.lstat().st_mode):
-            raise NotSupported(f"{str(beside)!r} is not a regular file, as {path!r} needs it to be; remove it.")
-        if beside.name.endswith("-journal") and beside.read_bytes().endswith(_NAMES_ANOTHER):
-            raise NotSupported(
-                f"{str(beside)!r} is a journal that names another file; restore {path!r}, or remove it.",
-            )
+    for beside in (path + suffix for suffix in _BESIDE):
+        status = _look_at(beside)
+        if status is not None and not stat.S_ISREG(status.st_mode):
+            raise NotSupported(f"{beside!r} is not a regular file, as {path!r} needs it to be; remove it.")
+    with contextlib.suppress(FileNotFoundError), Path(path + "-journal").open("rb") as journal:
+        journal.seek(max(0, journal.seek(0, os.SEEK_END) - len(_NAMES_ANOTHER)))
+        if journal.read() == _NAMES_ANOTHER:
+            raise NotSupported(f"{journal.name!r} names another file; restore {path!r}, or remove that journal.")
+
+
+def _look_at(path: str) -> os.stat_result | None:
+    """Return the status of a file, which may be gone at any moment; None if it is."""
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
 
 
 def _create_empty(path: str) -> None:
@@ -261,12 +269,11 @@ def _make_schema() -> frozenset[tuple[str, str, str, str]]:
 
 def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
     """Return a connection, and whether it may write."""
-    log = Path(path + "-wal")
-    unread = log.exists() and log.stat().st_size > 0
+    log = _look_at(path + "-wal")
     connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
     try:
         # If the file is refused, closing it must not move its log into it.
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(unread))
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(log is not None and log.st_size > 0))
         connection.set_busy_timeout(int(timeout * 1000))
         writable = not connection.readonly("main")
         if writable:
