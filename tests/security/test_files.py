@@ -342,11 +342,24 @@ async def test_policies_of_another_form(path: Path, value: str) -> None:
     await engine.close()
 
 
+async def test_a_row_larger_than_any(path: Path) -> None:
+    """A row that is many times larger than the engine writes any is not read into memory."""
+    change_loosely(path, "UPDATE t1 SET body = CAST('{\"N\":1' || printf('%20000000s', '}') AS BLOB)")
+    engine = Engine(path)
+    await engine.open()
+
+    for read in (engine.get("Things", "p", "a"), engine.query("Things", RowQuery())):
+        with pytest.raises(Fault, match="damaged"):
+            await read
+    await engine.close()
+
+
 _ODD = {
     "a body of text": "UPDATE t1 SET body = 'text'",
     "a number for a body": "UPDATE t1 SET body = 5",
     "a body of null": "UPDATE t1 SET body = NULL",
     "a list": "UPDATE t1 SET body = x'5b5d'",
+    "a list in a list, and so on": f"UPDATE t1 SET body = CAST('{{\"N\":{'[' * 9999}' AS BLOB)",
     "no ETag": 'UPDATE t1 SET body = CAST(\'{"PartitionKey":"p","RowKey":"a","N":1}\' AS BLOB)',
     "an unknown type": 'UPDATE t1 SET body = CAST(replace(body, \'"N":\', \'"N@odata.type":"Edm.X","N":\') AS BLOB)',
     "a value that is a list": "UPDATE t1 SET body = CAST(replace(body, '\"N\":1', '\"N\":[]') AS BLOB)",

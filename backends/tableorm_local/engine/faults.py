@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-DAMAGE = (msgspec.DecodeError, AttributeError, LookupError, OverflowError, TypeError, ValueError)
+DAMAGE = (msgspec.DecodeError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What reading raises if something is stored that the engine never writes."""
 
 
@@ -60,7 +60,7 @@ def fault_from(error: BaseException, name: str) -> Fault:
         return read_only_fault(name)
     if isinstance(error, DAMAGE):
         return damage_fault(name, error)
-    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError, apsw.TooBigError)):
         return Fault(Code.INTERNAL_ERROR, f"{name}: the file is damaged ({error}); restore it from a backup.")
     if isinstance(error, (apsw.IOError, apsw.CantOpenError, OSError)):
         return Fault(

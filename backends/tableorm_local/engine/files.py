@@ -158,7 +158,7 @@ def _check_beside(path: str) -> None:
     with contextlib.suppress(FileNotFoundError), Path(path + "-journal").open("rb") as journal:
         journal.seek(max(0, journal.seek(0, os.SEEK_END) - len(_NAMES_ANOTHER)))
         if journal.read() == _NAMES_ANOTHER:
-            raise NotSupported(f"{journal.name!r} names another file; restore {path!r}, or remove that journal.")
+            raise NotSupported(f"the journal beside {path!r} names another file; restore both, or remove the journal.")
 
 
 def _look_at(path: str) -> os.stat_result | None:
