@@ -4,7 +4,9 @@ Database files made by somebody else: they run nothing, reach no other file, and
 # ruff: noqa: ASYNC240 - a test may look at its files
 
 import asyncio
+import contextlib
 import os
+import random
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,7 @@ from tableorm_local.engine import Engine, catalog
 from tableorm_local.engine.sqlite import connect
 from tableorm_local.engine.write_session import WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
+from tests.torture import seeds
 
 _SECONDS = 20  # so that what hangs fails
 
@@ -396,3 +399,59 @@ async def test_values_of_another_kind(path: Path, statement: str) -> None:
 
     assert {fault.code for fault in faults} <= {Code.INTERNAL_ERROR, Code.RESOURCE_NOT_FOUND}
     assert all("damaged" in fault.message for fault in faults if fault.code == Code.INTERNAL_ERROR)
+
+
+@seeds(3, 500)
+async def test_random_damage(path: Path, seed: int) -> None:
+    """Whatever bytes of a file are changed, the engine answers, or says in its own words that it cannot."""
+    chance = random.Random(seed)
+    engine = Engine(path)
+    await engine.open()
+    for number in range(150):
+        row: Row = {"PartitionKey": "p", "RowKey": f"{number:03d}", "N": number, "T": "x" * (number * 3)}
+        await engine.write("Things", Operation(Verb.INSERT, row))
+    await engine.create_table("Gone")
+    await engine.queues.create_queue("queue")
+    await engine.queues.put("queue", b"message")
+    await engine.blobs.create_container("container")
+    await engine.blobs.put("container", "blob", b"x" * 1000)
+    await engine.access.change_policies("Things", lambda _: {"a": None})
+    await engine.close()
+    content = bytearray(path.read_bytes())
+    for _ in range(chance.choice([1, 3, 30])):
+        at = chance.randrange(100, len(content))
+        match chance.randrange(3):
+            case 0:
+                content[at] = chance.randrange(256)
+            case 1:
+                page, other = at // 8192, chance.randrange(len(content) // 8192)
+                content[page * 8192 + 100 : page * 8192 + 8192] = content[other * 8192 + 100 : other * 8192 + 8192]
+            case _:
+                at -= at % 8192
+                at += 100 if at == 0 else 0
+                content[at : at + 12] = chance.randbytes(12)
+    path.write_bytes(content)
+    damaged = Engine(path, timeout=1.0)
+    changed: Row = {"PartitionKey": "p", "RowKey": "007", "M": 1}
+    calls: list[Callable[[], Any]] = [
+        damaged.open,
+        damaged.list_tables,
+        lambda: damaged.query("Things", RowQuery()),
+        lambda: damaged.query("Things", RowQuery(row=Bounds("010", "020"))),
+        lambda: damaged.query("Things", RowQuery(where=Compare("N", Op.GT, constant(5)))),
+        lambda: damaged.get("Things", "p", "007"),
+        lambda: damaged.write("Things", Operation(Verb.MERGE, changed, "*")),
+        lambda: damaged.write("Things", Operation(Verb.INSERT, {"PartitionKey": "q", "RowKey": "new"})),
+        lambda: damaged.queues.take("queue"),
+        lambda: damaged.queues.put("queue", b"other"),
+        lambda: damaged.blobs.read("container", "blob"),
+        lambda: damaged.blobs.append("container", "other", b"y"),
+        lambda: damaged.access.policies("Things"),
+        lambda: damaged.delete_table("Gone"),
+        lambda: damaged.create_table("Another"),
+        damaged.close,
+    ]
+    async with asyncio.timeout(_SECONDS):
+        for call in calls:
+            with contextlib.suppress(Fault, TableOrmError):
+                await call()
