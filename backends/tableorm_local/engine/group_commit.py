@@ -106,7 +106,7 @@ class GroupCommit:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Request] = deque()
         self._queue_lock = threading.Lock()  # between the worker that takes requests and the timer that expires them
-        self._background_job: tuple[Callable[[WriteSession], None], Callable[[Fault | None], None]] | None = None
+        self._background_job: _Request | None = None
         self._job_next = False
         self._running = False
         self._waiting = False
@@ -131,12 +131,17 @@ class GroupCommit:
         self._start()
         return future
 
-    def set_background_job(self, job: Callable[[WriteSession], None], done: Callable[[Fault | None], None]) -> None:
+    def submit_background_job(self, work: Work) -> "asyncio.Future[Any]":
         """
-        Do a job of low priority in a transaction of its own, when the queue allows it. There is one job at a time.
+        Do work of low priority in a transaction of its own, when the queue allows it. There is one job at a time.
+
+        Returns:
+            A future of its result. Fault if another process is writing, for which a job does not wait.
         """
-        self._background_job = job, done
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._background_job = _Request(work, future, 0.0)
         self._start()
+        return future
 
     async def drain(self) -> None:
         """Wait until nothing is queued or under way."""
@@ -154,9 +159,8 @@ class GroupCommit:
     def _step(self) -> None:
         """Start one transaction, or none if nothing is left to do."""
         if self._background_job is not None and (self._job_next or not self._queue):
-            job, done = self._background_job
-            self._background_job, self._job_next = None, False
-            self._worker.run(lambda: self._run_background_job(job), lambda fault: self._end_background_job(done, fault))
+            job, self._background_job, self._job_next = self._background_job, None, False
+            self._worker.run(lambda: self._run_background_job(job), self._end_batch)
         elif self._queue:
             self._job_next = True
             self._start_batch()
@@ -265,16 +269,16 @@ class GroupCommit:
             return batch, self._roll_back(error)
         return batch, None
 
-    def _run_background_job(self, job: Callable[[WriteSession], None]) -> Fault | None:
+    def _run_background_job(self, job: _Request) -> _Outcome:
         try:
             # Without waiting: requests of other processes matter more, and closing must not wait for a job.
             if not self._begin_now():
-                return busy_fault(self._name)
-            job(self._session)
+                return [job], busy_fault(self._name)
+            job.run(self._session, None)
             self._session.commit()
         except BaseException as error:  # noqa: BLE001 - translated, and given to the caller
-            return self._roll_back(error)
-        return None
+            return [job], self._roll_back(error)
+        return [job], None
 
     def _roll_back(self, error: BaseException) -> Fault:
         try:
@@ -340,7 +344,3 @@ class GroupCommit:
         if not overlap:
             # After the tasks that were just woken, so that their next requests go into one transaction.
             self._loop.call_soon(self._step)
-
-    def _end_background_job(self, done: Callable[[Fault | None], None], fault: Fault | None) -> None:
-        self._loop.call_soon(self._step)
-        done(fault)

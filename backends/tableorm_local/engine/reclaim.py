@@ -41,50 +41,41 @@ class Reclaimer:
 
     def __init__(self, commits: GroupCommit) -> None:
         self._commits = commits
-        self._loop = asyncio.get_running_loop()
         # For each kind, since a chunk of a blob takes more time than a message.
         self._rows = dict.fromkeys(_RECLAIMERS, _FIRST_ROWS)
-        self._seconds = 0.0
-        self._finished = False
-        self._active = False
         self._wanted = False
-        self._closed = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Look for what was deleted. To be called after a deletion and at open."""
         self._wanted = True
-        if not (self._active or self._closed):
-            self._active = True
-            self._commits.set_background_job(self._reclaim_slice, self._end_slice)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
 
     def close(self) -> None:
         """Stop. The rest is done after the next open."""
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
-    def _reclaim_slice(self, session: WriteSession) -> None:
+    async def _run(self) -> None:
+        while self._wanted:
+            try:
+                seconds: float = await self._commits.submit_background_job(self._reclaim_slice)
+                await asyncio.sleep(_REST * seconds)
+            except Fault:
+                self._wanted = True
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    def _reclaim_slice(self, session: WriteSession) -> float:
+        """Free the pages of a slice. Return how long that took."""
+        # What is deleted from now on asks for another look.
         self._wanted = False
         start = time.perf_counter()
         kind = next((kind for kind in _RECLAIMERS if kind(session.connection, self._rows[kind])), None)
-        self._finished = kind is None
         if kind is None:
-            return
-        session.dirty = True
-        self._seconds = time.perf_counter() - start
-        scale = _SLICE_SECONDS / max(self._seconds, 1e-6)
+            return 0.0
+        self._wanted = session.dirty = True
+        seconds = time.perf_counter() - start
+        scale = _SLICE_SECONDS / max(seconds, 1e-6)
         self._rows[kind] = max(1, min(_MAX_ROWS, int(self._rows[kind] * min(2.0, scale))))
-
-    def _end_slice(self, fault: Fault | None) -> None:
-        # After a deletion since the last look, look again.
-        if self._closed or (self._finished and fault is None and not self._wanted):
-            self._active = False
-            return
-        pause = _RETRY_SECONDS if fault is not None else _REST * self._seconds
-        self._timer = self._loop.call_later(pause, self._run_again)
-
-    def _run_again(self) -> None:
-        self._timer = None
-        if not self._closed:
-            self._commits.set_background_job(self._reclaim_slice, self._end_slice)
+        return seconds
