@@ -6,6 +6,7 @@ Writes go through the group commit. Nothing here knows of models or of HTTP.
 """
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import time
@@ -151,20 +152,20 @@ class Engine:
         self._why_not = "is closed; open it anew"
         if state is None:
             return
-        closed: asyncio.Future[None] = state.loop.create_future()
+        closed = asyncio.Event()
         if state.reclaimer is not None:
             state.reclaimer.close()
         try:
             if state.commits is not None:
-                # By then each request is done, or was refused because another process kept the write lock.
-                await asyncio.wait_for(state.commits.drain(), self._timeout + 1)
-        except TimeoutError:
-            pass
+                with contextlib.suppress(TimeoutError):
+                    # By then each request is done, or was refused because another process kept the write lock.
+                    await asyncio.wait_for(state.commits.drain(), self._timeout + 1)
         finally:
             # After the job that the worker is doing, also if this task is cancelled.
-            state.worker.run(state.files.close, lambda _: _finish(closed))
+            state.worker.run(state.files.close, lambda _: closed.set())
             state.worker.stop()
-        await asyncio.wait([closed], timeout=self._timeout)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(closed.wait(), self._timeout)
 
     async def create_table(self, table: str) -> None:
         """Create a table. Fault TableAlreadyExists if one has that name in any letter case."""
@@ -358,11 +359,6 @@ def _read_row(state: _Open, name: str, key: bytes, select: tuple[str, ...] | Non
         return None
     row = writes.decode(body)
     return row if select is None else project(row, select)
-
-
-def _finish(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 async def _open_in_worker(worker: Worker, path: str, patience: float, *, create: bool) -> Files:

@@ -108,10 +108,10 @@ class GroupCommit:
         self._queue_lock = threading.Lock()  # between the worker that takes requests and the timer that expires them
         self._background_job: _Request | None = None
         self._job_next = False
-        self._running = False
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._waiting = False
         self._expiry: asyncio.TimerHandle | None = None
-        self._idle: list[asyncio.Future[None]] = []
         # The cost of the last transactions, from which the number of requests in the next one is chosen.
         self._last_count = 0
         self._apply_seconds = 0.0
@@ -145,14 +145,11 @@ class GroupCommit:
 
     async def drain(self) -> None:
         """Wait until nothing is queued or under way."""
-        if self._running:
-            idle: asyncio.Future[None] = self._loop.create_future()
-            self._idle.append(idle)
-            await idle
+        await self._idle.wait()
 
     def _start(self) -> None:
-        if not self._running:
-            self._running = True
+        if self._idle.is_set():
+            self._idle.clear()
             # Not at once, so that the tasks that are ready now get their requests into this transaction.
             self._loop.call_soon(self._step)
 
@@ -165,11 +162,7 @@ class GroupCommit:
             self._job_next = True
             self._start_batch()
         else:
-            self._running = False
-            idle, self._idle = self._idle, []
-            for future in idle:
-                if not future.done():
-                    future.set_result(None)
+            self._idle.set()
 
     def _start_batch(self) -> None:
         try:
