@@ -25,9 +25,8 @@ from tableorm.protocol.limits import (
 from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
 
 from . import blob_contents
-from .host import Host
 from .sqlite import Connection
-from .write_session import Steps, WriteSession, moment
+from .write_session import Host, Steps, WriteSession, moment
 
 __all__ = ["SCHEMA", "Blobs", "reclaim"]
 

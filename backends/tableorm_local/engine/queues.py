@@ -20,9 +20,8 @@ from tableorm.protocol.limits import (
 )
 from tableorm.stores import Capabilities, Message, MessageId
 
-from .host import Host
 from .sqlite import Connection
-from .write_session import WriteSession, moment, now
+from .write_session import Host, WriteSession, moment, now
 
 __all__ = ["SCHEMA", "Queues", "reclaim"]
 
