@@ -345,6 +345,31 @@ async def test_policies_of_another_form(path: Path, value: str) -> None:
     await engine.close()
 
 
+async def test_damage_fails_no_other_write(path: Path) -> None:
+    """Writes that go into one transaction with those that find damage are done."""
+    change_loosely(path, "UPDATE t1 SET body = x'5b5d'")
+    engine = Engine(path)
+    await engine.open()
+    await engine.blobs.create_container("container")
+    await engine.blobs.append("container", "blob", b"x")
+    await engine.close()
+    craft(path, "UPDATE blobs SET metadata = x'5b5d'")
+    await engine.open()
+    new: Row = {"PartitionKey": "p", "RowKey": "c"}
+    merge = Operation(Verb.MERGE, {"PartitionKey": "p", "RowKey": "a", "M": 1}, "*")
+    calls = [
+        engine.write("Things", merge),
+        engine.blobs.append("container", "blob", b"x"),
+        engine.transact("Things", [merge]),
+        engine.write("Things", Operation(Verb.INSERT, new)),
+    ]
+    *faults, etag = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [isinstance(fault, Fault) and "damaged" in fault.message for fault in faults] == [True, True, True]
+    assert (await engine.get("Things", "p", "c"))["odata.etag"] == etag
+    await engine.close()
+
+
 async def test_a_row_larger_than_any(path: Path) -> None:
     """A row that is many times larger than the engine writes any is not read into memory."""
     change_loosely(path, "UPDATE t1 SET body = CAST('{\"N\":1' || printf('%20000000s', '}') AS BLOB)")

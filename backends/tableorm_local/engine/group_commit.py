@@ -19,7 +19,7 @@ import apsw
 
 from tableorm.protocol.codes import Fault
 
-from .faults import busy_fault, fault_from
+from .faults import DAMAGE, busy_fault, damage_fault, fault_from
 from .worker import Worker
 from .write_session import Steps, Work, WriteSession
 from .writer_lock import WriterLock
@@ -45,11 +45,12 @@ _COMMITS_KEPT = 16  # few, because the speed of a disk changes
 class _Request:
     """One request and its outcome."""
 
-    __slots__ = ("deadline", "fault", "future", "steps", "value", "work")
+    __slots__ = ("changes", "deadline", "fault", "future", "steps", "value", "work")
 
     def __init__(self, work: Work, future: "asyncio.Future[Any]", deadline: float) -> None:
         self.work, self.future, self.deadline = work, future, deadline
         self.steps: Steps | None = None
+        self.changes = 0
         self.value: object = None
         self.fault: Fault | None = None
 
@@ -58,6 +59,7 @@ class _Request:
         try:
             steps = self.steps
             if steps is None:
+                self.changes = session.connection.total_changes()
                 result = self.work(session)
                 if type(result) is not GeneratorType:
                     self.value = result
@@ -71,6 +73,10 @@ class _Request:
             self.value = stop.value
         except Fault as fault:
             self.fault = fault
+        except DAMAGE as error:
+            if session.connection.total_changes() != self.changes:
+                raise  # What it has written must be undone, and that undoes the others' requests too.
+            self.fault = damage_fault(session.name, error)
         self.steps = None
         return True
 

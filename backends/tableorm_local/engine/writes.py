@@ -18,7 +18,7 @@ from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_VALUE_BYTES, che
 from tableorm.stores import MERGES, Operation, Row, Verb, check_if_match, clean_row, encode_row, with_index
 
 from .catalog import Table, find_table, key_of
-from .faults import DAMAGE, damage_fault, is_missing_table, missing_table_fault, not_found_fault
+from .faults import is_missing_table, missing_table_fault, not_found_fault
 from .sqlite import Connection
 from .write_session import Steps, WriteSession
 
@@ -140,7 +140,7 @@ def _all_or_nothing(session: WriteSession, table: Table, items: Sequence[Write])
             bodies.append(item.payload)
             continue
         try:
-            bodies.append(_make_body(session, table, item))
+            bodies.append(_make_body(session.connection, table, item))
         except Fault as fault:
             raise with_index(fault, index) from None
         yield
@@ -233,22 +233,15 @@ def _apply_once(session: WriteSession, table: Table, item: Write) -> str | None:
             raise _exists_fault()
         session.dirty = True
         return etag
-    body = _make_body(session, table, item)
+    body = _make_body(session.connection, table, item)
     if item.verb is _DELETE:
         _delete(session, table, key)
         return None
     return _put_all(session, table, (item,), (body,))[0]
 
 
-def _make_body(session: WriteSession, table: Table, item: Write) -> bytes:
-    """Return the body that an operation writes. Fault if the stored row does not allow it, or is damaged."""
-    try:
-        return _make_body_from(session.connection, table, item)
-    except DAMAGE as error:
-        raise damage_fault(session.name, error) from error
-
-
-def _make_body_from(connection: Connection, table: Table, item: Write) -> bytes:
+def _make_body(connection: Connection, table: Table, item: Write) -> bytes:
+    """Return the body that an operation writes. Fault if the stored row does not allow it."""
     if item.verb is _INSERT:
         if connection.execute(table.tick, (item.key,)).get is not None:
             raise _exists_fault()
