@@ -43,18 +43,12 @@ _BOUNDS: dict[Op, Callable[[str], Bounds]] = {
 
 def partition_interval(bounds: Bounds) -> Interval:
     """Return the keys of all rows in those partitions: PK + 0 is a partition's start, PK + 1 is past its end."""
-    lower, upper, lower_open, upper_open = _encode_bounds("PartitionKey", bounds)
-    low = b"" if lower is None else lower + (b"\1" if lower_open else b"\0")
-    high = _END if upper is None else upper + (b"\0" if upper_open else b"\1")
-    return low, high
+    return _make_interval("PartitionKey", bounds, b"\0", b"\1")
 
 
 def row_interval(bounds: Bounds) -> Interval:
     """Return the RowKeys within bounds, as they follow the PartitionKey and its separator."""
-    lower, upper, lower_open, upper_open = _encode_bounds("RowKey", bounds)
-    low = b"" if lower is None else lower + (b"\0" if lower_open else b"")
-    high = _END if upper is None else upper + (b"" if upper_open else b"\0")
-    return low, high
+    return _make_interval("RowKey", bounds, b"", b"\0")
 
 
 def filter_interval(where: Filter) -> Interval:
@@ -119,9 +113,9 @@ def count_comparisons(where: Filter) -> int:
             return sum(map(count_comparisons, terms))
 
 
-def _encode_bounds(name: str, bounds: Bounds) -> tuple[bytes | None, bytes | None, bool, bool]:
+def _make_interval(name: str, bounds: Bounds, before: bytes, after: bytes) -> Interval:
     """
-    Return bounds as bytes (lower, upper, lower_open, upper_open).
+    Return bounds of a key as bytes, where `before` makes a bound the start of what has that key, and `after` its end.
 
     Keys have no U+0000, so a bound that has one is just after the text in front of it.
     """
@@ -130,12 +124,9 @@ def _encode_bounds(name: str, bounds: Bounds) -> tuple[bytes | None, bytes | Non
         lower, lower_open = lower[: lower.index("\0")], True
     if upper is not None and "\0" in upper:
         upper, upper_open = upper[: upper.index("\0")], False
-    return (
-        None if lower is None else _encode_bound(name, lower),
-        None if upper is None else _encode_bound(name, upper),
-        lower_open,
-        upper_open,
-    )
+    low = b"" if lower is None else _encode_bound(name, lower) + (after if lower_open else before)
+    high = _END if upper is None else _encode_bound(name, upper) + (before if upper_open else after)
+    return low, high
 
 
 def _encode_bound(name: str, text: str) -> bytes:
