@@ -17,8 +17,8 @@ from tableorm.protocol.edm import ANNOTATION, TICKS_PER_SECOND, etag_from_ticks,
 from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_VALUE_BYTES, check_key, check_properties, check_row
 from tableorm.stores import MERGES, Operation, Row, Verb, check_if_match, clean_row, encode_row, with_index
 
-from .catalog import Table, key_of
-from .faults import DAMAGE, damage_fault, is_missing_table, missing_table_fault
+from .catalog import Table, find_table, key_of
+from .faults import is_missing_table, missing_table_fault, not_found_fault
 from .sqlite import Connection
 from .write_session import Steps, WriteSession
 
@@ -125,7 +125,7 @@ def _apply_in_steps(session: WriteSession, table: Table, items: Sequence[Write])
 def _find_table_again(session: WriteSession, table: Table) -> Table:
     # Another connection has dropped the table since its name was looked up; it may have been created again.
     table.stale = True
-    again = session.table(table.folded)
+    again = find_table(session.connection, table.folded)
     if again is None:
         raise missing_table_fault()
     return again
@@ -140,7 +140,7 @@ def _all_or_nothing(session: WriteSession, table: Table, items: Sequence[Write])
             bodies.append(item.payload)
             continue
         try:
-            bodies.append(_make_body(session, table, item))
+            bodies.append(_make_body(session.connection, table, item))
         except Fault as fault:
             raise with_index(fault, index) from None
         yield
@@ -233,22 +233,15 @@ def _apply_once(session: WriteSession, table: Table, item: Write) -> str | None:
             raise _exists_fault()
         session.dirty = True
         return etag
-    body = _make_body(session, table, item)
+    body = _make_body(session.connection, table, item)
     if item.verb is _DELETE:
         _delete(session, table, key)
         return None
     return _put_all(session, table, (item,), (body,))[0]
 
 
-def _make_body(session: WriteSession, table: Table, item: Write) -> bytes:
-    """Return the body that an operation writes. Fault if the stored row does not allow it, or is damaged."""
-    try:
-        return _make_body_from(session.connection, table, item)
-    except DAMAGE as error:
-        raise damage_fault(session.name, error) from error
-
-
-def _make_body_from(connection: Connection, table: Table, item: Write) -> bytes:
+def _make_body(connection: Connection, table: Table, item: Write) -> bytes:
+    """Return the body that an operation writes. Fault if the stored row does not allow it."""
     if item.verb is _INSERT:
         if connection.execute(table.tick, (item.key,)).get is not None:
             raise _exists_fault()
@@ -268,7 +261,7 @@ def _exists_fault() -> Fault:
 def _check_condition(connection: Connection, table: Table, key: bytes, tag: str) -> None:
     tick: int | None = connection.execute(table.tick, (key,)).get
     if tick is None:
-        raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
+        raise not_found_fault()
     if tag != "*" and tag != etag_from_ticks(tick):
         raise Fault(Code.CONDITION_NOT_SATISFIED, "The update condition specified in the request was not satisfied.")
 

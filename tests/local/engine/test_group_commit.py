@@ -15,7 +15,7 @@ from tableorm_local.engine.catalog import SCHEMA
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.sqlite import connect
 from tableorm_local.engine.worker import InlineWorker
-from tableorm_local.engine.write_session import WriteSession
+from tableorm_local.engine.write_session import Steps, WriteSession
 
 T = TypeVar("T")
 
@@ -27,9 +27,16 @@ class Slow(InlineWorker):
     """A worker that counts as a thread: the event loop goes on before its job is done."""
 
     parallel = True
+    working = False
 
     def run(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
-        asyncio.get_running_loop().call_soon(lambda: done(job()))
+        def work() -> None:
+            self.working = True
+            result = job()
+            self.working = False
+            done(result)
+
+        asyncio.get_running_loop().call_soon(work)
 
 
 class Disk:
@@ -95,3 +102,42 @@ async def test_work_that_takes_long_goes_on_in_the_worker(
         await commits.drain()
 
     assert disk.batches == [33, 17]
+
+
+async def test_a_request_of_many_steps_goes_on_in_the_worker(
+    session: WriteSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its steps are done on the event loop for two milliseconds, and the rest in the worker."""
+    disk, worker, places = Disk(session, 1.0), Slow(), list[bool]()
+    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
+    commits = GroupCommit(session, worker, None, _SECONDS)
+
+    def work(session: WriteSession) -> Steps:
+        for _ in range(100):
+            disk.apply(session)
+            places.append(worker.working)
+            yield
+        return "done"
+
+    async with asyncio.timeout(_SECONDS):
+        assert await commits.submit(work) == "done"
+
+    assert places == [False] * 33 + [True] * 67
+
+
+async def test_background_jobs_and_requests_take_turns(session: WriteSession) -> None:
+    """While requests wait, no two background jobs follow each other."""
+    commits, order = GroupCommit(session, Slow(), None, _SECONDS), list[str]()
+
+    async def ask() -> None:
+        for _ in range(4):
+            await commits.submit(lambda _: order.append("request"))
+
+    async def work() -> None:
+        for _ in range(4):
+            await commits.submit_background_job(lambda _: order.append("job"))
+
+    async with asyncio.timeout(_SECONDS):
+        await asyncio.gather(work(), ask())
+
+    assert order == ["request", "job"] * 4

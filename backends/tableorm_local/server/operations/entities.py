@@ -16,7 +16,6 @@ from ..wire.bodies import encode_entities, encode_entity, read_entity
 from ..wire.calls import Answer, Call, Level
 from ..wire.continuations import Continuation
 from ..wire.options import check_json_body, filter_of, if_match_of, level_of, prefers_content, select_of, top_of
-from .key_bounds import bounds_of
 from .request import Request
 
 __all__ = ["Write", "access_of_write", "answer_write", "get_entity", "query_entities", "read_write", "write_entity"]
@@ -64,7 +63,7 @@ async def query_entities(request: Request) -> Answer:
     level, select, limit = level_of(call), select_of(call), top_of(call)
     where = filter_of(call)
     wanted, hidden = _add_keys(select, level)
-    query = RowQuery(bounds_of(where, "PartitionKey"), bounds_of(where, "RowKey"), where, wanted)
+    query = RowQuery(where=where, select=wanted)
     within = query if keys is None else narrowed(query, keys)
     start = Continuation.of_entities(call.options)
     found = RowPage([], None)
