@@ -169,7 +169,6 @@ class Service:
             return cors.answer_preflight(await read_cors_rules(engine), incoming.headers)
         options = options_of(incoming.query)
         rights = await authenticate(_credentials_of(incoming, options), self.accounts, self)
-        CALLER.set(caller_of(incoming, rights))
         resource = resource_of(incoming.place.resource_path)
         call = Call(
             verb=effective_verb(incoming.verb, incoming.methods),
@@ -209,7 +208,9 @@ class Service:
             call = attrs.evolve(call, body=await incoming.read_body())
             request = attrs.evolve(request, call=call)
         if route.run is query_entities:
-            async with self._pages.hold(CALLER.get()):
+            caller = caller_of(incoming, request.rights)
+            CALLER.set(caller)
+            async with self._pages.hold(caller):
                 return await route.run(request)
         return await route.run(request)
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from typing import Any, Protocol, cast
 
 from aiohttp import StreamReader, web
@@ -20,7 +21,7 @@ from ..wire.answers import RETRY_SECONDS
 from .limits import Budget, Limits
 from .metrics import Metrics
 
-__all__ = ["ConnectionServer", "TooMuchWaitsError", "begin_request", "end_request"]
+__all__ = ["ConnectionServer", "TooMuchWaitsError", "end_request"]
 
 _logger = logging.getLogger("tableorm.server")
 
@@ -107,8 +108,9 @@ class _BoundedParser:
             self._waiting[-1] += grown
         rest = self._head_bytes + len(data) - grown
         for message, self._body in messages:
-            size = sum(len(name) + len(value) + 4 for name, value in message.raw_headers) + _LINE_BYTES
-            size += len(message.method) + len(message.path)
+            headers = message.raw_headers
+            size = sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
+            size += len(message.method) + len(message.path) + _LINE_BYTES
             if size > self._most:
                 raise LineTooLong(b"", self._most)
             size += self._body.total_bytes
@@ -170,7 +172,7 @@ class _BoundedParser:
 class _Connection(web.RequestHandler):
     """A connection. One too many is told that the server is busy; what is not HTTP gets the service's errors."""
 
-    __slots__ = ("_bounds", "_first", "_host")
+    __slots__ = ("_bounds", "_host")
 
     def __init__(self, host: Host, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
         limits = host.limits
@@ -191,12 +193,6 @@ class _Connection(web.RequestHandler):
         self._host = host
         self._bounds = _BoundedParser(cast("HttpRequestParser", self._parser), limits.head_bytes, host.waiting)
         self._parser = cast("Any", self._bounds)
-        # Between requests aiohttp closes idle connections; before the first, not every version does.
-        self._first = loop.call_later(limits.idle_seconds, self.force_close)
-
-    def begin_request(self) -> None:
-        """Let the connection live on: its first request has come."""
-        self._first.cancel()
 
     def end_request(self) -> None:
         """Count the request no longer that was answered."""
@@ -210,7 +206,6 @@ class _Connection(web.RequestHandler):
             self.force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._first.cancel()
         self._bounds.release()
         super().connection_lost(exc)
 
@@ -254,16 +249,9 @@ class ConnectionServer(web.Server):
         return _Connection(self._host, self, asyncio.get_running_loop())
 
 
-def begin_request(request: web.BaseRequest) -> None:
-    """Let the connection of a request live on."""
-    if isinstance(request.protocol, _Connection):
-        request.protocol.begin_request()
-
-
 def end_request(request: web.BaseRequest) -> None:
     """Count a request no longer among those that wait."""
-    if isinstance(request.protocol, _Connection):
-        request.protocol.end_request()
+    cast("_Connection", request.protocol).end_request()
 
 
 def _request_of(

@@ -25,7 +25,7 @@ from ..wire.calls import Answer
 from ..wire.faults import internal_error, invalid_input
 from ..wire.options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
 from .access_log import AccessLog, Entry, shorten, without_signature
-from .connection import ConnectionServer, TooMuchWaitsError, begin_request, end_request
+from .connection import ConnectionServer, TooMuchWaitsError, end_request
 from .limits import Budget, Limits
 from .metrics import Metrics
 from .request_body import RequestBody
@@ -126,7 +126,6 @@ class Front:
         return response
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        begin_request(request)
         try:
             return await (self._answer_page(request) if self._is_own_page(request) else self._exchange(request))
         finally:
@@ -148,7 +147,8 @@ class Front:
             if not self._at_work:
                 self._idle.set()
             body.give_back()
-        await body.discard()
+        if not request.content.is_eof():
+            await body.discard()
         return response
 
     async def _answer(self, exchange: _Exchange) -> Answer:

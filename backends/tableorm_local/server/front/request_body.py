@@ -88,7 +88,7 @@ class RequestBody:
         short time.
         """
         content, left = self._request.content, self._limits.body_bytes - self.received
-        if content.is_eof() or self._awaits_continue:
+        if self._awaits_continue:
             return
         # Whatever is wrong ends the connection. TimeoutError is an OSError.
         with contextlib.suppress(OSError, web.RequestPayloadError, HttpProcessingError, RuntimeError):
