@@ -8,7 +8,6 @@ the same answer as there.
 """
 
 import asyncio
-import datetime as dt
 from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import ip_network
 
@@ -17,7 +16,7 @@ import attrs
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_table_name
 from tableorm.protocol.rights import Rights, authorize
-from tableorm.protocol.sas import Access, AccessPolicy
+from tableorm.protocol.sas import Access
 
 from ..engine import CALLER, Engine, FairSlots
 from .operations.entities import get_entity, query_entities, write_entity
@@ -28,43 +27,13 @@ from .operations.tables import create_table, delete_table, get_table, list_table
 from .operations.transactions import run_transaction
 from .security import cors
 from .security.accounts import Accounts
-from .security.authentication import Credentials, authenticate
+from .security.authentication import authenticate
 from .wire.addressing import Kind, Place, resource_of
-from .wire.calls import Answer, Call
+from .wire.calls import Answer, Call, Incoming
 from .wire.faults import invalid_parameter
 from .wire.options import check_options, effective_verb, options_of, seconds_of
 
-__all__ = ["Incoming", "Service", "caller_of"]
-
-
-@attrs.frozen(kw_only=True)
-class Incoming:
-    """
-    A request as it arrived, before anything of it is checked.
-
-    Args:
-        id: The name that the server gave it.
-        verb: The verb of the request line.
-        methods: The values of `X-HTTP-Method`.
-        place: Account and path.
-        query: Percent-encoded, without `?`.
-        headers: Names in any letter case.
-        version: The version of the service that the client asks for.
-        scheme: `http` or `https`.
-        address: The client's address.
-        read_body: Reads all of the body.
-    """
-
-    id: str
-    verb: str
-    methods: list[str]
-    place: Place
-    query: str = attrs.field(repr=False)
-    headers: Mapping[str, str] = attrs.field(repr=False)
-    version: str
-    scheme: str
-    address: str
-    read_body: Callable[[], Awaitable[bytes]] = attrs.field(repr=False)
+__all__ = ["Service", "caller_of"]
 
 
 Operation = Callable[[Request], Awaitable[Answer]]
@@ -140,14 +109,6 @@ class Service:
         # A page may have megabytes, and needs much more while it is rows.
         self._pages = FairSlots(pages)
 
-    async def policy(self, account: str, table: str, name: str) -> AccessPolicy | None:
-        """Return a stored access policy; None if the table has none of that name, or does not exist."""
-        return await self._engines[account].access.policy(table, name)
-
-    async def keys(self, account: str) -> tuple[bytes, ...]:
-        """Return the key of the account's file, with which programs sign tokens that have the file open."""
-        return await self._engines[account].access.keys() if self._file_tokens else ()
-
     async def cors_headers(self, place: Place, origin: str, verb: str) -> dict[str, str]:
         """Return the headers that let a page of `origin` read the answer."""
         return cors.headers_of(await read_cors_rules(self._engines[place.account]), origin, verb)
@@ -168,7 +129,8 @@ class Service:
             on_route("Preflight")
             return cors.answer_preflight(await read_cors_rules(engine), incoming.headers)
         options = options_of(incoming.query)
-        rights = await authenticate(_credentials_of(incoming, options), self.accounts, self)
+        signing_keys = self.accounts.keys(incoming.place.account)
+        rights = await authenticate(incoming, options, signing_keys, engine.access, file_tokens=self._file_tokens)
         resource = resource_of(incoming.place.resource_path)
         call = Call(
             verb=effective_verb(incoming.verb, incoming.methods),
@@ -226,20 +188,6 @@ def caller_of(incoming: Incoming, rights: Rights) -> str:
     if ":" in address:
         address = str(ip_network((address, 64), strict=False))
     return f"{incoming.place.account} {address} {rights}".lower()  # the case of a table's name is not signed
-
-
-def _credentials_of(incoming: Incoming, options: Mapping[str, str]) -> Credentials:
-    return Credentials(
-        verb=incoming.verb,
-        place=incoming.place,
-        headers=incoming.headers,
-        options=options,
-        query=incoming.query,
-        version=incoming.version,
-        scheme=incoming.scheme,
-        address=incoming.address,
-        now=dt.datetime.now(dt.UTC),
-    )
 
 
 def _find_route(call: Call) -> _Route:

@@ -2,14 +2,14 @@
 Calls and answers: one request to the service and its answer, by themselves or as a part of a transaction.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 
 import attrs
 
 from .addressing import Place, Resource
 
-__all__ = ["Answer", "Call", "Level"]
+__all__ = ["Answer", "Call", "Incoming", "Level"]
 
 
 class Level(Enum):
@@ -26,6 +26,36 @@ class Level(Enum):
 
 
 _CONTENT_TYPES = {level: f"application/json;odata={level.value};streaming=true;charset=utf-8" for level in Level}
+
+
+@attrs.frozen(kw_only=True)
+class Incoming:
+    """
+    A request as it arrived, before anything of it is checked.
+
+    Args:
+        id: The name that the server gave it.
+        verb: The verb of the request line.
+        methods: The values of `X-HTTP-Method`.
+        place: Account and path.
+        query: Percent-encoded, without `?`.
+        headers: Names in any letter case.
+        version: The version of the service that the client asks for.
+        scheme: `http` or `https`.
+        address: The client's address.
+        read_body: Reads all of the body.
+    """
+
+    id: str
+    verb: str
+    methods: list[str]
+    place: Place
+    query: str = attrs.field(repr=False)
+    headers: Mapping[str, str] = attrs.field(repr=False)
+    version: str
+    scheme: str
+    address: str
+    read_body: Callable[[], Awaitable[bytes]] = attrs.field(repr=False)
 
 
 @attrs.frozen(eq=False, kw_only=True)

@@ -5,6 +5,7 @@ Options: reads what the headers and the query of a request ask for, each in one 
 import re
 from collections.abc import Mapping
 from datetime import date
+from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from tableorm.protocol.codes import Code, Fault
@@ -42,7 +43,6 @@ _MAX_CLIENT_ID = 1024
 _VISIBLE = re.compile(r"[!-~]*")
 _VERSION = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TAG = re.compile(r"""W/"datetime'[0-9A-Za-z%:.+-]+'\"""")
-_KNOWN_VERSIONS: set[str] = set()
 
 
 def options_of(query: str) -> dict[str, str]:
@@ -84,24 +84,21 @@ def version_of(headers: Mapping[str, str], options: Mapping[str, str]) -> str:
         Fault: InvalidHeaderValue.
     """
     version = headers.get("x-ms-version") or options.get("sv") or DEFAULT_VERSION
-    if version not in _KNOWN_VERSIONS:
-        if not _VERSION.fullmatch(version) or version < _FIRST_VERSION or not _is_date(version):
-            raise Fault(
-                Code.INVALID_HEADER_VALUE,
-                f"The value for one of the HTTP headers is not in the correct format: x-ms-version {version[:40]!r} is "
-                f"not a version of the service from {_FIRST_VERSION} on.",
-            )
-        if len(_KNOWN_VERSIONS) < _MAX_OPTIONS:
-            _KNOWN_VERSIONS.add(version)
+    if not _is_version(version):
+        raise Fault(
+            Code.INVALID_HEADER_VALUE,
+            f"The value for one of the HTTP headers is not in the correct format: x-ms-version {version[:40]!r} is "
+            f"not a version of the service from {_FIRST_VERSION} on.",
+        )
     return version
 
 
-def _is_date(text: str) -> bool:
+@lru_cache(maxsize=64)
+def _is_version(text: str) -> bool:
     try:
-        date.fromisoformat(text)
+        return _VERSION.fullmatch(text) is not None and date.fromisoformat(text).isoformat() >= _FIRST_VERSION
     except ValueError:
         return False
-    return True
 
 
 def check_client_request_id(headers: Mapping[str, str]) -> str | None:
@@ -299,18 +296,8 @@ def check_json_body(call: Call) -> None:
 
 def prefers_content(call: Call) -> bool | None:
     """Read `Prefer`: whether to send back what was created; None if the client does not say."""
-    header = call.headers.get("Prefer")
-    if header is None:
-        return None
-    for word in header.split(","):
-        match word.strip().lower():
-            case "return-no-content":
-                return False
-            case "return-content":
-                return True
-            case _:
-                pass
-    return None
+    words = {word.strip().lower() for word in call.headers.get("Prefer", "").split(",")}
+    return False if "return-no-content" in words else True if "return-content" in words else None
 
 
 def if_match_of(call: Call) -> str | None:
