@@ -2,8 +2,6 @@
 Operations on entities: read one, query, insert, update, merge, upsert, delete.
 """
 
-import attrs
-
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import timestamp_of_etag
 from tableorm.protocol.limits import check_key, key_fault
@@ -12,14 +10,15 @@ from tableorm.protocol.sas import Access
 from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb, access_of, narrowed
 
 from ..wire.addressing import entity_path
+from ..wire.answers import answer_created
 from ..wire.bodies import encode_entities, encode_entity, read_entity
 from ..wire.calls import Answer, Call, Level
-from ..wire.continuations import Continuation
-from ..wire.options import check_json_body, filter_of, if_match_of, level_of, prefers_content, select_of, top_of
+from ..wire.continuations import entity_continuation, first_entity
+from ..wire.options import check_json_body, filter_of, if_match_of, level_of, select_of, top_of
 from .key_bounds import bounds_of
 from .request import Request
 
-__all__ = ["Write", "access_of_write", "answer_write", "get_entity", "query_entities", "read_write", "write_entity"]
+__all__ = ["access_of_write", "answer_write", "get_entity", "keys_of", "query_entities", "read_write", "write_entity"]
 
 
 async def get_entity(request: Request) -> Answer:
@@ -66,31 +65,12 @@ async def query_entities(request: Request) -> Answer:
     wanted, hidden = _add_keys(select, level)
     query = RowQuery(bounds_of(where, "PartitionKey"), bounds_of(where, "RowKey"), where, wanted)
     within = query if keys is None else narrowed(query, keys)
-    start = Continuation.of_entities(call.options)
-    found = RowPage([], None)
+    start, found = first_entity(call.options), RowPage([], None)
     if within is not None:
         found = await request.engine.query(call.resource.table, within, limit, start)
     body = await encode_entities(found.rows, call.resource.table, call.place, level, hidden)
-    headers = {} if found.continuation is None else Continuation.entity_headers(found.continuation)
+    headers = {} if found.continuation is None else entity_continuation(found.continuation)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)
-
-
-@attrs.frozen
-class Write:
-    """
-    A write, as the client asked for it.
-
-    Args:
-        operation: What the store is to do.
-        keys: PartitionKey and RowKey.
-        content: Whether an insert sends back what it created; None if the client did not say.
-        level: How much metadata is sent back.
-    """
-
-    operation: Operation
-    keys: tuple[str, str]
-    content: bool | None = None
-    level: Level = Level.MINIMAL
 
 
 _VERBS = {
@@ -119,7 +99,7 @@ def access_of_write(call: Call) -> Access:
     return access_of(_verb_of(call))
 
 
-def read_write(call: Call) -> Write:
+def read_write(call: Call) -> Operation:
     """
     Read a write from its headers, path and body.
 
@@ -129,9 +109,8 @@ def read_write(call: Call) -> Write:
     verb = _verb_of(call)
     if verb is Verb.INSERT:
         check_json_body(call)
-        content, level = prefers_content(call), level_of(call)
-        row = read_entity(call.body)
-        return Write(Operation(verb, row), (row["PartitionKey"], row["RowKey"]), content, level)
+        level_of(call)  # refused before anything is written
+        return Operation(verb, read_entity(call.body))
     if verb is not Verb.DELETE:
         check_json_body(call)
     tag = if_match_of(call)
@@ -142,31 +121,33 @@ def read_write(call: Call) -> Write:
                 Code.MISSING_HEADER,
                 "An HTTP header that's mandatory for this request is not specified: If-Match, an ETag or '*'.",
             )
-        return Write(Operation(verb, {"PartitionKey": keys[0], "RowKey": keys[1]}, tag), keys)
-    return Write(Operation(verb, read_entity(call.body, keys), tag), keys)
+        return Operation(verb, {"PartitionKey": keys[0], "RowKey": keys[1]}, tag)
+    return Operation(verb, read_entity(call.body, keys), tag)
 
 
 async def write_entity(request: Request) -> Answer:
     """Insert, update, merge, upsert or delete an entity."""
     call = request.call
-    write = read_write(call)
+    operation = read_write(call)
     # An insert has its keys in the body, so they are known only now.
-    authorize(request.rights, access_of_write(call), call.resource.table, write.keys)
-    return answer_write(call, write, await request.engine.write(call.resource.table, write.operation))
+    authorize(request.rights, access_of(operation.verb), call.resource.table, keys_of(operation))
+    return answer_write(call, operation, await request.engine.write(call.resource.table, operation))
 
 
-def answer_write(call: Call, write: Write, etag: str | None) -> Answer:
+def keys_of(operation: Operation) -> tuple[str, str]:
+    """Return PartitionKey and RowKey of a write."""
+    return operation.row["PartitionKey"], operation.row["RowKey"]
+
+
+def answer_write(call: Call, operation: Operation, etag: str | None) -> Answer:
     """Return the answer to a write that is done. `etag` is the ETag of the row, None if that was deleted."""
-    headers = {} if etag is None else {"ETag": etag}
-    if write.operation.verb is not Verb.INSERT or etag is None:
-        return Answer(204, headers=headers)
-    url = f"{call.place.root}/{entity_path(call.resource.table, *write.keys)}"
-    headers["Location"] = url
-    if write.content is not None:
-        headers["Preference-Applied"] = "return-content" if write.content else "return-no-content"
-    if write.content is False:
-        headers["DataServiceId"] = url
-        return Answer(204, headers=headers)
-    row: Row = {"odata.etag": etag, **write.operation.row, "Timestamp": timestamp_of_etag(etag)}
-    body = encode_entity(row, call.resource.table, call.place, write.level)
-    return Answer(201, headers=headers, body=body, content_type=write.level.content_type)
+    if operation.verb is not Verb.INSERT or etag is None:
+        return Answer(204, headers={} if etag is None else {"ETag": etag})
+    table, level = call.resource.table, level_of(call)
+    row: Row = {"odata.etag": etag, **operation.row, "Timestamp": timestamp_of_etag(etag)}
+    return answer_created(
+        call,
+        entity_path(table, *keys_of(operation)),
+        lambda: encode_entity(row, table, call.place, level),
+        {"ETag": etag},
+    )

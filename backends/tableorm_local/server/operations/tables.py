@@ -9,11 +9,12 @@ from tableorm.protocol.filters import And, Compare, Filter, Not, Or, matcher
 from tableorm.protocol.limits import check_table_name
 
 from ..wire.addressing import table_path
+from ..wire.answers import answer_created
 from ..wire.bodies import encode_table, encode_tables, read_object
 from ..wire.calls import Answer
-from ..wire.continuations import Continuation
+from ..wire.continuations import first_table, table_continuation
 from ..wire.faults import invalid_input
-from ..wire.options import check_json_body, filter_of, level_of, prefers_content, top_of
+from ..wire.options import check_json_body, filter_of, level_of, top_of
 from .request import Request
 
 __all__ = ["create_table", "delete_table", "get_table", "list_tables"]
@@ -23,11 +24,11 @@ async def list_tables(request: Request) -> Answer:
     """Answer a page of tables, in the order of their names without regard to case."""
     call = request.call
     level, limit, where = level_of(call), top_of(call), filter_of(call)
-    start = Continuation.of_tables(call.options)
-    names = [name for name in await request.engine.list_tables() if start is None or name.lower() >= start]
+    start = first_table(call.options)
+    names = [name for name in await request.engine.list_tables() if name.lower() >= start]
     if where is not None:
         names = await _filter_names(names, where, limit)
-    headers = Continuation.table_headers(names[limit].lower()) if len(names) > limit else {}
+    headers = table_continuation(names[limit].lower()) if len(names) > limit else {}
     body = encode_tables(names[:limit], call.place, level)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)
 
@@ -79,7 +80,7 @@ async def create_table(request: Request) -> Answer:
     """Create a table."""
     call = request.call
     check_json_body(call)
-    level, content = level_of(call), prefers_content(call)
+    level = level_of(call)
     name = read_object(call.body).get("TableName")
     if name is None:
         raise Fault(
@@ -89,14 +90,7 @@ async def create_table(request: Request) -> Answer:
     if not isinstance(name, str):
         raise invalid_input("TableName is not text.")
     await request.engine.create_table(name)
-    url = f"{call.place.root}/{table_path(name)}"
-    headers = {"Location": url}
-    if content is not None:
-        headers["Preference-Applied"] = "return-content" if content else "return-no-content"
-    if content is False:
-        return Answer(204, headers=headers | {"DataServiceId": url})
-    body = encode_table(name, call.place, level)
-    return Answer(201, headers=headers, body=body, content_type=level.content_type)
+    return answer_created(call, table_path(name), lambda: encode_table(name, call.place, level))
 
 
 async def delete_table(request: Request) -> Answer:

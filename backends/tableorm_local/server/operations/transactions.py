@@ -15,7 +15,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import MAX_TRANSACTION_OPERATIONS, check_table_name
 from tableorm.protocol.rights import Rights, authorize
 from tableorm.protocol.sas import Access
-from tableorm.stores import with_index
+from tableorm.stores import Operation, check_transaction, with_index
 
 from ..wire import multipart
 from ..wire.addressing import Kind, part_path, resource_of
@@ -23,7 +23,7 @@ from ..wire.answers import error_answer
 from ..wire.calls import Answer, Call
 from ..wire.faults import invalid_input
 from ..wire.options import check_options, effective_verb, options_of
-from .entities import Write, access_of_write, answer_write, get_entity, read_write
+from .entities import access_of_write, answer_write, get_entity, keys_of, read_write
 from .request import Request
 
 __all__ = ["run_transaction"]
@@ -39,7 +39,7 @@ class _Step:
     """A part that was read: its write, or what is wrong with it."""
 
     call: Call
-    write: Write | Fault
+    write: Operation | Fault
 
 
 async def run_transaction(request: Request) -> Answer:
@@ -95,9 +95,8 @@ def _read_query(request: Request, part: multipart.Part) -> Call:
 
 def _read_call(outer: Call, part: multipart.Part) -> Call:
     url, _, query = part.url.partition("?")
-    methods = [value for name, value in part.headers.all if name.lower() == "x-http-method"]
     call = Call(
-        verb=effective_verb(part.verb, methods),
+        verb=effective_verb(part.verb, part.headers.getall("X-HTTP-Method", [])),
         place=outer.place,
         resource=resource_of(part_path(outer.place, url)),
         options=options_of(query),
@@ -127,7 +126,7 @@ async def _write_all(request: Request, parts: Sequence[multipart.Part]) -> list[
     table = steps[0].call.resource.table
     _check_together(steps, table)
     writes = [_require_allowed(step, request.rights, index) for index, step in enumerate(steps)]
-    etags = await request.engine.transact(table, [write.operation for write in writes])
+    etags = await request.engine.transact(table, writes)
     return [answer_write(step.call, write, etag) for step, write, etag in zip(steps, writes, etags, strict=True)]
 
 
@@ -157,36 +156,21 @@ def _read_write_call(outer: Call, part: multipart.Part) -> Call:
 
 def _check_together(steps: list[_Step], table: str) -> None:
     """Check that all steps are on one table, in one partition and on different entities, before each by itself."""
-    partition: str | None = None
-    seen = set[str]()
     for index, step in enumerate(steps):
         if step.call.resource.table.lower() != table.lower():
             raise invalid_input("all operations of a transaction are on one table.", index)
-        if isinstance(step.write, Fault):
-            continue
-        partition_key, row_key = step.write.keys
-        partition = partition_key if partition is None else partition
-        if partition_key != partition:
-            raise Fault(
-                Code.BATCH_PARTITIONS,
-                "All commands in a batch must operate on same entity group. "
-                f"PartitionKey {partition_key[:80]!r} differs from {partition[:80]!r}.",
-                index,
-            )
-        if row_key in seen:
-            raise Fault(
-                Code.DUPLICATE_ROW,
-                "The batch request contains multiple changes with same row key. A command with RowKey "
-                f"'{row_key[:80]}' is already present in the batch. An entity can appear only once in a batch request.",
-                index,
-            )
-        seen.add(row_key)
+    read = {index: step.write for index, step in enumerate(steps) if isinstance(step.write, Operation)}
+    try:
+        if read:
+            check_transaction(list(read.values()))
+    except Fault as fault:
+        raise with_index(fault, list(read)[fault.index or 0]) from None
 
 
-def _require_allowed(step: _Step, rights: Rights, index: int) -> Write:
+def _require_allowed(step: _Step, rights: Rights, index: int) -> Operation:
     try:
         # Rights are checked even if the write cannot be read: a client that may not write is told nothing else.
-        keys = None if isinstance(step.write, Fault) else step.write.keys
+        keys = None if isinstance(step.write, Fault) else keys_of(step.write)
         authorize(rights, access_of_write(step.call), step.call.resource.table, keys)
     except Fault as fault:
         raise with_index(fault, index) from None

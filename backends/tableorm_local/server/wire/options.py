@@ -37,8 +37,6 @@ __all__ = [
 DEFAULT_VERSION = "2019-02-02"
 # The first with JSON. Source: REST, "Versioning for Azure Storage".
 _FIRST_VERSION = "2013-08-15"
-# The first version without Atom. Source: REST, "Versioning for Azure Storage".
-_LAST_ATOM = "2015-12-11"
 _MAX_CLIENT_ID = 1024
 _VISIBLE = re.compile(r"[!-~]*")
 _VERSION = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -297,7 +295,9 @@ def check_json_body(call: Call) -> None:
 def prefers_content(call: Call) -> bool | None:
     """Read `Prefer`: whether to send back what was created; None if the client does not say."""
     words = {word.strip().lower() for word in call.headers.get("Prefer", "").split(",")}
-    return False if "return-no-content" in words else True if "return-content" in words else None
+    if "return-no-content" in words:
+        return False
+    return True if "return-content" in words else None
 
 
 def if_match_of(call: Call) -> str | None:
