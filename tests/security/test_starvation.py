@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import aiohttp
 import pytest
+from multidict import CIMultiDict
 
 from tableorm import Entity, Mapped, connect
 from tableorm.protocol.filters import And, Compare, Filter, Not, Or, matcher
@@ -155,10 +156,9 @@ def caller_at(address: str) -> str:
     incoming = Incoming(
         id="",
         verb="GET",
-        methods=[],
         place=place,
         query="",
-        headers={},
+        headers=CIMultiDict(),
         version="",
         scheme="http",
         address=address,

@@ -39,7 +39,7 @@ __all__ = ["Service", "caller_of"]
 Operation = Callable[[Request], Awaitable[Answer]]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class _Route:
     """
     An operation and what is checked before it.
@@ -48,43 +48,34 @@ class _Route:
         name: The service's name of the operation, for logs and metrics.
         access: The access that needs a right; None for a transaction, whose parts are authorized one by one.
         run: The operation.
-        writes: Whether the secondary location refuses it.
-        has_body: Whether its body is read.
+        writes: Whether the secondary location refuses it. What writes has a body, unless it deletes.
     """
 
     name: str
     access: Access | None
     run: Operation
     writes: bool = False
-    has_body: bool = False
 
 
-def _read(name: str, access: Access, run: Operation) -> _Route:
-    return _Route(name=name, access=access, run=run)
-
-
-def _write(name: str, access: Access | None, run: Operation) -> _Route:
-    return _Route(name=name, access=access, run=run, writes=True, has_body=not name.startswith("Delete"))
-
-
+_WRITES = True
 _ROUTES: dict[tuple[Kind, str, str], _Route] = {
-    (Kind.SERVICE, "GET", "properties"): _read("GetServiceProperties", Access.GET_PROPERTIES, get_properties),
-    (Kind.SERVICE, "PUT", "properties"): _write("SetServiceProperties", Access.SET_PROPERTIES, set_properties),
-    (Kind.SERVICE, "GET", "stats"): _read("GetServiceStats", Access.GET_STATISTICS, get_statistics),
-    (Kind.TABLES, "GET", ""): _read("QueryTables", Access.LIST_TABLES, list_tables),
-    (Kind.TABLES, "POST", ""): _write("CreateTable", Access.CREATE_TABLE, create_table),
-    (Kind.TABLE, "GET", ""): _read("GetTable", Access.LIST_TABLES, get_table),
-    (Kind.TABLE, "DELETE", ""): _write("DeleteTable", Access.DELETE_TABLE, delete_table),
-    (Kind.ENTITIES, "GET", "acl"): _read("GetTableACL", Access.GET_POLICIES, get_policies),
-    (Kind.ENTITIES, "PUT", "acl"): _write("SetTableACL", Access.SET_POLICIES, set_policies),
-    (Kind.ENTITIES, "GET", ""): _read("QueryEntities", Access.QUERY, query_entities),
-    (Kind.ENTITIES, "POST", ""): _write("InsertEntity", Access.INSERT, write_entity),
-    (Kind.ENTITY, "GET", ""): _read("QueryEntity", Access.QUERY, get_entity),
-    (Kind.ENTITY, "PUT", ""): _write("UpdateEntity", Access.UPDATE, write_entity),
-    (Kind.ENTITY, "PATCH", ""): _write("MergeEntity", Access.UPDATE, write_entity),
-    (Kind.ENTITY, "MERGE", ""): _write("MergeEntity", Access.UPDATE, write_entity),
-    (Kind.ENTITY, "DELETE", ""): _write("DeleteEntity", Access.DELETE, write_entity),
-    (Kind.TRANSACTION, "POST", ""): _write("EntityGroupTransaction", None, run_transaction),
+    (Kind.SERVICE, "GET", "properties"): _Route("GetServiceProperties", Access.GET_PROPERTIES, get_properties),
+    (Kind.SERVICE, "PUT", "properties"): _Route("SetServiceProperties", Access.SET_PROPERTIES, set_properties, _WRITES),
+    (Kind.SERVICE, "GET", "stats"): _Route("GetServiceStats", Access.GET_STATISTICS, get_statistics),
+    (Kind.TABLES, "GET", ""): _Route("QueryTables", Access.LIST_TABLES, list_tables),
+    (Kind.TABLES, "POST", ""): _Route("CreateTable", Access.CREATE_TABLE, create_table, _WRITES),
+    (Kind.TABLE, "GET", ""): _Route("GetTable", Access.LIST_TABLES, get_table),
+    (Kind.TABLE, "DELETE", ""): _Route("DeleteTable", Access.DELETE_TABLE, delete_table, _WRITES),
+    (Kind.ENTITIES, "GET", "acl"): _Route("GetTableACL", Access.GET_POLICIES, get_policies),
+    (Kind.ENTITIES, "PUT", "acl"): _Route("SetTableACL", Access.SET_POLICIES, set_policies, _WRITES),
+    (Kind.ENTITIES, "GET", ""): _Route("QueryEntities", Access.QUERY, query_entities),
+    (Kind.ENTITIES, "POST", ""): _Route("InsertEntity", Access.INSERT, write_entity, _WRITES),
+    (Kind.ENTITY, "GET", ""): _Route("QueryEntity", Access.QUERY, get_entity),
+    (Kind.ENTITY, "PUT", ""): _Route("UpdateEntity", Access.UPDATE, write_entity, _WRITES),
+    (Kind.ENTITY, "PATCH", ""): _Route("MergeEntity", Access.UPDATE, write_entity, _WRITES),
+    (Kind.ENTITY, "MERGE", ""): _Route("MergeEntity", Access.UPDATE, write_entity, _WRITES),
+    (Kind.ENTITY, "DELETE", ""): _Route("DeleteEntity", Access.DELETE, write_entity, _WRITES),
+    (Kind.TRANSACTION, "POST", ""): _Route("EntityGroupTransaction", None, run_transaction, _WRITES),
 }
 _NEEDS_TABLE = frozenset({Kind.ENTITIES, Kind.ENTITY, Kind.BELOW_TABLE})
 
@@ -133,7 +124,7 @@ class Service:
         rights = await authenticate(incoming, options, signing_keys, engine.access, file_tokens=self._file_tokens)
         resource = resource_of(incoming.place.resource_path)
         call = Call(
-            verb=effective_verb(incoming.verb, incoming.methods),
+            verb=effective_verb(incoming.verb, incoming.headers),
             place=incoming.place,
             resource=resource,
             options=options,
@@ -166,7 +157,7 @@ class Service:
             check_table_name(call.resource.table)
             if not await request.engine.has_table(call.resource.table):
                 raise Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
-        if route.has_body:
+        if route.writes and call.verb != "DELETE":
             call = attrs.evolve(call, body=await incoming.read_body())
             request = attrs.evolve(request, call=call)
         if route.run is query_entities:
@@ -206,7 +197,7 @@ def _find_route(call: Call) -> _Route:
             "The requested URI is invalid: it asks for the service below a table; give the account's URL.",
         )
     if kind is Kind.BELOW_TABLE:
-        return _read("Unknown", Access.QUERY, _refuse_below_table)
+        return _Route("Unknown", Access.QUERY, _refuse_below_table)
     route = _ROUTES.get((kind, verb, comp))
     if route is None:
         return _refuse_route(kind, verb, comp)
@@ -224,7 +215,7 @@ def _refuse_route(kind: Kind, verb: str, comp: str) -> _Route:
         raise Fault(Code.INVALID_URI, "The requested URI does not represent any resource on the server.")
     if kind is Kind.ENTITIES:
         # A missing table is the first thing to tell: clients make a hint of that.
-        return _read("Unknown", Access.QUERY, _refuse_parameter)
+        return _Route("Unknown", Access.QUERY, _refuse_parameter)
     raise invalid_parameter("comp")
 
 

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -35,27 +35,12 @@ _BUSY = (
 ).encode()
 
 
-class Host(Protocol):
-    """What connections belong to: the front."""
-
-    limits: Limits
-    metrics: Metrics
-    waiting: Budget
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there are more connections than there may be."""
-        ...
-
-    def refusal(self, status: int, exc: BaseException | None, message: str | None) -> web.StreamResponse:
-        """Answer what is not HTTP, or a request that failed unexpectedly, and end the connection."""
-        ...
-
-
 class TooMuchWaitsError(HttpProcessingError):
     """All connections together hold too much that nobody has looked at yet."""
 
 
+_Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+_Refuse = Callable[[int, BaseException | None, str | None], web.StreamResponse]
 _Messages = Sequence[tuple[RawRequestMessage, StreamReader]]
 
 
@@ -172,10 +157,10 @@ class _BoundedParser:
 class _Connection(web.RequestHandler):
     """A connection. One too many is told that the server is busy; what is not HTTP gets the service's errors."""
 
-    __slots__ = ("_bounds", "_host")
+    __slots__ = ("_bounds", "_server")
 
-    def __init__(self, host: Host, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
-        limits = host.limits
+    def __init__(self, server: "ConnectionServer", loop: asyncio.AbstractEventLoop) -> None:
+        limits = server.limits
         super().__init__(
             server,
             loop=loop,
@@ -190,8 +175,8 @@ class _Connection(web.RequestHandler):
             auto_decompress=False,
             read_bufsize=_READ_AHEAD,
         )
-        self._host = host
-        self._bounds = _BoundedParser(cast("HttpRequestParser", self._parser), limits.head_bytes, host.waiting)
+        self._server = server
+        self._bounds = _BoundedParser(cast("HttpRequestParser", self._parser), limits.head_bytes, server.waiting)
         self._parser = cast("Any", self._bounds)
 
     def end_request(self) -> None:
@@ -200,8 +185,9 @@ class _Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if self._host.is_full and isinstance(transport, asyncio.Transport):
-            self._host.metrics.count_refusal("connection")
+        server = self._server
+        if len(server.connections) > server.limits.connections and isinstance(transport, asyncio.Transport):
+            server.metrics.count_refusal("connection")
             transport.write(_BUSY)
             self.force_close()
 
@@ -228,7 +214,7 @@ class _Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         if status >= 500:
             _logger.error("unexpected error in the server", exc_info=exc)
-        return self._host.refusal(status, exc, message)
+        return self._server.refuse(status, exc, message)
 
 
 class ConnectionServer(web.Server):
@@ -236,17 +222,23 @@ class ConnectionServer(web.Server):
     Makes the connections.
 
     Args:
-        host: What they belong to.
         handler: Answers a request.
+        refuse: Answers what is not HTTP, or a request that failed unexpectedly, given the status, error and message.
+        limits: How much clients can make connections hold.
+        metrics: Counts the refusals.
+
+    Attributes:
+        waiting: What all connections hold of requests that nobody has looked at.
     """
 
-    def __init__(self, host: Host, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
+    def __init__(self, handler: _Handler, refuse: _Refuse, limits: Limits, metrics: Metrics) -> None:
         super().__init__(handler, request_factory=_request_of)
-        self._host = host
+        self.refuse, self.limits, self.metrics = refuse, limits, metrics
+        self.waiting = Budget(limits.waiting_bytes)
 
     def __call__(self) -> web.RequestHandler:
         """Make a connection."""
-        return _Connection(self._host, self, asyncio.get_running_loop())
+        return _Connection(self, asyncio.get_running_loop())
 
 
 def end_request(request: web.BaseRequest) -> None:

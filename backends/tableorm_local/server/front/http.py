@@ -85,18 +85,12 @@ class Front:
         self.service, self.limits, self.log, self.metrics = service, limits, log, metrics
         self._compress_for_all = compress_for_all
         self._open_metrics = open_metrics
-        self.waiting = Budget(limits.waiting_bytes)
         self._budget = Budget(limits.buffered_bytes)
         self._at_work = 0
         self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self.server = ConnectionServer(self, self._handle)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there are more connections than there may be."""
-        return len(self.server.connections) > self.limits.connections
+        self.server = ConnectionServer(self._handle, self._refuse, limits, metrics)
 
     async def drain(self) -> None:
         """Close the connections, those with a request under way once it is answered; wait at most `stop_seconds`."""
@@ -106,7 +100,7 @@ class Front:
             async with asyncio.timeout(self.limits.stop_seconds):
                 await self._idle.wait()
 
-    def refusal(self, status: int, exc: BaseException | None, message: str | None) -> web.StreamResponse:
+    def _refuse(self, status: int, exc: BaseException | None, message: str | None) -> web.StreamResponse:
         """Answer what is not HTTP, or a request that failed unexpectedly, and end the connection."""
         if status >= 500:
             fault = internal_error()
@@ -187,7 +181,6 @@ class Front:
         incoming = Incoming(
             id=exchange.id,
             verb=request.method,
-            methods=request.headers.getall("X-HTTP-Method", []),
             place=place,
             query=query.partition("#")[0],
             headers=request.headers,
@@ -289,7 +282,7 @@ class Front:
             connections=len(self.server.connections),
             requests_at_work=self._at_work,
             buffered_bytes=self._budget.used,
-            waiting_bytes=self.waiting.used,
+            waiting_bytes=self.server.waiting.used,
         )
 
 

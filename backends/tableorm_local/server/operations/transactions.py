@@ -96,7 +96,7 @@ def _read_query(request: Request, part: multipart.Part) -> Call:
 def _read_call(outer: Call, part: multipart.Part) -> Call:
     url, _, query = part.url.partition("?")
     call = Call(
-        verb=effective_verb(part.verb, part.headers.getall("X-HTTP-Method", [])),
+        verb=effective_verb(part.verb, part.headers),
         place=outer.place,
         resource=resource_of(part_path(outer.place, url)),
         options=options_of(query),

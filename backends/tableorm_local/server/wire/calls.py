@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 
 import attrs
+from multidict import MultiMapping
 
 from .addressing import Place, Resource
 
@@ -36,7 +37,6 @@ class Incoming:
     Args:
         id: The name that the server gave it.
         verb: The verb of the request line.
-        methods: The values of `X-HTTP-Method`.
         place: Account and path.
         query: Percent-encoded, without `?`.
         headers: Names in any letter case.
@@ -48,10 +48,9 @@ class Incoming:
 
     id: str
     verb: str
-    methods: list[str]
     place: Place
     query: str = attrs.field(repr=False)
-    headers: Mapping[str, str] = attrs.field(repr=False)
+    headers: MultiMapping[str] = attrs.field(repr=False)
     version: str
     scheme: str
     address: str

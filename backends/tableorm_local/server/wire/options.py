@@ -8,6 +8,8 @@ from datetime import date
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
+from multidict import MultiMapping
+
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filter_text import FilterSyntaxError, parse_filter
 from tableorm.protocol.filters import Filter
@@ -115,13 +117,14 @@ def check_client_request_id(headers: Mapping[str, str]) -> str | None:
     return name
 
 
-def effective_verb(verb: str, methods: list[str]) -> str:
+def effective_verb(verb: str, headers: MultiMapping[str]) -> str:
     """
-    Return the verb that the client means: `X-HTTP-Method`, given as `methods`, turns a POST into a MERGE.
+    Return the verb that the client means: `X-HTTP-Method` turns a POST into a MERGE.
 
     Raises:
         Fault: XMethodIncorrectCount, XMethodNotUsingPost, XMethodIncorrectValue.
     """
+    methods = headers.getall("X-HTTP-Method", [])
     if not methods:
         return verb
     if len(methods) > 1:
