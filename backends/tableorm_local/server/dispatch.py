@@ -123,23 +123,25 @@ class Service:
         signing_keys = self.accounts.keys(incoming.place.account)
         rights = await authenticate(incoming, options, signing_keys, engine.access, file_tokens=self._file_tokens)
         resource = resource_of(incoming.place.resource_path)
-        call = Call(
+        request = Request(
+            id=incoming.id,
+            engine=engine,
+            rights=rights,
             verb=effective_verb(incoming.verb, incoming.headers),
             place=incoming.place,
             resource=resource,
             options=options,
             headers=incoming.headers,
         )
-        route = _find_route(call)
+        route = _find_route(request)
         on_route(route.name)
         if route.access is not None:
             keys = (resource.partition_key, resource.row_key) if resource.kind is Kind.ENTITY else None
             authorize(rights, route.access, resource.table, keys)
         if route.writes and incoming.place.secondary:
             raise Fault(Code.INSUFFICIENT_PERMISSIONS, "Write operations are not allowed.")
-        check_options(call)
-        request = Request(id=incoming.id, engine=engine, call=call, rights=rights)
-        time_limit = asyncio.timeout(seconds_of(call))
+        check_options(request)
+        time_limit = asyncio.timeout(seconds_of(request))
         try:
             async with time_limit:
                 return await self._run(route, request, incoming)
@@ -152,14 +154,13 @@ class Service:
             ) from None
 
     async def _run(self, route: _Route, request: Request, incoming: Incoming) -> Answer:
-        call = request.call
-        if call.resource.kind in _NEEDS_TABLE:
-            check_table_name(call.resource.table)
-            if not await request.engine.has_table(call.resource.table):
+        resource = request.resource
+        if resource.kind in _NEEDS_TABLE:
+            check_table_name(resource.table)
+            if not await request.engine.has_table(resource.table):
                 raise Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
-        if route.writes and call.verb != "DELETE":
-            call = attrs.evolve(call, body=await incoming.read_body())
-            request = attrs.evolve(request, call=call)
+        if route.writes and request.verb != "DELETE":
+            request = attrs.evolve(request, body=await incoming.read_body())
         if route.run is query_entities:
             caller = caller_of(incoming, request.rights)
             CALLER.set(caller)
@@ -220,12 +221,12 @@ def _refuse_route(kind: Kind, verb: str, comp: str) -> _Route:
 
 
 async def _refuse_parameter(request: Request) -> Answer:
-    raise invalid_parameter(f"comp {request.call.options.get('comp', '')[:40]!r}")
+    raise invalid_parameter(f"comp {request.options.get('comp', '')[:40]!r}")
 
 
 async def _refuse_below_table(request: Request) -> Answer:
     """Refuse what clients ask for that were given a table's URL as the account's; they make a hint of the answer."""
-    verb, rest = request.call.verb, request.call.resource.rest
+    verb, rest = request.verb, request.resource.rest
     if verb == "POST" and rest in ("Tables", "Tables()"):
         raise Fault(Code.PROPERTIES_NEED_VALUE, "The values are not specified for all properties in the entity.")
     if verb == "POST" and rest == "$batch":

@@ -23,12 +23,11 @@ __all__ = ["access_of_write", "answer_write", "get_entity", "keys_of", "query_en
 
 async def get_entity(request: Request) -> Answer:
     """Answer one entity, found by its keys."""
-    call = request.call
-    level, select = level_of(call), select_of(call)
-    keys = _read_path_keys(call)
+    level, select = level_of(request), select_of(request)
+    keys = _read_path_keys(request)
     wanted, hidden = _add_keys(select, level)
-    row = await request.engine.get(call.resource.table, *keys, wanted)
-    body = encode_entity(row, call.resource.table, call.place, level, hidden)
+    row = await request.engine.get(request.resource.table, *keys, wanted)
+    body = encode_entity(row, request.resource.table, request.place, level, hidden)
     return Answer(200, headers={"ETag": row["odata.etag"]}, body=body, content_type=level.content_type)
 
 
@@ -59,16 +58,16 @@ _SHORT = 256  # characters: in UTF-16 never too long
 
 async def query_entities(request: Request) -> Answer:
     """Answer a page of the entities that the client may read."""
-    call, keys = request.call, range_of(request.rights)
-    level, select, limit = level_of(call), select_of(call), top_of(call)
-    where = filter_of(call)
+    table, keys = request.resource.table, range_of(request.rights)
+    level, select, limit = level_of(request), select_of(request), top_of(request)
+    where = filter_of(request)
     wanted, hidden = _add_keys(select, level)
     query = RowQuery(bounds_of(where, "PartitionKey"), bounds_of(where, "RowKey"), where, wanted)
     within = query if keys is None else narrowed(query, keys)
-    start, found = first_entity(call.options), RowPage([], None)
+    start, found = first_entity(request.options), RowPage([], None)
     if within is not None:
-        found = await request.engine.query(call.resource.table, within, limit, start)
-    body = await encode_entities(found.rows, call.resource.table, call.place, level, hidden)
+        found = await request.engine.query(table, within, limit, start)
+    body = await encode_entities(found.rows, table, request.place, level, hidden)
     headers = {} if found.continuation is None else entity_continuation(found.continuation)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)
 
@@ -127,11 +126,10 @@ def read_write(call: Call) -> Operation:
 
 async def write_entity(request: Request) -> Answer:
     """Insert, update, merge, upsert or delete an entity."""
-    call = request.call
-    operation = read_write(call)
+    operation, table = read_write(request), request.resource.table
     # An insert has its keys in the body, so they are known only now.
-    authorize(request.rights, access_of(operation.verb), call.resource.table, keys_of(operation))
-    return answer_write(call, operation, await request.engine.write(call.resource.table, operation))
+    authorize(request.rights, access_of(operation.verb), table, keys_of(operation))
+    return answer_write(request, operation, await request.engine.write(table, operation))
 
 
 def keys_of(operation: Operation) -> tuple[str, str]:

@@ -22,14 +22,13 @@ __all__ = ["create_table", "delete_table", "get_table", "list_tables"]
 
 async def list_tables(request: Request) -> Answer:
     """Answer a page of tables, in the order of their names without regard to case."""
-    call = request.call
-    level, limit, where = level_of(call), top_of(call), filter_of(call)
-    start = first_table(call.options)
+    level, limit, where = level_of(request), top_of(request), filter_of(request)
+    start = first_table(request.options)
     names = [name for name in await request.engine.list_tables() if name.lower() >= start]
     if where is not None:
         names = await _filter_names(names, where, limit)
     headers = table_continuation(names[limit].lower()) if len(names) > limit else {}
-    body = encode_tables(names[:limit], call.place, level)
+    body = encode_tables(names[:limit], request.place, level)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)
 
 
@@ -66,22 +65,20 @@ def _count_comparisons(where: Filter) -> int:
 
 async def get_table(request: Request) -> Answer:
     """Answer one table."""
-    call = request.call
-    level = level_of(call)
-    check_table_name(call.resource.table)
-    folded = call.resource.table.lower()
+    level = level_of(request)
+    check_table_name(request.resource.table)
+    folded = request.resource.table.lower()
     for name in await request.engine.list_tables():
         if name.lower() == folded:
-            return Answer(200, body=encode_table(name, call.place, level), content_type=level.content_type)
+            return Answer(200, body=encode_table(name, request.place, level), content_type=level.content_type)
     raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
 
 
 async def create_table(request: Request) -> Answer:
     """Create a table."""
-    call = request.call
-    check_json_body(call)
-    level = level_of(call)
-    name = read_object(call.body).get("TableName")
+    check_json_body(request)
+    level = level_of(request)
+    name = read_object(request.body).get("TableName")
     if name is None:
         raise Fault(
             Code.PROPERTIES_NEED_VALUE,
@@ -90,12 +87,12 @@ async def create_table(request: Request) -> Answer:
     if not isinstance(name, str):
         raise invalid_input("TableName is not text.")
     await request.engine.create_table(name)
-    return answer_created(call, table_path(name), lambda: encode_table(name, call.place, level))
+    return answer_created(request, table_path(name), lambda: encode_table(name, request.place, level))
 
 
 async def delete_table(request: Request) -> Answer:
     """Delete a table with its entities and its policies."""
-    table = request.call.resource.table
+    table = request.resource.table
     check_table_name(table)
     await request.engine.delete_table(table)
     return Answer(204)
