@@ -158,6 +158,7 @@ def caller_at(address: str) -> str:
         verb="GET",
         place=place,
         query="",
+        options={},
         headers=CIMultiDict(),
         version="",
         scheme="http",

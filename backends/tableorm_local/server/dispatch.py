@@ -31,7 +31,7 @@ from .security.authentication import authenticate
 from .wire.addressing import Kind, Place, resource_of
 from .wire.calls import Answer, Call, Incoming
 from .wire.faults import invalid_parameter
-from .wire.options import check_options, effective_verb, options_of, seconds_of
+from .wire.options import check_options, effective_verb, seconds_of
 
 __all__ = ["Service", "caller_of"]
 
@@ -119,9 +119,8 @@ class Service:
         if incoming.verb == "OPTIONS":
             on_route("Preflight")
             return cors.answer_preflight(await read_cors_rules(engine), incoming.headers)
-        options = options_of(incoming.query)
         signing_keys = self.accounts.keys(incoming.place.account)
-        rights = await authenticate(incoming, options, signing_keys, engine.access, file_tokens=self._file_tokens)
+        rights = await authenticate(incoming, signing_keys, engine.access, file_tokens=self._file_tokens)
         resource = resource_of(incoming.place.resource_path)
         request = Request(
             id=incoming.id,
@@ -130,7 +129,7 @@ class Service:
             verb=effective_verb(incoming.verb, incoming.headers),
             place=incoming.place,
             resource=resource,
-            options=options,
+            options=incoming.options,
             headers=incoming.headers,
         )
         route = _find_route(request)

@@ -172,7 +172,9 @@ class Front:
         target, _, query = request.raw_path.partition("?")
         place = place_of(self.service.accounts.find, request.scheme, request.headers.get("Host", ""), target)
         exchange.client_id = check_client_request_id(request.headers)
-        exchange.version = version_of(request.headers, options_of(query))
+        query = query.partition("#")[0]
+        options = options_of(query)
+        exchange.version = version_of(request.headers, options)
         if request.method != "OPTIONS" and ("Origin" in request.headers or "Sec-Fetch-Site" in request.headers):
             exchange.cors = await self.service.cors_headers(place, request.headers.get("Origin", ""), request.method)
         if self.service.accounts.is_public(place.account):
@@ -182,7 +184,8 @@ class Front:
             id=exchange.id,
             verb=request.method,
             place=place,
-            query=query.partition("#")[0],
+            query=query,
+            options=options,
             headers=request.headers,
             version=exchange.version,
             scheme=request.scheme,

@@ -6,7 +6,6 @@ transaction is checked by itself, with the rights of the transaction's signature
 """
 
 import datetime as dt
-from collections.abc import Mapping
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.rights import Owner, Rights, admit, failed, read_token
@@ -24,19 +23,13 @@ _NAMES_MISSING_CREDENTIALS = "2019-12-12"
 
 
 async def authenticate(
-    given: Incoming,
-    options: Mapping[str, str],
-    keys: tuple[bytes, ...],
-    records: AccessRecords,
-    *,
-    file_tokens: bool,
+    given: Incoming, keys: tuple[bytes, ...], records: AccessRecords, *, file_tokens: bool
 ) -> Rights:
     """
     Find out what the sender may do.
 
     Args:
         given: The request.
-        options: The parameters of its query, decoded.
         keys: The keys of its account.
         records: The stored access policies, and the key of the account's file.
         file_tokens: Whether that key signs tokens too.
@@ -47,9 +40,9 @@ async def authenticate(
     """
     header = given.headers.get("Authorization")
     if header is not None:
-        _check_shared_key(given, options, header, keys)
+        _check_shared_key(given, header, keys)
         return Owner()
-    if "sig" in options:
+    if "sig" in given.options:
         return await _check_sas(given, (*keys, *await records.keys()) if file_tokens else keys, records)
     if given.version >= _NAMES_MISSING_CREDENTIALS:
         raise Fault(
@@ -60,7 +53,7 @@ async def authenticate(
     raise failed("It has neither an Authorization header nor a shared access signature.")
 
 
-def _check_shared_key(given: Incoming, options: Mapping[str, str], header: str, keys: tuple[bytes, ...]) -> None:
+def _check_shared_key(given: Incoming, header: str, keys: tuple[bytes, ...]) -> None:
     try:
         authorization = parse_authorization(header)
     except ValueError as error:
@@ -79,7 +72,7 @@ def _check_shared_key(given: Incoming, options: Mapping[str, str], header: str, 
         date=date,
         content_md5=given.headers.get("Content-MD5", ""),
         content_type=given.headers.get("Content-Type", ""),
-        comp=options.get("comp"),
+        comp=given.options.get("comp"),
     )
     if not verify(authorization, parts, keys):
         raise failed("The signature is not that of this request with a key of the account.")

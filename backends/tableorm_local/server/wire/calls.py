@@ -39,6 +39,7 @@ class Incoming:
         verb: The verb of the request line.
         place: Account and path.
         query: Percent-encoded, without `?`.
+        options: The parameters of the query, decoded.
         headers: Names in any letter case.
         version: The version of the service that the client asks for.
         scheme: `http` or `https`.
@@ -50,6 +51,7 @@ class Incoming:
     verb: str
     place: Place
     query: str = attrs.field(repr=False)
+    options: Mapping[str, str] = attrs.field(repr=False)
     headers: MultiMapping[str] = attrs.field(repr=False)
     version: str
     scheme: str
