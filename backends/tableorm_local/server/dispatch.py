@@ -29,8 +29,7 @@ from .security import cors
 from .security.accounts import Accounts
 from .security.authentication import authenticate
 from .wire.addressing import Kind, Place, resource_of
-from .wire.calls import Answer, Call, Incoming
-from .wire.faults import invalid_parameter
+from .wire.calls import Answer, Call, Incoming, invalid_parameter
 from .wire.options import check_options, effective_verb, seconds_of
 
 __all__ = ["Service", "caller_of"]

@@ -21,7 +21,7 @@ from .front.limits import Limits
 from .front.metrics import Metrics
 from .security.accounts import Account, Accounts, is_loopback
 
-__all__ = ["Server", "data_files", "serve"]
+__all__ = ["Server", "bind", "data_files", "serve"]
 
 _BACKLOG = 1024
 _GAUGE_SECONDS = 1.0
@@ -210,7 +210,7 @@ class Server:
             for engine in self._engines.values():
                 await engine.open()
             await runner.setup()
-            listener = _listen(*self._address, share=self._share_port)
+            listener = bind(*self._address, share=self._share_port)
             self._check_public(listener)
             self._port = listener.getsockname()[1]
             site = web.SockSite(runner, listener, ssl_context=self._tls, backlog=_BACKLOG)
@@ -271,7 +271,7 @@ def _make_metrics() -> Metrics:
     return PrometheusMetrics()
 
 
-def _listen(host: str, port: int, *, share: bool) -> socket.socket:
+def bind(host: str, port: int, *, share: bool) -> socket.socket:
     """Return a socket that is bound to the first address that the name stands for."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -21,8 +21,7 @@ from ..security.accounts import is_loopback
 from ..security.browsers import check_browser, names_this_machine
 from ..wire.addressing import is_host_style, place_of
 from ..wire.answers import error_answer, new_request_id, standard_headers
-from ..wire.calls import Answer, Incoming
-from ..wire.faults import internal_error, invalid_input
+from ..wire.calls import Answer, Incoming, internal_error, invalid_input
 from ..wire.options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
 from .access_log import AccessLog, Entry, shorten, without_signature
 from .connection import ConnectionServer, TooMuchWaitsError, end_request

@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from tableorm.protocol.codes import Code, Fault
 
-from ..wire.faults import invalid_input
+from ..wire.calls import invalid_input
 from .limits import Budget, Limits
 
 __all__ = ["RequestBody"]

@@ -72,25 +72,18 @@ async def query_entities(request: Request) -> Answer:
     return Answer(200, headers=headers, body=body, content_type=level.content_type)
 
 
+# With `If-Match` the request is an update, without it an upsert.
 _VERBS = {
-    ("PUT", True): Verb.REPLACE,
-    ("PUT", False): Verb.INSERT_OR_REPLACE,
-    ("PATCH", True): Verb.MERGE,
-    ("PATCH", False): Verb.INSERT_OR_MERGE,
-    ("MERGE", True): Verb.MERGE,
-    ("MERGE", False): Verb.INSERT_OR_MERGE,
+    "PUT": (Verb.REPLACE, Verb.INSERT_OR_REPLACE),
+    "PATCH": (Verb.MERGE, Verb.INSERT_OR_MERGE),
+    "MERGE": (Verb.MERGE, Verb.INSERT_OR_MERGE),
+    "POST": (Verb.INSERT, Verb.INSERT),
+    "DELETE": (Verb.DELETE, Verb.DELETE),
 }
 
 
 def _verb_of(call: Call) -> Verb:
-    # With `If-Match` the request is an update, without it an upsert.
-    match call.verb:
-        case "POST":
-            return Verb.INSERT
-        case "DELETE":
-            return Verb.DELETE
-        case verb:
-            return _VERBS[verb, "If-Match" in call.headers]
+    return _VERBS[call.verb]["If-Match" not in call.headers]
 
 
 def access_of_write(call: Call) -> Access:

@@ -15,8 +15,7 @@ import msgspec
 from ...engine import Engine
 from ..security.cors import CorsRule, read_rules, write_rules
 from ..wire import xml
-from ..wire.calls import Answer
-from ..wire.faults import invalid_parameter
+from ..wire.calls import Answer, invalid_parameter
 from .request import Request
 
 __all__ = ["get_properties", "get_statistics", "read_cors_rules", "set_properties"]

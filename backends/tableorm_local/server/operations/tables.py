@@ -11,9 +11,8 @@ from tableorm.protocol.limits import check_table_name
 from ..wire.addressing import table_path
 from ..wire.answers import answer_created
 from ..wire.bodies import encode_table, encode_tables, read_object
-from ..wire.calls import Answer
+from ..wire.calls import Answer, invalid_input
 from ..wire.continuations import first_table, table_continuation
-from ..wire.faults import invalid_input
 from ..wire.options import check_json_body, filter_of, level_of, top_of
 from .request import Request
 

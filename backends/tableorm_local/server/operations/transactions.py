@@ -20,8 +20,7 @@ from tableorm.stores import Operation, check_transaction, with_index
 from ..wire import multipart
 from ..wire.addressing import Kind, part_path, resource_of
 from ..wire.answers import error_answer
-from ..wire.calls import Answer
-from ..wire.faults import invalid_input
+from ..wire.calls import Answer, invalid_input
 from ..wire.options import check_options, effective_verb, options_of
 from .entities import access_of_write, answer_write, get_entity, keys_of, read_write
 from .request import Request

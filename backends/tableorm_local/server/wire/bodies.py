@@ -28,8 +28,7 @@ from tableorm.protocol.limits import check_key
 from tableorm.stores import Row
 
 from .addressing import Place, entity_path, table_path
-from .calls import Level
-from .faults import invalid_input
+from .calls import Level, invalid_input
 
 __all__ = [
     "encode_entities",

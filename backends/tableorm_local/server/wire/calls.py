@@ -1,5 +1,6 @@
 """
-Calls and answers: one request to the service and its answer, by themselves or as a part of a transaction.
+Calls and answers: one request to the service and its answer, by themselves or as a part of a transaction; and the
+faults that many requests get, in the words of the service.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -8,9 +9,11 @@ from enum import Enum
 import attrs
 from multidict import MultiMapping
 
+from tableorm.protocol.codes import Code, Fault
+
 from .addressing import Place, Resource
 
-__all__ = ["Answer", "Call", "Incoming", "Level"]
+__all__ = ["Answer", "Call", "Incoming", "Level", "internal_error", "invalid_input", "invalid_parameter"]
 
 
 class Level(Enum):
@@ -99,3 +102,21 @@ class Answer:
     body: bytes = attrs.field(default=b"", kw_only=True)
     content_type: str = attrs.field(default="", kw_only=True)
     reason: str = attrs.field(default="", kw_only=True)
+
+
+def invalid_input(why: str, index: int | None = None, *, name: str | None = None) -> Fault:
+    """Return the fault for input that is not valid, perhaps of operation `index` or of the property `name`."""
+    return Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: {why}", index, name)
+
+
+def invalid_parameter(why: str) -> Fault:
+    """Return the fault for a parameter of the query that is not valid."""
+    return Fault(
+        Code.INVALID_QUERY_PARAMETER,
+        f"Value for one of the query parameters specified in the request URI is invalid: {why}.",
+    )
+
+
+def internal_error() -> Fault:
+    """Return the fault for an error of the server itself."""
+    return Fault(Code.INTERNAL_ERROR, "Server encountered an internal error. Please try again after some time.")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from tableorm.protocol.codes import Fault
 
-from .faults import invalid_input
+from .calls import invalid_input
 
 __all__ = ["entity_continuation", "first_entity", "first_table", "table_continuation"]
 

@@ -14,8 +14,7 @@ from multidict import CIMultiDict
 
 from tableorm.protocol.codes import Code, Fault
 
-from .calls import Answer
-from .faults import invalid_input
+from .calls import Answer, invalid_input
 
 __all__ = ["Part", "Parts", "read", "write"]
 

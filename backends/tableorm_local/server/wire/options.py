@@ -15,8 +15,7 @@ from tableorm.protocol.filter_text import FilterSyntaxError, parse_filter
 from tableorm.protocol.filters import Filter
 from tableorm.protocol.limits import MAX_PAGE
 
-from .calls import Call, Level
-from .faults import invalid_input, invalid_parameter
+from .calls import Call, Level, invalid_input, invalid_parameter
 
 __all__ = [
     "DEFAULT_VERSION",
