@@ -145,10 +145,6 @@ class _BoundedParser:
         """Make room for another request."""
         self._parser.message_consumed()
 
-    def feed_eof(self) -> Any:
-        """Read that nothing more arrives."""
-        return self._parser.feed_eof()
-
     def set_upgraded(self, val: bool) -> None:  # noqa: FBT001 - aiohttp's signature
         """Read on after a request to speak another protocol, which is declined."""
         self._parser.set_upgraded(val)

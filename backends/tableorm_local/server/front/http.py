@@ -268,6 +268,8 @@ class Front:
         return not is_host_style(host) and (not self.service.accounts.any_public or names_this_machine(host))
 
     async def _answer_page(self, request: web.BaseRequest) -> web.StreamResponse:
+        if not request.content.is_eof():
+            await RequestBody(request, self.limits, self._budget).discard()
         if request.raw_path == "/healthz":
             return web.Response(text="ok\n")
         if not (self._open_metrics or is_loopback(request.remote or "")):
