@@ -5,22 +5,17 @@ The backend of `local:` URLs: opens the embedded engine for the mapper.
 import os
 from typing import Any, Self
 
-from tableorm.errors import AccessDenied, NotSupported, TableOrmError, Unavailable
+from tableorm.errors import NotSupported
 from tableorm.stores import AccessControl, BlobStore, GuardedStore, QueueStore, Supplier, TableStore, Tokens
 
 from .access import DEVELOPMENT_ACCOUNT, LocalAccess, TokenCheck
-from .engine import Engine, OpenError, Reason
+from .engine import Engine
 
-__all__ = ["LocalBackend", "translate_open_error"]
+__all__ = ["LocalBackend"]
 
 _SCHEME = "local:"
 _MEMORY = ":memory:"
 _OPTIONS = frozenset({"account", "create", "key", "sas"})
-_ERRORS: dict[Reason, type[TableOrmError]] = {
-    Reason.UNSUPPORTED: NotSupported,
-    Reason.DENIED: AccessDenied,
-    Reason.UNAVAILABLE: Unavailable,
-}
 
 
 class LocalBackend:
@@ -134,10 +129,7 @@ class LocalBackend:
             AccessDenied: The permissions do not allow it.
             Unavailable: It is damaged or locked, or its folder is missing.
         """
-        try:
-            await self._engine.open()
-        except OpenError as error:
-            raise translate_open_error(error) from error
+        await self._engine.open()
 
     async def close(self) -> None:
         """Finish the calls that are under way, and close the file. Idempotent."""
@@ -149,8 +141,3 @@ class LocalBackend:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
-
-
-def translate_open_error(error: OpenError) -> TableOrmError:
-    """Return the error of tableorm for a database that does not open."""
-    return _ERRORS[error.reason](error.message)

@@ -19,8 +19,6 @@ import attrs
 
 from tableorm.errors import NotSupported, Unavailable
 
-from .backend import translate_open_error
-from .engine import OpenError
 from .server import Account, Server, serve
 from .server.security.accounts import read_keys
 
@@ -161,8 +159,6 @@ def _read_accounts(options: Options) -> list[Account] | None:
 async def _start_server(server: Server, options: Options) -> None:
     try:
         await server.start()
-    except OpenError as error:
-        raise translate_open_error(error) from error
     except OSError as error:
         raise Unavailable(f"cannot listen at {options.host} port {options.port}: {error}") from error
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tableorm.errors import AccessDenied, NotSupported, Unavailable
+from tableorm.errors import NotSupported, Unavailable
 from tableorm.stores import Backend, TableStore
 from tableorm_local import LocalBackend
-from tableorm_local.engine import OpenError, Reason
 
 
 @pytest.mark.parametrize(
@@ -96,23 +95,6 @@ def test_no_path(url: str) -> None:
     """A URL without a path is refused, showing the forms."""
     with pytest.raises(NotSupported, match="give local:PATH or local::memory:"):
         LocalBackend.from_url(url, timeout=1.0, options={})
-
-
-@pytest.mark.parametrize(
-    ("reason", "error"),
-    [(Reason.UNSUPPORTED, NotSupported), (Reason.DENIED, AccessDenied), (Reason.UNAVAILABLE, Unavailable)],
-)
-async def test_errors_of_open(
-    monkeypatch: pytest.MonkeyPatch, reason: Reason, error: type[Exception], tmp_path: Path
-) -> None:
-    """Each reason of the engine not to open is an error of the tree, with the same words."""
-
-    async def fail(_: object) -> None:
-        raise OpenError(reason, "words")
-
-    monkeypatch.setattr("tableorm_local.engine.Engine.open", fail)
-    with pytest.raises(error, match="words"):
-        await LocalBackend(tmp_path / "data").open()
 
 
 async def test_file_of_another_program(tmp_path: Path) -> None:

@@ -5,6 +5,5 @@ stores' contract.
 
 from .engine import Engine
 from .fairness import CALLER, FairSlots
-from .faults import OpenError, Reason
 
-__all__ = ["CALLER", "Engine", "FairSlots", "OpenError", "Reason"]
+__all__ = ["CALLER", "Engine", "FairSlots"]

@@ -23,7 +23,6 @@ __all__ = [
     "SCHEMA",
     "add_chunks",
     "check_staged",
-    "find_unnamed",
     "keep",
     "new_content",
     "read_bytes",
@@ -132,16 +131,10 @@ def read_bytes(connection: Connection, content: int, position: int, end: int) ->
     return b"".join(parts) or None
 
 
-def find_unnamed(connection: Connection) -> int | None:
-    """Find a content without a name whose chunks are not all deleted yet."""
-    content: int | None = connection.execute("SELECT id FROM contents WHERE until <= ? LIMIT 1", (now(),)).get
-    return content
-
-
 def reclaim(connection: Connection, rows: int) -> bool:
     """Delete up to `rows` chunks of contents without a name. Return False if there are none."""
-    deleted_any = False
-    while rows > 0 and (content := find_unnamed(connection)) is not None:
+    deleted_any, find = False, "SELECT id FROM contents WHERE until <= ? LIMIT 1"
+    while rows > 0 and (content := connection.execute(find, (now(),)).get) is not None:
         deleted_any = True
         # It is dead from now on, also if its upload should go on.
         connection.execute("UPDATE contents SET until = 0 WHERE id = ?", (content,))

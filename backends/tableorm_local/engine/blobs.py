@@ -25,11 +25,10 @@ from tableorm.protocol.limits import (
 from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
 
 from . import blob_contents
-from .host import Host
 from .sqlite import Connection
-from .write_session import Steps, WriteSession, moment
+from .write_session import Host, Steps, WriteSession, moment
 
-__all__ = ["SCHEMA", "Blobs", "find_deleted", "reclaim"]
+__all__ = ["SCHEMA", "Blobs", "reclaim"]
 
 SCHEMA = """
 CREATE TABLE containers (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE) STRICT;
@@ -280,15 +279,9 @@ class Blobs:
             await asyncio.sleep(0)
 
 
-def find_deleted(connection: Connection) -> int | None:
-    """Find a deleted container whose blobs are not all deleted yet."""
-    number: int | None = connection.execute("SELECT id FROM containers WHERE name IS NULL LIMIT 1").get
-    return number
-
-
 def reclaim(connection: Connection, rows: int) -> bool:
     """Delete up to `rows` blobs of a deleted container. Return False if there is no deleted container."""
-    number = find_deleted(connection)
+    number = connection.execute("SELECT id FROM containers WHERE name IS NULL LIMIT 1").get
     if number is None:
         return False
     blobs = list(connection.execute("SELECT content, name FROM blobs WHERE container = ? LIMIT ?", (number, rows)))

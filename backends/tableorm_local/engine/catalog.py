@@ -9,9 +9,12 @@ look the name up again, and its pages are freed later, in slices.
 
 import re
 
+from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import utf16_key
 
+from .faults import not_found_fault
 from .sqlite import Connection
+from .write_session import WriteSession
 
 __all__ = [
     "SCHEMA",
@@ -19,7 +22,6 @@ __all__ = [
     "Table",
     "create_table",
     "drop_table",
-    "find_deleted",
     "find_table",
     "is_rows_table",
     "key_of",
@@ -117,47 +119,41 @@ def list_names(connection: Connection) -> list[str]:
     return [name for (name,) in connection.execute("SELECT name FROM catalog ORDER BY folded")]
 
 
-def create_table(connection: Connection, name: str) -> bool:
-    """Create a table. Return False if there is one of that name in any letter case."""
-    folded = name.lower()
+def create_table(session: WriteSession, name: str) -> None:
+    """Create a table. Fault TableAlreadyExists if there is one of that name in any letter case."""
+    connection, folded = session.connection, name.lower()
     if find_table(connection, folded) is not None:
-        return False
+        raise Fault(Code.TABLE_EXISTS, "The table specified already exists.")
     connection.execute("INSERT INTO catalog (folded, name) VALUES (?, ?)", (folded, name))
     connection.execute(f"CREATE TABLE t{connection.last_insert_rowid()} {_ROWS}")
-    return True
+    session.dirty = True
 
 
-def drop_table(connection: Connection, name: str) -> bool:
-    """Drop a table, in constant time: free its name. Return False if there is no such table."""
+def drop_table(session: WriteSession, name: str) -> None:
+    """Drop a table, in constant time: free its name. Fault ResourceNotFound if there is no such table."""
+    connection = session.connection
     table = find_table(connection, name.lower())
     if table is None:
-        return False
+        raise not_found_fault()
     connection.execute("DELETE FROM catalog WHERE id = ?", (table.id,))
     connection.execute("DELETE FROM settings WHERE owner = ?", (table.id,))
     connection.execute(f'ALTER TABLE "t{table.id}" RENAME TO "gone_{table.id}"')
-    return True
+    session.dirty = True
 
 
-def find_deleted(connection: Connection) -> int | None:
-    """Find the number of a deleted table whose pages are not all free yet."""
+def reclaim(connection: Connection, rows: int) -> bool:
+    """Free the pages of up to `rows` rows of a deleted table. Return False if there is no deleted table."""
     # Digits alone: the name goes into statements, and a file may have been made by somebody else.
-    sql = (
-        "SELECT substr(name, 6) FROM sqlite_schema "
-        "WHERE type = 'table' AND name GLOB 'gone_[1-9]*' AND NOT name GLOB 'gone_*[^0-9]*' LIMIT 1"
-    )
-    found: str | None = connection.execute(sql).get
-    return None if found is None else int(found)
-
-
-def reclaim(connection: Connection, number: int, rows: int) -> bool:
-    """Free the pages of up to `rows` rows of a deleted table. Return True when none are left."""
-    name = f'"gone_{number}"'
-    last = connection.execute(f"SELECT key FROM {name} ORDER BY key LIMIT 1 OFFSET ?", (rows,)).get
+    find = "SELECT name FROM sqlite_schema WHERE name GLOB 'gone_[1-9]*' AND NOT name GLOB 'gone_*[^0-9]*' LIMIT 1"
+    name = connection.execute(find).get
+    if name is None:
+        return False
+    last = connection.execute(f'SELECT key FROM "{name}" ORDER BY key LIMIT 1 OFFSET ?', (rows,)).get
     if last is None:
-        connection.execute(f"DROP TABLE {name}")
-        return True
-    connection.execute(f"DELETE FROM {name} WHERE key < ?", (last,))
-    return False
+        connection.execute(f'DROP TABLE "{name}"')
+    else:
+        connection.execute(f'DELETE FROM "{name}" WHERE key < ?', (last,))
+    return True
 
 
 def is_rows_table(name: str, sql: str | None) -> bool:

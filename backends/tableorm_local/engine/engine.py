@@ -6,6 +6,7 @@ Writes go through the group commit. Nothing here knows of models or of HTTP.
 """
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import time
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from tableorm.errors import TableOrmError
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_key, check_table_name
 from tableorm.stores import (
@@ -35,22 +37,22 @@ from .catalog import Catalog, Table, key_of
 from .fairness import CALLER, FairTurns
 from .faults import (
     DAMAGE,
-    OpenError,
     busy_fault,
     fault_from,
     is_missing_table,
     missing_table_fault,
+    not_found_fault,
     read_only_fault,
 )
 from .files import Files, after_fork, open_file, open_memory
 from .group_commit import GroupCommit
 from .queues import Queues
-from .reclaim import Reclaimer, anything_to_reclaim
+from .reclaim import Reclaimer
 from .scan import PageScan, check_limit, project
 from .sqlite import Connection
 from .stored_settings import Settings
 from .worker import InlineWorker, ThreadWorker, Worker
-from .write_session import Steps, Work, WriteSession
+from .write_session import Work, WriteSession
 
 __all__ = ["Engine"]
 
@@ -124,7 +126,7 @@ class Engine:
         Open the file, or create it, with mode 0600.
 
         Raises:
-            OpenError: The file cannot be opened; nothing was changed.
+            TableOrmError: The file cannot be opened; nothing was changed.
         """
         if self._open is not None:
             return
@@ -140,8 +142,7 @@ class Engine:
     def _attach(self, state: _Open) -> None:
         self._open = state
         _engines.add(self)
-        if state.reclaimer is not None and anything_to_reclaim(state.reader):
-            state.reclaimer.start()
+        self.reclaim()
 
     async def close(self) -> None:
         """
@@ -151,42 +152,32 @@ class Engine:
         self._why_not = "is closed; open it anew"
         if state is None:
             return
-        closed: asyncio.Future[None] = state.loop.create_future()
+        closed = asyncio.Event()
         if state.reclaimer is not None:
             state.reclaimer.close()
         try:
             if state.commits is not None:
-                # By then each request is done, or was refused because another process kept the write lock.
-                await asyncio.wait_for(state.commits.drain(), self._timeout + 1)
-        except TimeoutError:
-            pass
+                with contextlib.suppress(TimeoutError):
+                    # By then each request is done, or was refused because another process kept the write lock.
+                    await asyncio.wait_for(state.commits.drain(), self._timeout + 1)
         finally:
             # After the job that the worker is doing, also if this task is cancelled.
-            state.worker.run(state.files.close, lambda _: _finish(closed))
+            state.worker.run(state.files.close, lambda _: closed.set())
             state.worker.stop()
-        await asyncio.wait([closed], timeout=self._timeout)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(closed.wait(), self._timeout)
 
     async def create_table(self, table: str) -> None:
         """Create a table. Fault TableAlreadyExists if one has that name in any letter case."""
         check_table_name(table)
-        await self._change_catalog(lambda connection: catalog.create_table(connection, table), _TABLE_EXISTS)
+        await self.submit(lambda session: catalog.create_table(session, table))
 
     async def delete_table(self, table: str) -> None:
         """Delete a table and its rows, in constant time. Fault ResourceNotFound if there is none."""
         check_table_name(table)
-        await self._change_catalog(lambda connection: catalog.drop_table(connection, table), _NOT_FOUND)
+        await self.submit(lambda session: catalog.drop_table(session, table))
         self._require_open().catalog.forget(table)
         self.reclaim()
-
-    async def _change_catalog(self, change: Callable[[Connection], bool], refused: tuple[Code, str]) -> None:
-        def work(session: WriteSession) -> Steps:
-            if not change(session.connection):
-                raise Fault(*refused)
-            session.dirty = True
-            yield from ()
-            return None
-
-        await self._require_commits().submit(work)
 
     async def list_tables(self) -> list[str]:
         """List the names of all tables as created, ordered without regard to case."""
@@ -194,13 +185,7 @@ class Engine:
 
     async def has_table(self, table: str) -> bool:
         """Return whether there is a table of that name in any letter case."""
-        try:
-            await self._find_table(table)
-        except Fault as fault:
-            if fault.code != Code.TABLE_NOT_FOUND:
-                raise
-            return False
-        return True
+        return await self._read(lambda state: state.catalog.find(table)) is not None
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         """Read one row. Fault ResourceNotFound or TableNotFound."""
@@ -215,7 +200,7 @@ class Engine:
         if row is None:
             check_key("PartitionKey", partition_key)
             check_key("RowKey", row_key)
-            raise Fault(*_NOT_FOUND)
+            raise not_found_fault()
         await self._yield_to_loop(_ROW_SECONDS)
         return row
 
@@ -227,15 +212,9 @@ class Engine:
         """
         check_limit(limit)
         scan = PageScan(query, limit, (await self._find_table(table)).folded, continuation)
-        first: Table | None = None
 
-        def work(state: _Open, found: Table) -> bool:
-            nonlocal first
-            if first is not None and first.id != found.id:
-                raise missing_table_fault()  # A page does not go on in another table that got the name meanwhile.
-            done = scan.advance(state.reader, found, _SLICE_SECONDS)
-            first = found
-            return done
+        def advance(state: _Open) -> bool:
+            return _call_with_table(state, table, lambda found: scan.advance(state.reader, found, _SLICE_SECONDS))
 
         done, turns, caller = False, self._turns, CALLER.get()
         while not done and scan.seconds <= _PAGE_SECONDS:
@@ -243,7 +222,7 @@ class Engine:
             if not turns.begin(caller):
                 await turns.wait(caller)
             try:
-                done = await self._read(lambda state: _call_with_table(state, table, lambda found: work(state, found)))
+                done = await self._read(advance)
                 await self._yield_to_loop(scan.seconds - before)
             finally:
                 turns.end(caller)
@@ -358,10 +337,6 @@ class Engine:
                 error = again
 
 
-_TABLE_EXISTS = Code.TABLE_EXISTS, "The table specified already exists."
-_NOT_FOUND = Code.RESOURCE_NOT_FOUND, "The specified resource does not exist."
-
-
 def _call_with_table(state: _Open, name: str, action: Callable[[Table], T]) -> T:
     """Call `action` with the table of a name. Call it again if the table that was known has been dropped."""
     table = state.catalog.find(name)
@@ -386,23 +361,18 @@ def _read_row(state: _Open, name: str, key: bytes, select: tuple[str, ...] | Non
     return row if select is None else project(row, select)
 
 
-def _finish(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
-
-
 async def _open_in_worker(worker: Worker, path: str, patience: float, *, create: bool) -> Files:
     """Open the file in the worker. If the caller is cancelled meanwhile, close it again."""
     opened: asyncio.Future[Files] = asyncio.get_running_loop().create_future()
 
-    def job() -> Files | OpenError:
+    def job() -> Files | TableOrmError:
         try:
             return open_file(path, patience, create=create)
-        except OpenError as error:
+        except TableOrmError as error:
             return error
 
-    def done(outcome: Files | OpenError) -> None:
-        if isinstance(outcome, OpenError):
+    def done(outcome: Files | TableOrmError) -> None:
+        if isinstance(outcome, TableOrmError):
             if not opened.done():
                 opened.set_exception(outcome)
         elif not opened.done():

@@ -3,54 +3,28 @@ Faults of errors: the one place that translates the errors of SQLite and of the 
 """
 
 import errno
-from enum import Enum, auto
 
 import apsw
 import msgspec
 
+from tableorm.errors import AccessDenied, NotSupported, TableOrmError, Unavailable
 from tableorm.protocol.codes import Code, Fault
 
 __all__ = [
     "DAMAGE",
-    "OpenError",
-    "Reason",
     "busy_fault",
     "damage_fault",
     "fault_from",
     "is_missing_table",
     "missing_table_fault",
+    "not_found_fault",
     "open_error_from",
     "read_only_fault",
 ]
 
 
-DAMAGE = (msgspec.DecodeError, AttributeError, LookupError, OverflowError, TypeError, ValueError)
+DAMAGE = (msgspec.DecodeError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What reading raises if something is stored that the engine never writes."""
-
-
-class Reason(Enum):
-    """Why a database does not open."""
-
-    UNSUPPORTED = auto()
-    DENIED = auto()
-    UNAVAILABLE = auto()
-
-
-class OpenError(Exception):
-    """
-    A database that cannot be opened.
-
-    Args:
-        reason: The kind of obstacle.
-        message: Names the file, what is wrong, and what to do.
-    """
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(reason, message)
-        self.reason, self.message = reason, message
-
-    def __str__(self) -> str:
-        return self.message
 
 
 def is_missing_table(error: apsw.Error) -> bool:
@@ -61,6 +35,11 @@ def is_missing_table(error: apsw.Error) -> bool:
 def missing_table_fault() -> Fault:
     """Return the service's fault for a table that does not exist."""
     return Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
+
+
+def not_found_fault() -> Fault:
+    """Return the service's fault for a row, or a table to delete, that does not exist."""
+    return Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
 
 
 def fault_from(error: BaseException, name: str) -> Fault:
@@ -81,7 +60,7 @@ def fault_from(error: BaseException, name: str) -> Fault:
         return read_only_fault(name)
     if isinstance(error, DAMAGE):
         return damage_fault(name, error)
-    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError, apsw.TooBigError)):
         return Fault(Code.INTERNAL_ERROR, f"{name}: the file is damaged ({error}); restore it from a backup.")
     if isinstance(error, (apsw.IOError, apsw.CantOpenError, OSError)):
         return Fault(
@@ -117,22 +96,18 @@ def read_only_fault(name: str) -> Fault:
     )
 
 
-def open_error_from(error: apsw.Error | OSError, name: str) -> OpenError:
+def open_error_from(error: apsw.Error | OSError, name: str) -> TableOrmError:
     """
     Return the error that says why the database `name` does not open.
     """
     if isinstance(error, apsw.NotADBError):
-        return OpenError(Reason.UNSUPPORTED, f"{name} is not a database; give the path of another file.")
+        return NotSupported(f"{name} is not a database; give the path of another file.")
     if isinstance(error, (PermissionError, apsw.PermissionsError, apsw.ReadOnlyError, apsw.AuthError)):
-        return OpenError(
-            Reason.DENIED, f"{name}: permission denied; allow this user to read the file and to write to its folder."
-        )
+        return AccessDenied(f"{name}: permission denied; allow this user to read the file and to write to its folder.")
     if isinstance(error, (apsw.CorruptError, apsw.InterruptError)):  # or it had no end
-        return OpenError(Reason.UNAVAILABLE, f"{name} is damaged ({error}); restore it from a backup.")
+        return Unavailable(f"{name} is damaged ({error}); restore it from a backup.")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
-        return OpenError(
-            Reason.UNAVAILABLE, f"{name} is locked by another process; close that, or open with a longer `timeout`."
-        )
+        return Unavailable(f"{name} is locked by another process; close that, or open with a longer `timeout`.")
     if isinstance(error, apsw.FullError):
-        return OpenError(Reason.UNAVAILABLE, f"{name}: the disk is full; free space, then open it again.")
-    return OpenError(Reason.UNAVAILABLE, f"{name} cannot be opened ({error}); check its folder and the disk.")
+        return Unavailable(f"{name}: the disk is full; free space, then open it again.")
+    return Unavailable(f"{name} cannot be opened ({error}); check its folder and the disk.")

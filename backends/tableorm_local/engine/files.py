@@ -5,10 +5,12 @@ A file may have been made by somebody else, to attack whoever opens it. So it is
 this version makes, and nothing that SQLite would run; until that is known, nothing is written.
 """
 
+import contextlib
 import os
 import stat
 import threading
 import time
+import weakref
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -16,10 +18,11 @@ from urllib.parse import quote
 import apsw
 import attrs
 
+from tableorm.errors import NotSupported, Unavailable
 from tableorm.protocol.edm import TICKS_PER_SECOND
 
 from . import blob_contents, blobs, catalog, queues, stored_settings
-from .faults import OpenError, Reason, open_error_from
+from .faults import open_error_from
 from .sqlite import Connection, connect
 from .writer_lock import WriterLock
 
@@ -49,13 +52,10 @@ _LAST_TICK = 9_000 * 366 * 86_400 * TICKS_PER_SECOND
 
 _SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + blob_contents.SCHEMA + stored_settings.SCHEMA
 
-# Open engines per file, by (device, inode): see `_check_file`.
-_open_files: dict[tuple[int, int], int] = {}
 _opening = threading.Lock()
-_forked_files: set[tuple[int, int]] = set()
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Files:
     """
     The connections of one open database.
@@ -79,20 +79,19 @@ class Files:
             self.writer.close()
         if self.writer_lock is not None:
             self.writer_lock.close()
-        if self.identity is not None:
-            with _opening:
-                left = _open_files.get(self.identity, 0) - 1
-                if left > 0:
-                    _open_files[self.identity] = left
-                else:
-                    _open_files.pop(self.identity, None)
+        with _opening:
+            _open_files.discard(self)
+
+
+# See `_check_file`.
+_open_files: "weakref.WeakSet[Files]" = weakref.WeakSet()
+_forked_files: set[tuple[int, int] | None] = set()
 
 
 def _check_library() -> None:
     version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
     if version < _MIN_SQLITE:
-        raise OpenError(
-            Reason.UNSUPPORTED,
+        raise NotSupported(
             f"SQLite {apsw.sqlite_lib_version()} can damage a database that several connections use; install "
             f"apsw>={'.'.join(map(str, _MIN_SQLITE))}.0.",
         )
@@ -112,7 +111,7 @@ def open_file(path: str, timeout: float, *, create: bool = True) -> Files:
     Open the database at `path`, an absolute path without symbolic links; with `create`, make a missing one. Blocks.
 
     Raises:
-        OpenError: The file cannot be opened; nothing was changed.
+        TableOrmError: The file cannot be opened; nothing was changed.
     """
     _check_library()
     try:
@@ -126,9 +125,7 @@ def _open(path: str, timeout: float, *, create: bool) -> Files:
     _check_beside(path)
     if not os.path.lexists(path):
         if not create:
-            raise OpenError(
-                Reason.UNAVAILABLE, f"there is no database {path!r}; give the path of one, or let it be created."
-            )
+            raise Unavailable(f"there is no database {path!r}; give the path of one, or let it be created.")
         _create_empty(path)
     identity = _check_file(path)
     try:
@@ -148,24 +145,28 @@ def _open(path: str, timeout: float, *, create: bool) -> Files:
     except BaseException:
         connection.close()
         raise
-    _open_files[identity] = _open_files.get(identity, 0) + 1
+    _open_files.add(files)
     return files
 
 
 def _check_beside(path: str) -> None:
     """Refuse a database if what lies beside it under the name of one of its files could lead to another file."""
-    for beside in (Path(path + suffix) for suffix in _BESIDE):
-        if not os.path.lexists(beside):
-            continue
-        if not stat.S_ISREG(beside.lstat().st_mode):
-            raise OpenError(
-                Reason.UNSUPPORTED, f"{str(beside)!r} is not a regular file, as {path!r} needs it to be; remove it."
-            )
-        if beside.name.endswith("-journal") and beside.read_bytes().endswith(_NAMES_ANOTHER):
-            raise OpenError(
-                Reason.UNSUPPORTED,
-                f"{str(beside)!r} is a journal that names another file; restore {path!r}, or remove it.",
-            )
+    for beside in (path + suffix for suffix in _BESIDE):
+        status = _look_at(beside)
+        if status is not None and not stat.S_ISREG(status.st_mode):
+            raise NotSupported(f"{beside!r} is not a regular file, as {path!r} needs it to be; remove it.")
+    with contextlib.suppress(FileNotFoundError), Path(path + "-journal").open("rb") as journal:
+        journal.seek(max(0, journal.seek(0, os.SEEK_END) - len(_NAMES_ANOTHER)))
+        if journal.read() == _NAMES_ANOTHER:
+            raise NotSupported(f"the journal beside {path!r} names another file; restore both, or remove the journal.")
+
+
+def _look_at(path: str) -> os.stat_result | None:
+    """Return the status of a file, which may be gone at any moment; None if it is."""
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
 
 
 def _create_empty(path: str) -> None:
@@ -176,9 +177,7 @@ def _create_empty(path: str) -> None:
         pass  # Another process was faster; the first one that locks the file fills it.
     except (FileNotFoundError, NotADirectoryError):
         folder = str(Path(path).parent)
-        raise OpenError(
-            Reason.UNAVAILABLE, f"{path!r} cannot be created: there is no folder {folder!r}; create that first."
-        ) from None
+        raise Unavailable(f"{path!r} cannot be created: there is no folder {folder!r}; create that first.") from None
 
 
 def _check_file(path: str) -> tuple[int, int]:
@@ -192,33 +191,29 @@ def _check_file(path: str) -> tuple[int, int]:
     identity = status.st_dev, status.st_ino
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise OpenError(Reason.UNSUPPORTED, f"{path!r} is {kind}; give the path of a file.")
+        raise NotSupported(f"{path!r} is {kind}; give the path of a file.")
     if identity in _forked_files:
-        raise OpenError(
-            Reason.UNSUPPORTED,
+        raise NotSupported(
             f"{path!r} was open when this process was forked; open it in the child only, or start the child with "
             "multiprocessing's 'spawn' or 'forkserver'.",
         )
     # Closing a file drops all locks that the process has on it, also those of another engine (POSIX). So the file is
     # read here only if no engine has it open; otherwise it has been checked already.
-    if status.st_size == 0 or identity in _open_files:
+    if status.st_size == 0 or any(files.identity == identity for files in _open_files):
         return identity
     with Path(path).open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        raise OpenError(Reason.UNSUPPORTED, f"{path!r} is not a database; give the path of another file.")
+        raise NotSupported(f"{path!r} is not a database; give the path of another file.")
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise OpenError(
-            Reason.UNSUPPORTED, f"{path!r} is an SQLite database of another program; give the path of another file."
-        )
+        raise NotSupported(f"{path!r} is an SQLite database of another program; give the path of another file.")
     _check_version(int.from_bytes(header[60:64], "big"), path)
     return identity
 
 
 def _check_version(version: int, path: str) -> None:
     if version > FORMAT:
-        raise OpenError(
-            Reason.UNSUPPORTED,
+        raise NotSupported(
             f"{path!r} has format {version}, made by a newer tableorm; this one reads format {FORMAT}. Update.",
         )
 
@@ -228,12 +223,12 @@ def _check_content(connection: Connection, path: str) -> None:
     Refuse a database that is not as this version makes them, also if that is only in its log yet.
 
     Raises:
-        OpenError: It has another format or schema, or the tables that list others are damaged.
+        NotSupported, Unavailable: It has another format or schema, or the tables that list others are damaged.
     """
     until = time.monotonic() + _CHECK_SECONDS
     connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
     if connection.execute("PRAGMA application_id").get != APPLICATION_ID:
-        raise OpenError(Reason.UNSUPPORTED, f"{path!r} is not a database of tableorm; give the path of another file.")
+        raise NotSupported(f"{path!r} is not a database of tableorm; give the path of another file.")
     _check_version(connection.execute("PRAGMA user_version").get, path)
     missing = set(_make_schema())
     for item in connection.execute(_READ_SCHEMA):
@@ -246,16 +241,15 @@ def _check_content(connection: Connection, path: str) -> None:
     for table in ("clock", "catalog", "settings", "queues", "containers"):
         problem = connection.execute(f"PRAGMA quick_check({table})").get
         if problem != "ok":
-            raise OpenError(Reason.UNAVAILABLE, f"{path!r} is damaged ({problem}); restore it from a backup.")
+            raise Unavailable(f"{path!r} is damaged ({problem}); restore it from a backup.")
     tick = connection.execute("SELECT tick FROM clock").get
     if not isinstance(tick, int) or not 0 <= tick < _LAST_TICK:
-        raise OpenError(Reason.UNAVAILABLE, f"{path!r} is damaged (its clock says {tick}); restore it from a backup.")
+        raise Unavailable(f"{path!r} is damaged (its clock says {tick}); restore it from a backup.")
     connection.set_progress_handler(None)
 
 
-def _schema_error(path: str, problem: str) -> OpenError:
-    return OpenError(
-        Reason.UNSUPPORTED,
+def _schema_error(path: str, problem: str) -> NotSupported:
+    return NotSupported(
         f"{path!r} has another schema than tableorm makes: {problem}. Open only files that tableorm has written alone.",
     )
 
@@ -275,12 +269,11 @@ def _make_schema() -> frozenset[tuple[str, str, str, str]]:
 
 def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
     """Return a connection, and whether it may write."""
-    log = Path(path + "-wal")
-    unread = log.exists() and log.stat().st_size > 0
+    log = _look_at(path + "-wal")
     connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
     try:
         # If the file is refused, closing it must not move its log into it.
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(unread))
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(log is not None and log.st_size > 0))
         connection.set_busy_timeout(int(timeout * 1000))
         writable = not connection.readonly("main")
         if writable:
@@ -330,8 +323,7 @@ def _initialise(connection: Connection) -> None:
 def _use_log(connection: Connection, path: str) -> None:
     mode = connection.execute("PRAGMA journal_mode = WAL").get
     if mode != "wal":
-        raise OpenError(
-            Reason.UNSUPPORTED,
+        raise NotSupported(
             f"{path!r}: this file system has no shared memory between processes (journal mode {mode!r}); put the file "
             "on a local disk.",
         )
@@ -358,5 +350,5 @@ def after_fork() -> None:
     SQLite's memory says that this process holds the parent's locks, but it does not. A new connection to such a file
     would rely on them too.
     """
-    _forked_files.update(_open_files)
+    _forked_files.update(files.identity for files in _open_files)
     _open_files.clear()

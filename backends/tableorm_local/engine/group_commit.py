@@ -106,12 +106,12 @@ class GroupCommit:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Request] = deque()
         self._queue_lock = threading.Lock()  # between the worker that takes requests and the timer that expires them
-        self._background_job: tuple[Callable[[WriteSession], None], Callable[[Fault | None], None]] | None = None
+        self._background_job: _Request | None = None
         self._job_next = False
-        self._running = False
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._waiting = False
         self._expiry: asyncio.TimerHandle | None = None
-        self._idle: list[asyncio.Future[None]] = []
         # The cost of the last transactions, from which the number of requests in the next one is chosen.
         self._last_count = 0
         self._apply_seconds = 0.0
@@ -131,41 +131,38 @@ class GroupCommit:
         self._start()
         return future
 
-    def set_background_job(self, job: Callable[[WriteSession], None], done: Callable[[Fault | None], None]) -> None:
+    def submit_background_job(self, work: Work) -> "asyncio.Future[Any]":
         """
-        Do a job of low priority in a transaction of its own, when the queue allows it. There is one job at a time.
+        Do work of low priority in a transaction of its own, when the queue allows it. There is one job at a time.
+
+        Returns:
+            A future of its result. Fault if another process is writing, for which a job does not wait.
         """
-        self._background_job = job, done
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._background_job = _Request(work, future, 0.0)
         self._start()
+        return future
 
     async def drain(self) -> None:
         """Wait until nothing is queued or under way."""
-        if self._running:
-            idle: asyncio.Future[None] = self._loop.create_future()
-            self._idle.append(idle)
-            await idle
+        await self._idle.wait()
 
     def _start(self) -> None:
-        if not self._running:
-            self._running = True
+        if self._idle.is_set():
+            self._idle.clear()
             # Not at once, so that the tasks that are ready now get their requests into this transaction.
             self._loop.call_soon(self._step)
 
     def _step(self) -> None:
         """Start one transaction, or none if nothing is left to do."""
         if self._background_job is not None and (self._job_next or not self._queue):
-            job, done = self._background_job
-            self._background_job, self._job_next = None, False
-            self._worker.run(lambda: self._run_background_job(job), lambda fault: self._end_background_job(done, fault))
+            job, self._background_job, self._job_next = self._background_job, None, False
+            self._worker.run(lambda: self._run_background_job(job), self._end_batch)
         elif self._queue:
             self._job_next = True
             self._start_batch()
         else:
-            self._running = False
-            idle, self._idle = self._idle, []
-            for future in idle:
-                if not future.done():
-                    future.set_result(None)
+            self._idle.set()
 
     def _start_batch(self) -> None:
         try:
@@ -265,16 +262,16 @@ class GroupCommit:
             return batch, self._roll_back(error)
         return batch, None
 
-    def _run_background_job(self, job: Callable[[WriteSession], None]) -> Fault | None:
+    def _run_background_job(self, job: _Request) -> _Outcome:
         try:
             # Without waiting: requests of other processes matter more, and closing must not wait for a job.
             if not self._begin_now():
-                return busy_fault(self._name)
-            job(self._session)
+                return [job], busy_fault(self._name)
+            job.run(self._session, None)
             self._session.commit()
         except BaseException as error:  # noqa: BLE001 - translated, and given to the caller
-            return self._roll_back(error)
-        return None
+            return [job], self._roll_back(error)
+        return [job], None
 
     def _roll_back(self, error: BaseException) -> Fault:
         try:
@@ -340,7 +337,3 @@ class GroupCommit:
         if not overlap:
             # After the tasks that were just woken, so that their next requests go into one transaction.
             self._loop.call_soon(self._step)
-
-    def _end_background_job(self, done: Callable[[Fault | None], None], fault: Fault | None) -> None:
-        self._loop.call_soon(self._step)
-        done(fault)

@@ -4,19 +4,32 @@ Key intervals: which keys of a table's B-tree can hold the rows that a query ask
 A row outside of an interval never satisfies the query; a row inside of it need not satisfy it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import Edm, utf16_key
 from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or
 from tableorm.stores import Bounds
 
-__all__ = ["END", "Interval", "count_comparisons", "filter_interval", "partition_interval", "row_interval"]
+__all__ = [
+    "EVERYTHING",
+    "Interval",
+    "count_comparisons",
+    "filter_interval",
+    "filter_rows",
+    "intersect",
+    "narrow_to_rows",
+    "partition_interval",
+    "row_interval",
+]
 
-END = b"\xff"  # no byte of a key is as large
+_END = b"\xff"  # no byte of a key is as large
 
 Interval = tuple[bytes, bytes]
 """The keys from the first one on, and before the second."""
+
+EVERYTHING: Interval = (b"", _END)
+_NOTHING: Interval = (_END, b"")
 
 _BOUNDS: dict[Op, Callable[[str], Bounds]] = {
     Op.EQ: Bounds.only,
@@ -32,7 +45,7 @@ def partition_interval(bounds: Bounds) -> Interval:
     """Return the keys of all rows in those partitions: PK + 0 is a partition's start, PK + 1 is past its end."""
     lower, upper, lower_open, upper_open = _encode_bounds("PartitionKey", bounds)
     low = b"" if lower is None else lower + (b"\1" if lower_open else b"\0")
-    high = END if upper is None else upper + (b"\0" if upper_open else b"\1")
+    high = _END if upper is None else upper + (b"\0" if upper_open else b"\1")
     return low, high
 
 
@@ -40,7 +53,7 @@ def row_interval(bounds: Bounds) -> Interval:
     """Return the RowKeys within bounds, as they follow the PartitionKey and its separator."""
     lower, upper, lower_open, upper_open = _encode_bounds("RowKey", bounds)
     low = b"" if lower is None else lower + (b"\0" if lower_open else b"")
-    high = END if upper is None else upper + (b"" if upper_open else b"\0")
+    high = _END if upper is None else upper + (b"" if upper_open else b"\0")
     return low, high
 
 
@@ -54,20 +67,45 @@ def filter_interval(where: Filter) -> Interval:
         case Compare("PartitionKey", op, constant) if constant.type is Edm.STRING:
             return partition_interval(_BOUNDS[op](constant.value))
         case And(terms):
-            found = [filter_interval(term) for term in terms]
-            low, high = max([first for first, _ in found], default=b""), min([last for _, last in found], default=END)
-            start = low
-            if high == start[:-1] + b"\1":  # a single partition
-                for term in terms:
-                    if isinstance(term, Compare) and term.property == "RowKey" and term.constant.type is Edm.STRING:
-                        rows = row_interval(_BOUNDS[term.op](term.constant.value))
-                        low, high = max(low, start + rows[0]), min(high, start + rows[1])
-            return low, high
+            keys = intersect(map(filter_interval, terms))
+            return narrow_to_rows(keys, filter_rows(where)) or keys
         case Or(terms):
-            found = [filter_interval(term) for term in terms]
-            return min([first for first, _ in found], default=END), max([last for _, last in found], default=b"")
+            return _unite(map(filter_interval, terms))
         case Compare() | Not():
-            return b"", END
+            return EVERYTHING
+
+
+def filter_rows(where: Filter) -> Interval:
+    """Return an interval that contains the RowKey of every row that satisfies a filter."""
+    match where:
+        case Compare("RowKey", op, constant) if constant.type is Edm.STRING:
+            return row_interval(_BOUNDS[op](constant.value))
+        case And(terms):
+            return intersect(map(filter_rows, terms))
+        case Or(terms):
+            return _unite(map(filter_rows, terms))
+        case Compare() | Not():
+            return EVERYTHING
+
+
+def narrow_to_rows(keys: Interval, rows: Interval) -> Interval | None:
+    """Return the keys with these RowKeys if all are of a single partition; None if they may be of several."""
+    low, high = keys
+    start = low[: low.find(b"\0") + 1]
+    if not start or not (high.startswith(start) or high == start[:-1] + b"\1"):
+        return None
+    return max(low, start + rows[0]), min(high, start + rows[1])
+
+
+def intersect(intervals: Iterable[Interval]) -> Interval:
+    """Return what lies in all of the intervals."""
+    lows, highs = zip(EVERYTHING, *intervals, strict=True)
+    return max(lows), min(highs)
+
+
+def _unite(intervals: Iterable[Interval]) -> Interval:
+    lows, highs = zip(_NOTHING, *intervals, strict=True)
+    return min(lows), max(highs)
 
 
 def count_comparisons(where: Filter) -> int:

@@ -20,11 +20,10 @@ from tableorm.protocol.limits import (
 )
 from tableorm.stores import Capabilities, Message, MessageId
 
-from .host import Host
 from .sqlite import Connection
-from .write_session import WriteSession, moment, now
+from .write_session import Host, WriteSession, moment, now
 
-__all__ = ["SCHEMA", "Queues", "find_deleted", "reclaim"]
+__all__ = ["SCHEMA", "Queues", "reclaim"]
 
 SCHEMA = """
 CREATE TABLE queues (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, length INTEGER NOT NULL DEFAULT 0) STRICT;
@@ -189,15 +188,9 @@ class Queues:
         return await self._host.read(read)
 
 
-def find_deleted(connection: Connection) -> int | None:
-    """Find a deleted queue whose messages are not all deleted yet."""
-    number: int | None = connection.execute("SELECT id FROM queues WHERE name IS NULL LIMIT 1").get
-    return number
-
-
 def reclaim(connection: Connection, rows: int) -> bool:
     """Delete up to `rows` messages of a deleted queue. Return False if there is no deleted queue."""
-    number = find_deleted(connection)
+    number = connection.execute("SELECT id FROM queues WHERE name IS NULL LIMIT 1").get
     if number is None:
         return False
     connection.execute(

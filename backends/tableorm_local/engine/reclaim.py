@@ -6,17 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import apsw
-
 from tableorm.protocol.codes import Fault
 
 from . import blob_contents, blobs, catalog, queues
-from .faults import is_missing_table
 from .group_commit import GroupCommit
 from .sqlite import Connection
 from .write_session import WriteSession
 
-__all__ = ["Reclaimer", "anything_to_reclaim"]
+__all__ = ["Reclaimer"]
 
 # A slice delays the writes that come meanwhile, so its number of rows is adapted to take this time.
 _SLICE_SECONDS = 0.003
@@ -28,35 +25,13 @@ _MAX_ROWS = 5000
 _RETRY_SECONDS = 0.1
 
 
-def _reclaim_table(connection: Connection, rows: int) -> bool:
-    number = catalog.find_deleted(connection)
-    if number is None:
-        return False
-    try:
-        catalog.reclaim(connection, number, rows)
-    except apsw.SQLError as error:
-        if not is_missing_table(error):
-            raise
-    return True
-
-
 # Each frees up to so many rows of one deleted thing and returns False if there is none. Blobs leave contents behind.
 _RECLAIMERS: tuple[Callable[[Connection, int], bool], ...] = (
-    _reclaim_table,
+    catalog.reclaim,
     queues.reclaim,
     blobs.reclaim,
     blob_contents.reclaim,
 )
-
-
-def anything_to_reclaim(connection: Connection) -> bool:
-    """Return whether something was deleted and is not all free yet. Changes nothing."""
-    return (
-        catalog.find_deleted(connection) is not None
-        or queues.find_deleted(connection) is not None
-        or blobs.find_deleted(connection) is not None
-        or blob_contents.find_unnamed(connection) is not None
-    )
 
 
 class Reclaimer:
@@ -66,50 +41,41 @@ class Reclaimer:
 
     def __init__(self, commits: GroupCommit) -> None:
         self._commits = commits
-        self._loop = asyncio.get_running_loop()
         # For each kind, since a chunk of a blob takes more time than a message.
         self._rows = dict.fromkeys(_RECLAIMERS, _FIRST_ROWS)
-        self._seconds = 0.0
-        self._finished = False
-        self._active = False
         self._wanted = False
-        self._closed = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Look for what was deleted. To be called after a deletion and at open."""
         self._wanted = True
-        if not (self._active or self._closed):
-            self._active = True
-            self._commits.set_background_job(self._reclaim_slice, self._end_slice)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
 
     def close(self) -> None:
         """Stop. The rest is done after the next open."""
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
-    def _reclaim_slice(self, session: WriteSession) -> None:
+    async def _run(self) -> None:
+        while self._wanted:
+            try:
+                seconds: float = await self._commits.submit_background_job(self._reclaim_slice)
+                await asyncio.sleep(_REST * seconds)
+            except Fault:
+                self._wanted = True
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    def _reclaim_slice(self, session: WriteSession) -> float:
+        """Free the pages of a slice. Return how long that took."""
+        # What is deleted from now on asks for another look.
         self._wanted = False
         start = time.perf_counter()
         kind = next((kind for kind in _RECLAIMERS if kind(session.connection, self._rows[kind])), None)
-        self._finished = kind is None
         if kind is None:
-            return
-        session.dirty = True
-        self._seconds = time.perf_counter() - start
-        scale = _SLICE_SECONDS / max(self._seconds, 1e-6)
+            return 0.0
+        self._wanted = session.dirty = True
+        seconds = time.perf_counter() - start
+        scale = _SLICE_SECONDS / max(seconds, 1e-6)
         self._rows[kind] = max(1, min(_MAX_ROWS, int(self._rows[kind] * min(2.0, scale))))
-
-    def _end_slice(self, fault: Fault | None) -> None:
-        # After a deletion since the last look, look again.
-        if self._closed or (self._finished and fault is None and not self._wanted):
-            self._active = False
-            return
-        pause = _RETRY_SECONDS if fault is not None else _REST * self._seconds
-        self._timer = self._loop.call_later(pause, self._run_again)
-
-    def _run_again(self) -> None:
-        self._timer = None
-        if not self._closed:
-            self._commits.set_background_job(self._reclaim_slice, self._end_slice)
+        return seconds

@@ -17,10 +17,21 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION
 from tableorm.protocol.filters import Filter, matcher
 from tableorm.protocol.limits import MAX_PAGE, check_filter
-from tableorm.stores import Bounds, Row, RowPage, RowQuery
+from tableorm.stores import Row, RowPage, RowQuery
 
 from .catalog import Table
-from .key_intervals import Interval, count_comparisons, filter_interval, partition_interval, row_interval
+from .faults import missing_table_fault
+from .key_intervals import (
+    EVERYTHING,
+    Interval,
+    count_comparisons,
+    filter_interval,
+    filter_rows,
+    intersect,
+    narrow_to_rows,
+    partition_interval,
+    row_interval,
+)
 from .sqlite import Connection, Cursor
 from .writes import decode
 
@@ -35,8 +46,6 @@ _BATCH_ROWS = 50
 _BATCH_BYTES = 64 * 1024
 _BATCH_COMPARISONS = 400
 _VERSION = b"\x01"
-
-_ANY = Bounds()
 
 
 def check_limit(limit: int) -> None:
@@ -90,40 +99,36 @@ class PageScan:
         self._select = query.select
         self._test: Callable[[Row], bool] | None = None
         self._batch = _BATCH_ROWS
-        self._low: bytes
-        self._high: bytes
-        self._low, self._high = partition_interval(query.partition)
-        self._rows: Interval | None = None
-        if query.row != _ANY:
-            rows = row_interval(query.row)
-            if query.partition.point and self._low < self._high:
-                start = self._low
-                self._low, self._high = start + rows[0], min(start + rows[1], self._high)
-            else:
-                self._rows = rows
-            if rows[0] >= rows[1]:
-                self._high = self._low
+        keys, rows = partition_interval(query.partition), row_interval(query.row)
         if query.where is not None:
             self._test = _compile_filter(query.where)
             self._batch = max(1, min(_BATCH_ROWS, _BATCH_COMPARISONS // max(1, count_comparisons(query.where))))
-            if not query.partition.point:
-                low, high = filter_interval(query.where)
-                self._low, self._high = max(self._low, low), min(self._high, high)
+            keys, rows = intersect((keys, filter_interval(query.where))), intersect((rows, filter_rows(query.where)))
+        narrow = narrow_to_rows(keys, rows)
+        self._low, self._high = narrow or keys
+        # The RowKeys to find in each of several partitions.
+        self._rows = rows if narrow is None and rows != EVERYTHING else None
+        if rows[0] >= rows[1]:
+            self._high = self._low
         if continuation is not None:
             # Not before the query's own start: a client may forge a continuation, and bounds may be permissions.
             self._low = max(self._low, self._read_continuation(continuation))
         self._found: list[Row] = []
         self._bytes = 0
         self._more = True
+        self._number: int | None = None
         self.seconds = 0.0
 
     def advance(self, connection: Connection, table: Table, seconds: float) -> bool:
         """Work for about `seconds`. Return True when the page is complete. `self.seconds` adds up the work."""
+        if self._number not in (None, table.id):
+            raise missing_table_fault()  # The page does not go on in another table that got the name meanwhile.
         start = time.perf_counter()
         until = start + seconds
         done = False
         while not done and time.perf_counter() < until:
             done = self._walk(connection, table, until)
+            self._number = table.id
             if self._low >= self._high:
                 self._more = False
         self.seconds += time.perf_counter() - start
@@ -148,7 +153,7 @@ class PageScan:
         while not self._full:
             count, room = min(self._batch, self._limit - len(self._found)), min(_BATCH_BYTES, _PAGE_BYTES - self._bytes)
             bodies, size, key = list[bytes](), 0, self._low
-            for key, body in islice(rows, count):
+            for key, body in islice(rows, count):  # noqa: B007 - the last key is used below
                 bodies.append(body)
                 size += len(body)
                 if size >= room:

@@ -13,6 +13,8 @@ import apsw
 __all__ = ["Connection", "Cursor", "connect"]
 
 _STATEMENTS = 512
+# No row is as large, whatever is escaped in its JSON.
+_MAX_BYTES = 16 * 1024 * 1024
 
 # What a schema could make a connection do, beside storing rows.
 _WALLS = (
@@ -97,5 +99,6 @@ def connect(path: str, flags: int) -> Connection:
     for option, value in _WALLS:
         connection.config(option, value)
     connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
+    connection.limit(apsw.SQLITE_LIMIT_LENGTH, _MAX_BYTES)
     # apsw's own annotations name `collections.abc.Buffer`, which Python 3.11 does not have.
     return cast("Connection", connection)

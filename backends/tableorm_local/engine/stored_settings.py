@@ -9,9 +9,8 @@ from tableorm.protocol.codes import Code, Fault
 
 from . import catalog
 from .faults import missing_table_fault
-from .host import Host
 from .sqlite import Connection
-from .write_session import WriteSession
+from .write_session import Host, WriteSession
 
 __all__ = ["SCHEMA", "Settings"]
 

@@ -1,19 +1,24 @@
 """
 The write session: the connection that writes, its transactions, and the clock that never goes back.
+
+And the host: the part of the engine that queues, blobs and settings use, which do their writes in a session.
 """
 
 import datetime as dt
 import time
 from collections.abc import Callable, Generator
+from typing import Any, Protocol, TypeVar
 
 import apsw
 
 from tableorm.protocol.edm import EPOCH, TICKS_PER_SECOND
+from tableorm.stores import Capabilities
 
-from . import catalog
 from .sqlite import Connection
 
-__all__ = ["Steps", "Work", "WriteSession", "moment", "now"]
+__all__ = ["Host", "Steps", "Work", "WriteSession", "moment", "now"]
+
+T = TypeVar("T")
 
 _UNIX_EPOCH = 719_162 * 86_400 * TICKS_PER_SECOND  # days from 0001-01-01 to 1970-01-01
 assert EPOCH.toordinal() == 1
@@ -87,12 +92,29 @@ class WriteSession:
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
 
-    def table(self, folded: str) -> catalog.Table | None:
-        """Find the table with a name in lower case, as this transaction sees it."""
-        return catalog.find_table(self.connection, folded)
-
 
 Steps = Generator[None, None, object]
 """A long request under way. It may stop after each step and go on in another thread; it returns the result."""
 Work = Callable[[WriteSession], object]
 """A request, done within a transaction: it returns its result, or `Steps` if it is long."""
+
+
+class Host(Protocol):
+    """An engine. A call is refused while that is not open."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The capabilities of everything in the file."""
+        ...
+
+    async def read(self, read: Callable[[Connection], T]) -> T:
+        """Run a read on the event loop; after a pause again, as long as another process prevents it."""
+        ...
+
+    async def submit(self, work: Work) -> Any:
+        """Do `work` in a transaction, and return its result when that is durable."""
+        ...
+
+    def reclaim(self) -> None:
+        """Start to free the pages of what was deleted."""
+        ...

@@ -17,8 +17,8 @@ from tableorm.protocol.edm import ANNOTATION, TICKS_PER_SECOND, etag_from_ticks,
 from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_VALUE_BYTES, check_key, check_properties, check_row
 from tableorm.stores import MERGES, Operation, Row, Verb, check_if_match, clean_row, encode_row, with_index
 
-from .catalog import Table, key_of
-from .faults import DAMAGE, damage_fault, is_missing_table, missing_table_fault
+from .catalog import Table, find_table, key_of
+from .faults import DAMAGE, damage_fault, is_missing_table, missing_table_fault, not_found_fault
 from .sqlite import Connection
 from .write_session import Steps, WriteSession
 
@@ -125,7 +125,7 @@ def _apply_in_steps(session: WriteSession, table: Table, items: Sequence[Write])
 def _find_table_again(session: WriteSession, table: Table) -> Table:
     # Another connection has dropped the table since its name was looked up; it may have been created again.
     table.stale = True
-    again = session.table(table.folded)
+    again = find_table(session.connection, table.folded)
     if again is None:
         raise missing_table_fault()
     return again
@@ -268,7 +268,7 @@ def _exists_fault() -> Fault:
 def _check_condition(connection: Connection, table: Table, key: bytes, tag: str) -> None:
     tick: int | None = connection.execute(table.tick, (key,)).get
     if tick is None:
-        raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
+        raise not_found_fault()
     if tag != "*" and tag != etag_from_ticks(tick):
         raise Fault(Code.CONDITION_NOT_SATISFIED, "The update condition specified in the request was not satisfied.")
 

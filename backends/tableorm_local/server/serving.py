@@ -201,7 +201,7 @@ class Server:
         Open the data and listen.
 
         Raises:
-            tableorm_local.engine.OpenError: The data cannot be opened.
+            TableOrmError: The data cannot be opened.
             OSError: It cannot listen at the address.
         """
         front = self._make_front()

@@ -8,9 +8,10 @@ import sys
 
 import apsw
 
+from tableorm.errors import TableOrmError
 from tableorm.protocol.codes import Fault
 from tableorm.stores import Operation, Row, Verb
-from tableorm_local.engine import Engine, OpenError
+from tableorm_local.engine import Engine
 from tableorm_local.engine.sqlite import connect
 
 TABLE = "Shared"
@@ -78,8 +79,8 @@ async def read_only_fault(path: str) -> None:
     engine = Engine(path)
     try:
         await engine.open()
-    except OpenError as error:
-        say(error.reason.name, error.message)
+    except TableOrmError as error:
+        say(type(error).__name__, error)
         return
     say("read", (await engine.get(TABLE, "p", "r"))["A"])
     try:

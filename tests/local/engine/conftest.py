@@ -16,7 +16,7 @@ from tests.torture import choose_rounds
 Child = Callable[..., "subprocess.Popen[str]"]
 
 
-_SECONDS = choose_rounds(60, 3600)
+_SECONDS = choose_rounds(120, 3600)
 
 
 @pytest.fixture(autouse=True)

@@ -15,9 +15,10 @@ from pathlib import Path
 import apsw
 import pytest
 
+from tableorm.errors import NotSupported, TableOrmError, Unavailable
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Row, RowQuery, Verb
-from tableorm_local.engine import Engine, OpenError, Reason
+from tableorm_local.engine import Engine
 from tableorm_local.engine.sqlite import Connection, connect
 
 Child = Callable[..., "subprocess.Popen[str]"]
@@ -27,10 +28,10 @@ def row(row_key: str, **properties: object) -> Row:
     return {"PartitionKey": "p", "RowKey": row_key, **properties}
 
 
-async def refused(path: Path) -> OpenError:
+async def refused(path: Path) -> TableOrmError:
     """The error of opening a file, which must leave it and its folder as they were."""
     before = {each: each.read_bytes() for each in path.parent.iterdir() if each.is_file()}
-    with pytest.raises(OpenError) as caught:
+    with pytest.raises(TableOrmError) as caught:
         await Engine(path).open()
     assert {each: each.read_bytes() for each in path.parent.iterdir() if each.is_file()} == before
     return caught.value
@@ -58,8 +59,8 @@ async def test_no_database(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
     error = await refused(path)
-    assert error.reason is Reason.UNSUPPORTED
-    assert str(path) in error.message
+    assert isinstance(error, NotSupported)
+    assert str(path) in str(error)
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
@@ -71,10 +72,10 @@ async def test_database_of_another_program(path: Path, mode: str) -> None:
     other.commit()
 
     error = await refused(path)
-    assert error.reason is Reason.UNSUPPORTED
-    assert "another program" in error.message
+    assert isinstance(error, NotSupported)
+    assert "another program" in str(error)
     other.close()
-    assert (await refused(path)).reason is Reason.UNSUPPORTED
+    assert isinstance(await refused(path), NotSupported)
 
 
 @pytest.mark.parametrize("checkpointed", [True, False])
@@ -85,10 +86,10 @@ async def test_newer_format(engine: Engine, path: Path, *, checkpointed: bool) -
     newer.execute("PRAGMA user_version = 99")
     if checkpointed:
         newer.close()
-    with pytest.raises(OpenError, match="format 99, made by a newer tableorm") as caught:
+    with pytest.raises(TableOrmError, match="format 99, made by a newer tableorm") as caught:
         await engine.open()
 
-    assert caught.value.reason is Reason.UNSUPPORTED
+    assert isinstance(caught.value, NotSupported)
     newer.close()
 
 
@@ -96,17 +97,17 @@ async def test_folder_and_special_file(tmp_path: Path) -> None:
     """A folder or a pipe is refused; the pipe is not waited for."""
     os.mkfifo(tmp_path / "pipe")
 
-    assert "is a folder" in (await refused(tmp_path)).message
-    with pytest.raises(OpenError, match="not a regular file"):
+    assert "is a folder" in str(await refused(tmp_path))
+    with pytest.raises(TableOrmError, match="not a regular file"):
         await Engine(tmp_path / "pipe").open()
 
 
 async def test_missing_folder(tmp_path: Path) -> None:
     """The folder is not made; the error names it."""
-    with pytest.raises(OpenError, match=r"no folder .*none'; create that first") as caught:
+    with pytest.raises(TableOrmError, match=r"no folder .*none'; create that first") as caught:
         await Engine(tmp_path / "none" / "data").open()
 
-    assert caught.value.reason is Reason.UNAVAILABLE
+    assert isinstance(caught.value, Unavailable)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -123,7 +124,7 @@ async def test_damaged_file(engine: Engine, path: Path) -> None:
         await engine.open()
         await engine.query("Shared", RowQuery())
 
-    with pytest.raises((OpenError, Fault), match="damaged"):
+    with pytest.raises((TableOrmError, Fault), match="damaged"):
         await use()
 
 
@@ -305,7 +306,7 @@ async def test_forbidden_file(public_folder: Path, child: Child, *, exists: bool
     out, _ = child("read_only_fault", path).communicate()
     public_folder.chmod(0o755)
 
-    assert out.startswith("DENIED")
+    assert out.startswith("AccessDenied")
     assert "permission denied" in out
     assert str(path) in out
 
@@ -314,7 +315,7 @@ async def test_old_sqlite(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An SQLite with the bug that damages logs is refused, and told what to install."""
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.46.1")
 
-    with pytest.raises(OpenError, match=r"SQLite 3\.46\.1 can damage .* install apsw>=3\.51\.3\.0"):
+    with pytest.raises(TableOrmError, match=r"SQLite 3\.46\.1 can damage .* install apsw>=3\.51\.3\.0"):
         await Engine(path).open()
     assert not path.exists()
 
@@ -325,7 +326,8 @@ def test_forked_child(tmp_path: Path) -> None:
 import asyncio, os, sys
 from tableorm.protocol.codes import Fault
 from tableorm.stores import Operation, Verb
-from tableorm_local.engine import Engine, OpenError
+from tableorm.errors import TableOrmError
+from tableorm_local.engine import Engine
 
 async def main():
     engine = Engine(sys.argv[1])
@@ -341,8 +343,8 @@ async def in_child(engine):
         print(fault.message)
     try:
         await Engine(sys.argv[1]).open()
-    except OpenError as error:
-        print(error.message)
+    except TableOrmError as error:
+        print(error)
     await engine.close()
 
 async def after(engine):

@@ -11,12 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.edm import utf16_key
 from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or, constant, matcher
 from tableorm.protocol.key_range import KeyRange
 from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb, narrowed
 from tableorm_local.engine import Engine, scan
 from tableorm_local.engine.catalog import key_of
-from tableorm_local.engine.key_intervals import filter_interval
+from tableorm_local.engine.key_intervals import (
+    filter_interval,
+    filter_rows,
+    narrow_to_rows,
+    partition_interval,
+    row_interval,
+)
 from tableorm_local.engine.writes import decode
 
 _SECONDS = 30  # so that what hangs fails
@@ -88,7 +95,7 @@ _comparisons = st.builds(
     Compare,
     st.sampled_from(["PartitionKey", "RowKey", "Other"]),
     st.sampled_from(list(Op)),
-    st.sampled_from([constant(value) for value in (*_KEYS, 5)]),
+    st.sampled_from([*map(constant, _KEYS), constant(5)]),
 )
 _filters: st.SearchStrategy[Filter] = st.recursive(
     _comparisons,
@@ -101,14 +108,40 @@ _filters: st.SearchStrategy[Filter] = st.recursive(
 
 
 @given(_filters)
-def test_the_interval_of_a_filter_holds_every_row_that_satisfies_it(where: Filter) -> None:
-    """No row outside of the interval of keys satisfies the filter."""
+def test_the_intervals_of_a_filter_hold_every_row_that_satisfies_it(where: Filter) -> None:
+    """No row outside of the interval of keys, or of RowKeys, satisfies the filter."""
     low, high = filter_interval(where)
+    first, last = filter_rows(where)
     test = matcher(where)
 
     for partition, row in itertools.product(_KEYS, _KEYS):
-        if not low <= key_of(partition, row) < high:
+        if not low <= key_of(partition, row) < high or not first <= utf16_key(row) < last:
             assert not test({"PartitionKey": partition, "RowKey": row, "Other": "a"})
+
+
+_BOUNDS = st.builds(Bounds, st.none() | st.sampled_from(_KEYS), st.none() | st.sampled_from(_KEYS), st.booleans())
+
+
+@given(_BOUNDS, _BOUNDS)
+def test_bounds_and_conditions_mean_the_same_keys(partition: Bounds, row: Bounds) -> None:
+    """A query by conditions on the keys reads no more than one by bounds."""
+    conditions = And((*partition.conditions("PartitionKey"), *row.conditions("RowKey")))
+    keys, rows = partition_interval(partition), row_interval(row)
+    narrow = narrow_to_rows(keys, rows) or keys
+
+    assert filter_rows(conditions) == rows
+    assert filter_interval(conditions) == narrow
+
+
+async def test_a_condition_on_the_row_key_skips_other_rows(memory: Engine, read: list[bytes]) -> None:
+    """A condition on the RowKey alone is looked up in each partition, and the other rows are not decoded."""
+    for partition in "abc":
+        await fill(memory, partition, 200)
+    where = And((Compare("RowKey", Op.GE, constant("0100")), Compare("RowKey", Op.LT, constant("0103"))))
+    page = await memory.query("Shared", RowQuery(where=where))
+
+    assert [row["RowKey"] for row in page.rows] == ["0100", "0101", "0102"] * 3
+    assert len(read) == 9
 
 
 @pytest.mark.parametrize("more", [0, 1, -1])
@@ -134,12 +167,13 @@ async def test_a_page_is_not_filled_by_rows_that_are_filtered_out(
 ) -> None:
     """Only rows that are found count towards the bytes of a page."""
     await fill(memory, "p", 200, "x")
+    await fill(memory, "q", 1, "y")
     monkeypatch.setattr(scan, "_PAGE_BYTES", 500)
-    page = await memory.query("Shared", RowQuery(where=Compare("RowKey", Op.GE, constant("0199"))))
+    page = await memory.query("Shared", RowQuery(where=Compare("T", Op.EQ, constant("y"))))
 
-    assert [row["RowKey"] for row in page.rows] == ["0199"]
+    assert [row["PartitionKey"] for row in page.rows] == ["q"]
     assert page.continuation is None
-    assert len(read) == 200
+    assert len(read) == 201
 
 
 @pytest.mark.parametrize("token", ["", "AA", "AQ", "!", "AQAAAAAA", "é", "A" * 5000])

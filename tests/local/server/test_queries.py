@@ -6,13 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tableorm.protocol.edm import Edm, utf16_key
-from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, matcher
-from tableorm.stores import Bounds
-from tableorm_local.server.operations.key_bounds import bounds_of
 from tests.local.server.client import NO_METADATA, Api, Reply
 
 
@@ -165,52 +159,3 @@ async def test_deleting_between_pages(api: Api) -> None:
     token = first.headers["x-ms-continuation-NextPartitionKey"]
     rest = await api("GET", "/Tab()", query=f"NextPartitionKey={quote(token, safe='')}", Accept=NO_METADATA)
     assert [row["N"] for row in rest.rows] == [1, 2]
-
-
-# Bounds
-
-TEXTS = st.sampled_from(["", "a", "a\0", "ab", "b", "\ud7ff", "\ue000", "\U00010000", "z"])
-COMPARES = st.builds(
-    Compare,
-    st.sampled_from(["PartitionKey", "RowKey", "N"]),
-    st.sampled_from(Op),
-    st.builds(Constant, st.just(Edm.STRING), TEXTS) | st.just(Constant(Edm.INT32, 1)),
-)
-
-
-def combined(terms: st.SearchStrategy[Filter]) -> st.SearchStrategy[Filter]:
-    several = st.lists(terms, min_size=1, max_size=3).map(tuple)
-    return several.map(And) | several.map(Or) | terms.map(Not)
-
-
-FILTERS = st.recursive(COMPARES, combined, max_leaves=8)
-
-
-def within(key: str, bounds: Bounds) -> bool:
-    unit = utf16_key(key)
-    above = bounds.lower is None or utf16_key(bounds.lower) < unit + (b"" if bounds.lower_open else b"\0")
-    below = bounds.upper is None or unit < utf16_key(bounds.upper) + (b"" if bounds.upper_open else b"\0")
-    return above and below
-
-
-@given(FILTERS, TEXTS, TEXTS)
-def test_bounds_lose_no_row(where: Filter, partition: str, row: str) -> None:
-    """A row that satisfies a filter has its keys within the bounds taken from it."""
-    entity = {"PartitionKey": partition, "RowKey": row, "N": 1}
-
-    if matcher(where)(entity):
-        assert within(partition, bounds_of(where, "PartitionKey"))
-        assert within(row, bounds_of(where, "RowKey"))
-
-
-@given(TEXTS, TEXTS)
-def test_bounds_are_tight(low: str, high: str) -> None:
-    """Conditions on a key become its bounds exactly, so that a query visits no more."""
-    lower, upper = (
-        Compare("RowKey", Op.GE, Constant(Edm.STRING, low)),
-        Compare("RowKey", Op.LT, Constant(Edm.STRING, high)),
-    )
-
-    assert bounds_of(And((lower, upper)), "RowKey") == Bounds(low, high, upper_open=True)
-    assert bounds_of(And((lower, upper)), "PartitionKey") == Bounds()
-    assert bounds_of(Compare("RowKey", Op.EQ, Constant(Edm.STRING, low)), "RowKey").point

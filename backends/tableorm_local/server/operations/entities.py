@@ -15,7 +15,6 @@ from ..wire.bodies import encode_entities, encode_entity, read_entity
 from ..wire.calls import Answer, Call, Level
 from ..wire.continuations import entity_continuation, first_entity
 from ..wire.options import check_json_body, filter_of, if_match_of, level_of, select_of, top_of
-from .key_bounds import bounds_of
 from .request import Request
 
 __all__ = ["access_of_write", "answer_write", "get_entity", "keys_of", "query_entities", "read_write", "write_entity"]
@@ -62,7 +61,7 @@ async def query_entities(request: Request) -> Answer:
     level, select, limit = level_of(request), select_of(request), top_of(request)
     where = filter_of(request)
     wanted, hidden = _add_keys(select, level)
-    query = RowQuery(bounds_of(where, "PartitionKey"), bounds_of(where, "RowKey"), where, wanted)
+    query = RowQuery(where=where, select=wanted)
     within = query if keys is None else narrowed(query, keys)
     start, found = first_entity(request.options), RowPage([], None)
     if within is not None:
