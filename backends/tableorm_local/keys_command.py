@@ -7,8 +7,7 @@ import asyncio
 
 import attrs
 
-from .backend import translate_open_error
-from .engine import Engine, OpenError
+from .engine import Engine
 
 __all__ = ["KEYS", "Keys"]
 
@@ -38,10 +37,7 @@ class Keys:
 
 async def _rotate(file: str) -> bool:
     engine = Engine(file, create=False)
-    try:
-        await engine.open()
-    except OpenError as error:
-        raise translate_open_error(error) from error
+    await engine.open()
     try:
         return await engine.access.rotate_key()
     finally:

@@ -23,6 +23,7 @@ import msgspec
 from tableorm.errors import NotSupported, TableOrmError, Unavailable
 
 from .server.front.metrics import drop_process, share_metrics
+from .server.serving import bind
 from .server_process import Options, run_server
 
 __all__ = ["supervise"]
@@ -63,13 +64,9 @@ def supervise(options: Options, count: int) -> int:
 def _reserve_port(options: Options) -> socket.socket:
     """Return a socket that keeps the port without listening, so that no client is connected to it."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
-        reserved = socket.socket(family, kind, protocol)
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        reserved.bind(address)
+        return bind(options.host, options.port, share=True)
     except OSError as error:
         raise Unavailable(f"cannot listen at {options.host} port {options.port}: {error}") from error
-    return reserved
 
 
 class _Supervisor:

@@ -152,6 +152,7 @@ async def test_decompression_is_bounded(decompressors: Decompressors, api: Api) 
         ("deflate", zlib.compress(b'{"PartitionKey":"p","RowKey":"r"}'), 201, ""),
         ("deflate", zlib.compress(b'{"PartitionKey":"p","RowKey":"r"}', wbits=-15), 201, ""),
     ],
+    ids=[f"case{number}" for number in range(10)],
 )
 async def test_encodings(api: Api, kind: str, body: bytes, status: int, code: str) -> None:
     """Bodies are read in gzip and in both forms of deflate; what is malformed, or encoded otherwise, is refused."""
@@ -186,6 +187,21 @@ async def test_a_refused_client_reads_its_answer() -> None:
         reply = await api("POST", "/$batch", bytes(4_000_000), scheme=None)
         assert (reply.status, reply.code) == (403, "AuthenticationFailed")
         assert (await api("GET", "/Tables")).status == 200
+
+
+@pytest.mark.parametrize("line", ["GET /healthz", "POST /devstoreaccount1/Tab"])
+async def test_a_body_that_comes_late_costs_no_answer(line: str) -> None:
+    """What needs no body, or refuses it, is answered also if the body comes after the head."""
+    async with serve(None, port=0) as server:
+        wire = await Wire.connect(server)
+        head_bytes, _, body = request(line, BOMB).partition(b"\r\n\r\n")
+        wire.writer.write(head_bytes + b"\r\n\r\n")
+        await asyncio.sleep(0.05)
+        wire.writer.write(body)
+        assert await wire.status() == (200 if "GET" in line else 403)
+        wire.writer.write(request("GET /healthz", b""))
+        await wire.reader.readuntil(b"ok\n")
+        await wire.close()
 
 
 async def test_bodies_are_given_back(session: aiohttp.ClientSession) -> None:

@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 
 from tableorm_local.server import Limits, Server, serve
-from tableorm_local.server.dispatch import Incoming, Service
-from tableorm_local.server.wire.calls import Answer
+from tableorm_local.server.dispatch import Service
+from tableorm_local.server.wire.calls import Answer, Incoming
 from tests.local.server.client import Api, Wire, head, root_of
 
 LINE = b"GET /devstoreaccount1/Tables HTTP/1.1\r\nHost: localhost\r\n"

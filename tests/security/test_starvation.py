@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import aiohttp
 import pytest
+from multidict import CIMultiDict
 
 from tableorm import Entity, Mapped, connect
 from tableorm.protocol.filters import And, Compare, Filter, Not, Or, matcher
@@ -17,10 +18,11 @@ from tableorm.protocol.shared_key import Scheme, decode_key
 from tableorm.stores import Row, RowPage, RowQuery
 from tableorm_local.engine import CALLER, Engine
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, serve
-from tableorm_local.server.dispatch import Incoming, caller_of
+from tableorm_local.server.dispatch import caller_of
 from tableorm_local.server.operations import tables
 from tableorm_local.server.wire import options
 from tableorm_local.server.wire.addressing import Place
+from tableorm_local.server.wire.calls import Incoming
 from tableorm_local.server.wire.options import MAX_COMPARISONS
 from tests.local.server.client import Api, Reply, root_of
 
@@ -154,10 +156,10 @@ def caller_at(address: str) -> str:
     incoming = Incoming(
         id="",
         verb="GET",
-        methods=[],
         place=place,
         query="",
-        headers={},
+        options={},
+        headers=CIMultiDict(),
         version="",
         scheme="http",
         address=address,

@@ -8,7 +8,6 @@ the same answer as there.
 """
 
 import asyncio
-import datetime as dt
 from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import ip_network
 
@@ -17,7 +16,7 @@ import attrs
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_table_name
 from tableorm.protocol.rights import Rights, authorize
-from tableorm.protocol.sas import Access, AccessPolicy
+from tableorm.protocol.sas import Access
 
 from ..engine import CALLER, Engine, FairSlots
 from .operations.entities import get_entity, query_entities, write_entity
@@ -28,49 +27,18 @@ from .operations.tables import create_table, delete_table, get_table, list_table
 from .operations.transactions import run_transaction
 from .security import cors
 from .security.accounts import Accounts
-from .security.authentication import Credentials, authenticate
+from .security.authentication import authenticate
 from .wire.addressing import Kind, Place, resource_of
-from .wire.calls import Answer, Call
-from .wire.faults import invalid_parameter
-from .wire.options import check_options, effective_verb, options_of, seconds_of
+from .wire.calls import Answer, Call, Incoming, invalid_parameter
+from .wire.options import check_options, effective_verb, seconds_of
 
-__all__ = ["Incoming", "Service", "caller_of"]
-
-
-@attrs.frozen(kw_only=True)
-class Incoming:
-    """
-    A request as it arrived, before anything of it is checked.
-
-    Args:
-        id: The name that the server gave it.
-        verb: The verb of the request line.
-        methods: The values of `X-HTTP-Method`.
-        place: Account and path.
-        query: Percent-encoded, without `?`.
-        headers: Names in any letter case.
-        version: The version of the service that the client asks for.
-        scheme: `http` or `https`.
-        address: The client's address.
-        read_body: Reads all of the body.
-    """
-
-    id: str
-    verb: str
-    methods: list[str]
-    place: Place
-    query: str = attrs.field(repr=False)
-    headers: Mapping[str, str] = attrs.field(repr=False)
-    version: str
-    scheme: str
-    address: str
-    read_body: Callable[[], Awaitable[bytes]] = attrs.field(repr=False)
+__all__ = ["Service", "caller_of"]
 
 
 Operation = Callable[[Request], Awaitable[Answer]]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class _Route:
     """
     An operation and what is checked before it.
@@ -79,43 +47,34 @@ class _Route:
         name: The service's name of the operation, for logs and metrics.
         access: The access that needs a right; None for a transaction, whose parts are authorized one by one.
         run: The operation.
-        writes: Whether the secondary location refuses it.
-        has_body: Whether its body is read.
+        writes: Whether the secondary location refuses it. What writes has a body, unless it deletes.
     """
 
     name: str
     access: Access | None
     run: Operation
     writes: bool = False
-    has_body: bool = False
 
 
-def _read(name: str, access: Access, run: Operation) -> _Route:
-    return _Route(name=name, access=access, run=run)
-
-
-def _write(name: str, access: Access | None, run: Operation) -> _Route:
-    return _Route(name=name, access=access, run=run, writes=True, has_body=not name.startswith("Delete"))
-
-
+_WRITES = True
 _ROUTES: dict[tuple[Kind, str, str], _Route] = {
-    (Kind.SERVICE, "GET", "properties"): _read("GetServiceProperties", Access.GET_PROPERTIES, get_properties),
-    (Kind.SERVICE, "PUT", "properties"): _write("SetServiceProperties", Access.SET_PROPERTIES, set_properties),
-    (Kind.SERVICE, "GET", "stats"): _read("GetServiceStats", Access.GET_STATISTICS, get_statistics),
-    (Kind.TABLES, "GET", ""): _read("QueryTables", Access.LIST_TABLES, list_tables),
-    (Kind.TABLES, "POST", ""): _write("CreateTable", Access.CREATE_TABLE, create_table),
-    (Kind.TABLE, "GET", ""): _read("GetTable", Access.LIST_TABLES, get_table),
-    (Kind.TABLE, "DELETE", ""): _write("DeleteTable", Access.DELETE_TABLE, delete_table),
-    (Kind.ENTITIES, "GET", "acl"): _read("GetTableACL", Access.GET_POLICIES, get_policies),
-    (Kind.ENTITIES, "PUT", "acl"): _write("SetTableACL", Access.SET_POLICIES, set_policies),
-    (Kind.ENTITIES, "GET", ""): _read("QueryEntities", Access.QUERY, query_entities),
-    (Kind.ENTITIES, "POST", ""): _write("InsertEntity", Access.INSERT, write_entity),
-    (Kind.ENTITY, "GET", ""): _read("QueryEntity", Access.QUERY, get_entity),
-    (Kind.ENTITY, "PUT", ""): _write("UpdateEntity", Access.UPDATE, write_entity),
-    (Kind.ENTITY, "PATCH", ""): _write("MergeEntity", Access.UPDATE, write_entity),
-    (Kind.ENTITY, "MERGE", ""): _write("MergeEntity", Access.UPDATE, write_entity),
-    (Kind.ENTITY, "DELETE", ""): _write("DeleteEntity", Access.DELETE, write_entity),
-    (Kind.TRANSACTION, "POST", ""): _write("EntityGroupTransaction", None, run_transaction),
+    (Kind.SERVICE, "GET", "properties"): _Route("GetServiceProperties", Access.GET_PROPERTIES, get_properties),
+    (Kind.SERVICE, "PUT", "properties"): _Route("SetServiceProperties", Access.SET_PROPERTIES, set_properties, _WRITES),
+    (Kind.SERVICE, "GET", "stats"): _Route("GetServiceStats", Access.GET_STATISTICS, get_statistics),
+    (Kind.TABLES, "GET", ""): _Route("QueryTables", Access.LIST_TABLES, list_tables),
+    (Kind.TABLES, "POST", ""): _Route("CreateTable", Access.CREATE_TABLE, create_table, _WRITES),
+    (Kind.TABLE, "GET", ""): _Route("GetTable", Access.LIST_TABLES, get_table),
+    (Kind.TABLE, "DELETE", ""): _Route("DeleteTable", Access.DELETE_TABLE, delete_table, _WRITES),
+    (Kind.ENTITIES, "GET", "acl"): _Route("GetTableACL", Access.GET_POLICIES, get_policies),
+    (Kind.ENTITIES, "PUT", "acl"): _Route("SetTableACL", Access.SET_POLICIES, set_policies, _WRITES),
+    (Kind.ENTITIES, "GET", ""): _Route("QueryEntities", Access.QUERY, query_entities),
+    (Kind.ENTITIES, "POST", ""): _Route("InsertEntity", Access.INSERT, write_entity, _WRITES),
+    (Kind.ENTITY, "GET", ""): _Route("QueryEntity", Access.QUERY, get_entity),
+    (Kind.ENTITY, "PUT", ""): _Route("UpdateEntity", Access.UPDATE, write_entity, _WRITES),
+    (Kind.ENTITY, "PATCH", ""): _Route("MergeEntity", Access.UPDATE, write_entity, _WRITES),
+    (Kind.ENTITY, "MERGE", ""): _Route("MergeEntity", Access.UPDATE, write_entity, _WRITES),
+    (Kind.ENTITY, "DELETE", ""): _Route("DeleteEntity", Access.DELETE, write_entity, _WRITES),
+    (Kind.TRANSACTION, "POST", ""): _Route("EntityGroupTransaction", None, run_transaction, _WRITES),
 }
 _NEEDS_TABLE = frozenset({Kind.ENTITIES, Kind.ENTITY, Kind.BELOW_TABLE})
 
@@ -140,14 +99,6 @@ class Service:
         # A page may have megabytes, and needs much more while it is rows.
         self._pages = FairSlots(pages)
 
-    async def policy(self, account: str, table: str, name: str) -> AccessPolicy | None:
-        """Return a stored access policy; None if the table has none of that name, or does not exist."""
-        return await self._engines[account].access.policy(table, name)
-
-    async def keys(self, account: str) -> tuple[bytes, ...]:
-        """Return the key of the account's file, with which programs sign tokens that have the file open."""
-        return await self._engines[account].access.keys() if self._file_tokens else ()
-
     async def cors_headers(self, place: Place, origin: str, verb: str) -> dict[str, str]:
         """Return the headers that let a page of `origin` read the answer."""
         return cors.headers_of(await read_cors_rules(self._engines[place.account]), origin, verb)
@@ -167,27 +118,28 @@ class Service:
         if incoming.verb == "OPTIONS":
             on_route("Preflight")
             return cors.answer_preflight(await read_cors_rules(engine), incoming.headers)
-        options = options_of(incoming.query)
-        rights = await authenticate(_credentials_of(incoming, options), self.accounts, self)
-        CALLER.set(caller_of(incoming, rights))
+        signing_keys = self.accounts.keys(incoming.place.account)
+        rights = await authenticate(incoming, signing_keys, engine.access, file_tokens=self._file_tokens)
         resource = resource_of(incoming.place.resource_path)
-        call = Call(
-            verb=effective_verb(incoming.verb, incoming.methods),
+        request = Request(
+            id=incoming.id,
+            engine=engine,
+            rights=rights,
+            verb=effective_verb(incoming.verb, incoming.headers),
             place=incoming.place,
             resource=resource,
-            options=options,
+            options=incoming.options,
             headers=incoming.headers,
         )
-        route = _find_route(call)
+        route = _find_route(request)
         on_route(route.name)
         if route.access is not None:
             keys = (resource.partition_key, resource.row_key) if resource.kind is Kind.ENTITY else None
             authorize(rights, route.access, resource.table, keys)
         if route.writes and incoming.place.secondary:
             raise Fault(Code.INSUFFICIENT_PERMISSIONS, "Write operations are not allowed.")
-        check_options(call)
-        request = Request(id=incoming.id, engine=engine, call=call, rights=rights)
-        time_limit = asyncio.timeout(seconds_of(call))
+        check_options(request)
+        time_limit = asyncio.timeout(seconds_of(request))
         try:
             async with time_limit:
                 return await self._run(route, request, incoming)
@@ -200,16 +152,17 @@ class Service:
             ) from None
 
     async def _run(self, route: _Route, request: Request, incoming: Incoming) -> Answer:
-        call = request.call
-        if call.resource.kind in _NEEDS_TABLE:
-            check_table_name(call.resource.table)
-            if not await request.engine.has_table(call.resource.table):
+        resource = request.resource
+        if resource.kind in _NEEDS_TABLE:
+            check_table_name(resource.table)
+            if not await request.engine.has_table(resource.table):
                 raise Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
-        if route.has_body:
-            call = attrs.evolve(call, body=await incoming.read_body())
-            request = attrs.evolve(request, call=call)
+        if route.writes and request.verb != "DELETE":
+            request = attrs.evolve(request, body=await incoming.read_body())
         if route.run is query_entities:
-            async with self._pages.hold(CALLER.get()):
+            caller = caller_of(incoming, request.rights)
+            CALLER.set(caller)
+            async with self._pages.hold(caller):
                 return await route.run(request)
         return await route.run(request)
 
@@ -225,20 +178,6 @@ def caller_of(incoming: Incoming, rights: Rights) -> str:
     if ":" in address:
         address = str(ip_network((address, 64), strict=False))
     return f"{incoming.place.account} {address} {rights}".lower()  # the case of a table's name is not signed
-
-
-def _credentials_of(incoming: Incoming, options: Mapping[str, str]) -> Credentials:
-    return Credentials(
-        verb=incoming.verb,
-        place=incoming.place,
-        headers=incoming.headers,
-        options=options,
-        query=incoming.query,
-        version=incoming.version,
-        scheme=incoming.scheme,
-        address=incoming.address,
-        now=dt.datetime.now(dt.UTC),
-    )
 
 
 def _find_route(call: Call) -> _Route:
@@ -257,7 +196,7 @@ def _find_route(call: Call) -> _Route:
             "The requested URI is invalid: it asks for the service below a table; give the account's URL.",
         )
     if kind is Kind.BELOW_TABLE:
-        return _read("Unknown", Access.QUERY, _refuse_below_table)
+        return _Route("Unknown", Access.QUERY, _refuse_below_table)
     route = _ROUTES.get((kind, verb, comp))
     if route is None:
         return _refuse_route(kind, verb, comp)
@@ -275,17 +214,17 @@ def _refuse_route(kind: Kind, verb: str, comp: str) -> _Route:
         raise Fault(Code.INVALID_URI, "The requested URI does not represent any resource on the server.")
     if kind is Kind.ENTITIES:
         # A missing table is the first thing to tell: clients make a hint of that.
-        return _read("Unknown", Access.QUERY, _refuse_parameter)
+        return _Route("Unknown", Access.QUERY, _refuse_parameter)
     raise invalid_parameter("comp")
 
 
 async def _refuse_parameter(request: Request) -> Answer:
-    raise invalid_parameter(f"comp {request.call.options.get('comp', '')[:40]!r}")
+    raise invalid_parameter(f"comp {request.options.get('comp', '')[:40]!r}")
 
 
 async def _refuse_below_table(request: Request) -> Answer:
     """Refuse what clients ask for that were given a table's URL as the account's; they make a hint of the answer."""
-    verb, rest = request.call.verb, request.call.resource.rest
+    verb, rest = request.verb, request.resource.rest
     if verb == "POST" and rest in ("Tables", "Tables()"):
         raise Fault(Code.PROPERTIES_NEED_VALUE, "The values are not specified for all properties in the entity.")
     if verb == "POST" and rest == "$batch":

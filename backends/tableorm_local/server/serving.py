@@ -3,10 +3,11 @@ Serving: makes a server of a file and an address, starts it and stops it.
 """
 
 import asyncio
+import functools
 import os
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Self
 
@@ -20,7 +21,7 @@ from .front.limits import Limits
 from .front.metrics import Metrics
 from .security.accounts import Account, Accounts, is_loopback
 
-__all__ = ["Server", "data_files", "serve"]
+__all__ = ["Server", "bind", "data_files", "serve"]
 
 _BACKLOG = 1024
 _GAUGE_SECONDS = 1.0
@@ -77,20 +78,18 @@ def serve(
     if cert is None and cert_key is not None:
         raise ValueError("a private key alone is not enough to speak TLS; give its certificate too, as cert")
     context = None if cert is None else _tls(cert, cert_key)
-    log = None if access_log is None else AccessLog(access_log)
-    return Server(
-        files,
-        chosen,
-        (host, port),
-        tls=context,
-        log=log,
-        limits=limits or Limits(),
+    chosen_limits = limits or Limits()
+    engines = {name: Engine(path) for name, path in files.items()}
+    make_front = functools.partial(
+        Front,
+        Service(chosen, engines, pages=chosen_limits.pages, file_tokens=file_tokens),
+        chosen_limits,
+        None if access_log is None else AccessLog(access_log),
+        metrics=_make_metrics(),
         open_metrics=open_metrics,
         compress_for_all=compress_for_all,
-        share_port=share_port,
-        file_tokens=file_tokens,
-        metrics=_make_metrics(),
     )
+    return Server(make_front, engines, chosen, (host, port), tls=context, share_port=share_port)
 
 
 def data_files(data: str | os.PathLike[str] | None, names: Iterable[str]) -> dict[str, Path | None]:
@@ -125,40 +124,27 @@ class Server:
     A server of the Table service; made by `serve`, and running inside of `async with`.
 
     Args:
-        files: The file of each account.
+        make_front: Makes the front, in a running event loop.
+        engines: The data of each account.
         accounts: The accounts that sign requests.
         address: Host and port.
         tls: The certificate; None to speak without TLS.
-        log: The access log; None for no log.
-        limits: How much clients can make the server hold.
-        open_metrics: Whether clients of other machines may read `/metrics`.
-        compress_for_all: Whether answers to clients of this machine are compressed too.
         share_port: Whether other processes may listen at the same address.
-        file_tokens: Whether tokens are good that are signed with the key of the file itself.
-        metrics: Counts the requests.
     """
 
     def __init__(
         self,
-        files: Mapping[str, Path | None],
+        make_front: Callable[[], Front],
+        engines: Mapping[str, Engine],
         accounts: Accounts,
         address: tuple[str, int],
         *,
         tls: ssl.SSLContext | None,
-        log: AccessLog | None,
-        limits: Limits,
-        open_metrics: bool,
-        compress_for_all: bool,
         share_port: bool,
-        file_tokens: bool,
-        metrics: Metrics,
     ) -> None:
-        self._engines = {name: Engine(path) for name, path in files.items()}
-        self._accounts, self._address, self._tls, self._log = accounts, address, tls, log
-        self._limits, self._share_port, self._metrics = limits, share_port, metrics
-        self._file_tokens = file_tokens
+        self._make_front, self._engines = make_front, engines
+        self._accounts, self._address, self._tls, self._share_port = accounts, address, tls, share_port
         self._gauging: asyncio.Task[None] | None = None
-        self._open_metrics, self._compress_for_all = open_metrics, compress_for_all
         self._running: tuple[web.ServerRunner, web.SockSite, Front] | None = None
         self._port = address[1]
 
@@ -218,26 +204,19 @@ class Server:
             TableOrmError: The data cannot be opened.
             OSError: It cannot listen at the address.
         """
-        front = Front(
-            Service(self._accounts, self._engines, pages=self._limits.pages, file_tokens=self._file_tokens),
-            self._limits,
-            self._log,
-            metrics=self._metrics,
-            open_metrics=self._open_metrics,
-            compress_for_all=self._compress_for_all,
-        )
-        runner = web.ServerRunner(front.server, shutdown_timeout=self._limits.stop_seconds)
+        front = self._make_front()
+        runner = web.ServerRunner(front.server, shutdown_timeout=front.limits.stop_seconds)
         try:
             for engine in self._engines.values():
                 await engine.open()
             await runner.setup()
-            listener = _listen(*self._address, share=self._share_port)
+            listener = bind(*self._address, share=self._share_port)
             self._check_public(listener)
             self._port = listener.getsockname()[1]
             site = web.SockSite(runner, listener, ssl_context=self._tls, backlog=_BACKLOG)
             await site.start()
         except BaseException:
-            await self._close(runner)
+            await self._close(runner, front)
             raise
         self._running = runner, site, front
         self._gauging = asyncio.create_task(_update_gauges(front))
@@ -257,9 +236,9 @@ class Server:
                 await site.stop()
                 await front.drain()
             finally:  # also if the caller is cancelled while requests are under way
-                await self._close(runner)
+                await self._close(runner, front)
 
-    async def _close(self, runner: web.ServerRunner) -> None:
+    async def _close(self, runner: web.ServerRunner, front: Front) -> None:
         if self._gauging is not None:
             self._gauging.cancel()
         try:
@@ -267,8 +246,8 @@ class Server:
         finally:
             for engine in self._engines.values():
                 await engine.close()
-            if self._log is not None:
-                await asyncio.to_thread(self._log.close)
+            if front.log is not None:
+                await asyncio.to_thread(front.log.close)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -292,7 +271,7 @@ def _make_metrics() -> Metrics:
     return PrometheusMetrics()
 
 
-def _listen(host: str, port: int, *, share: bool) -> socket.socket:
+def bind(host: str, port: int, *, share: bool) -> socket.socket:
     """Return a socket that is bound to the first address that the name stands for."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

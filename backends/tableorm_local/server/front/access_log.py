@@ -9,9 +9,9 @@ import logging
 import queue
 import re
 import threading
+import time
 from html import unescape
-from logging.handlers import QueueListener
-from typing import IO, cast
+from typing import IO
 from urllib.parse import unquote
 
 import msgspec
@@ -116,19 +116,6 @@ _FORMATTER = logging.Formatter()
 logging.getLogger("tableorm.server").addFilter(_redact_record)
 
 
-class _Writer(logging.Handler):
-    """Writes the messages of records, which are lines of bytes."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__()
-        self._stream = stream
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.write(cast("bytes", record.msg))
-            self._stream.flush()
-
-
 class AccessLog:
     """
     Writes entries to a stream.
@@ -138,26 +125,29 @@ class AccessLog:
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._lost = 0
-        self._waiting: queue.Queue[logging.LogRecord] = queue.Queue(_MAX_WAITING)
-        self._listener = QueueListener(self._waiting, _Writer(stream))
-        self._listener.start()
+        self._stream, self._lost = stream, 0
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(_MAX_WAITING)
+        # A reader that takes nothing stops the thread for ever, but not the process.
+        self._thread = threading.Thread(target=self._write, name="access log", daemon=True)
+        self._thread.start()
 
     def add(self, entry: Entry) -> None:
         """Write an entry soon. If too many wait already it is dropped, and the next one counts it."""
         entry.lost, self._lost = self._lost, 0
         try:
-            self._waiting.put_nowait(logging.makeLogRecord({"msg": _encode(entry) + b"\n"}))
+            self._waiting.put_nowait(_encode(entry) + b"\n")
         except queue.Full:
             self._lost = entry.lost + 1
 
     def close(self, seconds: float = 5.0) -> None:
         """Write the entries that wait, for so many seconds at most."""
-        # `stop` waits for the listener's thread without a limit, and a reader that takes nothing never lets it end.
-        ending = threading.Thread(target=self._stop, daemon=True)
-        ending.start()
-        ending.join(seconds)
+        until = time.monotonic() + seconds
+        with contextlib.suppress(queue.Full):
+            self._waiting.put(None, timeout=seconds)
+        self._thread.join(max(0.0, until - time.monotonic()))
 
-    def _stop(self) -> None:
-        self._waiting.join()  # a full queue has no room for the mark with which `stop` ends the listener
-        self._listener.stop()
+    def _write(self) -> None:
+        while (line := self._waiting.get()) is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._stream.write(line)
+                self._stream.flush()

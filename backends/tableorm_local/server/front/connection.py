@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, cast
+from itertools import chain
+from typing import Any, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -20,7 +21,7 @@ from ..wire.answers import RETRY_SECONDS
 from .limits import Budget, Limits
 from .metrics import Metrics
 
-__all__ = ["ConnectionServer", "Host", "TooMuchWaitsError", "begin_request", "end_request"]
+__all__ = ["ConnectionServer", "Host", "TooMuchWaitsError", "end_request"]
 
 _logger = logging.getLogger("tableorm.server")
 
@@ -34,27 +35,12 @@ _BUSY = (
 ).encode()
 
 
-class Host(Protocol):
-    """What connections belong to: the front."""
-
-    limits: Limits
-    metrics: Metrics
-    waiting: Budget
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there are more connections than there may be."""
-        ...
-
-    def refusal(self, status: int, exc: BaseException | None, message: str | None) -> web.StreamResponse:
-        """Answer what is not HTTP, or a request that failed unexpectedly, and end the connection."""
-        ...
-
-
 class TooMuchWaitsError(HttpProcessingError):
     """All connections together hold too much that nobody has looked at yet."""
 
 
+_Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+_Refuse = Callable[[int, BaseException | None, str | None], web.StreamResponse]
 _Messages = Sequence[tuple[RawRequestMessage, StreamReader]]
 
 
@@ -107,8 +93,9 @@ class _BoundedParser:
             self._waiting[-1] += grown
         rest = self._head_bytes + len(data) - grown
         for message, self._body in messages:
-            size = sum(len(name) + len(value) + 4 for name, value in message.raw_headers) + _LINE_BYTES
-            size += len(message.method) + len(message.path)
+            headers = message.raw_headers
+            size = sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
+            size += len(message.method) + len(message.path) + _LINE_BYTES
             if size > self._most:
                 raise LineTooLong(b"", self._most)
             size += self._body.total_bytes
@@ -158,10 +145,6 @@ class _BoundedParser:
         """Make room for another request."""
         self._parser.message_consumed()
 
-    def feed_eof(self) -> Any:
-        """Read that nothing more arrives."""
-        return self._parser.feed_eof()
-
     def set_upgraded(self, val: bool) -> None:  # noqa: FBT001 - aiohttp's signature
         """Read on after a request to speak another protocol, which is declined."""
         self._parser.set_upgraded(val)
@@ -170,10 +153,10 @@ class _BoundedParser:
 class _Connection(web.RequestHandler):
     """A connection. One too many is told that the server is busy; what is not HTTP gets the service's errors."""
 
-    __slots__ = ("_bounds", "_first", "_host")
+    __slots__ = ("_bounds", "_server")
 
-    def __init__(self, host: Host, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
-        limits = host.limits
+    def __init__(self, server: "ConnectionServer", loop: asyncio.AbstractEventLoop) -> None:
+        limits = server.limits
         super().__init__(
             server,
             loop=loop,
@@ -188,15 +171,9 @@ class _Connection(web.RequestHandler):
             auto_decompress=False,
             read_bufsize=_READ_AHEAD,
         )
-        self._host = host
-        self._bounds = _BoundedParser(cast("HttpRequestParser", self._parser), limits.head_bytes, host.waiting)
+        self._server = server
+        self._bounds = _BoundedParser(cast("HttpRequestParser", self._parser), limits.head_bytes, server.waiting)
         self._parser = cast("Any", self._bounds)
-        # Between requests aiohttp closes idle connections; before the first, not every version does.
-        self._first = loop.call_later(limits.idle_seconds, self.force_close)
-
-    def begin_request(self) -> None:
-        """Let the connection live on: its first request has come."""
-        self._first.cancel()
 
     def end_request(self) -> None:
         """Count the request no longer that was answered."""
@@ -204,13 +181,13 @@ class _Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if self._host.is_full and isinstance(transport, asyncio.Transport):
-            self._host.metrics.count_refusal("connection")
+        server = self._server
+        if len(server.connections) > server.limits.connections and isinstance(transport, asyncio.Transport):
+            server.metrics.count_refusal("connection")
             transport.write(_BUSY)
             self.force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._first.cancel()
         self._bounds.release()
         super().connection_lost(exc)
 
@@ -233,7 +210,7 @@ class _Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         if status >= 500:
             _logger.error("unexpected error in the server", exc_info=exc)
-        return self._host.refusal(status, exc, message)
+        return self._server.refuse(status, exc, message)
 
 
 class ConnectionServer(web.Server):
@@ -241,29 +218,28 @@ class ConnectionServer(web.Server):
     Makes the connections.
 
     Args:
-        host: What they belong to.
         handler: Answers a request.
+        refuse: Answers what is not HTTP, or a request that failed unexpectedly, given the status, error and message.
+        limits: How much clients can make connections hold.
+        metrics: Counts the refusals.
+
+    Attributes:
+        waiting: What all connections hold of requests that nobody has looked at.
     """
 
-    def __init__(self, host: Host, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
+    def __init__(self, handler: _Handler, refuse: _Refuse, limits: Limits, metrics: Metrics) -> None:
         super().__init__(handler, request_factory=_request_of)
-        self._host = host
+        self.refuse, self.limits, self.metrics = refuse, limits, metrics
+        self.waiting = Budget(limits.waiting_bytes)
 
     def __call__(self) -> web.RequestHandler:
         """Make a connection."""
-        return _Connection(self._host, self, asyncio.get_running_loop())
-
-
-def begin_request(request: web.BaseRequest) -> None:
-    """Let the connection of a request live on."""
-    if isinstance(request.protocol, _Connection):
-        request.protocol.begin_request()
+        return _Connection(self, asyncio.get_running_loop())
 
 
 def end_request(request: web.BaseRequest) -> None:
     """Count a request no longer among those that wait."""
-    if isinstance(request.protocol, _Connection):
-        request.protocol.end_request()
+    cast("_Connection", request.protocol).end_request()
 
 
 def _request_of(

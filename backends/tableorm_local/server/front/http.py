@@ -16,16 +16,15 @@ from aiohttp.http_exceptions import LineTooLong
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import text_from_datetime
 
-from ..dispatch import Incoming, Service
+from ..dispatch import Service
 from ..security.accounts import is_loopback
 from ..security.browsers import check_browser, names_this_machine
 from ..wire.addressing import is_host_style, place_of
 from ..wire.answers import error_answer, new_request_id, standard_headers
-from ..wire.calls import Answer
-from ..wire.faults import internal_error, invalid_input
+from ..wire.calls import Answer, Incoming, internal_error, invalid_input
 from ..wire.options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
 from .access_log import AccessLog, Entry, shorten, without_signature
-from .connection import ConnectionServer, TooMuchWaitsError, begin_request, end_request
+from .connection import ConnectionServer, TooMuchWaitsError, end_request
 from .limits import Budget, Limits
 from .metrics import Metrics
 from .request_body import RequestBody
@@ -85,18 +84,12 @@ class Front:
         self.service, self.limits, self.log, self.metrics = service, limits, log, metrics
         self._compress_for_all = compress_for_all
         self._open_metrics = open_metrics
-        self.waiting = Budget(limits.waiting_bytes)
         self._budget = Budget(limits.buffered_bytes)
         self._at_work = 0
         self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self.server = ConnectionServer(self, self._handle)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there are more connections than there may be."""
-        return len(self.server.connections) > self.limits.connections
+        self.server = ConnectionServer(self._handle, self._refuse, limits, metrics)
 
     async def drain(self) -> None:
         """Close the connections, those with a request under way once it is answered; wait at most `stop_seconds`."""
@@ -106,7 +99,7 @@ class Front:
             async with asyncio.timeout(self.limits.stop_seconds):
                 await self._idle.wait()
 
-    def refusal(self, status: int, exc: BaseException | None, message: str | None) -> web.StreamResponse:
+    def _refuse(self, status: int, exc: BaseException | None, message: str | None) -> web.StreamResponse:
         """Answer what is not HTTP, or a request that failed unexpectedly, and end the connection."""
         if status >= 500:
             fault = internal_error()
@@ -126,7 +119,6 @@ class Front:
         return response
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        begin_request(request)
         try:
             return await (self._answer_page(request) if self._is_own_page(request) else self._exchange(request))
         finally:
@@ -148,7 +140,8 @@ class Front:
             if not self._at_work:
                 self._idle.set()
             body.give_back()
-        await body.discard()
+        if not request.content.is_eof():
+            await body.discard()
         return response
 
     async def _answer(self, exchange: _Exchange) -> Answer:
@@ -178,7 +171,9 @@ class Front:
         target, _, query = request.raw_path.partition("?")
         place = place_of(self.service.accounts.find, request.scheme, request.headers.get("Host", ""), target)
         exchange.client_id = check_client_request_id(request.headers)
-        exchange.version = version_of(request.headers, options_of(query))
+        query = query.partition("#")[0]
+        options = options_of(query)
+        exchange.version = version_of(request.headers, options)
         if request.method != "OPTIONS" and ("Origin" in request.headers or "Sec-Fetch-Site" in request.headers):
             exchange.cors = await self.service.cors_headers(place, request.headers.get("Origin", ""), request.method)
         if self.service.accounts.is_public(place.account):
@@ -187,9 +182,9 @@ class Front:
         incoming = Incoming(
             id=exchange.id,
             verb=request.method,
-            methods=request.headers.getall("X-HTTP-Method", []),
             place=place,
-            query=query.partition("#")[0],
+            query=query,
+            options=options,
             headers=request.headers,
             version=exchange.version,
             scheme=request.scheme,
@@ -273,6 +268,8 @@ class Front:
         return not is_host_style(host) and (not self.service.accounts.any_public or names_this_machine(host))
 
     async def _answer_page(self, request: web.BaseRequest) -> web.StreamResponse:
+        if not request.content.is_eof():
+            await RequestBody(request, self.limits, self._budget).discard()
         if request.raw_path == "/healthz":
             return web.Response(text="ok\n")
         if not (self._open_metrics or is_loopback(request.remote or "")):
@@ -289,7 +286,7 @@ class Front:
             connections=len(self.server.connections),
             requests_at_work=self._at_work,
             buffered_bytes=self._budget.used,
-            waiting_bytes=self.waiting.used,
+            waiting_bytes=self.server.waiting.used,
         )
 
 

@@ -13,15 +13,15 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from tableorm.protocol.codes import Code, Fault
 
-from ..wire.faults import invalid_input
+from ..wire.calls import invalid_input
 from .limits import Budget, Limits
 
 __all__ = ["RequestBody"]
 
 # Bytes that are decompressed in one turn of the event loop: about 100 us of work.
 _SLICE_BYTES = 64 * 1024
-# A client that was refused reads the answer only once it has sent its body, so that much of it is taken.
-_DISCARD_SECONDS = 2.0
+# A client that was refused may read the answer only once it has sent its body; one that sends nothing has none.
+_SILENCE_SECONDS = 2.0
 
 
 class RequestBody:
@@ -84,16 +84,16 @@ class RequestBody:
 
     async def discard(self) -> None:
         """
-        Read what the client still sends, so that it gets to read the answer: as many bytes as a body may have, for a
-        short time.
+        Read what the client still sends, so that it gets to read the answer: as many bytes as a body may have, in the
+        time that a body may take, until it sends nothing for a while.
         """
         content, left = self._request.content, self._limits.body_bytes - self.received
-        if content.is_eof() or self._awaits_continue:
+        if self._awaits_continue:
             return
         # Whatever is wrong ends the connection. TimeoutError is an OSError.
         with contextlib.suppress(OSError, web.RequestPayloadError, HttpProcessingError, RuntimeError):
-            async with asyncio.timeout(_DISCARD_SECONDS):
-                while left > 0 and (part := await content.readany()):
+            async with asyncio.timeout(self._limits.body_seconds):
+                while left > 0 and (part := await asyncio.wait_for(content.readany(), _SILENCE_SECONDS)):
                     left -= len(part)
 
     def give_back(self) -> None:

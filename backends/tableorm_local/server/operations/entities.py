@@ -2,8 +2,6 @@
 Operations on entities: read one, query, insert, update, merge, upsert, delete.
 """
 
-import attrs
-
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import timestamp_of_etag
 from tableorm.protocol.limits import check_key, key_fault
@@ -12,23 +10,23 @@ from tableorm.protocol.sas import Access
 from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb, access_of, narrowed
 
 from ..wire.addressing import entity_path
+from ..wire.answers import answer_created
 from ..wire.bodies import encode_entities, encode_entity, read_entity
 from ..wire.calls import Answer, Call, Level
-from ..wire.continuations import Continuation
-from ..wire.options import check_json_body, filter_of, if_match_of, level_of, prefers_content, select_of, top_of
+from ..wire.continuations import entity_continuation, first_entity
+from ..wire.options import check_json_body, filter_of, if_match_of, level_of, select_of, top_of
 from .request import Request
 
-__all__ = ["Write", "access_of_write", "answer_write", "get_entity", "query_entities", "read_write", "write_entity"]
+__all__ = ["access_of_write", "answer_write", "get_entity", "keys_of", "query_entities", "read_write", "write_entity"]
 
 
 async def get_entity(request: Request) -> Answer:
     """Answer one entity, found by its keys."""
-    call = request.call
-    level, select = level_of(call), select_of(call)
-    keys = _read_path_keys(call)
+    level, select = level_of(request), select_of(request)
+    keys = _read_path_keys(request)
     wanted, hidden = _add_keys(select, level)
-    row = await request.engine.get(call.resource.table, *keys, wanted)
-    body = encode_entity(row, call.resource.table, call.place, level, hidden)
+    row = await request.engine.get(request.resource.table, *keys, wanted)
+    body = encode_entity(row, request.resource.table, request.place, level, hidden)
     return Answer(200, headers={"ETag": row["odata.etag"]}, body=body, content_type=level.content_type)
 
 
@@ -59,58 +57,32 @@ _SHORT = 256  # characters: in UTF-16 never too long
 
 async def query_entities(request: Request) -> Answer:
     """Answer a page of the entities that the client may read."""
-    call, keys = request.call, range_of(request.rights)
-    level, select, limit = level_of(call), select_of(call), top_of(call)
-    where = filter_of(call)
+    table, keys = request.resource.table, range_of(request.rights)
+    level, select, limit = level_of(request), select_of(request), top_of(request)
+    where = filter_of(request)
     wanted, hidden = _add_keys(select, level)
     query = RowQuery(where=where, select=wanted)
     within = query if keys is None else narrowed(query, keys)
-    start = Continuation.of_entities(call.options)
-    found = RowPage([], None)
+    start, found = first_entity(request.options), RowPage([], None)
     if within is not None:
-        found = await request.engine.query(call.resource.table, within, limit, start)
-    body = await encode_entities(found.rows, call.resource.table, call.place, level, hidden)
-    headers = {} if found.continuation is None else Continuation.entity_headers(found.continuation)
+        found = await request.engine.query(table, within, limit, start)
+    body = await encode_entities(found.rows, table, request.place, level, hidden)
+    headers = {} if found.continuation is None else entity_continuation(found.continuation)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)
 
 
-@attrs.frozen
-class Write:
-    """
-    A write, as the client asked for it.
-
-    Args:
-        operation: What the store is to do.
-        keys: PartitionKey and RowKey.
-        content: Whether an insert sends back what it created; None if the client did not say.
-        level: How much metadata is sent back.
-    """
-
-    operation: Operation
-    keys: tuple[str, str]
-    content: bool | None = None
-    level: Level = Level.MINIMAL
-
-
+# With `If-Match` the request is an update, without it an upsert.
 _VERBS = {
-    ("PUT", True): Verb.REPLACE,
-    ("PUT", False): Verb.INSERT_OR_REPLACE,
-    ("PATCH", True): Verb.MERGE,
-    ("PATCH", False): Verb.INSERT_OR_MERGE,
-    ("MERGE", True): Verb.MERGE,
-    ("MERGE", False): Verb.INSERT_OR_MERGE,
+    "PUT": (Verb.REPLACE, Verb.INSERT_OR_REPLACE),
+    "PATCH": (Verb.MERGE, Verb.INSERT_OR_MERGE),
+    "MERGE": (Verb.MERGE, Verb.INSERT_OR_MERGE),
+    "POST": (Verb.INSERT, Verb.INSERT),
+    "DELETE": (Verb.DELETE, Verb.DELETE),
 }
 
 
 def _verb_of(call: Call) -> Verb:
-    # With `If-Match` the request is an update, without it an upsert.
-    match call.verb:
-        case "POST":
-            return Verb.INSERT
-        case "DELETE":
-            return Verb.DELETE
-        case verb:
-            return _VERBS[verb, "If-Match" in call.headers]
+    return _VERBS[call.verb]["If-Match" not in call.headers]
 
 
 def access_of_write(call: Call) -> Access:
@@ -118,7 +90,7 @@ def access_of_write(call: Call) -> Access:
     return access_of(_verb_of(call))
 
 
-def read_write(call: Call) -> Write:
+def read_write(call: Call) -> Operation:
     """
     Read a write from its headers, path and body.
 
@@ -128,9 +100,8 @@ def read_write(call: Call) -> Write:
     verb = _verb_of(call)
     if verb is Verb.INSERT:
         check_json_body(call)
-        content, level = prefers_content(call), level_of(call)
-        row = read_entity(call.body)
-        return Write(Operation(verb, row), (row["PartitionKey"], row["RowKey"]), content, level)
+        level_of(call)  # refused before anything is written
+        return Operation(verb, read_entity(call.body))
     if verb is not Verb.DELETE:
         check_json_body(call)
     tag = if_match_of(call)
@@ -141,31 +112,32 @@ def read_write(call: Call) -> Write:
                 Code.MISSING_HEADER,
                 "An HTTP header that's mandatory for this request is not specified: If-Match, an ETag or '*'.",
             )
-        return Write(Operation(verb, {"PartitionKey": keys[0], "RowKey": keys[1]}, tag), keys)
-    return Write(Operation(verb, read_entity(call.body, keys), tag), keys)
+        return Operation(verb, {"PartitionKey": keys[0], "RowKey": keys[1]}, tag)
+    return Operation(verb, read_entity(call.body, keys), tag)
 
 
 async def write_entity(request: Request) -> Answer:
     """Insert, update, merge, upsert or delete an entity."""
-    call = request.call
-    write = read_write(call)
+    operation, table = read_write(request), request.resource.table
     # An insert has its keys in the body, so they are known only now.
-    authorize(request.rights, access_of_write(call), call.resource.table, write.keys)
-    return answer_write(call, write, await request.engine.write(call.resource.table, write.operation))
+    authorize(request.rights, access_of(operation.verb), table, keys_of(operation))
+    return answer_write(request, operation, await request.engine.write(table, operation))
 
 
-def answer_write(call: Call, write: Write, etag: str | None) -> Answer:
+def keys_of(operation: Operation) -> tuple[str, str]:
+    """Return PartitionKey and RowKey of a write."""
+    return operation.row["PartitionKey"], operation.row["RowKey"]
+
+
+def answer_write(call: Call, operation: Operation, etag: str | None) -> Answer:
     """Return the answer to a write that is done. `etag` is the ETag of the row, None if that was deleted."""
-    headers = {} if etag is None else {"ETag": etag}
-    if write.operation.verb is not Verb.INSERT or etag is None:
-        return Answer(204, headers=headers)
-    url = f"{call.place.root}/{entity_path(call.resource.table, *write.keys)}"
-    headers["Location"] = url
-    if write.content is not None:
-        headers["Preference-Applied"] = "return-content" if write.content else "return-no-content"
-    if write.content is False:
-        headers["DataServiceId"] = url
-        return Answer(204, headers=headers)
-    row: Row = {"odata.etag": etag, **write.operation.row, "Timestamp": timestamp_of_etag(etag)}
-    body = encode_entity(row, call.resource.table, call.place, write.level)
-    return Answer(201, headers=headers, body=body, content_type=write.level.content_type)
+    if operation.verb is not Verb.INSERT or etag is None:
+        return Answer(204, headers={} if etag is None else {"ETag": etag})
+    table, level = call.resource.table, level_of(call)
+    row: Row = {"odata.etag": etag, **operation.row, "Timestamp": timestamp_of_etag(etag)}
+    return answer_created(
+        call,
+        entity_path(table, *keys_of(operation)),
+        lambda: encode_entity(row, table, call.place, level),
+        {"ETag": etag},
+    )

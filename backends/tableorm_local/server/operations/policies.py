@@ -17,7 +17,7 @@ __all__ = ["get_policies", "set_policies"]
 
 async def get_policies(request: Request) -> Answer:
     """Answer all policies of a table."""
-    policies = await request.engine.access.policies(request.call.resource.table)
+    policies = await request.engine.access.policies(request.resource.table)
     root = ET.Element("SignedIdentifiers")
     for name, policy in policies.items():
         identifier = ET.SubElement(root, "SignedIdentifier")
@@ -32,9 +32,9 @@ async def get_policies(request: Request) -> Answer:
 
 async def set_policies(request: Request) -> Answer:
     """Replace all policies of a table."""
-    table = request.call.resource.table
+    table = request.resource.table
     check_table_name(table)
-    given = _read_policies(request.call.body)
+    given = _read_policies(request.body)
     await request.engine.access.change_policies(table, lambda _: given)
     return Answer(204)
 

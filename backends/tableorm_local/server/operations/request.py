@@ -12,19 +12,17 @@ from ..wire.calls import Call
 __all__ = ["Request"]
 
 
-@attrs.frozen(kw_only=True)
-class Request:
+@attrs.frozen(eq=False, kw_only=True)
+class Request(Call):
     """
-    An authenticated request.
+    A call of an authenticated client.
 
     Args:
         id: The name that the server gave it, `x-ms-request-id`.
         engine: The data of the account.
-        call: What the client asks for.
         rights: What the client may do.
     """
 
     id: str
     engine: Engine
-    call: Call
     rights: Rights

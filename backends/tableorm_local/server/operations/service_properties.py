@@ -15,8 +15,7 @@ import msgspec
 from ...engine import Engine
 from ..security.cors import CorsRule, read_rules, write_rules
 from ..wire import xml
-from ..wire.calls import Answer
-from ..wire.faults import invalid_parameter
+from ..wire.calls import Answer, invalid_parameter
 from .request import Request
 
 __all__ = ["get_properties", "get_statistics", "read_cors_rules", "set_properties"]
@@ -78,7 +77,7 @@ async def get_properties(request: Request) -> Answer:
 
 async def set_properties(request: Request) -> Answer:
     """Change the sections that the document has, and keep the others."""
-    root = xml.parse(request.call.body, "StorageServiceProperties")
+    root = xml.parse(request.body, "StorageServiceProperties")
     sections: dict[str, _Section] = {}
     for name, switches in _SECTIONS.items():
         element = xml.child(root, name)
@@ -125,7 +124,7 @@ async def get_statistics(request: Request) -> Answer:
     Raises:
         Fault: InvalidQueryParameterValue at the primary location.
     """
-    place = request.call.place
+    place = request.place
     if not place.secondary:
         raise invalid_parameter(f"comp=stats is answered at the secondary location, {place.account}-secondary")
     root = ET.Element("StorageServiceStats")

@@ -9,11 +9,11 @@ from tableorm.protocol.filters import And, Compare, Filter, Not, Or, matcher
 from tableorm.protocol.limits import check_table_name
 
 from ..wire.addressing import table_path
+from ..wire.answers import answer_created
 from ..wire.bodies import encode_table, encode_tables, read_object
-from ..wire.calls import Answer
-from ..wire.continuations import Continuation
-from ..wire.faults import invalid_input
-from ..wire.options import check_json_body, filter_of, level_of, prefers_content, top_of
+from ..wire.calls import Answer, invalid_input
+from ..wire.continuations import first_table, table_continuation
+from ..wire.options import check_json_body, filter_of, level_of, top_of
 from .request import Request
 
 __all__ = ["create_table", "delete_table", "get_table", "list_tables"]
@@ -21,14 +21,13 @@ __all__ = ["create_table", "delete_table", "get_table", "list_tables"]
 
 async def list_tables(request: Request) -> Answer:
     """Answer a page of tables, in the order of their names without regard to case."""
-    call = request.call
-    level, limit, where = level_of(call), top_of(call), filter_of(call)
-    start = Continuation.of_tables(call.options)
-    names = [name for name in await request.engine.list_tables() if start is None or name.lower() >= start]
+    level, limit, where = level_of(request), top_of(request), filter_of(request)
+    start = first_table(request.options)
+    names = [name for name in await request.engine.list_tables() if name.lower() >= start]
     if where is not None:
         names = await _filter_names(names, where, limit)
-    headers = Continuation.table_headers(names[limit].lower()) if len(names) > limit else {}
-    body = encode_tables(names[:limit], call.place, level)
+    headers = table_continuation(names[limit].lower()) if len(names) > limit else {}
+    body = encode_tables(names[:limit], request.place, level)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)
 
 
@@ -65,22 +64,20 @@ def _count_comparisons(where: Filter) -> int:
 
 async def get_table(request: Request) -> Answer:
     """Answer one table."""
-    call = request.call
-    level = level_of(call)
-    check_table_name(call.resource.table)
-    folded = call.resource.table.lower()
+    level = level_of(request)
+    check_table_name(request.resource.table)
+    folded = request.resource.table.lower()
     for name in await request.engine.list_tables():
         if name.lower() == folded:
-            return Answer(200, body=encode_table(name, call.place, level), content_type=level.content_type)
+            return Answer(200, body=encode_table(name, request.place, level), content_type=level.content_type)
     raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
 
 
 async def create_table(request: Request) -> Answer:
     """Create a table."""
-    call = request.call
-    check_json_body(call)
-    level, content = level_of(call), prefers_content(call)
-    name = read_object(call.body).get("TableName")
+    check_json_body(request)
+    level = level_of(request)
+    name = read_object(request.body).get("TableName")
     if name is None:
         raise Fault(
             Code.PROPERTIES_NEED_VALUE,
@@ -89,19 +86,12 @@ async def create_table(request: Request) -> Answer:
     if not isinstance(name, str):
         raise invalid_input("TableName is not text.")
     await request.engine.create_table(name)
-    url = f"{call.place.root}/{table_path(name)}"
-    headers = {"Location": url}
-    if content is not None:
-        headers["Preference-Applied"] = "return-content" if content else "return-no-content"
-    if content is False:
-        return Answer(204, headers=headers | {"DataServiceId": url})
-    body = encode_table(name, call.place, level)
-    return Answer(201, headers=headers, body=body, content_type=level.content_type)
+    return answer_created(request, table_path(name), lambda: encode_table(name, request.place, level))
 
 
 async def delete_table(request: Request) -> Answer:
     """Delete a table with its entities and its policies."""
-    table = request.call.resource.table
+    table = request.resource.table
     check_table_name(table)
     await request.engine.delete_table(table)
     return Answer(204)

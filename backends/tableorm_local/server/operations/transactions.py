@@ -13,17 +13,16 @@ import attrs
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import MAX_TRANSACTION_OPERATIONS, check_table_name
-from tableorm.protocol.rights import Rights, authorize
+from tableorm.protocol.rights import authorize
 from tableorm.protocol.sas import Access
-from tableorm.stores import with_index
+from tableorm.stores import Operation, check_transaction, with_index
 
 from ..wire import multipart
 from ..wire.addressing import Kind, part_path, resource_of
 from ..wire.answers import error_answer
-from ..wire.calls import Answer, Call
-from ..wire.faults import invalid_input
+from ..wire.calls import Answer, invalid_input
 from ..wire.options import check_options, effective_verb, options_of
-from .entities import Write, access_of_write, answer_write, get_entity, read_write
+from .entities import access_of_write, answer_write, get_entity, keys_of, read_write
 from .request import Request
 
 __all__ = ["run_transaction"]
@@ -38,8 +37,8 @@ _WHOLE_FAULTS = frozenset({Code.SERVER_BUSY, Code.INTERNAL_ERROR, Code.REQUEST_B
 class _Step:
     """A part that was read: its write, or what is wrong with it."""
 
-    call: Call
-    write: Write | Fault
+    request: Request
+    write: Operation | Fault
 
 
 async def run_transaction(request: Request) -> Answer:
@@ -49,8 +48,7 @@ async def run_transaction(request: Request) -> Answer:
     Raises:
         Fault: The transaction as a whole is refused.
     """
-    call = request.call
-    parts = multipart.read(call.headers.get("Content-Type", ""), call.body)
+    parts = multipart.read(request.headers.get("Content-Type", ""), request.body)
     ids = [part.content_id for part in parts.parts]
     if parts.is_query:
         return _pack([await _answer_query(request, parts.parts[0])], ids, is_query=True)
@@ -76,36 +74,35 @@ def _pack(answers: list[Answer], ids: list[str | None], *, is_query: bool) -> An
 
 async def _answer_query(request: Request, part: multipart.Part) -> Answer:
     try:
-        return await get_entity(attrs.evolve(request, call=_read_query(request, part)))
+        return await get_entity(_read_query(request, part))
     except Fault as fault:
         if fault.code in _WHOLE_FAULTS:
             raise
         return error_answer(fault, request.id, index=0)
 
 
-def _read_query(request: Request, part: multipart.Part) -> Call:
-    call = _read_call(request.call, part)
-    resource = call.resource
-    if resource.kind is not Kind.ENTITY or call.verb != "GET":
+def _read_query(whole: Request, part: multipart.Part) -> Request:
+    request = _read_part(whole, part)
+    resource = request.resource
+    if resource.kind is not Kind.ENTITY or request.verb != "GET":
         raise invalid_input("outside of a change set only the query of one entity is allowed.")
     check_table_name(resource.table)
     authorize(request.rights, Access.QUERY, resource.table, (resource.partition_key, resource.row_key))
-    return call
+    return request
 
 
-def _read_call(outer: Call, part: multipart.Part) -> Call:
+def _read_part(whole: Request, part: multipart.Part) -> Request:
     url, _, query = part.url.partition("?")
-    methods = [value for name, value in part.headers.all if name.lower() == "x-http-method"]
-    call = Call(
-        verb=effective_verb(part.verb, methods),
-        place=outer.place,
-        resource=resource_of(part_path(outer.place, url)),
+    request = attrs.evolve(
+        whole,
+        verb=effective_verb(part.verb, part.headers),
+        resource=resource_of(part_path(whole.place, url)),
         options=options_of(query),
         headers=part.headers,
         body=part.body,
     )
-    check_options(call)
-    return call
+    check_options(request)
+    return request
 
 
 _WRITE_VERBS = {
@@ -120,74 +117,59 @@ async def _write_all(request: Request, parts: Sequence[multipart.Part]) -> list[
     steps = list[_Step]()
     until = time.perf_counter() + _SLICE_SECONDS
     for index, part in enumerate(parts):
-        steps.append(_read_step(request.call, part, index))
+        steps.append(_read_step(request, part, index))
         if time.perf_counter() > until:
             await asyncio.sleep(0)
             until = time.perf_counter() + _SLICE_SECONDS
-    table = steps[0].call.resource.table
+    table = steps[0].request.resource.table
     _check_together(steps, table)
-    writes = [_require_allowed(step, request.rights, index) for index, step in enumerate(steps)]
-    etags = await request.engine.transact(table, [write.operation for write in writes])
-    return [answer_write(step.call, write, etag) for step, write, etag in zip(steps, writes, etags, strict=True)]
+    writes = [_require_allowed(step, index) for index, step in enumerate(steps)]
+    etags = await request.engine.transact(table, writes)
+    return [answer_write(step.request, write, etag) for step, write, etag in zip(steps, writes, etags, strict=True)]
 
 
-def _read_step(outer: Call, part: multipart.Part, index: int) -> _Step:
+def _read_step(whole: Request, part: multipart.Part, index: int) -> _Step:
     try:
-        call = _read_write_call(outer, part)
+        request = _read_write_request(whole, part)
     except Fault as fault:
         # Without a table and an operation nothing can be said about the others.
         raise with_index(fault, index) from None
     try:
-        return _Step(call, read_write(call))
+        return _Step(request, read_write(request))
     except Fault as fault:
-        return _Step(call, fault)
+        return _Step(request, fault)
 
 
-def _read_write_call(outer: Call, part: multipart.Part) -> Call:
-    call = _read_call(outer, part)
-    resource = call.resource
+def _read_write_request(whole: Request, part: multipart.Part) -> Request:
+    request = _read_part(whole, part)
+    resource = request.resource
     if resource.kind is Kind.BELOW_TABLE:
         # What looks like a path below a table is a name that no table can have: SDKs tell by the code.
         check_table_name(f"{resource.table}/{resource.rest}")
-    if call.verb not in _WRITE_VERBS.get(resource.kind, ()):
-        raise invalid_input(f"a transaction cannot have {call.verb[:20]} on that resource.")
+    if request.verb not in _WRITE_VERBS.get(resource.kind, ()):
+        raise invalid_input(f"a transaction cannot have {request.verb[:20]} on that resource.")
     check_table_name(resource.table)
-    return call
+    return request
 
 
 def _check_together(steps: list[_Step], table: str) -> None:
     """Check that all steps are on one table, in one partition and on different entities, before each by itself."""
-    partition: str | None = None
-    seen = set[str]()
     for index, step in enumerate(steps):
-        if step.call.resource.table.lower() != table.lower():
+        if step.request.resource.table.lower() != table.lower():
             raise invalid_input("all operations of a transaction are on one table.", index)
-        if isinstance(step.write, Fault):
-            continue
-        partition_key, row_key = step.write.keys
-        partition = partition_key if partition is None else partition
-        if partition_key != partition:
-            raise Fault(
-                Code.BATCH_PARTITIONS,
-                "All commands in a batch must operate on same entity group. "
-                f"PartitionKey {partition_key[:80]!r} differs from {partition[:80]!r}.",
-                index,
-            )
-        if row_key in seen:
-            raise Fault(
-                Code.DUPLICATE_ROW,
-                "The batch request contains multiple changes with same row key. A command with RowKey "
-                f"'{row_key[:80]}' is already present in the batch. An entity can appear only once in a batch request.",
-                index,
-            )
-        seen.add(row_key)
+    read = {index: step.write for index, step in enumerate(steps) if isinstance(step.write, Operation)}
+    try:
+        if read:
+            check_transaction(list(read.values()))
+    except Fault as fault:
+        raise with_index(fault, list(read)[fault.index or 0]) from None
 
 
-def _require_allowed(step: _Step, rights: Rights, index: int) -> Write:
+def _require_allowed(step: _Step, index: int) -> Operation:
     try:
         # Rights are checked even if the write cannot be read: a client that may not write is told nothing else.
-        keys = None if isinstance(step.write, Fault) else step.write.keys
-        authorize(rights, access_of_write(step.call), step.call.resource.table, keys)
+        keys = None if isinstance(step.write, Fault) else keys_of(step.write)
+        authorize(step.request.rights, access_of_write(step.request), step.request.resource.table, keys)
     except Fault as fault:
         raise with_index(fault, index) from None
     if isinstance(step.write, Fault):

@@ -26,6 +26,8 @@ __all__ = [
 # Source: "Use the Azurite emulator for local Azure Storage development", "Well-known storage account and key".
 DEVELOPMENT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
+_PUBLIC_KEY = decode_key(DEVELOPMENT_KEY)
+
 # Source: "Storage account overview", "Storage account name".
 _NAME = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
 # In path style the first segment of the path is the account; these are pages of the server itself.
@@ -71,7 +73,7 @@ class Account:
     @property
     def is_public(self) -> bool:
         """Whether anyone can sign for it: one of its keys is the published one."""
-        return decode_key(DEVELOPMENT_KEY) in self.keys
+        return _PUBLIC_KEY in self.keys
 
 
 class Accounts:
@@ -84,7 +86,6 @@ class Accounts:
 
     def __init__(self, accounts: Iterable[Account]) -> None:
         accounts = tuple(accounts)
-        self._public = frozenset(account.name for account in accounts if account.is_public)
         self._accounts = {account.name: account for account in accounts}
         if not accounts:
             raise ValueError("a server needs an account; leave `accounts` out for the development account")
@@ -99,11 +100,11 @@ class Accounts:
     @property
     def any_public(self) -> bool:
         """Whether anyone can sign for one of them."""
-        return bool(self._public)
+        return any(account.is_public for account in self._accounts.values())
 
     def is_public(self, name: str) -> bool:
         """Return whether anyone can sign for an account."""
-        return name in self._public
+        return self._accounts[name].is_public
 
     def find(self, name: str) -> tuple[str, bool] | None:
         """Find the account of a host or path, and whether its secondary location is meant; None if there is none."""
@@ -127,7 +128,6 @@ class Accounts:
         if unknown:
             raise ValueError(f"there is no account {', '.join(unknown)}; there are {', '.join(self._accounts)}")
         self._accounts |= {name: Account(name=name, keys=tuple(given)) for name, given in keys.items()}
-        self._public = frozenset(name for name, account in self._accounts.items() if account.is_public)
 
 
 def read_keys(path: Path) -> tuple[str, ...]:

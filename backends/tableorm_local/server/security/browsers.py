@@ -6,6 +6,7 @@ and by requests that browsers send to other origins without asking first.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from tableorm.protocol.codes import Code, Fault
@@ -15,6 +16,7 @@ from .accounts import is_loopback
 __all__ = ["check_browser", "names_this_machine"]
 
 
+@lru_cache(maxsize=256)
 def names_this_machine(host: str) -> bool:
     """Return whether a header `Host` has a name that stands for this machine wherever it is looked up."""
     try:
@@ -27,8 +29,9 @@ def names_this_machine(host: str) -> bool:
 def _is_cross_origin(scheme: str, headers: Mapping[str, str]) -> bool:
     """Return whether a page of another origin sends a request, as far as the browser says so."""
     origin = headers.get("Origin")
-    own = f"{scheme}://{headers.get('Host', '')}".lower()
-    return headers.get("Sec-Fetch-Site") == "cross-site" or (origin is not None and origin.lower() != own)
+    if origin is not None and origin.lower() != f"{scheme}://{headers.get('Host', '')}".lower():
+        return True
+    return headers.get("Sec-Fetch-Site") == "cross-site"
 
 
 def check_browser(account: str, scheme: str, headers: Mapping[str, str], *, allowed: bool) -> None:

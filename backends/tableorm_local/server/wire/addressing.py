@@ -167,8 +167,8 @@ def part_path(place: Place, url: str) -> str:
 
 _LITERAL = r"'((?:[^']|'')*+)'"
 _TABLE = re.compile(rf"Tables\({_LITERAL}\)", re.DOTALL)
-_KEYS = re.compile(rf"\(\s*PartitionKey\s*=\s*{_LITERAL}\s*,\s*RowKey\s*=\s*{_LITERAL}\s*\)", re.DOTALL)
-_KEYS_REVERSED = re.compile(rf"\(\s*RowKey\s*=\s*{_LITERAL}\s*,\s*PartitionKey\s*=\s*{_LITERAL}\s*\)", re.DOTALL)
+_KEY = rf"(PartitionKey|RowKey)\s*=\s*{_LITERAL}"
+_KEYS = re.compile(rf"\(\s*{_KEY}\s*,\s*{_KEY}\s*\)", re.DOTALL)
 _NAME_END = re.compile(r"[(/]")
 
 
@@ -202,11 +202,9 @@ def resource_of(path: str) -> Resource:
     if rest.startswith("/"):
         return Resource(Kind.BELOW_TABLE, table, rest=rest[1:])
     found = _KEYS.fullmatch(rest)
-    if found:
-        return _entity(table, found.group(1), found.group(2))
-    found = _KEYS_REVERSED.fullmatch(rest)
-    if found:
-        return _entity(table, found.group(2), found.group(1))
+    if found and found[1] != found[3]:
+        keys = {found[1]: _unquote(found[2]), found[3]: _unquote(found[4])}
+        return Resource(Kind.ENTITY, table, partition_key=keys["PartitionKey"], row_key=keys["RowKey"])
     raise _path_fault()
 
 
@@ -224,10 +222,6 @@ def _path_fault() -> Fault:
         "Bad Request - Error in query syntax. The path must be one of /Tables, /Tables('NAME'), /NAME(), "
         "/NAME(PartitionKey='..',RowKey='..') and /$batch.",
     )
-
-
-def _entity(table: str, partition_key: str, row_key: str) -> Resource:
-    return Resource(Kind.ENTITY, table, partition_key=_unquote(partition_key), row_key=_unquote(row_key))
 
 
 def _unquote(literal: str) -> str:

@@ -3,6 +3,7 @@ The headers that every answer has, and the answers to faults, in JSON or XML.
 """
 
 import datetime as dt
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from uuid import uuid4
 from xml.sax.saxutils import escape
@@ -11,9 +12,10 @@ from tableorm.protocol.codes import STATUS, Code, Fault
 from tableorm.protocol.edm import text_from_datetime
 
 from .bodies import encode_json
-from .calls import Answer, Level
+from .calls import Answer, Call, Level
+from .options import level_of, prefers_content
 
-__all__ = ["error_answer", "new_request_id", "standard_headers"]
+__all__ = ["answer_created", "error_answer", "new_request_id", "standard_headers"]
 
 _SERVER = f"tableorm/{version('tableorm')}"
 RETRY_SECONDS = 1
@@ -36,6 +38,27 @@ def standard_headers(request_id: str, version: str, client_id: str | None) -> di
     if client_id is not None:
         headers["x-ms-client-request-id"] = client_id
     return headers
+
+
+def answer_created(
+    call: Call, path: str, encode: Callable[[], bytes], headers: Mapping[str, str] | None = None
+) -> Answer:
+    """
+    Return the answer to a call that created something: with what was created, unless the client prefers otherwise.
+
+    Args:
+        call: The call.
+        path: The path of what was created, below the account.
+        encode: Encodes it.
+        headers: Further headers.
+    """
+    url, content = f"{call.place.root}/{path}", prefers_content(call)
+    all_headers = {**(headers or {}), "Location": url}
+    if content is not None:
+        all_headers["Preference-Applied"] = "return-content" if content else "return-no-content"
+    if content is False:
+        return Answer(204, headers=all_headers | {"DataServiceId": url})
+    return Answer(201, headers=all_headers, body=encode(), content_type=level_of(call).content_type)
 
 
 def error_answer(fault: Fault, request_id: str, *, xml: bool = False, index: int | None = None) -> Answer:

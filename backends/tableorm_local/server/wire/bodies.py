@@ -28,8 +28,7 @@ from tableorm.protocol.limits import check_key
 from tableorm.stores import Row
 
 from .addressing import Place, entity_path, table_path
-from .calls import Level
-from .faults import invalid_input
+from .calls import Level, invalid_input
 
 __all__ = [
     "encode_entities",
@@ -271,12 +270,7 @@ def _strip_metadata(row: Row) -> Row:
 
 
 def _add_metadata(row: Row, table: str, place: Place, hidden: frozenset[str]) -> Row:
-    link = entity_path(table, row["PartitionKey"], row["RowKey"])
-    full: Row = {
-        "odata.type": f"{place.account}.{table}",
-        "odata.id": f"{place.root}/{link}",
-        "odata.editLink": link,
-    }
+    full = _make_links(place, table, entity_path(table, row["PartitionKey"], row["RowKey"]))
     for name, value in row.items():
         if name == "Timestamp":
             full["Timestamp" + ANNOTATION] = Edm.DATETIME.value
@@ -288,13 +282,11 @@ def _add_metadata(row: Row, table: str, place: Place, hidden: frozenset[str]) ->
 def _make_table(name: str, place: Place, level: Level) -> Row:
     if level is not Level.FULL:
         return {"TableName": name}
-    link = table_path(name)
-    return {
-        "odata.type": f"{place.account}.Tables",
-        "odata.id": f"{place.root}/{link}",
-        "odata.editLink": link,
-        "TableName": name,
-    }
+    return {**_make_links(place, "Tables", table_path(name)), "TableName": name}
+
+
+def _make_links(place: Place, kind: str, path: str) -> Row:
+    return {"odata.type": f"{place.account}.{kind}", "odata.id": f"{place.root}/{path}", "odata.editLink": path}
 
 
 def encode_table(name: str, place: Place, level: Level) -> bytes:

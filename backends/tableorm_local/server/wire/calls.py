@@ -1,15 +1,19 @@
 """
-Calls and answers: one request to the service and its answer, by themselves or as a part of a transaction.
+Calls and answers: one request to the service and its answer, by themselves or as a part of a transaction; and the
+faults that many requests get, in the words of the service.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 
 import attrs
+from multidict import MultiMapping
+
+from tableorm.protocol.codes import Code, Fault
 
 from .addressing import Place, Resource
 
-__all__ = ["Answer", "Call", "Level"]
+__all__ = ["Answer", "Call", "Incoming", "Level", "internal_error", "invalid_input", "invalid_parameter"]
 
 
 class Level(Enum):
@@ -26,6 +30,36 @@ class Level(Enum):
 
 
 _CONTENT_TYPES = {level: f"application/json;odata={level.value};streaming=true;charset=utf-8" for level in Level}
+
+
+@attrs.frozen(kw_only=True)
+class Incoming:
+    """
+    A request as it arrived, before anything of it is checked.
+
+    Args:
+        id: The name that the server gave it.
+        verb: The verb of the request line.
+        place: Account and path.
+        query: Percent-encoded, without `?`.
+        options: The parameters of the query, decoded.
+        headers: Names in any letter case.
+        version: The version of the service that the client asks for.
+        scheme: `http` or `https`.
+        address: The client's address.
+        read_body: Reads all of the body.
+    """
+
+    id: str
+    verb: str
+    place: Place
+    query: str = attrs.field(repr=False)
+    options: Mapping[str, str] = attrs.field(repr=False)
+    headers: MultiMapping[str] = attrs.field(repr=False)
+    version: str
+    scheme: str
+    address: str
+    read_body: Callable[[], Awaitable[bytes]] = attrs.field(repr=False)
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -68,3 +102,21 @@ class Answer:
     body: bytes = attrs.field(default=b"", kw_only=True)
     content_type: str = attrs.field(default="", kw_only=True)
     reason: str = attrs.field(default="", kw_only=True)
+
+
+def invalid_input(why: str, index: int | None = None, *, name: str | None = None) -> Fault:
+    """Return the fault for input that is not valid, perhaps of operation `index` or of the property `name`."""
+    return Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: {why}", index, name)
+
+
+def invalid_parameter(why: str) -> Fault:
+    """Return the fault for a parameter of the query that is not valid."""
+    return Fault(
+        Code.INVALID_QUERY_PARAMETER,
+        f"Value for one of the query parameters specified in the request URI is invalid: {why}.",
+    )
+
+
+def internal_error() -> Fault:
+    """Return the fault for an error of the server itself."""
+    return Fault(Code.INTERNAL_ERROR, "Server encountered an internal error. Please try again after some time.")

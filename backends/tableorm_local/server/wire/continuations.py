@@ -10,52 +10,46 @@ from collections.abc import Mapping
 
 from tableorm.protocol.codes import Fault
 
-from .faults import invalid_input
+from .calls import invalid_input
 
-__all__ = ["Continuation"]
+__all__ = ["entity_continuation", "first_entity", "first_table", "table_continuation"]
 
 _FORM = re.compile(r"1!([0-9]{1,5})!([A-Za-z0-9_-]*)")
 
 
-class Continuation:
-    """Continuations of pages of entities, which the store makes, and of tables, which are names."""
+def entity_continuation(token: str) -> dict[str, str]:
+    """Return the headers for a token of the store, which is safe in a URL."""
+    # Some clients need two headers; how the token is split among them does not matter.
+    return {
+        "x-ms-continuation-NextPartitionKey": _encode(token),
+        "x-ms-continuation-NextRowKey": _encode(_ROW_MARK),
+    }
 
-    @staticmethod
-    def entity_headers(token: str) -> dict[str, str]:
-        """Return the headers for a token of the store, which is safe in a URL."""
-        # Some clients need two headers; how the token is split among them does not matter.
-        return {
-            "x-ms-continuation-NextPartitionKey": _encode(token),
-            "x-ms-continuation-NextRowKey": _encode(_ROW_MARK),
-        }
 
-    @staticmethod
-    def of_entities(options: Mapping[str, str]) -> str | None:
-        """Return the store's token in a query; None for the first page. Fault InvalidInput."""
-        text = options.get("NextPartitionKey")
-        if not text:
-            return None
-        return _decode(text)
+def first_entity(options: Mapping[str, str]) -> str | None:
+    """Return the store's token in a query; None for the first page. Fault InvalidInput."""
+    text = options.get("NextPartitionKey")
+    return _decode(text) if text else None
 
-    @staticmethod
-    def table_headers(name: str) -> dict[str, str]:
-        """Return the headers for a page after which this table comes next."""
-        return {"x-ms-continuation-NextTableName": _encode(urlsafe_b64encode(name.encode()).rstrip(b"=").decode())}
 
-    @staticmethod
-    def of_tables(options: Mapping[str, str]) -> str | None:
-        """Return the name of the table that comes next; None for the first page. Fault InvalidInput."""
-        text = options.get("NextTableName")
-        if not text:
-            return None
-        token = _decode(text)
-        try:
-            name = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
-        except ValueError:
-            name = ""
-        if not name.isalnum():
-            raise _malformed(text)
-        return name
+def table_continuation(name: str) -> dict[str, str]:
+    """Return the headers for a page after which this table comes next."""
+    return {"x-ms-continuation-NextTableName": _encode(urlsafe_b64encode(name.encode()).rstrip(b"=").decode())}
+
+
+def first_table(options: Mapping[str, str]) -> str:
+    """Return the name of the table that comes next; empty for the first page. Fault InvalidInput."""
+    text = options.get("NextTableName")
+    if not text:
+        return ""
+    token = _decode(text)
+    try:
+        name = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
+    except ValueError:
+        name = ""
+    if not name.isalnum():
+        raise _malformed(text)
+    return name
 
 
 _ROW_MARK = "AA"

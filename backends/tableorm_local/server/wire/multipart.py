@@ -5,44 +5,24 @@ A delimiter is a line of its own. JSON escapes line ends, so no value can be tak
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from uuid import uuid4
 
 import attrs
+from multidict import CIMultiDict
 
 from tableorm.protocol.codes import Code, Fault
 
-from .calls import Answer
-from .faults import invalid_input
+from .calls import Answer, invalid_input
 
-__all__ = ["Part", "PartHeaders", "Parts", "read", "write"]
+__all__ = ["Part", "Parts", "read", "write"]
 
 # The limits of a part are far more than clients send.
 _MAX_HEADERS = 64
 _MAX_HEAD_BYTES = 64 * 1024
 # One more than the operations that a transaction may have: a larger number need not be known.
 MAX_PARTS = 101
-
-
-class PartHeaders(Mapping[str, str]):
-    """Headers by name in any letter case. Of several with the same name, the last one counts."""
-
-    def __init__(self, headers: Sequence[tuple[str, str]]) -> None:
-        self.all = tuple(headers)
-        self._values = {name.lower(): value for name, value in headers}
-
-    def __getitem__(self, name: str) -> str:
-        return self._values[name.lower()]
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name.lower() in self._values
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
 
 @attrs.frozen(kw_only=True)
@@ -60,7 +40,7 @@ class Part:
 
     verb: str
     url: str
-    headers: PartHeaders
+    headers: CIMultiDict[str]
     body: bytes
     content_id: str | None
 
@@ -160,7 +140,7 @@ def _split(body: bytes, boundary: bytes, most: int) -> list[bytes]:
 _BLANK = re.compile(rb"\r?\n[ \t]*\r?\n|\A\r?\n")
 
 
-def _read_headers(part: bytes) -> tuple[PartHeaders, bytes]:
+def _read_headers(part: bytes) -> tuple[CIMultiDict[str], bytes]:
     """Read the lines up to the first blank one. Return them and the bytes that follow."""
     found = _BLANK.search(part, 0, _MAX_HEAD_BYTES)
     if found is None and len(part) > _MAX_HEAD_BYTES:
@@ -179,7 +159,8 @@ def _read_headers(part: bytes) -> tuple[PartHeaders, bytes]:
             raise _malformed_fault(f"has a header that is not UTF-8: {line[:40]!r}") from None
     if len(headers) > _MAX_HEADERS:
         raise _malformed_fault(f"has a part with {len(headers)} headers, {_MAX_HEADERS} are allowed")
-    return PartHeaders(headers), rest
+    # Of several headers with one name the last one counts, which is the first one then.
+    return CIMultiDict(reversed(headers)), rest
 
 
 def _read_part(part: bytes) -> Part:
@@ -193,7 +174,7 @@ _CONTENT_ID = re.compile(r"[!-~]{0,100}")
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,20}) (\S+) HTTP/1\.[01][ \t]*")
 
 
-def _parse_request(content: bytes, outer: PartHeaders) -> Part:
+def _parse_request(content: bytes, outer: CIMultiDict[str]) -> Part:
     content = content.lstrip(b"\r\n")
     line, _, rest = content.partition(b"\n")
     found = _REQUEST_LINE.fullmatch(line.rstrip(b"\r"))

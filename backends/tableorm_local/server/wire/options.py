@@ -5,15 +5,17 @@ Options: reads what the headers and the query of a request ask for, each in one 
 import re
 from collections.abc import Mapping
 from datetime import date
+from functools import lru_cache
 from urllib.parse import parse_qsl
+
+from multidict import MultiMapping
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filter_text import FilterSyntaxError, parse_filter
 from tableorm.protocol.filters import Filter
 from tableorm.protocol.limits import MAX_PAGE
 
-from .calls import Call, Level
-from .faults import invalid_input, invalid_parameter
+from .calls import Call, Level, invalid_input, invalid_parameter
 
 __all__ = [
     "DEFAULT_VERSION",
@@ -36,13 +38,10 @@ __all__ = [
 DEFAULT_VERSION = "2019-02-02"
 # The first with JSON. Source: REST, "Versioning for Azure Storage".
 _FIRST_VERSION = "2013-08-15"
-# The first version without Atom. Source: REST, "Versioning for Azure Storage".
-_LAST_ATOM = "2015-12-11"
 _MAX_CLIENT_ID = 1024
 _VISIBLE = re.compile(r"[!-~]*")
 _VERSION = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TAG = re.compile(r"""W/"datetime'[0-9A-Za-z%:.+-]+'\"""")
-_KNOWN_VERSIONS: set[str] = set()
 
 
 def options_of(query: str) -> dict[str, str]:
@@ -84,24 +83,21 @@ def version_of(headers: Mapping[str, str], options: Mapping[str, str]) -> str:
         Fault: InvalidHeaderValue.
     """
     version = headers.get("x-ms-version") or options.get("sv") or DEFAULT_VERSION
-    if version not in _KNOWN_VERSIONS:
-        if not _VERSION.fullmatch(version) or version < _FIRST_VERSION or not _is_date(version):
-            raise Fault(
-                Code.INVALID_HEADER_VALUE,
-                f"The value for one of the HTTP headers is not in the correct format: x-ms-version {version[:40]!r} is "
-                f"not a version of the service from {_FIRST_VERSION} on.",
-            )
-        if len(_KNOWN_VERSIONS) < _MAX_OPTIONS:
-            _KNOWN_VERSIONS.add(version)
+    if not _is_version(version):
+        raise Fault(
+            Code.INVALID_HEADER_VALUE,
+            f"The value for one of the HTTP headers is not in the correct format: x-ms-version {version[:40]!r} is "
+            f"not a version of the service from {_FIRST_VERSION} on.",
+        )
     return version
 
 
-def _is_date(text: str) -> bool:
+@lru_cache(maxsize=64)
+def _is_version(text: str) -> bool:
     try:
-        date.fromisoformat(text)
+        return _VERSION.fullmatch(text) is not None and date.fromisoformat(text).isoformat() >= _FIRST_VERSION
     except ValueError:
         return False
-    return True
 
 
 def check_client_request_id(headers: Mapping[str, str]) -> str | None:
@@ -120,13 +116,14 @@ def check_client_request_id(headers: Mapping[str, str]) -> str | None:
     return name
 
 
-def effective_verb(verb: str, methods: list[str]) -> str:
+def effective_verb(verb: str, headers: MultiMapping[str]) -> str:
     """
-    Return the verb that the client means: `X-HTTP-Method`, given as `methods`, turns a POST into a MERGE.
+    Return the verb that the client means: `X-HTTP-Method` turns a POST into a MERGE.
 
     Raises:
         Fault: XMethodIncorrectCount, XMethodNotUsingPost, XMethodIncorrectValue.
     """
+    methods = headers.getall("X-HTTP-Method", [])
     if not methods:
         return verb
     if len(methods) > 1:
@@ -299,18 +296,10 @@ def check_json_body(call: Call) -> None:
 
 def prefers_content(call: Call) -> bool | None:
     """Read `Prefer`: whether to send back what was created; None if the client does not say."""
-    header = call.headers.get("Prefer")
-    if header is None:
-        return None
-    for word in header.split(","):
-        match word.strip().lower():
-            case "return-no-content":
-                return False
-            case "return-content":
-                return True
-            case _:
-                pass
-    return None
+    words = {word.strip().lower() for word in call.headers.get("Prefer", "").split(",")}
+    if "return-no-content" in words:
+        return False
+    return True if "return-content" in words else None
 
 
 def if_match_of(call: Call) -> str | None:
