@@ -21,6 +21,7 @@ __all__ = [
     "divide",
     "high_of",
     "hull",
+    "key_order",
     "low_of",
     "meet",
     "overlaps",
@@ -30,6 +31,11 @@ EVERYTHING = Bounds()
 
 KeyPosition = tuple[str, str]
 """(PartitionKey, RowKey)"""
+
+
+def key_order(position: KeyPosition) -> tuple[bytes, bytes]:
+    """Return a sort key that orders positions as rows are ordered."""
+    return utf16_key(position[0]), utf16_key(position[1])
 
 
 def low_of(bounds: Bounds) -> tuple[bytes, bool]:

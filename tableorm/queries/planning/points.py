@@ -11,6 +11,7 @@ import attrs
 
 from ...expressions import Comparison, Expression, Membership
 from ...keys.bounds import KeyConstraint
+from ...keys.ranges import key_order
 from ...protocol.edm import utf16_key
 from ...protocol.filters import Op
 from ...protocol.limits import key_fault
@@ -85,7 +86,7 @@ class PointPlanner:
             return None
         if not self.disjoint:
             both = [key for choice in self._choose(values, self.many) for key in self._keys_of(choice)]
-            return [Point(*key) for key in sorted(dict.fromkeys(both), key=_key_order)]
+            return [Point(*key) for key in sorted(dict.fromkeys(both), key=key_order)]
         # No value is in both keys, so that each key is written once, however many there are of the other.
         partitions = self._texts(self.partition, values, self.many_partitions)
         rows = self._texts(self.row, values, self.many_rows)
@@ -113,10 +114,6 @@ class PointPlanner:
             for at, value in zip(many, choice, strict=True):
                 chosen[at] = value
             yield chosen
-
-
-def _key_order(key: tuple[str, str]) -> tuple[bytes, bytes]:
-    return utf16_key(key[0]), utf16_key(key[1])
 
 
 def can_be_key(*keys: str) -> bool:
