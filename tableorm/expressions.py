@@ -197,7 +197,41 @@ def _values(field: object, values: Iterable[Any]) -> list[Any]:
     return found
 
 
-class Field(Generic[T]):
+class _Operators(Generic[T]):
+    """The operators of what stands on the left side of a comparison. Subclasses make the conditions."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: T) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._compare(Op.EQ, other)
+
+    def __ne__(self, other: T) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._compare(Op.NE, other)
+
+    def __hash__(self) -> int:
+        return hash(self.__reduce__())
+
+    def __lt__(self, other: T) -> Expression:
+        return self._compare(Op.LT, other)
+
+    def __le__(self, other: T) -> Expression:
+        return self._compare(Op.LE, other)
+
+    def __gt__(self, other: T) -> Expression:
+        return self._compare(Op.GT, other)
+
+    def __ge__(self, other: T) -> Expression:
+        return self._compare(Op.GE, other)
+
+    def between(self, low: T, high: T) -> Expression:
+        """Return the condition from `low` to `high`: both ends are inside."""
+        return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
+
+    def _compare(self, op: Op, other: object) -> Expression:
+        raise NotImplementedError
+
+
+class Field(_Operators[T]):
     """
     A field as it stands on its class: compare it to get a condition.
 
@@ -217,33 +251,8 @@ class Field(Generic[T]):
     def __repr__(self) -> str:
         return f"<field {self}>"
 
-    def __hash__(self) -> int:
-        return hash((self.model, self.name))
-
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (self.model, self.name)
-
-    def __eq__(self, other: T) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self._compare(Op.EQ, other)
-
-    def __ne__(self, other: T) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self._compare(Op.NE, other)
-
-    def __lt__(self, other: T) -> Expression:
-        return self._compare(Op.LT, other)
-
-    def __le__(self, other: T) -> Expression:
-        return self._compare(Op.LE, other)
-
-    def __gt__(self, other: T) -> Expression:
-        return self._compare(Op.GT, other)
-
-    def __ge__(self, other: T) -> Expression:
-        return self._compare(Op.GE, other)
-
-    def between(self, low: T, high: T) -> Expression:
-        """Return the condition from `low` to `high`: both ends are inside."""
-        return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
 
     def in_(self, values: Iterable[T]) -> Expression:
         """
@@ -295,7 +304,7 @@ class Field(Generic[T]):
 S = TypeVar("S", str, dt.datetime)
 
 
-class SystemField(Generic[S]):
+class SystemField(_Operators[S]):
     """
     PartitionKey, RowKey or Timestamp of any row, as stored: compare it to get a condition.
 
@@ -312,33 +321,8 @@ class SystemField(Generic[S]):
     def __repr__(self) -> str:
         return self.name
 
-    def __hash__(self) -> int:
-        return hash(self.name)
-
     def __reduce__(self) -> str:
         return self.name
-
-    def __eq__(self, other: S) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self._compare(Op.EQ, other)
-
-    def __ne__(self, other: S) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self._compare(Op.NE, other)
-
-    def __lt__(self, other: S) -> Expression:
-        return self._compare(Op.LT, other)
-
-    def __le__(self, other: S) -> Expression:
-        return self._compare(Op.LE, other)
-
-    def __gt__(self, other: S) -> Expression:
-        return self._compare(Op.GT, other)
-
-    def __ge__(self, other: S) -> Expression:
-        return self._compare(Op.GE, other)
-
-    def between(self, low: S, high: S) -> Expression:
-        """Return the condition from `low` to `high`: both ends are inside."""
-        return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
 
     def in_(self, values: Iterable[S]) -> Expression:
         """Return the condition that it is one of these values. Raises what `Field.in_` raises."""
