@@ -9,7 +9,6 @@ them overlap.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import cast
 
 import msgspec
 
@@ -18,11 +17,11 @@ from ...keys.ranges import high_of, hull, low_of, meet
 from ...models.entity import schema_of
 from ...protocol.filters import Filter, Op, Or
 from ...stores import Bounds
-from .client_filter import ClientFilter, make_client_filter
+from .client_filter import ClientFilter, make_test
 from .key_ranges import KeyPair, KeyRegions, RegionMatch
-from .normalize import has_field, leaves, properties_of
+from .normalize import has_field, properties_of
 from .parameters import Parameter, QueryShape, Values, bind, parameter_of, renumber
-from .server_filter import FilterBuilder, filter_builder
+from .server_filter import FilterBuilder, filter_builder, join_filters
 from .target import QueryTarget
 
 __all__ = ["MAX_ALTERNATIVES", "Alternative", "Alternatives", "DisjunctionPredicate", "Residual", "ResidualPredicate"]
@@ -45,14 +44,10 @@ class ResidualPredicate:
         properties: The properties that the condition is about.
     """
 
-    __slots__ = ("_constant", "_has_values", "_target", "_term", "build_filter", "properties")
-
     def __init__(self, target: QueryTarget, term: Expression, given: Sequence[Comparison]) -> None:
         self._target, self._term = target, term
         self.build_filter: FilterBuilder = filter_builder(target, term, given)
-        self.properties = tuple(dict.fromkeys(properties_of(target, term)))
-        self._has_values = any(isinstance(leaf, (Comparison, Membership, PropertyComparison)) for leaf in leaves(term))
-        self._constant: ClientFilter | None = None
+        self.properties: tuple[str, ...] = tuple(dict.fromkeys(properties_of(target, term)))
 
     def bind(self, values: Values) -> Expression:
         """Return the condition with these values."""
@@ -60,11 +55,8 @@ class ResidualPredicate:
 
     def make_client_filter(self, values: Values) -> ClientFilter:
         """Return what is evaluated here. Raises what `make_test` raises."""
-        if self._has_values:
-            return make_client_filter(self._target, bind(self._term, values))
-        if self._constant is None:
-            self._constant = make_client_filter(self._target, self._term)
-        return self._constant
+        condition = self.bind(values)
+        return ClientFilter(condition, make_test(self._target, condition))
 
 
 class DisjunctionPredicate:
@@ -74,30 +66,25 @@ class DisjunctionPredicate:
     It takes the place of a `ResidualPredicate`, and does not look at the values that it is given.
     """
 
-    __slots__ = ("_sides", "_target")
-
     def __init__(self, target: QueryTarget, sides: "list[Residual]") -> None:
         self._target, self._sides = target, sides
+        names = [name for side in sides for name in side.predicate.properties]
+        self.properties: tuple[str, ...] = tuple(dict.fromkeys(names))
 
     def build_filter(self, values: Values) -> Filter | None:
         """Return the filter that is pushed down; None if the service cannot express it."""
         del values
-        nodes = [side.predicate.build_filter(side.values) for side in self._sides]
-        return None if None in nodes else Or(tuple(cast("list[Filter]", nodes)))
+        return join_filters(Or, [side.predicate.build_filter(side.values) for side in self._sides])
+
+    def make_client_filter(self, values: Values) -> ClientFilter:
+        """Return what is evaluated here. Raises what `make_test` raises."""
+        condition = self.bind(values)
+        return ClientFilter(condition, make_test(self._target, condition))
 
     def bind(self, values: Values) -> Expression:
         """Return the condition."""
         del values
         return AnyOf(tuple([side.predicate.bind(side.values) for side in self._sides]))
-
-    def make_client_filter(self, values: Values) -> ClientFilter:
-        """Return what is evaluated here. Raises what `make_test` raises."""
-        return make_client_filter(self._target, self.bind(values))
-
-    @property
-    def properties(self) -> tuple[str, ...]:
-        """The properties that the condition is about."""
-        return tuple(dict.fromkeys([name for side in self._sides for name in side.predicate.properties]))
 
 
 class Residual(msgspec.Struct, frozen=True, eq=False):
