@@ -12,7 +12,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import attrs
 
 from .errors import EncodeError, ModelError
-from .keys.bounds import successor
+from .keys.intervals import successor
 from .protocol.edm import check_text
 from .protocol.filters import Compare, Constant, Op, constant, to_odata
 

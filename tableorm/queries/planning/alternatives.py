@@ -13,7 +13,7 @@ from itertools import product
 import msgspec
 
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, PropertyComparison
-from ...keys.ranges import high_of, hull, low_of, meet
+from ...keys.intervals import high_of, hull, low_of, meet
 from ...models.entity import schema_of
 from ...protocol.filters import Filter, Op, Or
 from ...stores import Bounds

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
-from ...keys.bounds import successor
+from ...keys.intervals import successor
 from ...models.schema import FieldInfo
 from ...protocol.edm import INT32_MAX, INT32_MIN, Edm
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, constant

@@ -4,7 +4,7 @@ Targets: the kinds that a query asks for, as the planner sees them.
 
 from collections.abc import Sequence
 
-from ...keys.ranges import EVERYTHING, hull
+from ...keys.intervals import EVERYTHING, hull
 from ...models.kinds import KindSet
 from ...models.schema import DerivedSchema, Schema
 from ...stores import Bounds
