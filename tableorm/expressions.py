@@ -61,6 +61,9 @@ class Expression:
     def __invert__(self) -> "Expression":
         return NoneOf(self)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __bool__(self) -> NoReturn:
         raise TypeError(
             f"the condition ({self}) has no truth value: combine conditions with & | ~ instead of and, or, not, and "
@@ -88,8 +91,6 @@ class Comparison(Expression):
             return f"{self.field}.startswith({self.value!r})"
         return f"{self.field} {_SIGNS[self.op]} {self.value!r}"
 
-    __repr__ = __str__
-
 
 _SIGNS = {Op.EQ: "==", Op.NE: "!=", Op.GT: ">", Op.GE: ">=", Op.LT: "<", Op.LE: "<="}
 
@@ -106,8 +107,6 @@ class Membership(Expression):
         shown = ", ".join(map(repr, self.values[:5])) + (f", ... {len(self.values)} values" * (len(self.values) > 5))
         return f"~{self.field}.in_([{shown}])" if self.negated else f"{self.field}.in_([{shown}])"
 
-    __repr__ = __str__
-
 
 @attrs.frozen(eq=False, str=False, repr=False)
 class Presence(Expression):
@@ -118,8 +117,6 @@ class Presence(Expression):
 
     def __str__(self) -> str:
         return f"{self.field}.is_none()" if self.negated else f"~{self.field}.is_none()"
-
-    __repr__ = __str__
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
@@ -133,8 +130,6 @@ class PropertyComparison(Expression):
     def __str__(self) -> str:
         return to_odata(Compare(self.property, self.op, self.constant))
 
-    __repr__ = __str__
-
 
 @attrs.frozen(eq=False, str=False, repr=False)
 class AllOf(Expression):
@@ -145,8 +140,6 @@ class AllOf(Expression):
     def __str__(self) -> str:
         return " & ".join(f"({term})" for term in self.terms)
 
-    __repr__ = __str__
-
 
 @attrs.frozen(eq=False, str=False, repr=False)
 class AnyOf(Expression):
@@ -156,8 +149,6 @@ class AnyOf(Expression):
 
     def __str__(self) -> str:
         return " | ".join(f"({term})" for term in self.terms)
-
-    __repr__ = __str__
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
@@ -171,8 +162,6 @@ class NoneOf(Expression):
 
     def __str__(self) -> str:
         return f"~({self.term})"
-
-    __repr__ = __str__
 
 
 def conjuncts(expression: Expression) -> Iterator[Expression]:

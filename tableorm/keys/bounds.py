@@ -19,7 +19,7 @@ from ..protocol.filters import Op
 from ..protocol.limits import FORBIDDEN_IN_KEYS
 from ..stores import Bounds
 from .formats import ESCAPE, Format, Order, escape
-from .intervals import meet, starting_with, successor
+from .intervals import EVERYTHING, meet, starting_with, successor
 
 __all__ = [
     "EMPTY",
@@ -146,20 +146,6 @@ class KeyConstraint:
         text: Takes what `bounds` takes, and returns the text that all keys begin with, which is the whole key if the
             constraint is a point; None if no key can satisfy the conditions.
     """
-
-    __slots__ = (
-        "_error",
-        "_last",
-        "_limits",
-        "_next",
-        "_open_ended",
-        "_steps",
-        "_tail",
-        "exact",
-        "fixed",
-        "point",
-        "text",
-    )
 
     def __init__(self, parts: Sequence[Part], shape: ConstraintShape, error: Callable[[str], TemplateError]) -> None:
         self._error = error
@@ -294,7 +280,7 @@ class KeyConstraint:
         form = part.format
         assert form is not None
         exact, last = self.exact, not after
-        whole: Bounds | None = starting_with(head)
+        whole: Bounds | None = EVERYTHING
         for limit in self._limits:
             value = values[at[limit.index]]
             if limit.op is None:
@@ -316,6 +302,8 @@ class KeyConstraint:
                 else:
                     found = _upper_bound(form, head, text, limit.op, after)
             whole = None if whole is None else meet(whole, found)
+        if whole is not None and (whole.lower is None or whole.upper is None):
+            whole = meet(starting_with(head), whole)
         return (None, _NOTHING) if whole is None else (whole, exact)
 
 

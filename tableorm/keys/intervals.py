@@ -52,8 +52,12 @@ def meet(first: Bounds, second: Bounds) -> Bounds | None:
         return first
     if first.lower is None and first.upper is None:
         return second
-    low = first if low_of(first) >= low_of(second) else second
-    high = first if high_of(first) <= high_of(second) else second
+    low = second if first.lower is None else first
+    if low is first and second.lower is not None and low_of(second) > low_of(first):
+        low = second
+    high = second if first.upper is None else first
+    if high is first and second.upper is not None and high_of(second) < high_of(first):
+        high = second
     if low is high:
         return low
     merged = Bounds(low.lower, high.upper, low.lower_open, high.upper_open)

@@ -34,23 +34,6 @@ class QueryTarget:
         fetches_primaries: Whether rows are entries of a non-covering index, so that the primary of each is fetched.
     """
 
-    __slots__ = (
-        "_entries",
-        "_parts",
-        "bags",
-        "fetches_primaries",
-        "filter",
-        "indexes",
-        "key_fields",
-        "kinds",
-        "name",
-        "own_fields",
-        "primaries",
-        "row_keys",
-        "schemas",
-        "table",
-    )
-
     primaries: "QueryTarget | None"
 
     def __init__(self, kinds: KindSet) -> None:
