@@ -17,7 +17,6 @@ from ...keys.intervals import high_of, hull, low_of, meet
 from ...models.entity import schema_of
 from ...protocol.filters import Filter, Op, Or
 from ...stores import Bounds
-from .client_filter import ClientFilter, make_test
 from .key_ranges import KeyPair, KeyRegions, RegionMatch
 from .normalize import has_field, properties_of
 from .parameters import Parameter, QueryShape, Values, bind, parameter_of, renumber
@@ -45,18 +44,13 @@ class ResidualPredicate:
     """
 
     def __init__(self, target: QueryTarget, term: Expression, given: Sequence[Comparison]) -> None:
-        self._target, self._term = target, term
+        self._term = term
         self.build_filter: FilterBuilder = filter_builder(target, term, given)
         self.properties: tuple[str, ...] = tuple(dict.fromkeys(properties_of(target, term)))
 
     def bind(self, values: Values) -> Expression:
         """Return the condition with these values."""
         return bind(self._term, values)
-
-    def make_client_filter(self, values: Values) -> ClientFilter:
-        """Return what is evaluated here. Raises what `make_test` raises."""
-        condition = self.bind(values)
-        return ClientFilter(condition, make_test(self._target, condition))
 
 
 class DisjunctionPredicate:
@@ -66,8 +60,8 @@ class DisjunctionPredicate:
     It takes the place of a `ResidualPredicate`, and does not look at the values that it is given.
     """
 
-    def __init__(self, target: QueryTarget, sides: "list[Residual]") -> None:
-        self._target, self._sides = target, sides
+    def __init__(self, sides: "list[Residual]") -> None:
+        self._sides = sides
         names = [name for side in sides for name in side.predicate.properties]
         self.properties: tuple[str, ...] = tuple(dict.fromkeys(names))
 
@@ -75,11 +69,6 @@ class DisjunctionPredicate:
         """Return the filter that is pushed down; None if the service cannot express it."""
         del values
         return join_filters(Or, [side.predicate.build_filter(side.values) for side in self._sides])
-
-    def make_client_filter(self, values: Values) -> ClientFilter:
-        """Return what is evaluated here. Raises what `make_test` raises."""
-        condition = self.bind(values)
-        return ClientFilter(condition, make_test(self._target, condition))
 
     def bind(self, values: Values) -> Expression:
         """Return the condition."""
@@ -323,7 +312,7 @@ class Alternatives:
 
     def _any_of(self, parts: list[tuple[_Disjunct, Values]]) -> Residual:
         sides = [Residual(disjunct.choice(), values) for disjunct, values in parts]
-        return Residual(DisjunctionPredicate(self._target, sides), ())
+        return Residual(DisjunctionPredicate(sides), ())
 
 
 def _expand(target: QueryTarget, term: Expression) -> list[_Choice] | None:

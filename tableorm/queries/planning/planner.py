@@ -18,22 +18,18 @@ from ...keys.ranges import KeyInterval
 from ...models.entity import schema_of
 from ...models.kinds import KindSet
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op
-from ...protocol.limits import MAX_KEY_UNITS
 from ...stores import RowQuery
 from .alternatives import MAX_ALTERNATIVES, Alternative, Alternatives, Residual
-from .client_filter import ClientFilter
+from .client_filter import ClientFilter, make_test
 from .normalize import FALSE, leaves, normalize, refuse_other_tables
 from .parameters import QueryShape, bind, parameterise, shape_of
 from .partition import clip_request, divide_request
 from .plan import RANKS, Access, Point, QueryPlan, Range
-from .points import PointPlanner, can_be_key
+from .points import PointPlanner, are_short_enough, can_be_key
 from .scan_refusal import scan_error, too_many_error
 from .target import QueryTarget
 
 __all__ = ["MAX_FILTER_CHARACTERS", "Planner", "planner_of"]
-
-# Two units at most per character: keys of templates, which escape what keys forbid, are possible if they are short.
-_SHORT = MAX_KEY_UNITS // 2
 
 # Characters of a filter with its values percent-encoded. How long a request line may be is not documented for the
 # Table service; HTTP servers commonly refuse one beyond 16 KiB.
@@ -147,9 +143,7 @@ class Planner:
         points = prepared.points
         if points is not None and not points.many and interval is None:
             partition, row = points.partition.text(values, points.at), points.row.text(values, points.at)
-            if partition is None or row is None:
-                return QueryPlan(self.target, Access.NOTHING, (), names)
-            if len(partition) + len(row) > _SHORT and not can_be_key(partition, row):
+            if partition is None or row is None or not are_short_enough(partition, row):
                 return QueryPlan(self.target, Access.NOTHING, (), names)
             return QueryPlan(self.target, _POINT, (Point(partition, row),), names)
         found = None if points is None else points.find(values)
@@ -161,7 +155,7 @@ class Planner:
                 alternatives = Alternatives(self.target, prepared.terms, divide=False)
             regions = [] if alternatives is None else alternatives.find(values)
             wanted = None if names is None else dict.fromkeys(names)
-            found = [request for each in regions if (request := _make_request(each, wanted)) is not None]
+            found = [request for each in regions if (request := _make_request(self.target, each, wanted)) is not None]
             if not allow_scan and any(isinstance(each, Range) and each.access is Access.TABLE_SCAN for each in found):
                 raise scan_error(self.target, [bind(term, values) for term in prepared.terms])
             if wanted is not None:  # only now is it known what the conditions of all of them need
@@ -209,11 +203,14 @@ def _worst_access(requests: Sequence[Point | Range]) -> Access:
     return Access.POINTS if worst is Access.POINT and len(found) > 1 else worst
 
 
-def _make_request(alternative: Alternative, wanted: dict[str, None] | None) -> Point | Range | None:
+def _make_request(
+    planned: QueryTarget, alternative: Alternative, wanted: dict[str, None] | None
+) -> Point | Range | None:
     """
     Return the request of an alternative; None if no row can satisfy its conditions.
 
     Args:
+        planned: What the query asks for.
         alternative: The region of keys, and the conditions that are left.
         wanted: The properties that are asked for; those that the conditions need are added. None for all.
     """
@@ -231,7 +228,7 @@ def _make_request(alternative: Alternative, wanted: dict[str, None] | None) -> P
     filters: list[Filter] = []
     if access is not Access.POINT and target.filter is not None:
         filters.append(target.filter)
-    client_filters = _push_down(alternative.residuals, filters, wanted)
+    client_filters = _push_down(planned, alternative.residuals, filters, wanted)
     if len(filters) > 1 and _contradict(filters):
         return None
     where = None if not filters else filters[0] if len(filters) == 1 else And(tuple(filters))
@@ -239,12 +236,13 @@ def _make_request(alternative: Alternative, wanted: dict[str, None] | None) -> P
 
 
 def _push_down(
-    residuals: Sequence[Residual], filters: list[Filter], wanted: dict[str, None] | None
+    target: QueryTarget, residuals: Sequence[Residual], filters: list[Filter], wanted: dict[str, None] | None
 ) -> tuple[ClientFilter, ...]:
     """
     Divide the conditions that are left among the store and this program.
 
     Args:
+        target: What the query asks for.
         residuals: The conditions.
         filters: The filters that the store evaluates; those of the conditions are added while there is room.
         wanted: The properties that are asked for; those of conditions that are evaluated here are added. None for all.
@@ -262,7 +260,8 @@ def _push_down(
             filters.append(node)
             room -= size
             continue
-        found.append(predicate.make_client_filter(values))
+        condition = predicate.bind(values)
+        found.append(ClientFilter(condition, make_test(target, condition)))
         if wanted is not None:
             wanted.update(dict.fromkeys(predicate.properties))
     return tuple(found)
