@@ -7,12 +7,12 @@ unknown, neither true nor false, also under `~`.
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import attrs
 
 from .errors import EncodeError, ModelError
-from .keys.bounds import successor
+from .keys.intervals import successor
 from .protocol.edm import check_text
 from .protocol.filters import Compare, Constant, Op, constant, to_odata
 
@@ -132,28 +132,23 @@ class PropertyComparison(Expression):
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
-class _Terms(Expression):
-    """Several terms; `sign` joins them in messages."""
+class AllOf(Expression):
+    """All of the terms hold."""
 
-    sign: ClassVar[str]
     terms: tuple[Expression, ...]
 
     def __str__(self) -> str:
-        return self.sign.join(f"({term})" for term in self.terms)
+        return " & ".join(f"({term})" for term in self.terms)
 
 
-class AllOf(_Terms):
-    """All of the terms hold."""
-
-    __slots__ = ()
-    sign = " & "
-
-
-class AnyOf(_Terms):
+@attrs.frozen(eq=False, str=False, repr=False)
+class AnyOf(Expression):
     """At least one of the terms holds."""
 
-    __slots__ = ()
-    sign = " | "
+    terms: tuple[Expression, ...]
+
+    def __str__(self) -> str:
+        return " | ".join(f"({term})" for term in self.terms)
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
@@ -191,19 +186,19 @@ def _values(field: object, values: Iterable[Any]) -> list[Any]:
     return found
 
 
-class _Comparable(Generic[T]):
-    """What can be compared to get a condition."""
+class _Operators(Generic[T]):
+    """The operators of what stands on the left side of a comparison. Subclasses make the conditions."""
 
     __slots__ = ()
-
-    def __hash__(self) -> int:
-        raise NotImplementedError
 
     def __eq__(self, other: T) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         return self._compare(Op.EQ, other)
 
     def __ne__(self, other: T) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         return self._compare(Op.NE, other)
+
+    def __hash__(self) -> int:
+        return hash(self.__reduce__())
 
     def __lt__(self, other: T) -> Expression:
         return self._compare(Op.LT, other)
@@ -225,7 +220,7 @@ class _Comparable(Generic[T]):
         raise NotImplementedError
 
 
-class Field(_Comparable[T]):
+class Field(_Operators[T]):
     """
     A field as it stands on its class: compare it to get a condition.
 
@@ -244,9 +239,6 @@ class Field(_Comparable[T]):
 
     def __repr__(self) -> str:
         return f"<field {self}>"
-
-    def __hash__(self) -> int:
-        return hash((self.model, self.name))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (self.model, self.name)
@@ -301,7 +293,7 @@ class Field(_Comparable[T]):
 S = TypeVar("S", str, dt.datetime)
 
 
-class SystemField(_Comparable[S]):
+class SystemField(_Operators[S]):
     """
     PartitionKey, RowKey or Timestamp of any row, as stored: compare it to get a condition.
 
@@ -317,9 +309,6 @@ class SystemField(_Comparable[S]):
 
     def __repr__(self) -> str:
         return self.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
     def __reduce__(self) -> str:
         return self.name

@@ -19,6 +19,7 @@ from ..protocol.filters import Op
 from ..protocol.limits import FORBIDDEN_IN_KEYS
 from ..stores import Bounds
 from .formats import ESCAPE, Format, Order, escape
+from .intervals import EVERYTHING, meet, starting_with, successor
 
 __all__ = [
     "EMPTY",
@@ -30,7 +31,6 @@ __all__ = [
     "Part",
     "Text",
     "outside",
-    "successor",
     "writer",
 ]
 
@@ -87,22 +87,6 @@ _NOTHING: frozenset[int] = frozenset()
 
 EMPTY = KeyBounds(None, _NOTHING)
 
-# In UTF-16 the astral characters sort between U+D7FF and U+E000.
-_AFTER = {0xD7FF: 0x10000, 0x10FFFF: 0xE000}
-
-
-def successor(prefix: str) -> str | None:
-    """
-    Return the smallest text that sorts after every text starting with `prefix`, in UTF-16 order; None without one.
-    """
-    while prefix:
-        last = ord(prefix[-1])
-        if last == 0xFFFF:
-            prefix = prefix[:-1]
-            continue
-        return prefix[:-1] + chr(last + 1 if last < 0xD7FF else _AFTER.get(last, last + 1))
-    return None
-
 
 @attrs.frozen(eq=False)
 class _Step:
@@ -141,13 +125,6 @@ class _Limit(msgspec.Struct, frozen=True, eq=False):
     write: Callable[[Any], str]
 
 
-class _Edge(msgspec.Struct, frozen=True, eq=False):
-    """One end of an interval of keys; `is_open` if the text itself is not inside."""
-
-    text: str
-    is_open: bool
-
-
 Text = Callable[[Sequence[Any], Sequence[int]], str | None]
 """Takes the values of a query, and where those of the conditions are; None if no key can satisfy the conditions."""
 
@@ -169,20 +146,6 @@ class KeyConstraint:
         text: Takes what `bounds` takes, and returns the text that all keys begin with, which is the whole key if the
             constraint is a point; None if no key can satisfy the conditions.
     """
-
-    __slots__ = (
-        "_error",
-        "_last",
-        "_limits",
-        "_next",
-        "_open_ended",
-        "_steps",
-        "_tail",
-        "exact",
-        "fixed",
-        "point",
-        "text",
-    )
 
     def __init__(self, parts: Sequence[Part], shape: ConstraintShape, error: Callable[[str], TemplateError]) -> None:
         self._error = error
@@ -266,8 +229,7 @@ class KeyConstraint:
             return Bounds(head, head), self.exact
         if self._limits:
             return self._apply_limits(head, values, at)
-        end = successor(head)
-        return Bounds(head or None, end, upper_open=end is not None), self.exact
+        return starting_with(head), self.exact
 
     def _text(self, values: Sequence[Any], at: Sequence[int]) -> str | None:
         head = ""
@@ -318,15 +280,11 @@ class KeyConstraint:
         form = part.format
         assert form is not None
         exact, last = self.exact, not after
-        lower: _Edge | None = None
-        upper: _Edge | None = None
+        whole: Bounds | None = EVERYTHING
         for limit in self._limits:
             value = values[at[limit.index]]
-            low = high = None
             if limit.op is None:
-                start = head + escape(str(value), part.separator)
-                end = successor(start)
-                low, high = _Edge(start, False), None if end is None else _Edge(end, True)
+                found = starting_with(head + escape(str(value), part.separator))
             else:
                 try:
                     text = limit.write(value)
@@ -340,24 +298,13 @@ class KeyConstraint:
                         exact |= {limit.index}  # every value that the format can hold satisfies it
                     continue
                 if limit.op in (Op.GT, Op.GE):
-                    low = _lower_bound(form, head + text, limit.op, last=last)
+                    found = _lower_bound(form, head + text, limit.op, last=last)
                 else:
-                    high = _upper_bound(form, head, text, limit.op, after)
-            if low is not None and (lower is None or _low_order(low) > _low_order(lower)):
-                lower = low
-            if high is not None and (upper is None or _high_order(high) < _high_order(upper)):
-                upper = high
-        # All keys begin with the head; what conditions say is within that.
-        begin, begin_open = (head, False) if lower is None else (lower.text, lower.is_open)
-        if upper is None:
-            end, end_open = successor(head), True
-        else:
-            end, end_open = upper.text, upper.is_open
-            if lower is not None:
-                first, final = utf16_key(begin), utf16_key(end)
-                if first > final or (first == final and (begin_open or end_open)):
-                    return None, _NOTHING
-        return Bounds(begin if begin or begin_open else None, end, begin_open, end_open and end is not None), exact
+                    found = _upper_bound(form, head, text, limit.op, after)
+            whole = None if whole is None else meet(whole, found)
+        if whole is not None and (whole.lower is None or whole.upper is None):
+            whole = meet(starting_with(head), whole)
+        return (None, _NOTHING) if whole is None else (whole, exact)
 
 
 REVERSED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
@@ -387,41 +334,29 @@ def _after(parts: Sequence[Part], position: int) -> str:
     return max(part.format.atoms[0], key=utf16_key) if part.format.atoms else "\uffff"
 
 
-def _low_order(edge: _Edge) -> tuple[bytes, bool]:
-    """Return a sort key that orders edges by where intervals that begin there begin."""
-    return utf16_key(edge.text), edge.is_open
-
-
-def _high_order(edge: _Edge) -> tuple[bytes, bool]:
-    """Return a sort key that orders edges by where intervals that end there end."""
-    return utf16_key(edge.text), not edge.is_open
-
-
-def _lower_bound(form: Format, start: str, op: Op, *, last: bool) -> _Edge | None:
-    """Return where keys begin whose field is above a value that is written as `start`."""
+def _lower_bound(form: Format, start: str, op: Op, *, last: bool) -> Bounds:
+    """Return the keys whose field is above a value that is written as `start`."""
     if op is Op.GE or (form.free and not last):
-        return _Edge(start, False)
-    if last:
-        return _Edge(start, True)
-    end = successor(start)  # what starts with the bound itself is excluded, whatever follows
-    return None if end is None else _Edge(end, False)
+        return Bounds(start)
+    # What starts with the bound itself is excluded, whatever follows.
+    return Bounds(start, lower_open=True) if last else Bounds(successor(start))
 
 
-def _upper_bound(form: Format, head: str, text: str, op: Op, after: str) -> _Edge | None:
-    """Return where keys end whose field is below a value that is written as `text`, behind the head."""
+def _upper_bound(form: Format, head: str, text: str, op: Op, after: str) -> Bounds:
+    """Return the keys whose field is below a value that is written as `text`, behind the head."""
     start = head + text
     if not after:
-        return _Edge(start, op is Op.LT)
+        return Bounds(None, start, upper_open=op is Op.LT)
     if form.free:
         # A prefix of the bound is below it as a value, but its key goes on with what follows, which may be above.
         for cut, char in enumerate(text):
             if utf16_key(after) >= utf16_key(char):
-                end = successor(head + text[:cut] + after)
-                return None if end is None else _Edge(end, True)
-    if op is Op.LT:
-        return _Edge(start, True)
-    end = successor(start)
-    return None if end is None else _Edge(end, True)
+                return _before(successor(head + text[:cut] + after))
+    return _before(start if op is Op.LT else successor(start))
+
+
+def _before(end: str | None) -> Bounds:
+    return Bounds(None, end, upper_open=end is not None)
 
 
 def outside(form: Format, value: Any) -> int:

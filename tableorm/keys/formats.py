@@ -174,30 +174,22 @@ def _write_lower(value: Any) -> str:
     return _check_text_value(value).lower()
 
 
+_TEXT = Format(
+    text="text",
+    to_text=_check_text_value,
+    from_text=str,
+    pattern=".",
+    atoms=None,
+    alphabet=None,
+    order=Order.SAME,
+    free=True,
+)
+_LOWER = attrs.evolve(_TEXT, text="lower", to_text=_write_lower, order=Order.NONE, full=False)
+
+
 def _text_format(spec: str) -> Format | str:
-    if not spec:
-        return Format(
-            text="text",
-            to_text=_check_text_value,
-            from_text=str,
-            pattern=".",
-            atoms=None,
-            alphabet=None,
-            order=Order.SAME,
-            free=True,
-        )
-    if spec == "lower":
-        return Format(
-            text="lower",
-            to_text=_write_lower,
-            from_text=str,
-            pattern=".",
-            atoms=None,
-            alphabet=None,
-            order=Order.NONE,
-            full=False,
-            free=True,
-        )
+    if spec in ("", "lower"):
+        return _LOWER if spec else _TEXT
     return f"does not know the format {spec!r} of a str; there is 'lower'"
 
 

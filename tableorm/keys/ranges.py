@@ -10,74 +10,18 @@ import attrs
 
 from ..protocol.edm import utf16_key
 from ..stores import Bounds
-from .bounds import successor
+from .intervals import EVERYTHING, meet, overlaps, starting_with, successor
 from .template import Template
 
-__all__ = [
-    "EVERYTHING",
-    "KeyInterval",
-    "KeyPosition",
-    "KeyRegion",
-    "common_prefix",
-    "divide",
-    "high_of",
-    "hull",
-    "low_of",
-    "meet",
-    "overlaps",
-]
-
-EVERYTHING = Bounds()
+__all__ = ["EVERYTHING", "KeyInterval", "KeyPosition", "KeyRegion", "divide", "key_order"]
 
 KeyPosition = tuple[str, str]
 """(PartitionKey, RowKey)"""
 
 
-def low_of(bounds: Bounds) -> tuple[bytes, bool]:
-    """Return a sort key that orders intervals by where they begin."""
-    return (b"", False) if bounds.lower is None else (utf16_key(bounds.lower), bounds.lower_open)
-
-
-def high_of(bounds: Bounds) -> tuple[int, bytes, bool]:
-    """Return a sort key that orders intervals by where they end."""
-    if bounds.upper is None:
-        return (1, b"", False)
-    return (0, utf16_key(bounds.upper), not bounds.upper_open)
-
-
-def meet(first: Bounds, second: Bounds) -> Bounds | None:
-    """Return the intersection; None if it is empty."""
-    if first is second or (second.lower is None and second.upper is None):
-        return first
-    if first.lower is None and first.upper is None:
-        return second
-    low = first if low_of(first) >= low_of(second) else second
-    high = first if high_of(first) <= high_of(second) else second
-    if low is high:
-        return low
-    merged = Bounds(low.lower, high.upper, low.lower_open, high.upper_open)
-    return None if _empty(merged) else merged
-
-
-def _empty(bounds: Bounds) -> bool:
-    if bounds.lower is None or bounds.upper is None:
-        return False
-    a, b = utf16_key(bounds.lower), utf16_key(bounds.upper)
-    return a > b or (a == b and (bounds.lower_open or bounds.upper_open))
-
-
-def overlaps(first: Bounds, second: Bounds) -> bool:
-    """Return whether some key is in both."""
-    return meet(first, second) is not None
-
-
-def hull(intervals: Sequence[Bounds]) -> Bounds:
-    """Return the smallest interval that holds them all."""
-    if len(intervals) == 1:
-        return intervals[0]
-    low = min(intervals, key=low_of)
-    high = max(intervals, key=high_of)
-    return Bounds(low.lower, high.upper, low.lower_open, high.upper_open)
+def key_order(position: KeyPosition) -> tuple[bytes, bytes]:
+    """Return a sort key that orders positions as rows are ordered."""
+    return utf16_key(position[0]), utf16_key(position[1])
 
 
 @attrs.frozen
@@ -185,7 +129,7 @@ def _find_edges(bounds: Bounds, template: Template | None, wanted: int) -> list[
         inside = [text for text in template.buckets if _strictly_inside(bounds, text)]
         if inside:
             return inside
-    prefix = common_prefix(bounds)
+    prefix = _common_prefix(bounds)
     texts = [prefix]
     for characters in _characters_at(template, prefix):
         # What is outside goes at once, so that a range of a few dates is not drowned in all of the years.
@@ -205,8 +149,7 @@ def _characters_at(template: Template | None, prefix: str) -> Iterable[Sequence[
         yield from (_TEXT,) * 4
 
 
-def common_prefix(bounds: Bounds) -> str:
-    """Return the text that all keys of an interval begin with."""
+def _common_prefix(bounds: Bounds) -> str:
     lower, upper = bounds.lower or "", bounds.upper
     if upper is None:
         return ""
@@ -222,8 +165,7 @@ def common_prefix(bounds: Bounds) -> str:
 
 def _may_hold(bounds: Bounds, prefix: str) -> bool:
     """Return whether some key that starts with the prefix is inside."""
-    end = successor(prefix)
-    return overlaps(bounds, Bounds(prefix, end, upper_open=end is not None))
+    return overlaps(bounds, starting_with(prefix))
 
 
 def _strictly_inside(bounds: Bounds, text: str) -> bool:

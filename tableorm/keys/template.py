@@ -43,11 +43,14 @@ class Template:
     _regex: re.Pattern[str] = attrs.field(init=False)
     _lead: re.Pattern[str] = attrs.field(init=False)
     _names: frozenset[str] = attrs.field(init=False)
+    _full: dict[str, int] = attrs.field(init=False)  # which of the fields' parts holds a field in full
     _constraints: dict[ConstraintShape, KeyConstraint] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "_writers", tuple((p.literal, p.field, writer(p)) for p in self.parts))
         object.__setattr__(self, "_names", frozenset(self.fields))
+        full = {p.field: n for n, p in reversed([*enumerate(self._field_parts())]) if p.format and p.format.full}
+        object.__setattr__(self, "_full", full)
         object.__setattr__(self, "_constraints", {})
         object.__setattr__(self, "_regex", re.compile("".join(map(_pattern, self.parts)), re.DOTALL))
         fixed = list(itertools.takewhile(lambda p: p.format is None or p.format.atoms is not None, self.parts))
@@ -70,7 +73,7 @@ class Template:
     @property
     def full_fields(self) -> frozenset[str]:
         """The names of the fields that the key holds in full."""
-        return frozenset(p.field for p in self.parts if p.field is not None and p.format and p.format.full)
+        return frozenset(self._full)
 
     @property
     def head(self) -> str:
@@ -131,34 +134,21 @@ class Template:
 
     def stored_text(self, key: str, field: str) -> str | None:
         """Return the text of a field as the key holds it; None if the key is not of this template."""
-        found = self._regex.fullmatch(key)
-        if found is None:
-            return None
-        for part, text in zip(self._field_parts(), found.groups(), strict=True):
-            if part.field == field and part.format is not None and part.format.full:
-                return text
-        return None
+        found, index = self._regex.fullmatch(key), self._full.get(field)
+        return None if found is None or index is None else found[index + 1]
 
     def value_text(self, field: str, value: Any) -> str:
         """Return the text that a key holds for a value of a field that it holds in full. Raises ValueError."""
-        for part in self._field_parts():
-            if part.field == field and part.format is not None and part.format.full:
-                return writer(part)(value)
-        raise KeyError(field)
+        return writer(self._field_parts()[self._full[field]])(value)
 
     def prefix_text(self, field: str, prefix: str) -> str:
         """Return the text that a key holds for the start of a text, for a field that it holds in full."""
-        for part in self._field_parts():
-            if part.field == field and part.format is not None and part.format.full:
-                return escape(prefix, part.separator)
-        raise KeyError(field)
+        return escape(prefix, self._field_parts()[self._full[field]].separator)
 
     def full_format(self, field: str) -> Format | None:
         """Return the format in which the key holds a field in full; None if it does not."""
-        for part in self._field_parts():
-            if part.field == field and part.format is not None and part.format.full:
-                return part.format
-        return None
+        index = self._full.get(field)
+        return None if index is None else self._field_parts()[index].format
 
     def constrain(self, shape: ConstraintShape) -> KeyConstraint:
         """Return what conditions on these fields with these operators say of the keys, for any values."""

@@ -2,13 +2,13 @@
 Counting what a query finds.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from ..connection.connection import TURN
 from .run import FetchedPage, QueryExecution
 
-__all__ = ["count_entities", "count_rows"]
+__all__ = ["count_rows"]
 
 
 async def count_rows(run: QueryExecution, pages: AsyncGenerator[FetchedPage, None], limit: int | None) -> int:
@@ -29,12 +29,4 @@ async def count_rows(run: QueryExecution, pages: AsyncGenerator[FetchedPage, Non
                 await run.db.yield_to_loop(len(rows))
             if limit is not None and total >= limit:
                 return limit
-    return total
-
-
-async def count_entities(entities: AsyncIterable[object]) -> int:
-    """Count the entities of a query that has to read each of them."""
-    total = 0
-    async for _ in entities:
-        total += 1
     return total

@@ -105,16 +105,11 @@ class Explanation:
 
     def _cost(self) -> str:
         low, high = self.min_transactions, self.max_transactions
-        if high is not None:
-            return (
-                f"{low} storage transaction{'s' * (low != 1)}"
-                if low == high
-                else f"{low} to {high} storage transactions"
-            )
-        text = f"{low} storage transaction{'s' * (low != 1)} at least, one more for each {MAX_PAGE} rows found"
-        if self.access is Access.TABLE_SCAN:
-            text += " and for each partition server on the way"
-        return text
+        amount = f"{low}" if high is None or low == high else f"{low} to {high}"
+        text = f"{amount} storage transaction{'s' * (amount != '1')}"
+        if high is None:
+            text += f" at least, one more for each {MAX_PAGE} rows found"
+        return text + " and for each partition server on the way" * (self.access is Access.TABLE_SCAN)
 
 
 _SHOWN = 10

@@ -35,10 +35,7 @@ class Projection:
     kinds: KindSet
     names: dict[Schema, frozenset[str]]
     select: tuple[str, ...] | None
-    _members: dict[Schema, tuple[str, ...]] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "_members", {})
+    _members: dict[Schema, tuple[str, ...]] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
     @classmethod
     def of(cls, kinds: KindSet, fields: Sequence[Field[Any]]) -> "Projection":

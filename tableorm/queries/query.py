@@ -19,7 +19,7 @@ from ..models.kinds import KindSet
 from ..protocol.limits import MAX_PAGE
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
-from .count import count_entities, count_rows
+from .count import count_rows
 from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows
 from .explain import Explanation, explain
@@ -207,7 +207,10 @@ class Query(Generic[E_co]):
     async def count(self) -> int:
         """Count the entities. Only the properties that tell the kind of a row are read. Raises what `all` raises."""
         if self._planner.target.fetches_primaries:
-            return await count_entities(attrs.evolve(self, only=()))
+            total = 0
+            async for _ in attrs.evolve(self, only=()):
+                total += 1
+            return total
         run = self.start(keys_only=True)
         # Nothing is sorted only to be counted.
         in_order = run.wanted is not None and run.db.store.capabilities.ordered

@@ -14,8 +14,9 @@ from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 
 from tableorm import TemplateError
-from tableorm.keys.bounds import EMPTY, Condition, successor
+from tableorm.keys.bounds import EMPTY, Condition
 from tableorm.keys.formats import Order
+from tableorm.keys.intervals import successor
 from tableorm.keys.parse import parse_template
 from tableorm.keys.template import Template
 from tableorm.protocol.edm import utf16_key

@@ -14,13 +14,19 @@ __all__ = ["db", "fail_if_it_hangs"]
 
 
 class Hanging(BaseException):
-    """A test takes far longer than it should. Neither hypothesis nor a test catches it."""
+    """A test takes far longer than it should. No test catches it."""
 
 
 @pytest.fixture(autouse=True)
-def fail_if_it_hangs() -> Iterator[None]:
-    """A query that waits for a page that never comes ends its test after a while, instead of the whole run."""
-    seconds = choose_rounds(30, 0)  # what explores at length takes long
+def fail_if_it_hangs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """
+    A query that waits for a page that never comes ends its test after a while, instead of the whole run.
+
+    What explores at length takes long, and so does hypothesis when it makes an example smaller: its tests look after
+    themselves.
+    """
+    explores = getattr(request.function, "is_hypothesis_test", False)
+    seconds = 0 if explores else choose_rounds(30, 0)
 
     def end(*_: object) -> None:
         raise Hanging(f"the test is not over after {seconds} s: something waits for what never comes")

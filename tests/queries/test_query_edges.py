@@ -352,3 +352,19 @@ async def test_a_query_is_planned_once(edges: Database) -> None:
     assert query.start().plan is query.start().plan
     copy = pickle.loads(pickle.dumps(query)).bind(edges)
     assert str(copy.explain()) == str(query.explain())
+
+
+async def test_parts_of_a_query_are_disjoint_where_a_range_begins_behind_a_partition(db: Database) -> None:
+    """A range of the partitions behind one begins at no key of its own; nor do the parts of such a part."""
+    await db.create_tables(Letter)
+    for group in "abc":
+        for number in range(4):
+            await db.insert(Letter(department=group, name=f"{number}"))
+    query = db.select_raw("Edges").where("PartitionKey lt 'b' or PartitionKey eq 'b' or PartitionKey gt 'b'")
+    wanted = [(group, f"{number}") for group in "abc" for number in range(4)]
+
+    for parts in range(1, 9):
+        found = [bag for part in query.allow_scan().split(parts) for bag in await part.all()]
+        assert [(bag.partition_key, bag.row_key) for bag in found] == wanted
+        again = [bag for part in query.allow_scan().split(parts) for each in part.split(3) for bag in await each.all()]
+        assert [(bag.partition_key, bag.row_key) for bag in again] == wanted

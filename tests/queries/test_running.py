@@ -137,13 +137,12 @@ async def test_a_limit_fetches_no_page_ahead_that_it_does_not_need() -> None:
 async def test_leaving_a_stream_cancels_what_is_outstanding(gated: Gated, parts: Database) -> None:
     """At once, and no task is left behind."""
     before = others()
+    gated.shut = True
+    gated.permit()  # for the first page of the first partition, which the caller waits for
     async with parts.select(Item).where(Item.group.in_(PARTS)).stream() as stream:
         first = await anext(aiter(stream))
-        gated.shut = True
-        # All but the first were fetched before, and the next page of each is its own affair.
+        await gated.until_waiting(4)  # the next page of the first partition, and the first of the others
         assert first.number == 0
-        await settled()
-        assert gated.waiting == 4  # the next page of the first partition, and the first of the others
 
     assert others() == before
     assert (gated.cancelled, gated.waiting) == (4, 0)

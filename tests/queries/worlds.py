@@ -13,10 +13,25 @@ from uuid import UUID
 import attrs
 from hypothesis import strategies as st
 
-from tableorm import Entity, Expression, Int32, Mapped, PartitionKey, RowKey, Timestamp, field
+from tableorm import Entity, Expression, Int32, Mapped, PartitionKey, PropertyBag, RowKey, Timestamp, field
 from tableorm.protocol.edm import utf16_key
 
-__all__ = ["WORLDS", "Term", "Truth", "World", "conditions", "key_order", "results"]
+__all__ = [
+    "WORLDS",
+    "Column",
+    "Pair",
+    "Term",
+    "Truth",
+    "World",
+    "comparison",
+    "conditions",
+    "in_key",
+    "key_of",
+    "key_order",
+    "maybe",
+    "results",
+    "stored",
+]
 
 UTC = dt.UTC
 
@@ -148,10 +163,24 @@ class Column:
 
 
 class World:
-    """Models that are asked for together, their entities, and what can be compared."""
+    """
+    Models that are asked for together, their entities, what can be compared, and terms that a query can begin with.
+    """
 
-    def __init__(self, models: tuple[Any, ...], entities: st.SearchStrategy[Any], columns: tuple[Column, ...]) -> None:
+    def __init__(
+        self,
+        models: tuple[Any, ...],
+        entities: st.SearchStrategy[Any],
+        columns: tuple[Column, ...],
+        first: "st.SearchStrategy[list[Term]] | None" = None,
+    ) -> None:
         self.models, self.entities, self.columns = models, entities, columns
+        self.first: st.SearchStrategy[list[Term]] = st.just([]) if first is None else first
+
+    @property
+    def entity_models(self) -> list[type[Entity]]:
+        """The models but bags."""
+        return [model for model in self.models if model is not PropertyBag]
 
     def __repr__(self) -> str:
         return f"<world of {', '.join(model.__name__ for model in self.models)}>"
@@ -436,7 +465,8 @@ def opposite(truth: Truth) -> Truth:
 def comparison(column: Column, sign: str, value: Any) -> Term:
     def truth(entity: Any) -> bool | None:
         pair = column.pair(entity, value)
-        return None if pair is None else bool(_COMPARE[sign](*pair))
+        known = None if pair is None else _COMPARE[sign](*pair)
+        return None if known is None else bool(known)
 
     return _COMPARE[sign](column.expression, value), truth
 
@@ -486,11 +516,18 @@ def _combined(children: st.SearchStrategy[Term]) -> st.SearchStrategy[Term]:
 
 def conditions(world: World) -> st.SearchStrategy[list[Term]]:
     """A few conditions that all must hold."""
-    return st.lists(st.recursive(leaves(world), _combined, max_leaves=5), max_size=3)
+    more = st.lists(st.recursive(leaves(world), _combined, max_leaves=5), max_size=3)
+    return st.tuples(world.first, more).map(lambda terms: terms[0] + terms[1])
 
 
-def key_order(entity: Any) -> tuple[bytes, bytes]:
-    return utf16_key(entity.key.partition_key), utf16_key(entity.key.row_key)
+def key_of(entity: Any) -> tuple[str, str]:
+    """The keys of an entity or a bag."""
+    key = entity if isinstance(entity, PropertyBag) else entity.key
+    return key.partition_key, key.row_key
+
+
+def key_order(entity: Any) -> tuple[bytes, ...]:
+    return tuple(map(utf16_key, key_of(entity)))
 
 
 def results(entities: list[Any], terms: list[Term]) -> list[Any]:

@@ -9,20 +9,18 @@ them overlap.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import cast
 
 import msgspec
 
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, PropertyComparison
-from ...keys.ranges import high_of, hull, low_of, meet
+from ...keys.intervals import high_of, hull, low_of, meet
 from ...models.entity import schema_of
 from ...protocol.filters import Filter, Op, Or
 from ...stores import Bounds
-from .client_filter import ClientFilter, make_client_filter
 from .key_ranges import KeyPair, KeyRegions, RegionMatch
-from .normalize import has_field, leaves, properties_of
+from .normalize import has_field, properties_of
 from .parameters import Parameter, QueryShape, Values, bind, parameter_of, renumber
-from .server_filter import FilterBuilder, filter_builder
+from .server_filter import FilterBuilder, filter_builder, join_filters
 from .target import QueryTarget
 
 __all__ = ["MAX_ALTERNATIVES", "Alternative", "Alternatives", "DisjunctionPredicate", "Residual", "ResidualPredicate"]
@@ -45,26 +43,14 @@ class ResidualPredicate:
         properties: The properties that the condition is about.
     """
 
-    __slots__ = ("_constant", "_has_values", "_target", "_term", "build_filter", "properties")
-
     def __init__(self, target: QueryTarget, term: Expression, given: Sequence[Comparison]) -> None:
-        self._target, self._term = target, term
+        self._term = term
         self.build_filter: FilterBuilder = filter_builder(target, term, given)
-        self.properties = tuple(dict.fromkeys(properties_of(target, term)))
-        self._has_values = any(isinstance(leaf, (Comparison, Membership, PropertyComparison)) for leaf in leaves(term))
-        self._constant: ClientFilter | None = None
+        self.properties: tuple[str, ...] = tuple(dict.fromkeys(properties_of(target, term)))
 
     def bind(self, values: Values) -> Expression:
         """Return the condition with these values."""
         return bind(self._term, values)
-
-    def make_client_filter(self, values: Values) -> ClientFilter:
-        """Return what is evaluated here. Raises what `make_test` raises."""
-        if self._has_values:
-            return make_client_filter(self._target, bind(self._term, values))
-        if self._constant is None:
-            self._constant = make_client_filter(self._target, self._term)
-        return self._constant
 
 
 class DisjunctionPredicate:
@@ -74,30 +60,20 @@ class DisjunctionPredicate:
     It takes the place of a `ResidualPredicate`, and does not look at the values that it is given.
     """
 
-    __slots__ = ("_sides", "_target")
-
-    def __init__(self, target: QueryTarget, sides: "list[Residual]") -> None:
-        self._target, self._sides = target, sides
+    def __init__(self, sides: "list[Residual]") -> None:
+        self._sides = sides
+        names = [name for side in sides for name in side.predicate.properties]
+        self.properties: tuple[str, ...] = tuple(dict.fromkeys(names))
 
     def build_filter(self, values: Values) -> Filter | None:
         """Return the filter that is pushed down; None if the service cannot express it."""
         del values
-        nodes = [side.predicate.build_filter(side.values) for side in self._sides]
-        return None if None in nodes else Or(tuple(cast("list[Filter]", nodes)))
+        return join_filters(Or, [side.predicate.build_filter(side.values) for side in self._sides])
 
     def bind(self, values: Values) -> Expression:
         """Return the condition."""
         del values
         return AnyOf(tuple([side.predicate.bind(side.values) for side in self._sides]))
-
-    def make_client_filter(self, values: Values) -> ClientFilter:
-        """Return what is evaluated here. Raises what `make_test` raises."""
-        return make_client_filter(self._target, self.bind(values))
-
-    @property
-    def properties(self) -> tuple[str, ...]:
-        """The properties that the condition is about."""
-        return tuple(dict.fromkeys([name for side in self._sides for name in side.predicate.properties]))
 
 
 class Residual(msgspec.Struct, frozen=True, eq=False):
@@ -336,7 +312,7 @@ class Alternatives:
 
     def _any_of(self, parts: list[tuple[_Disjunct, Values]]) -> Residual:
         sides = [Residual(disjunct.choice(), values) for disjunct, values in parts]
-        return Residual(DisjunctionPredicate(self._target, sides), ())
+        return Residual(DisjunctionPredicate(sides), ())
 
 
 def _expand(target: QueryTarget, term: Expression) -> list[_Choice] | None:

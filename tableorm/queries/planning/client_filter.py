@@ -20,7 +20,7 @@ from .normalize import FieldTerm, key_of_field, misfit_error, one_property, owne
 from .server_filter import build_property_filter
 from .target import QueryTarget
 
-__all__ = ["ClientFilter", "make_client_filter", "make_test"]
+__all__ = ["ClientFilter", "make_test"]
 
 
 @attrs.frozen(eq=False)
@@ -35,11 +35,6 @@ class ClientFilter:
 
     condition: Expression
     test: Test
-
-
-def make_client_filter(target: QueryTarget, condition: Expression) -> ClientFilter:
-    """Return a condition as it is evaluated here. Raises what `make_test` raises."""
-    return ClientFilter(condition, make_test(target, condition))
 
 
 def make_test(target: QueryTarget, term: Expression) -> Test:

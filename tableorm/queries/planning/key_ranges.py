@@ -11,7 +11,7 @@ import msgspec
 
 from ...expressions import Comparison, Expression, PropertyComparison
 from ...keys.bounds import KeyConstraint
-from ...keys.ranges import EVERYTHING, hull, meet
+from ...keys.intervals import EVERYTHING, hull, meet
 from ...keys.template import Template
 from ...models.entity import schema_of
 from ...models.schema import Schema

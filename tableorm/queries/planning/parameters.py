@@ -7,7 +7,8 @@ to them in the end.
 """
 
 import enum
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import attrs
@@ -128,30 +129,37 @@ def _is_wide(value: Any) -> bool:
 
 def parameterise(where: Sequence[Expression]) -> list[Expression]:
     """Return the conditions with a parameter for each value that `shape_of` gives, in the same order."""
-    count = 0
+    numbers = itertools.count()
 
-    def replace_values(term: Expression) -> Expression:
-        nonlocal count
-        match term:
-            case AllOf() | AnyOf():
-                return type(term)(tuple([replace_values(each) for each in term.terms]))
-            case NoneOf():
-                return NoneOf(replace_values(term.term))
-            case Membership() if term.values:
-                found: Expression = Membership(term.field, (Parameter(count, many=True),), term.negated)
-            case Comparison():
-                found = Comparison(term.field, term.op, Parameter(count, wide=_is_wide(term.value)))
-            case PropertyComparison():
-                found = PropertyComparison(term.property, term.op, Constant(term.constant.type, Parameter(count)))
-            case _:
-                return term
-        count += 1
-        return found
+    def make_parameter(term: _WithValue) -> Any:
+        if isinstance(term, Membership):
+            return (Parameter(next(numbers), many=True),)
+        return Parameter(next(numbers), wide=isinstance(term, Comparison) and _is_wide(term.value))
 
-    return [replace_values(term) for term in where]
+    return [_replace_values(term, make_parameter) for term in where]
 
 
-def parameter_of(term: Comparison | Membership | PropertyComparison) -> Parameter:
+_WithValue = Comparison | Membership | PropertyComparison
+
+
+def _replace_values(term: Expression, value_of: Callable[[_WithValue], Any]) -> Expression:
+    """Return a condition with other values."""
+    match term:
+        case AllOf() | AnyOf():
+            return type(term)(tuple([_replace_values(each, value_of) for each in term.terms]))
+        case NoneOf():
+            return NoneOf(_replace_values(term.term, value_of))
+        case Membership() if term.values:
+            return Membership(term.field, value_of(term), term.negated)
+        case Comparison():
+            return Comparison(term.field, term.op, value_of(term))
+        case PropertyComparison():
+            return PropertyComparison(term.property, term.op, Constant(term.constant.type, value_of(term)))
+        case _:
+            return term
+
+
+def parameter_of(term: _WithValue) -> Parameter:
     """Return the parameter of a parameterised condition that has a value."""
     if isinstance(term, Comparison):
         found = term.value
@@ -198,18 +206,4 @@ def renumber(terms: Sequence[Expression], first: int) -> Renumbered:
 
 def bind(term: Expression, values: Values | Mapping[int, Any]) -> Expression:
     """Return a parameterised condition with values in place of its parameters."""
-    match term:
-        case AllOf() | AnyOf():
-            return type(term)(tuple([bind(each, values) for each in term.terms]))
-        case NoneOf():
-            return NoneOf(bind(term.term, values))
-        case Membership() if term.values:
-            return Membership(term.field, values[parameter_of(term).at], term.negated)
-        case Comparison():
-            return Comparison(term.field, term.op, values[parameter_of(term).at])
-        case PropertyComparison():
-            return PropertyComparison(
-                term.property, term.op, Constant(term.constant.type, values[parameter_of(term).at])
-            )
-        case _:
-            return term
+    return _replace_values(term, lambda each: values[parameter_of(each).at])

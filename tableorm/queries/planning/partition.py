@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import attrs
 
-from ...keys.ranges import KeyInterval, KeyPosition, KeyRegion, divide
+from ...keys.ranges import KeyInterval, KeyPosition, KeyRegion, divide, key_order
 from ...stores import Bounds
 from .plan import Access, Point, QueryPlan, Range
 from .target import QueryTarget
@@ -64,11 +64,13 @@ def divide_plan(plan: QueryPlan, parts: int, within: KeyInterval | None) -> list
         each = math.ceil(parts / max(len(requests), 1))
         requests = [part for request in requests for part in divide_request(plan.target, request, each)]
     count = min(parts, len(requests))
-    # The keys of a request are before those of the next, so an interval can begin where any of them does.
-    starts = [_start_of(region_of(requests[len(requests) * n // count])) for n in range(1, count)]
+    # The keys of a request are before those of the next, so an interval can begin where any of them does. One that
+    # begins behind a partition has no first key: its edge is in front of that partition, and others may follow there.
+    starts = {_start_of(region_of(requests[len(requests) * n // count])) for n in range(1, count)}
     first, last = (None, None) if within is None else (within.low, within.high)
     low_open = within is not None and within.low_open
-    edges = [first, *dict.fromkeys(starts), last]
+    inside = [start for start in starts if first is None or key_order(start) > key_order(first)]
+    edges = [first, *sorted(inside, key=key_order), last]
     return [KeyInterval(low, high, low_open=low_open and low is first) for low, high in pairwise(edges)]
 
 

@@ -8,35 +8,28 @@ that come back. A plan depends on nothing but the conditions and the models.
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import attrs
-import msgspec
 
 from ...expressions import Comparison, Expression, Membership, Presence, conjuncts
-from ...keys.bounds import Text
 from ...keys.ranges import KeyInterval
 from ...models.entity import schema_of
 from ...models.kinds import KindSet
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op
-from ...protocol.limits import MAX_KEY_UNITS
 from ...stores import RowQuery
 from .alternatives import MAX_ALTERNATIVES, Alternative, Alternatives, Residual
-from .client_filter import ClientFilter
+from .client_filter import ClientFilter, make_test
 from .normalize import FALSE, leaves, normalize, refuse_other_tables
 from .parameters import QueryShape, bind, parameterise, shape_of
 from .partition import clip_request, divide_request
 from .plan import RANKS, Access, Point, QueryPlan, Range
-from .plan_cache import PlanCache
-from .points import PointPlanner, can_be_key
+from .points import PointPlanner, are_short_enough, can_be_key
 from .scan_refusal import scan_error, too_many_error
 from .target import QueryTarget
 
-__all__ = ["MAX_FILTER_CHARACTERS", "Planner", "PointQuery", "PreparedPlan", "planner_of"]
-
-# Two units at most per character: keys of templates, which escape what keys forbid, are possible if they are short.
-_SHORT = MAX_KEY_UNITS // 2
+__all__ = ["MAX_FILTER_CHARACTERS", "Planner", "planner_of"]
 
 # Characters of a filter with its values percent-encoded. How long a request line may be is not documented for the
 # Table service; HTTP servers commonly refuse one beyond 16 KiB.
@@ -52,39 +45,53 @@ _POINT = Access.POINT
 _ENCODED = re.compile(r"[^A-Za-z0-9_.~-]")
 
 
-class PointQuery(msgspec.Struct, frozen=True, eq=False):
-    """
-    How to write the keys of a query for one point.
-
-    Args:
-        partition: Writes the PartitionKey.
-        row: Writes the RowKey.
-        at: Where the values of the conditions are.
-    """
-
-    partition: Text
-    row: Text
-    at: tuple[int, ...]
-
-
-@attrs.frozen(eq=False, kw_only=True)
-class PreparedPlan:
+@attrs.frozen(eq=False)
+class _PreparedPlan:
     """
     What the shape of a query tells, whatever its values.
 
     Args:
-        target: What is asked for.
         terms: The parameterised conditions in normal form, of which all must hold.
-        point: How to find the point, if equalities give exactly the key fields of the one kind.
-        points: How to find the points, if equalities and memberships do.
+        points: How to find the points, if equalities and memberships give exactly the key fields of the one kind.
         alternatives: How to find the regions of keys; None if no row can satisfy the conditions.
     """
 
-    target: QueryTarget
     terms: tuple[Expression, ...]
-    point: PointQuery | None
     points: PointPlanner | None
     alternatives: Alternatives | None
+
+
+class _PlanCache:
+    """
+    The prepared plans of query shapes, up to a total weight. When there is no room left, the cache begins anew.
+
+    A program has as many shapes as its text has queries, which is few. What makes shapes without end, such as an `or`
+    of whatever a user ticked, cannot fill the memory.
+
+    Args:
+        capacity: The total weight that is kept.
+    """
+
+    __slots__ = ("_capacity", "_plans", "_room", "get")
+
+    def __init__(self, capacity: int) -> None:
+        self._plans: dict[QueryShape, _PreparedPlan] = {}
+        self._capacity = self._room = capacity
+        self.get: Callable[[QueryShape], _PreparedPlan | None] = self._plans.get
+        """Return what is known of a shape; None if nothing is."""
+
+    def keep(self, shape: QueryShape, plan: _PreparedPlan, weight: int) -> None:
+        """Keep what is known of a shape, unless it alone would take more than a tenth of the capacity."""
+        if weight * 10 > self._capacity:
+            return
+        if weight > self._room:
+            self._plans.clear()
+            self._room = self._capacity
+        self._plans[shape] = plan
+        self._room -= weight
+
+    def __len__(self) -> int:
+        return len(self._plans)
 
 
 class Planner:
@@ -101,7 +108,7 @@ class Planner:
 
     def __init__(self, target: QueryTarget) -> None:
         self.target = target
-        self.plans: PlanCache[PreparedPlan] = PlanCache(_CACHE_CAPACITY)
+        self.plans: _PlanCache = _PlanCache(_CACHE_CAPACITY)
 
     def plan(
         self,
@@ -133,15 +140,13 @@ class Planner:
         if prepared is None:
             prepared = self._prepare(where, shape)
         names = None if select is None else tuple(select)
-        point = prepared.point
-        if point is not None and interval is None:
-            partition, row = point.partition(values, point.at), point.row(values, point.at)
-            if partition is None or row is None:
-                return QueryPlan(self.target, Access.NOTHING, (), names)
-            if len(partition) + len(row) > _SHORT and not can_be_key(partition, row):
+        points = prepared.points
+        if points is not None and not points.many and interval is None:
+            partition, row = points.partition.text(values, points.at), points.row.text(values, points.at)
+            if partition is None or row is None or not are_short_enough(partition, row):
                 return QueryPlan(self.target, Access.NOTHING, (), names)
             return QueryPlan(self.target, _POINT, (Point(partition, row),), names)
-        found = None if prepared.points is None else prepared.points.find(values)
+        found = None if points is None else points.find(values)
         if found is None:
             alternatives = prepared.alternatives
             if alternatives is not None and (count := alternatives.count(values)) > MAX_ALTERNATIVES:
@@ -150,7 +155,7 @@ class Planner:
                 alternatives = Alternatives(self.target, prepared.terms, divide=False)
             regions = [] if alternatives is None else alternatives.find(values)
             wanted = None if names is None else dict.fromkeys(names)
-            found = [request for each in regions if (request := _make_request(each, wanted)) is not None]
+            found = [request for each in regions if (request := _make_request(self.target, each, wanted)) is not None]
             if not allow_scan and any(isinstance(each, Range) and each.access is Access.TABLE_SCAN for each in found):
                 raise scan_error(self.target, [bind(term, values) for term in prepared.terms])
             if wanted is not None:  # only now is it known what the conditions of all of them need
@@ -163,18 +168,14 @@ class Planner:
             found = [part for each in found for part in clip_request(each, interval)]
         return QueryPlan(self.target, _worst_access(found), tuple(found), names)
 
-    def _prepare(self, where: Sequence[Expression], shape: QueryShape) -> PreparedPlan:
+    def _prepare(self, where: Sequence[Expression], shape: QueryShape) -> _PreparedPlan:
         """Find out what a shape tells, and keep it if it is not too large."""
         target = self.target
         for expression in where:
             refuse_other_tables(target, expression)
         terms = tuple([term for each in parameterise(where) for term in conjuncts(normalize(target, each))])
-        points = PointPlanner.of(target, terms)
-        point = None
-        if points is not None and not points.many:
-            point = PointQuery(points.partition.text, points.row.text, points.at)
         alternatives = None if any(term is FALSE for term in terms) else Alternatives(target, terms)
-        prepared = PreparedPlan(target=target, terms=terms, point=point, points=points, alternatives=alternatives)
+        prepared = _PreparedPlan(terms, PointPlanner.of(target, terms), alternatives)
         if not any(_may_change(target, leaf) for expression in where for leaf in leaves(expression)):
             self.plans.keep(shape, prepared, 1 + len(terms) if alternatives is None else alternatives.weight)
         return prepared
@@ -202,11 +203,14 @@ def _worst_access(requests: Sequence[Point | Range]) -> Access:
     return Access.POINTS if worst is Access.POINT and len(found) > 1 else worst
 
 
-def _make_request(alternative: Alternative, wanted: dict[str, None] | None) -> Point | Range | None:
+def _make_request(
+    planned: QueryTarget, alternative: Alternative, wanted: dict[str, None] | None
+) -> Point | Range | None:
     """
     Return the request of an alternative; None if no row can satisfy its conditions.
 
     Args:
+        planned: What the query asks for.
         alternative: The region of keys, and the conditions that are left.
         wanted: The properties that are asked for; those that the conditions need are added. None for all.
     """
@@ -224,7 +228,7 @@ def _make_request(alternative: Alternative, wanted: dict[str, None] | None) -> P
     filters: list[Filter] = []
     if access is not Access.POINT and target.filter is not None:
         filters.append(target.filter)
-    client_filters = _push_down(alternative.residuals, filters, wanted)
+    client_filters = _push_down(planned, alternative.residuals, filters, wanted)
     if len(filters) > 1 and _contradict(filters):
         return None
     where = None if not filters else filters[0] if len(filters) == 1 else And(tuple(filters))
@@ -232,12 +236,13 @@ def _make_request(alternative: Alternative, wanted: dict[str, None] | None) -> P
 
 
 def _push_down(
-    residuals: Sequence[Residual], filters: list[Filter], wanted: dict[str, None] | None
+    target: QueryTarget, residuals: Sequence[Residual], filters: list[Filter], wanted: dict[str, None] | None
 ) -> tuple[ClientFilter, ...]:
     """
     Divide the conditions that are left among the store and this program.
 
     Args:
+        target: What the query asks for.
         residuals: The conditions.
         filters: The filters that the store evaluates; those of the conditions are added while there is room.
         wanted: The properties that are asked for; those of conditions that are evaluated here are added. None for all.
@@ -255,7 +260,8 @@ def _push_down(
             filters.append(node)
             room -= size
             continue
-        found.append(predicate.make_client_filter(values))
+        condition = predicate.bind(values)
+        found.append(ClientFilter(condition, make_test(target, condition)))
         if wanted is not None:
             wanted.update(dict.fromkeys(predicate.properties))
     return tuple(found)

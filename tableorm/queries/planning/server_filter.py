@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
-from ...keys.bounds import successor
+from ...keys.intervals import successor
 from ...models.schema import FieldInfo
 from ...protocol.edm import INT32_MAX, INT32_MIN, Edm
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, constant
@@ -21,7 +21,7 @@ from .normalize import OPPOSITE, FieldTerm, has_field, key_of_field, misfit_erro
 from .parameters import Values, bind, parameter_of
 from .target import QueryTarget
 
-__all__ = ["FilterBuilder", "build_property_filter", "filter_builder"]
+__all__ = ["FilterBuilder", "build_property_filter", "filter_builder", "join_filters"]
 
 FilterBuilder = Callable[[Values], Filter | None]
 """Takes the values of a query and returns a filter; None if the service cannot express the condition."""
@@ -46,11 +46,8 @@ def filter_builder(target: QueryTarget, term: Expression, given: Sequence[Compar
             return _negation_builder(target, term.term)
         case Presence():
             info = None if term.negated else one_property(target, term)
-            return (
-                _build_nothing
-                if info is None
-                else _constant_builder(_presence_filter(info.property, Constant(Edm.STRING, "")))
-            )
+            node = None if info is None else _presence_filter(info.property, Constant(Edm.STRING, ""))
+            return lambda _values: node
         case Membership():
             return _membership_builder(target, term, given)
         case Comparison():
@@ -60,17 +57,16 @@ def filter_builder(target: QueryTarget, term: Expression, given: Sequence[Compar
             return _build_nothing
 
 
-def _build_nothing(values: Values) -> Filter | None:
-    del values
+def _build_nothing(_values: Values) -> Filter | None:
     return None
 
 
-def _constant_builder(node: Filter) -> FilterBuilder:
-    def build(values: Values) -> Filter | None:
-        del values
-        return node
-
-    return build
+def join_filters(kind: type[And | Or], nodes: Sequence[Filter | None]) -> Filter | None:
+    """Return filters as one; None if the service cannot express one of them."""
+    known = tuple([node for node in nodes if node is not None])
+    if len(known) < len(nodes):
+        return None
+    return known[0] if len(known) == 1 else kind(known)
 
 
 def _combine(target: QueryTarget, term: AllOf | AnyOf, given: Sequence[Comparison]) -> FilterBuilder:
@@ -80,12 +76,7 @@ def _combine(target: QueryTarget, term: AllOf | AnyOf, given: Sequence[Compariso
         else [filter_builder(target, each, given) for each in term.terms]
     )
     kind: type[And | Or] = And if isinstance(term, AllOf) else Or
-
-    def build(values: Values) -> Filter | None:
-        found = [each(values) for each in builders]
-        return None if None in found else kind(tuple(cast("list[Filter]", found)))
-
-    return build
+    return lambda values: join_filters(kind, [each(values) for each in builders])
 
 
 def _builders_of_all(target: QueryTarget, term: AllOf, given: Sequence[Comparison]) -> list[FilterBuilder]:
@@ -107,20 +98,18 @@ def _builders_of_all(target: QueryTarget, term: AllOf, given: Sequence[Compariso
 def _combine_bounds(target: QueryTarget, group: Sequence[Comparison], given: Sequence[Comparison]) -> FilterBuilder:
     """Return the builder of one filter for several conditions on a key field, or of one each if values demand it."""
     whole, single = _key_builder(target, group, given), [filter_builder(target, each, given) for each in group]
-
-    def build(values: Values) -> Filter | None:
-        node = whole(values)
-        if node is not None:
-            return node
-        found = [each(values) for each in single]
-        return None if None in found else And(tuple(cast("list[Filter]", found)))
-
-    return build
+    return lambda values: whole(values) or join_filters(And, [each(values) for each in single])
 
 
 def _presence_filter(name: str, literal: Constant) -> Filter:
     """Return a filter that an absent property never satisfies: each comparison alone is false, or unknown."""
     return Or((Compare(name, Op.EQ, literal), Compare(name, Op.NE, literal)))
+
+
+def _negate_bounds(nodes: Sequence[Filter]) -> Filter | None:
+    """Return the filter of what is outside of bounds of text; None if there are none."""
+    found = [Compare(each.property, OPPOSITE[each.op], each.constant) for each in nodes if isinstance(each, Compare)]
+    return join_filters(Or, found) if found and len(found) == len(nodes) else None
 
 
 def _negation_builder(target: QueryTarget, term: Expression) -> FilterBuilder:
@@ -136,11 +125,7 @@ def _negation_builder(target: QueryTarget, term: Expression) -> FilterBuilder:
         node = positive(values)
         if isinstance(node, Compare):
             return And((Not(node), _presence_filter(node.property, node.constant)))
-        if isinstance(node, And):  # startswith: two bounds of text, which has an order
-            below, above = node.terms
-            if isinstance(below, Compare) and isinstance(above, Compare):
-                return Or(tuple(Compare(c.property, OPPOSITE[c.op], c.constant) for c in (below, above)))
-        return None
+        return _negate_bounds(node.terms) if isinstance(node, And) else None  # startswith: two bounds of text
 
     return build
 
@@ -154,15 +139,9 @@ def _membership_builder(target: QueryTarget, term: Membership, given: Sequence[C
     def build(values: Values) -> Filter | None:
         if info is not None and info.type.json_text:
             raise misfit_error(_bind_field(term, values), values[at], _NO_COMPARISON)
-        terms: list[Filter] = []
-        each = list(values)
-        for value in dict.fromkeys(values[at]):
-            each[at] = value
-            node = single(each)
-            if node is None:
-                return None
-            terms.append(node)
-        return terms[0] if len(terms) == 1 else And(tuple(terms)) if negated else Or(tuple(terms))
+        before, after = values[:at], values[at + 1 :]
+        nodes = [single([*before, value, *after]) for value in dict.fromkeys(values[at])]
+        return join_filters(And if negated else Or, nodes)
 
     return build
 
@@ -200,10 +179,7 @@ def _key_builder(target: QueryTarget, terms: Sequence[Comparison], given: Sequen
         inside = bounds.conditions(member)
         if op is not Op.NE:
             return And(tuple(inside)) if len(inside) > 1 else inside[0] if inside else None
-        if not all(isinstance(each, Compare) for each in inside) or not inside:
-            return None
-        outside_of = tuple(Compare(c.property, OPPOSITE[c.op], c.constant) for c in inside if isinstance(c, Compare))
-        return outside_of[0] if len(outside_of) == 1 else Or(outside_of)
+        return _negate_bounds(inside)
 
     return build
 

@@ -4,7 +4,7 @@ Targets: the kinds that a query asks for, as the planner sees them.
 
 from collections.abc import Sequence
 
-from ...keys.ranges import EVERYTHING, hull
+from ...keys.intervals import EVERYTHING, hull
 from ...models.kinds import KindSet
 from ...models.schema import DerivedSchema, Schema
 from ...stores import Bounds
@@ -33,23 +33,6 @@ class QueryTarget:
         primaries: The target of the rows that these index entries belong to; None for primary rows.
         fetches_primaries: Whether rows are entries of a non-covering index, so that the primary of each is fetched.
     """
-
-    __slots__ = (
-        "_entries",
-        "_parts",
-        "bags",
-        "fetches_primaries",
-        "filter",
-        "indexes",
-        "key_fields",
-        "kinds",
-        "name",
-        "own_fields",
-        "primaries",
-        "row_keys",
-        "schemas",
-        "table",
-    )
 
     primaries: "QueryTarget | None"
 
