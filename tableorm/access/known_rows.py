@@ -13,8 +13,9 @@ import attrs
 from ..errors import TemplateError
 from ..keys.bounds import Condition, Part
 from ..keys.formats import Format, make_format
+from ..keys.intervals import high_of, low_of
 from ..keys.overlap import may_meet
-from ..keys.ranges import common_prefix, high_of, low_of
+from ..keys.ranges import common_prefix
 from ..keys.template import Template
 from ..models.entity import Entity
 from ..models.schema import Schema, descendants
