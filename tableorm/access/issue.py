@@ -68,9 +68,13 @@ async def issue_grant(db: Connection, cache: GrantCache, target: type[Entity] | 
     table = target if isinstance(target, str) else schema_of(target).table_name()
     what = f"grant({table if schema is None else schema.name})"
     check_target_table(what, table)
-    start, end = db.boundary.fill_range(what, schema, options.start, options.end)
-    keys = raw_keys_between(what, start, end) if schema is None else keys_between(schema, start, end)
-    db.boundary.check_range(what, schema, start or {}, end or {}, keys)
+    start, end = dict(options.start or {}), dict(options.end or {})
+    if schema is None:
+        keys = raw_keys_between(what, start, end)
+    else:
+        start, end = db.boundary.fill_key(schema, start), db.boundary.fill_key(schema, end)
+        keys = keys_between(schema, start, end)
+    db.boundary.check_range(what, schema, start, end, keys)
     letters = permission_letters(what, options.permissions)
     if options.policy is None and (letters is None or options.expires_in is None):
         missing = "permissions" if letters is None else "expires_in"

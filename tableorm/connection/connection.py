@@ -93,9 +93,14 @@ class Connection:
         self.stats.requests += 1
         self.stats.traffic.retries += 1
 
+    def count_request(self, request: Awaitable[T]) -> Awaitable[T]:
+        """Count a request of the store, and return it to be awaited: all go this way, those of `call` too."""
+        self.stats.requests += 1
+        return request
+
     async def call(self, what: str, table: str, request: Awaitable[T]) -> T:
         """
-        Send one request to the store and count it.
+        Send one request to the store, and translate what it refuses.
 
         Args:
             what: What it does, as the start of a sentence: "list of tables".
@@ -105,9 +110,8 @@ class Connection:
         Raises:
             TableOrmError: The store refused it; names what was attempted.
         """
-        self.stats.requests += 1
         try:
-            return await request
+            return await self.count_request(request)
         except Fault as fault:
             raise translate(fault, what, table) from fault
 
@@ -240,10 +244,9 @@ class Connection:
         """
         self.boundary.check_whole_table(f"drop_table({name!r}, missing_ok={missing_ok!r})")
         store = self.require_open()
-        self.stats.requests += 1
         try:
             check_table_name(name)
-            await store.delete_table(name)
+            await self.count_request(store.delete_table(name))
         except Fault as fault:
             if fault.code == Code.RESOURCE_NOT_FOUND:
                 if missing_ok:

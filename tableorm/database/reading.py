@@ -110,8 +110,6 @@ class Reader(Connection):
             TemplateError: A field is missing, unknown, or does not fit.
             DecodeError: A row does not fit its model.
         """
-        if isinstance(index, ListOf):  # pyright: ignore[reportUnnecessaryIsInstance]
-            fields = self.boundary.fill_derived_key(index.schemas, fields)
 
         def load(row: Row) -> E | None:
             model, table = index.model, index.model.__schema__.table_name()
@@ -193,7 +191,7 @@ class Reader(Connection):
         if len(kinds.schemas) != 1:
             raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
         schema, primary = kinds.schemas[0], index.schemas[0].primary
-        fields = self.boundary.fill_derived_key(index.schemas, fields)
+        fields = self.boundary.fill_key(primary, fields, schema.key_names)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
         partition_key, row_key = schema.make_keys(fields)
@@ -256,7 +254,8 @@ class Reader(Connection):
     def _not_found(self, target: Any, fields: dict[str, Any]) -> EntityNotFound:
         if isinstance(target, IndexOf):
             index = _any_index(target)
-            given = self.boundary.fill_derived_key(index.schemas, fields).items()
+            schema = index.schemas[0]
+            given = self.boundary.fill_key(schema.primary, fields, schema.key_names).items()
             text = ", ".join(f"{name}={value!r}" for name, value in given)
             return EntityNotFound(f"there is no {index} of {text}", Code.RESOURCE_NOT_FOUND)
         key = key_from(self.boundary, target, fields)
