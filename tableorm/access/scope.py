@@ -12,9 +12,7 @@ from typing import Any, NoReturn
 from ..connection.boundary import Boundary, Fields, Subject
 from ..errors import AccessDenied, ModelError
 from ..expressions import Comparison, Expression, PropertyComparison, conjuncts
-from ..keys.bounds import Condition
 from ..keys.ranges import EVERYTHING, KeyRegion
-from ..keys.template import Template
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet
@@ -24,7 +22,7 @@ from ..models.state import state_of
 from ..protocol.filters import Compare, Op
 from ..protocol.key_range import KeyRange
 from ..stores import Bounds
-from .known_rows import derived_rows, known_rows, may_begin_within, prove_fields
+from .known_rows import bounds_of, derived_rows, known_rows, may_begin_within, prove_fields
 
 __all__ = ["ScopeRules"]
 
@@ -338,12 +336,14 @@ class ScopeRules(Boundary):
 
     def _region_of_model(self, schema: Schema) -> KeyRegion | None:
         """Return the range of keys that holds just the rows of a model in this scope; None if there is none."""
-        partition, row = _bounds_of(schema.partition, self._fields), _bounds_of(schema.row, self._fields)
-        if partition is None or row is None or not partition[1] | row[1] >= self._fields.keys():
+        if schema.partition is None or schema.row is None:
+            return None
+        partition, in_partition = bounds_of(schema.partition, self._fields)
+        row, in_row = bounds_of(schema.row, self._fields)
+        if partition is None or row is None or not self._fields.keys() <= in_partition | in_row:
             return None
         # What RowKeys begin with tells kinds apart, not scopes.
-        narrow = not partition[1] >= self._fields.keys()
-        return KeyRegion(partition[0], row[0] if narrow else EVERYTHING)
+        return KeyRegion(partition, EVERYTHING if self._fields.keys() <= in_partition else row)
 
     def _region_of_table(self, table: str) -> KeyRegion:
         region = self._regions.get(table.lower())
@@ -353,17 +353,6 @@ class ScopeRules(Boundary):
                 f"of the table: db.scope(Model, {self})"
             )
         return region
-
-
-def _bounds_of(template: Template | None, fields: Fields) -> tuple[Any, set[str]] | None:
-    """Return the interval of keys with these fields, and the fields that it proves; None if there is no interval."""
-    if template is None:
-        return None
-    conditions = [Condition(name, Op.EQ, fields[name]) for name in fields if name in template.fields]
-    bounds = template.bounds(conditions)
-    if bounds.bounds is None:
-        return None
-    return bounds.bounds, {condition.field for n, condition in enumerate(conditions) if n in bounds.exact}
 
 
 def _common_base(models: Sequence[type[Any]], fields: Iterable[str]) -> type[Any] | None:

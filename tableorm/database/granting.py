@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ..access.grant import Grant, check_target_table
-from ..access.issue import GrantCache, GrantOptions, issue_grant
+from ..access.issue import GrantCache, issue_grant
 from ..access.policies import TablePolicies
 from ..models.entity import Entity, schema_of
 from .reading import Reader
@@ -64,16 +64,18 @@ class Granting(Reader):
             TemplateError: A field does not fit its key.
             NotSupported: This database cannot sign tokens, and why.
         """
-        options = GrantOptions(
-            permissions=permissions,
-            expires_in=expires_in,
+        return await issue_grant(
+            self,
+            self._grants,
+            target,
+            permissions,
+            expires_in,
             start=start,
             end=end,
             policy=policy,
             ip=ip,
             protocol=protocol,
         )
-        return await issue_grant(self, self._grants, target, options)
 
     def policies(self, target: type[Entity] | str) -> TablePolicies:
         """
