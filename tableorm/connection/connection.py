@@ -75,13 +75,11 @@ class Connection:
                 await backend.open()
                 opened.push_async_callback(backend.close)
             opened.pop_all()
-        self._store, self._loop = self._patient(self.backend.tables), asyncio.get_running_loop()
+        store = self.backend.tables
+        if not store.capabilities.retries:
+            store = RetryingStore(store, self.retry, self.count_fault, self.count_repetition)
+        self._store, self._loop = store, asyncio.get_running_loop()
         return self
-
-    def _patient(self, store: TableStore) -> TableStore:
-        if store.capabilities.retries:
-            return store
-        return RetryingStore(store, self.retry, self.count_fault, self.count_repetition)
 
     def count_fault(self, fault: Fault) -> None:
         """Count a request that was refused for its rate, unless the backend itself counts these."""
