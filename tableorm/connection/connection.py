@@ -1,5 +1,5 @@
 """
-The life of a database: its stores, opened once and in one event loop, and its tables.
+The life of a database: its stores, opened once and in one event loop, its tables, and what it counts.
 """
 
 import asyncio
@@ -7,6 +7,8 @@ from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self, TypeVar
+
+import attrs
 
 from ..errors import Conflict, NotSupported, TableNotFound
 from ..models.entity import Entity, schema_of
@@ -16,15 +18,46 @@ from ..protocol.limits import check_table_name
 from ..stores import Backend, BlobStore, GuardedStore, QueueStore, TableStore, Traffic
 from .boundary import Boundary
 from .retry import RetryingStore, RetryPolicy
-from .stats import Stats
 from .translate import translate
 
-__all__ = ["TURN", "Connection"]
+__all__ = ["TURN", "Connection", "Stats"]
 
 S = TypeVar("S", QueueStore, BlobStore)
 T = TypeVar("T")
 
 TURN = 250  # entities read before other tasks get a turn: a millisecond or two
+
+
+@attrs.define
+class Stats:
+    """
+    What a database has sent and received since it was opened.
+
+    Args:
+        requests: Requests to the store; a transaction is one.
+        rows: Rows read.
+        operations: Rows written or deleted.
+        traffic: What became of the requests on their way.
+    """
+
+    requests: int = 0
+    rows: int = 0
+    operations: int = 0
+    traffic: Traffic = attrs.Factory(Traffic)
+
+    @property
+    def retries(self) -> int:
+        """Requests that were sent again, by the mapper or below it."""
+        return self.traffic.retries
+
+    @property
+    def throttled(self) -> int:
+        """Answers that refused a request for its rate; most of these requests went through later."""
+        return self.traffic.throttled
+
+    def snapshot(self) -> "Stats":
+        """A copy that stays as it is."""
+        return attrs.evolve(self, traffic=attrs.evolve(self.traffic))
 
 
 class Connection:
