@@ -86,6 +86,9 @@ def keys_between(schema: Schema, start: Mapping[str, Any], end: Mapping[str, Any
     _check_order(what, schema, start, end)
     first, last = _edge(partition, row, start, last=False), _edge(partition, row, end, last=True)
     keys = KeyRange(start_partition=first[0], start_row=first[1], end_partition=last[0], end_row=last[1])
+    of_kind = "{kind}" in partition.text or ("{kind}" in row.text and (first[1] is not None or last[1] is not None))
+    if schema.abstract and of_kind:
+        raise ModelError(f"{what}: the kinds of the model have keys of their own; give one of its concrete classes")
     _require_rows(what, keys)
     return keys
 
