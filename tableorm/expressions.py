@@ -191,19 +191,19 @@ def _values(field: object, values: Iterable[Any]) -> list[Any]:
     return found
 
 
-class _Comparable(Generic[T]):
-    """What can be compared to get a condition."""
+class _Operators(Generic[T]):
+    """The operators of what stands on the left side of a comparison. Subclasses make the conditions."""
 
     __slots__ = ()
-
-    def __hash__(self) -> int:
-        raise NotImplementedError
 
     def __eq__(self, other: T) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         return self._compare(Op.EQ, other)
 
     def __ne__(self, other: T) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         return self._compare(Op.NE, other)
+
+    def __hash__(self) -> int:
+        return hash(self.__reduce__())
 
     def __lt__(self, other: T) -> Expression:
         return self._compare(Op.LT, other)
@@ -225,7 +225,7 @@ class _Comparable(Generic[T]):
         raise NotImplementedError
 
 
-class Field(_Comparable[T]):
+class Field(_Operators[T]):
     """
     A field as it stands on its class: compare it to get a condition.
 
@@ -244,9 +244,6 @@ class Field(_Comparable[T]):
 
     def __repr__(self) -> str:
         return f"<field {self}>"
-
-    def __hash__(self) -> int:
-        return hash((self.model, self.name))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (self.model, self.name)
@@ -301,7 +298,7 @@ class Field(_Comparable[T]):
 S = TypeVar("S", str, dt.datetime)
 
 
-class SystemField(_Comparable[S]):
+class SystemField(_Operators[S]):
     """
     PartitionKey, RowKey or Timestamp of any row, as stored: compare it to get a condition.
 
@@ -317,9 +314,6 @@ class SystemField(_Comparable[S]):
 
     def __repr__(self) -> str:
         return self.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
     def __reduce__(self) -> str:
         return self.name

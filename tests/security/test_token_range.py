@@ -5,6 +5,8 @@ Which rows are in the range is decided here, by the order of the keys' UTF-16 co
 """
 
 import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +21,7 @@ from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
 from tableorm_local.engine import Engine
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.local.server.client import Api
+from tests.security.world import serve_file
 from tests.torture import seeds
 
 Keys = tuple[str, str]
@@ -73,6 +76,13 @@ class Attack:
             given |= {"epk": self.last[0]} | ({"erk": self.last[1]} if self.end_row else {})
         sas = TableSas(sv="2019-02-02", tn="Tab", se="2099-01-01", sp=self.letters, **given)
         return sign_sas(sas, DEVELOPMENT_ACCOUNT, decode_key(DEVELOPMENT_KEY))
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[tuple[Engine, Api]]:
+    """A file with its owner, and a client of its server."""
+    async with serve_file(tmp_path / "data.tables") as world:
+        yield world
 
 
 async def fill(owner: Engine) -> None:
@@ -132,9 +142,9 @@ async def ask(tables: TableStore, attack: Attack) -> list[Row] | None:
 
 
 @seeds(4, 150)
-async def test_in_process(owner: Engine, tmp_path: Any, seed: int) -> None:
+async def test_in_process(world: tuple[Engine, Api], tmp_path: Path, seed: int) -> None:
     """A program of reads, queries, writes and transactions by a token on the embedded engine."""
-    attack = Attack(Random(seed))
+    attack, (owner, _) = Attack(Random(seed)), world
     await fill(owner)
     before = await outside(owner, attack)
     async with connect(f"local:{tmp_path / 'data.tables'}", key=DEVELOPMENT_KEY, sas=attack.token) as db:
@@ -235,9 +245,9 @@ async def send(api: Api, attack: Attack) -> list[Row]:
 
 
 @seeds(4, 150)
-async def test_over_http(owner: Engine, api: Api, seed: int) -> None:
+async def test_over_http(world: tuple[Engine, Api], seed: int) -> None:
     """Plain requests by a token, also such as spell an address oddly, or name a key in the URL and another below it."""
-    attack = Attack(Random(seed))
+    attack, (owner, api) = Attack(Random(seed)), world
     await fill(owner)
     before = await outside(owner, attack)
     for _ in range(60):
@@ -253,8 +263,9 @@ async def test_over_http(owner: Engine, api: Api, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["epk", "erk", "spk", "srk", "tn", "sp", "se"])
-async def test_a_limit_that_is_left_out_or_doubled(owner: Engine, api: Api, name: str) -> None:
+async def test_a_limit_that_is_left_out_or_doubled(world: tuple[Engine, Api], name: str) -> None:
     """A token without one of its limits, or with another one beside it, is refused: the signature holds them all."""
+    owner, api = world
     await fill(owner)
     given = {"spk": "a", "srk": "a", "epk": "a", "erk": "b", "sp": "r", "se": "2099-01-01", "tn": "Tab"}
     token = sign_sas(TableSas(sv="2019-02-02", **given), DEVELOPMENT_ACCOUNT, decode_key(DEVELOPMENT_KEY))
