@@ -6,6 +6,7 @@ its patterns derive from its entities, such as index entries.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 import attrs
@@ -14,7 +15,7 @@ from ..errors import TemplateError
 from ..keys.bounds import Condition, Part
 from ..keys.formats import Format, make_format
 from ..keys.overlap import may_meet
-from ..keys.ranges import common_prefix, high_of, low_of
+from ..keys.ranges import meet
 from ..keys.template import Template
 from ..models.entity import Entity
 from ..models.schema import Schema, descendants
@@ -98,12 +99,13 @@ def prove_fields(template: Template, keys: Bounds, values: Mapping[str, Any]) ->
         outer, proven = bounds_of(template, values)
     except TemplateError:
         return set()
-    within = outer is not None and low_of(outer) <= low_of(keys) and high_of(keys) <= high_of(outer)
-    return proven if within else set()
+    return proven if outer is not None and meet(keys, outer) == keys else set()
 
 
 def may_begin_within(template: Template, keys: Bounds) -> bool:
     """Return whether some key of a template may be within an interval: False only if none can, True in doubt."""
     rest = make_format(str, "")
     assert isinstance(rest, Format)
-    return may_meet(template, attrs.evolve(template, parts=(Part(common_prefix(keys)), Part("", "rest", rest))))
+    ends = zip(keys.lower or "", keys.upper or "", strict=False)
+    prefix = "".join(one for one, two in takewhile(lambda pair: pair[0] == pair[1], ends))
+    return may_meet(template, attrs.evolve(template, parts=(Part(prefix), Part("", "rest", rest))))

@@ -18,7 +18,6 @@ __all__ = [
     "KeyInterval",
     "KeyPosition",
     "KeyRegion",
-    "common_prefix",
     "divide",
     "high_of",
     "hull",
@@ -185,7 +184,7 @@ def _find_edges(bounds: Bounds, template: Template | None, wanted: int) -> list[
         inside = [text for text in template.buckets if _strictly_inside(bounds, text)]
         if inside:
             return inside
-    prefix = common_prefix(bounds)
+    prefix = _common_prefix(bounds)
     texts = [prefix]
     for characters in _characters_at(template, prefix):
         # What is outside goes at once, so that a range of a few dates is not drowned in all of the years.
@@ -205,8 +204,7 @@ def _characters_at(template: Template | None, prefix: str) -> Iterable[Sequence[
         yield from (_TEXT,) * 4
 
 
-def common_prefix(bounds: Bounds) -> str:
-    """Return the text that all keys of an interval begin with."""
+def _common_prefix(bounds: Bounds) -> str:
     lower, upper = bounds.lower or "", bounds.upper
     if upper is None:
         return ""
