@@ -107,5 +107,5 @@ def may_begin_within(template: Template, keys: Bounds) -> bool:
     rest = make_format(str, "")
     assert isinstance(rest, Format)
     ends = zip(keys.lower or "", keys.upper or "", strict=False)
-    prefix = "".join(one for one, two in takewhile(lambda pair: pair[0] == pair[1], ends))
+    prefix = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
     return may_meet(template, attrs.evolve(template, parts=(Part(prefix), Part("", "rest", rest))))
