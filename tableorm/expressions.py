@@ -7,7 +7,7 @@ unknown, neither true nor false, also under `~`.
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import attrs
 
@@ -61,9 +61,6 @@ class Expression:
     def __invert__(self) -> "Expression":
         return NoneOf(self)
 
-    def __repr__(self) -> str:
-        return str(self)
-
     def __bool__(self) -> NoReturn:
         raise TypeError(
             f"the condition ({self}) has no truth value: combine conditions with & | ~ instead of and, or, not, and "
@@ -91,6 +88,8 @@ class Comparison(Expression):
             return f"{self.field}.startswith({self.value!r})"
         return f"{self.field} {_SIGNS[self.op]} {self.value!r}"
 
+    __repr__ = __str__
+
 
 _SIGNS = {Op.EQ: "==", Op.NE: "!=", Op.GT: ">", Op.GE: ">=", Op.LT: "<", Op.LE: "<="}
 
@@ -107,6 +106,8 @@ class Membership(Expression):
         shown = ", ".join(map(repr, self.values[:5])) + (f", ... {len(self.values)} values" * (len(self.values) > 5))
         return f"~{self.field}.in_([{shown}])" if self.negated else f"{self.field}.in_([{shown}])"
 
+    __repr__ = __str__
+
 
 @attrs.frozen(eq=False, str=False, repr=False)
 class Presence(Expression):
@@ -117,6 +118,8 @@ class Presence(Expression):
 
     def __str__(self) -> str:
         return f"{self.field}.is_none()" if self.negated else f"~{self.field}.is_none()"
+
+    __repr__ = __str__
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
@@ -130,30 +133,31 @@ class PropertyComparison(Expression):
     def __str__(self) -> str:
         return to_odata(Compare(self.property, self.op, self.constant))
 
+    __repr__ = __str__
+
 
 @attrs.frozen(eq=False, str=False, repr=False)
-class _Terms(Expression):
-    """Several terms; `sign` joins them in messages."""
+class AllOf(Expression):
+    """All of the terms hold."""
 
-    sign: ClassVar[str]
     terms: tuple[Expression, ...]
 
     def __str__(self) -> str:
-        return self.sign.join(f"({term})" for term in self.terms)
+        return " & ".join(f"({term})" for term in self.terms)
+
+    __repr__ = __str__
 
 
-class AllOf(_Terms):
-    """All of the terms hold."""
-
-    __slots__ = ()
-    sign = " & "
-
-
-class AnyOf(_Terms):
+@attrs.frozen(eq=False, str=False, repr=False)
+class AnyOf(Expression):
     """At least one of the terms holds."""
 
-    __slots__ = ()
-    sign = " | "
+    terms: tuple[Expression, ...]
+
+    def __str__(self) -> str:
+        return " | ".join(f"({term})" for term in self.terms)
+
+    __repr__ = __str__
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
@@ -167,6 +171,8 @@ class NoneOf(Expression):
 
     def __str__(self) -> str:
         return f"~({self.term})"
+
+    __repr__ = __str__
 
 
 def conjuncts(expression: Expression) -> Iterator[Expression]:
@@ -191,41 +197,7 @@ def _values(field: object, values: Iterable[Any]) -> list[Any]:
     return found
 
 
-class _Operators(Generic[T]):
-    """The operators of what stands on the left side of a comparison. Subclasses make the conditions."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: T) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self._compare(Op.EQ, other)
-
-    def __ne__(self, other: T) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self._compare(Op.NE, other)
-
-    def __hash__(self) -> int:
-        return hash(self.__reduce__())
-
-    def __lt__(self, other: T) -> Expression:
-        return self._compare(Op.LT, other)
-
-    def __le__(self, other: T) -> Expression:
-        return self._compare(Op.LE, other)
-
-    def __gt__(self, other: T) -> Expression:
-        return self._compare(Op.GT, other)
-
-    def __ge__(self, other: T) -> Expression:
-        return self._compare(Op.GE, other)
-
-    def between(self, low: T, high: T) -> Expression:
-        """Return the condition from `low` to `high`: both ends are inside."""
-        return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
-
-    def _compare(self, op: Op, other: object) -> Expression:
-        raise NotImplementedError
-
-
-class Field(_Operators[T]):
+class Field(Generic[T]):
     """
     A field as it stands on its class: compare it to get a condition.
 
@@ -245,8 +217,33 @@ class Field(_Operators[T]):
     def __repr__(self) -> str:
         return f"<field {self}>"
 
+    def __hash__(self) -> int:
+        return hash((self.model, self.name))
+
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (self.model, self.name)
+
+    def __eq__(self, other: T) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._compare(Op.EQ, other)
+
+    def __ne__(self, other: T) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._compare(Op.NE, other)
+
+    def __lt__(self, other: T) -> Expression:
+        return self._compare(Op.LT, other)
+
+    def __le__(self, other: T) -> Expression:
+        return self._compare(Op.LE, other)
+
+    def __gt__(self, other: T) -> Expression:
+        return self._compare(Op.GT, other)
+
+    def __ge__(self, other: T) -> Expression:
+        return self._compare(Op.GE, other)
+
+    def between(self, low: T, high: T) -> Expression:
+        """Return the condition from `low` to `high`: both ends are inside."""
+        return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
 
     def in_(self, values: Iterable[T]) -> Expression:
         """
@@ -298,7 +295,7 @@ class Field(_Operators[T]):
 S = TypeVar("S", str, dt.datetime)
 
 
-class SystemField(_Operators[S]):
+class SystemField(Generic[S]):
     """
     PartitionKey, RowKey or Timestamp of any row, as stored: compare it to get a condition.
 
@@ -315,8 +312,33 @@ class SystemField(_Operators[S]):
     def __repr__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __reduce__(self) -> str:
         return self.name
+
+    def __eq__(self, other: S) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._compare(Op.EQ, other)
+
+    def __ne__(self, other: S) -> Expression:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._compare(Op.NE, other)
+
+    def __lt__(self, other: S) -> Expression:
+        return self._compare(Op.LT, other)
+
+    def __le__(self, other: S) -> Expression:
+        return self._compare(Op.LE, other)
+
+    def __gt__(self, other: S) -> Expression:
+        return self._compare(Op.GT, other)
+
+    def __ge__(self, other: S) -> Expression:
+        return self._compare(Op.GE, other)
+
+    def between(self, low: S, high: S) -> Expression:
+        """Return the condition from `low` to `high`: both ends are inside."""
+        return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
 
     def in_(self, values: Iterable[S]) -> Expression:
         """Return the condition that it is one of these values. Raises what `Field.in_` raises."""
