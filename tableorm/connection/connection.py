@@ -10,11 +10,10 @@ from typing import Self, TypeVar
 
 import attrs
 
-from ..errors import Conflict, NotSupported, TableNotFound
+from ..errors import Conflict, EntityNotFound, NotSupported, TableNotFound
 from ..models.entity import Entity, schema_of
 from ..models.schema import concrete
 from ..protocol.codes import THROTTLING, Code, Fault
-from ..protocol.limits import check_table_name
 from ..stores import Backend, BlobStore, GuardedStore, QueueStore, TableStore, Traffic
 from .boundary import Boundary
 from .retry import RetryingStore, RetryPolicy
@@ -274,16 +273,12 @@ class Connection:
             AccessDenied: In a scope, since the table may have rows of others.
         """
         self.boundary.check_whole_table(f"drop_table({name!r}, missing_ok={missing_ok!r})")
-        store = self.require_open()
+        request = self.require_open().delete_table(name)
         try:
-            check_table_name(name)
-            await self.count_request(store.delete_table(name))
-        except Fault as fault:
-            if fault.code == Code.RESOURCE_NOT_FOUND:
-                if missing_ok:
-                    return
-                raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from fault
-            raise translate(fault, f"deletion of table {name!r}", name) from fault
+            await self.call(f"deletion of table {name!r}", name, request)
+        except EntityNotFound as error:
+            if not missing_ok:
+                raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from error
 
 
 def _given(store: S | None, argument: str) -> S:
