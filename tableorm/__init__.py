@@ -15,8 +15,8 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
 from .access.grant import Grant, GrantExplanation
 from .access.policies import StoredPolicy, TablePolicies
 from .audit.report import AuditReport, BuildReport, Damage, Finding
+from .connection.connection import Stats
 from .connection.retry import RetryPolicy
-from .connection.stats import Stats
 from .database.connect import connect
 from .database.database import Database, Scope
 from .derived.aggregate.aggregate import AggregateOf, Count, Sum

@@ -21,27 +21,26 @@ from ..protocol.key_range import KeyRange
 __all__ = ["keys_between", "raw_keys_between"]
 
 
-def raw_keys_between(what: str, start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> KeyRange:
+def raw_keys_between(what: str, start: Mapping[str, Any], end: Mapping[str, Any]) -> KeyRange:
     """
     Return the range from one PartitionKey, or PartitionKey and RowKey, to another.
 
     Args:
         what: What the range is for, for messages.
-        start: The first key; None for no bound.
-        end: The last key; None for no bound.
+        start: The first key; empty for no bound.
+        end: The last key; empty for no bound.
 
     Raises:
         ModelError: A name is neither PartitionKey nor RowKey, a key is not a text, or the range is empty.
     """
     for side in (start, end):
-        odd = [name for name in side or {} if name not in ("PartitionKey", "RowKey")]
+        odd = [name for name in side if name not in ("PartitionKey", "RowKey")]
         if odd:
             raise ModelError(f"{what}: {odd[0]!r} is refused; with the name of a table give PartitionKey and RowKey")
-        for name, key in (side or {}).items():
+        for name, key in side.items():
             # None would mean no bound: a token for the whole table, where a key was missing by mistake.
             if not isinstance(key, str):
                 raise ModelError(f"{what}: {name}={key!r} is refused; give the text of a key, or leave it out")
-    start, end = start or {}, end or {}
     try:
         keys = KeyRange(
             start_partition=start.get("PartitionKey"),
@@ -63,20 +62,19 @@ def _require_rows(what: str, keys: KeyRange) -> None:
         )
 
 
-def keys_between(schema: Schema, start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> KeyRange:
+def keys_between(schema: Schema, start: Mapping[str, Any], end: Mapping[str, Any]) -> KeyRange:
     """
     Return the range of keys from some key fields to others.
 
     Args:
         schema: The schema of the model.
-        start: The first key: all key fields, or the first ones for all keys that begin with them; None for no bound.
+        start: The first key: all key fields, or the first ones for all keys that begin with them; empty for no bound.
         end: The last key, given as `start` is.
 
     Raises:
         ModelError: A field is not a key field, or one before it is missing; or keys do not sort as its values do.
         TemplateError: A value does not fit its key.
     """
-    start, end = start or {}, end or {}
     what = f"grant({schema.name})"
     if not start and not end:
         return KeyRange()
@@ -88,6 +86,9 @@ def keys_between(schema: Schema, start: Mapping[str, Any] | None, end: Mapping[s
     _check_order(what, schema, start, end)
     first, last = _edge(partition, row, start, last=False), _edge(partition, row, end, last=True)
     keys = KeyRange(start_partition=first[0], start_row=first[1], end_partition=last[0], end_row=last[1])
+    of_kind = "{kind}" in partition.text or ("{kind}" in row.text and (first[1] is not None or last[1] is not None))
+    if schema.abstract and of_kind:
+        raise ModelError(f"{what}: the kinds of the model have keys of their own; give one of its concrete classes")
     _require_rows(what, keys)
     return keys
 

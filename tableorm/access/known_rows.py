@@ -6,6 +6,7 @@ its patterns derive from its entities, such as index entries.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 import attrs
@@ -13,16 +14,15 @@ import attrs
 from ..errors import TemplateError
 from ..keys.bounds import Condition, Part
 from ..keys.formats import Format, make_format
-from ..keys.intervals import high_of, low_of
+from ..keys.intervals import meet
 from ..keys.overlap import may_meet
-from ..keys.ranges import common_prefix
 from ..keys.template import Template
 from ..models.entity import Entity
 from ..models.schema import Schema, descendants
 from ..protocol.filters import Op
 from ..stores import Bounds
 
-__all__ = ["KnownRows", "derived_rows", "known_rows", "may_begin_within", "prove_fields"]
+__all__ = ["KnownRows", "bounds_of", "derived_rows", "known_rows", "may_begin_within", "prove_fields"]
 
 
 @attrs.frozen
@@ -66,6 +66,25 @@ def derived_rows(schema: Schema) -> Iterator[KnownRows]:
                 yield KnownRows(derived.label, schema.partition, row)
 
 
+def bounds_of(template: Template, values: Mapping[str, Any]) -> tuple[Bounds | None, set[str]]:
+    """
+    Return the interval of the keys of a template in which fields have the given values.
+
+    Args:
+        template: The template.
+        values: The values; fields that the template does not have are left out.
+
+    Returns:
+        The interval, None if there is no such key; and the fields that have their value in each key inside.
+
+    Raises:
+        TemplateError: A value is not of the type of its field.
+    """
+    conditions = [Condition(name, Op.EQ, value) for name, value in values.items() if name in template.fields]
+    found = template.bounds(conditions)
+    return found.bounds, {conditions[number].field for number in found.exact}
+
+
 def prove_fields(template: Template, keys: Bounds, values: Mapping[str, Any]) -> set[str]:
     """
     Return which fields have the given values in each key of a template that is within an interval.
@@ -76,19 +95,17 @@ def prove_fields(template: Template, keys: Bounds, values: Mapping[str, Any]) ->
         values: The values that the fields may have. All of them together must be what the interval says: a value that
             it does not say proves nothing.
     """
-    conditions = [Condition(name, Op.EQ, value) for name, value in values.items() if name in template.fields]
     try:
-        found = template.bounds(conditions)
+        outer, proven = bounds_of(template, values)
     except TemplateError:
         return set()
-    outer = found.bounds
-    if outer is None or low_of(keys) < low_of(outer) or high_of(keys) > high_of(outer):
-        return set()
-    return {conditions[number].field for number in found.exact}
+    return proven if outer is not None and meet(keys, outer) == keys else set()
 
 
 def may_begin_within(template: Template, keys: Bounds) -> bool:
     """Return whether some key of a template may be within an interval: False only if none can, True in doubt."""
     rest = make_format(str, "")
     assert isinstance(rest, Format)
-    return may_meet(template, attrs.evolve(template, parts=(Part(common_prefix(keys)), Part("", "rest", rest))))
+    ends = zip(keys.lower or "", keys.upper or "", strict=False)
+    prefix = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+    return may_meet(template, attrs.evolve(template, parts=(Part(prefix), Part("", "rest", rest))))

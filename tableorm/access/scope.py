@@ -6,14 +6,13 @@ against mistakes of a program which has all rights; against others there are tok
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn
 
-from ..connection.boundary import Boundary, DerivedKeys, Fields, Subject
+from ..connection.boundary import Boundary, Fields, Subject
 from ..errors import AccessDenied, ModelError
 from ..expressions import Comparison, Expression, PropertyComparison, conjuncts
-from ..keys.bounds import Condition
 from ..keys.ranges import EVERYTHING, KeyRegion
-from ..keys.template import Template
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet
@@ -23,7 +22,7 @@ from ..models.state import state_of
 from ..protocol.filters import Compare, Op
 from ..protocol.key_range import KeyRange
 from ..stores import Bounds
-from .known_rows import derived_rows, known_rows, may_begin_within, prove_fields
+from .known_rows import bounds_of, derived_rows, known_rows, may_begin_within, prove_fields
 
 __all__ = ["ScopeRules"]
 
@@ -84,32 +83,16 @@ class ScopeRules(Boundary):
                 if subject.__dict__.get(name) is None:
                     setattr(subject, name, value)
 
-    def fill_key(self, schema: Schema, fields: Fields) -> dict[str, Any]:
+    def fill_key(self, schema: Schema, fields: Fields, names: AbstractSet[str] | None = None) -> dict[str, Any]:
         """
-        Return the key fields of a model, completed by the scope's values.
+        Return key fields of a model, completed by those of the scope's values that the key has.
 
         Raises:
             AccessDenied: A field has another value.
             ModelError: The model does not have these key fields.
         """
         self._require_fields(schema)
-        return self._fill_fields(schema, fields, self._fields)
-
-    def fill_derived_key(self, schemas: Sequence[DerivedKeys], fields: Fields) -> dict[str, Any]:
-        """
-        Return the key fields of an index or list, completed by those of the scope's values that its keys have.
-
-        Raises:
-            AccessDenied: A field has another value.
-            ModelError: A model does not have these key fields.
-        """
-        for schema in schemas:
-            self._require_fields(schema.primary)
-        names = set[str]().union(*(schema.key_names for schema in schemas))
-        own = {name: value for name, value in self._fields.items() if name in names}
-        return self._fill_fields(schemas[0].primary, fields, own)
-
-    def _fill_fields(self, schema: Schema, fields: Fields, own: Fields) -> dict[str, Any]:
+        own = {name: value for name, value in self._fields.items() if names is None or name in names}
         for name, value in own.items():
             if name in fields and fields[name] != value:
                 self._deny_value(schema.name, name, fields[name])
@@ -265,30 +248,16 @@ class ScopeRules(Boundary):
         """
         raise AccessDenied(f"{action} concerns a whole table, and this scope is of {self}; use the database itself")
 
-    def fill_range(
-        self, what: str, schema: Schema | None, start: Fields | None, end: Fields | None
-    ) -> tuple[Fields, Fields]:
-        """
-        Return the ends of the range of keys that a grant opens, completed by the scope's values: a token is for rows of
-        the scope, so the keys of the model have to begin with its fields.
-
-        Raises:
-            AccessDenied: A field has another value.
-            ModelError: There is not a model, or it does not have these key fields.
-        """
-        if schema is None:
-            raise ModelError(f"{what} is refused in the scope of {self}: give a model of the table")
-        return self.fill_key(schema, start or {}), self.fill_key(schema, end or {})
-
     def check_range(self, what: str, schema: Schema | None, start: Fields, end: Fields, keys: KeyRange) -> None:
         """
         Refuse a range of keys that may hold rows of others: each key in it must tell that it is of the scope, by its
         partition, or, within one partition, by its RowKey.
 
         Raises:
-            ModelError: Some keys do not tell, or may be those of other rows.
+            ModelError: There is not a model, some keys do not tell, or some may be those of other rows.
         """
-        assert schema is not None
+        if schema is None:
+            raise ModelError(f"{what} is refused in the scope of {self}: give a model of the table")
         assert schema.partition is not None
         assert schema.row is not None
         given = {name: value for name, value in start.items() if name in end and end[name] == value}
@@ -367,12 +336,14 @@ class ScopeRules(Boundary):
 
     def _region_of_model(self, schema: Schema) -> KeyRegion | None:
         """Return the range of keys that holds just the rows of a model in this scope; None if there is none."""
-        partition, row = _bounds_of(schema.partition, self._fields), _bounds_of(schema.row, self._fields)
-        if partition is None or row is None or not partition[1] | row[1] >= self._fields.keys():
+        if schema.partition is None or schema.row is None:
+            return None
+        partition, in_partition = bounds_of(schema.partition, self._fields)
+        row, in_row = bounds_of(schema.row, self._fields)
+        if partition is None or row is None or not self._fields.keys() <= in_partition | in_row:
             return None
         # What RowKeys begin with tells kinds apart, not scopes.
-        narrow = not partition[1] >= self._fields.keys()
-        return KeyRegion(partition[0], row[0] if narrow else EVERYTHING)
+        return KeyRegion(partition, EVERYTHING if self._fields.keys() <= in_partition else row)
 
     def _region_of_table(self, table: str) -> KeyRegion:
         region = self._regions.get(table.lower())
@@ -382,17 +353,6 @@ class ScopeRules(Boundary):
                 f"of the table: db.scope(Model, {self})"
             )
         return region
-
-
-def _bounds_of(template: Template | None, fields: Fields) -> tuple[Any, set[str]] | None:
-    """Return the interval of keys with these fields, and the fields that it proves; None if there is no interval."""
-    if template is None:
-        return None
-    conditions = [Condition(name, Op.EQ, fields[name]) for name in fields if name in template.fields]
-    bounds = template.bounds(conditions)
-    if bounds.bounds is None:
-        return None
-    return bounds.bounds, {condition.field for n, condition in enumerate(conditions) if n in bounds.exact}
 
 
 def _common_base(models: Sequence[type[Any]], fields: Iterable[str]) -> type[Any] | None:

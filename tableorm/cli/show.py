@@ -9,8 +9,6 @@ import sys
 import attrs
 import msgspec
 
-from ..connection.translate import translate
-from ..protocol.codes import Fault
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, RowQuery
 from .arguments import URL_HELP, open_existing, parse_count
@@ -47,10 +45,8 @@ class Show:
         async with open_existing(url) as db:
             while True:
                 size = MAX_PAGE if limit is None else min(limit, MAX_PAGE)
-                try:
-                    page = await db.store.query(table, query, limit=size, continuation=continuation)
-                except Fault as fault:
-                    raise translate(fault, f"show {table}", table) from fault
+                request = db.store.query(table, query, limit=size, continuation=continuation)
+                page = await db.call(f"show {table}", table, request)
                 for row in page.rows:
                     sys.stdout.buffer.write(encode(row) + b"\n")
                 if limit is not None:

@@ -7,7 +7,7 @@ query, takes a change, or acts on a whole table asks it, so that a tenant is kep
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Protocol
+from typing import Any
 
 from ..expressions import Expression
 from ..models.entity import Entity
@@ -17,27 +17,11 @@ from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
 from ..protocol.key_range import KeyRange
 
-__all__ = ["Boundary", "DerivedKeys", "Subject"]
+__all__ = ["Boundary", "Subject"]
 
 Subject = Entity | PropertyBag
 
 Fields = Mapping[str, Any]
-
-
-class DerivedKeys(Protocol):
-    """
-    What the boundary must know of an index or an index list.
-    """
-
-    @property
-    def primary(self) -> Schema:
-        """The schema of its entities."""
-        ...
-
-    @property
-    def key_names(self) -> AbstractSet[str]:
-        """The fields that its keys are made of."""
-        ...
 
 
 class Boundary:
@@ -56,14 +40,16 @@ class Boundary:
     def fill(self, subject: Subject) -> None:
         """Give the boundary's values to those fields of a new entity that are None."""
 
-    def fill_key(self, schema: Schema, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return the key fields of a model, completed by the boundary's values."""
-        del schema
-        return fields
+    def fill_key(self, schema: Schema, fields: dict[str, Any], names: AbstractSet[str] | None = None) -> dict[str, Any]:
+        """
+        Return key fields of a model, completed by the boundary's values.
 
-    def fill_derived_key(self, schemas: Sequence[DerivedKeys], fields: dict[str, Any]) -> dict[str, Any]:
-        """Return the key fields of an index or list, completed by those of the boundary's values that its keys have."""
-        del schemas
+        Args:
+            schema: The schema of the model.
+            fields: The key fields that are given.
+            names: The fields of the key, if it is that of an index or list; None for the model's own.
+        """
+        del schema, names
         return fields
 
     def check(self, subject: Subject | Key[Any]) -> None:
@@ -101,12 +87,14 @@ class Boundary:
     def check_whole_table(self, action: str) -> None:
         """Refuse an action that reads or changes a whole table; `action` names it in the message."""
 
-    def fill_range(
-        self, what: str, schema: Schema | None, start: Fields | None, end: Fields | None
-    ) -> tuple[Fields | None, Fields | None]:
-        """Return the ends of the range of keys that a grant opens, completed by the boundary's values."""
-        del what, schema
-        return start, end
-
     def check_range(self, what: str, schema: Schema | None, start: Fields, end: Fields, keys: KeyRange) -> None:
-        """Refuse a range of keys, made of the ends that `fill_range` returned, that holds keys outside."""
+        """
+        Refuse a range of keys for a grant that holds keys outside.
+
+        Args:
+            what: What the range is for, for messages.
+            schema: The schema of the model whose keys they are; None if only a table is named.
+            start: The fields of the first key, as `fill_key` returned them.
+            end: The fields of the last key.
+            keys: The range.
+        """

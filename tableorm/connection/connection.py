@@ -1,5 +1,5 @@
 """
-The life of a database: its stores, opened once and in one event loop, and its tables.
+The life of a database: its stores, opened once and in one event loop, its tables, and what it counts.
 """
 
 import asyncio
@@ -8,23 +8,55 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self, TypeVar
 
-from ..errors import Conflict, NotSupported, TableNotFound
+import attrs
+
+from ..errors import Conflict, EntityNotFound, NotSupported, TableNotFound
 from ..models.entity import Entity, schema_of
 from ..models.schema import concrete
 from ..protocol.codes import THROTTLING, Code, Fault
-from ..protocol.limits import check_table_name
 from ..stores import Backend, BlobStore, GuardedStore, QueueStore, TableStore, Traffic
 from .boundary import Boundary
 from .retry import RetryingStore, RetryPolicy
-from .stats import Stats
 from .translate import translate
 
-__all__ = ["TURN", "Connection"]
+__all__ = ["TURN", "Connection", "Stats"]
 
 S = TypeVar("S", QueueStore, BlobStore)
 T = TypeVar("T")
 
 TURN = 250  # entities read before other tasks get a turn: a millisecond or two
+
+
+@attrs.define
+class Stats:
+    """
+    What a database has sent and received since it was opened.
+
+    Args:
+        requests: Requests to the store; a transaction is one.
+        rows: Rows read.
+        operations: Rows written or deleted.
+        traffic: What became of the requests on their way.
+    """
+
+    requests: int = 0
+    rows: int = 0
+    operations: int = 0
+    traffic: Traffic = attrs.Factory(Traffic)
+
+    @property
+    def retries(self) -> int:
+        """Requests that were sent again, by the mapper or below it."""
+        return self.traffic.retries
+
+    @property
+    def throttled(self) -> int:
+        """Answers that refused a request for its rate; most of these requests went through later."""
+        return self.traffic.throttled
+
+    def snapshot(self) -> "Stats":
+        """A copy that stays as it is."""
+        return attrs.evolve(self, traffic=attrs.evolve(self.traffic))
 
 
 class Connection:
@@ -75,13 +107,11 @@ class Connection:
                 await backend.open()
                 opened.push_async_callback(backend.close)
             opened.pop_all()
-        self._store, self._loop = self._patient(self.backend.tables), asyncio.get_running_loop()
+        store = self.backend.tables
+        if not store.capabilities.retries:
+            store = RetryingStore(store, self.retry, self.count_fault, self.count_repetition)
+        self._store, self._loop = store, asyncio.get_running_loop()
         return self
-
-    def _patient(self, store: TableStore) -> TableStore:
-        if store.capabilities.retries:
-            return store
-        return RetryingStore(store, self.retry, self.count_fault, self.count_repetition)
 
     def count_fault(self, fault: Fault) -> None:
         """Count a request that was refused for its rate, unless the backend itself counts these."""
@@ -93,9 +123,14 @@ class Connection:
         self.stats.requests += 1
         self.stats.traffic.retries += 1
 
+    def count_request(self, request: Awaitable[T]) -> Awaitable[T]:
+        """Count a request of the store, and return it to be awaited: all go this way, those of `call` too."""
+        self.stats.requests += 1
+        return request
+
     async def call(self, what: str, table: str, request: Awaitable[T]) -> T:
         """
-        Send one request to the store and count it.
+        Send one request to the store, and translate what it refuses.
 
         Args:
             what: What it does, as the start of a sentence: "list of tables".
@@ -105,9 +140,8 @@ class Connection:
         Raises:
             TableOrmError: The store refused it; names what was attempted.
         """
-        self.stats.requests += 1
         try:
-            return await request
+            return await self.count_request(request)
         except Fault as fault:
             raise translate(fault, what, table) from fault
 
@@ -239,17 +273,12 @@ class Connection:
             AccessDenied: In a scope, since the table may have rows of others.
         """
         self.boundary.check_whole_table(f"drop_table({name!r}, missing_ok={missing_ok!r})")
-        store = self.require_open()
-        self.stats.requests += 1
+        request = self.require_open().delete_table(name)
         try:
-            check_table_name(name)
-            await store.delete_table(name)
-        except Fault as fault:
-            if fault.code == Code.RESOURCE_NOT_FOUND:
-                if missing_ok:
-                    return
-                raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from fault
-            raise translate(fault, f"deletion of table {name!r}", name) from fault
+            await self.call(f"deletion of table {name!r}", name, request)
+        except EntityNotFound as error:
+            if not missing_ok:
+                raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from error
 
 
 def _given(store: S | None, argument: str) -> S:

@@ -105,15 +105,15 @@ class RetryingStore:
 
     async def list_tables(self) -> list[str]:
         """Return the names of all tables; again after a failure that passes."""
-        return await self._read(self._store.list_tables)
+        return await self._repeat(self._store.list_tables)
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         """Read a row; again after a failure that passes."""
-        return await self._read(lambda: self._store.get(table, partition_key, row_key, select))
+        return await self._repeat(lambda: self._store.get(table, partition_key, row_key, select))
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         """Read a page of rows; again after a failure that passes."""
-        return await self._read(lambda: self._store.query(table, query, limit, continuation))
+        return await self._repeat(lambda: self._store.query(table, query, limit, continuation))
 
     async def write(self, table: str, operation: Operation) -> str | None:
         """Send an operation once: whoever sends it finds out what a lost reply left."""
@@ -123,27 +123,27 @@ class RetryingStore:
         """Send a transaction once, as `write` does."""
         return await self._store.transact(table, operations)
 
-    async def _read(self, call: Callable[[], Awaitable[T]]) -> T:
-        patience = RetryBudget(self._policy)
+    async def _repeat(self, call: Callable[[], Awaitable[T]]) -> T:
+        budget = RetryBudget(self._policy)
         while True:
             try:
                 return await call()
             except Fault as fault:
                 self._failed(fault)
-                if not fault.transient or not await patience.another(fault):
+                if not fault.transient or not await budget.another(fault):
                     raise
             self._repeated()
 
     async def _change(self, call: Callable[[], Awaitable[None]], done: Code) -> None:
-        patience, doubt = RetryBudget(self._policy), False
-        while True:
+        doubt = False
+
+        async def change() -> None:
+            nonlocal doubt
             try:
-                return await call()
+                await call()
             except Fault as fault:
-                self._failed(fault)
-                if doubt and fault.code == done:
-                    return None
-                doubt = doubt or fault.doubt
-                if not fault.transient or not await patience.another(fault):
+                if not (doubt and fault.code == done):
+                    doubt = doubt or fault.doubt
                     raise
-            self._repeated()
+
+        await self._repeat(change)

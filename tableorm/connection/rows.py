@@ -35,9 +35,8 @@ async def read_row(
     Raises:
         TableNotFound: There is no such table.
     """
-    db.stats.requests += 1
     try:
-        row = await db.require_open().get(table, partition_key, row_key, select)
+        row = await db.count_request(db.require_open().get(table, partition_key, row_key, select))
     except Fault as fault:
         if fault.code == Code.RESOURCE_NOT_FOUND:
             return None

@@ -18,24 +18,20 @@ from ..protocol.codes import THROTTLING, TRANSIENT, Code, Fault
 
 __all__ = ["translate"]
 
-_LIMITS = frozenset(
-    {
-        Code.ENTITY_TOO_LARGE,
-        Code.KEY_OUT_OF_RANGE,
-        Code.PROPERTY_NAME_TOO_LONG,
-        Code.PROPERTY_VALUE_TOO_LARGE,
-        Code.REQUEST_BODY_TOO_LARGE,
-        Code.TOO_MANY_PROPERTIES,
-    }
-)
-_DENIED = frozenset(
-    {
-        Code.AUTHENTICATION_FAILED,
-        Code.INSUFFICIENT_PERMISSIONS,
-        Code.INVALID_AUTHENTICATION_INFO,
-        Code.NO_AUTHENTICATION,
-    }
-)
+_ERRORS: dict[str, type[TableOrmError]] = {
+    **dict.fromkeys(TRANSIENT, Unavailable),
+    **dict.fromkeys(THROTTLING, Throttled),
+    Code.AUTHENTICATION_FAILED: AccessDenied,
+    Code.INSUFFICIENT_PERMISSIONS: AccessDenied,
+    Code.INVALID_AUTHENTICATION_INFO: AccessDenied,
+    Code.NO_AUTHENTICATION: AccessDenied,
+    Code.ENTITY_TOO_LARGE: LimitExceeded,
+    Code.KEY_OUT_OF_RANGE: LimitExceeded,
+    Code.PROPERTY_NAME_TOO_LONG: LimitExceeded,
+    Code.PROPERTY_VALUE_TOO_LARGE: LimitExceeded,
+    Code.REQUEST_BODY_TOO_LARGE: LimitExceeded,
+    Code.TOO_MANY_PROPERTIES: LimitExceeded,
+}
 
 
 def translate(fault: Fault, what: str, table: str, entity: object = None, key: object = None) -> TableOrmError:
@@ -62,14 +58,7 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         return EntityNotFound(f"{what}: table {table} has no such row", code, key)
     if code == Code.TABLE_NOT_FOUND:
         return TableNotFound(f"{what}: there is no table {table!r}; create it with db.create_tables()", code, table)
-    if code in _LIMITS:
-        return LimitExceeded(f"{what}: {fault.message}", code)
-    if code.startswith("Authorization") or code in _DENIED:
-        return AccessDenied(f"{what}: {fault.message}", code)
-    if code in THROTTLING:
-        return Throttled(f"{what}: {fault.message}", code)
-    if code in TRANSIENT:
-        return Unavailable(f"{what}: {fault.message}", code)
     if code in (Code.TABLE_EXISTS, Code.TABLE_BEING_DELETED):
         return Conflict(f"{what}: {fault.message}", code, entity)
-    return TableOrmError(f"{what}: {fault.message}", code)
+    denied = code.startswith("Authorization")
+    return (AccessDenied if denied else _ERRORS.get(code, TableOrmError))(f"{what}: {fault.message}", code)

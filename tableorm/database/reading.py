@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NoReturn, TypeVar, overload
 
+from ..access.grant import check_target_table
 from ..connection.connection import Connection
 from ..connection.rows import read_row
 from ..connection.tasks import work_together
@@ -19,8 +20,7 @@ from ..models.kinds import KindSet, describe_kind
 from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF
 from ..models.schema import Schema
-from ..protocol.codes import Code, Fault
-from ..protocol.limits import check_table_name
+from ..protocol.codes import Code
 from ..queries.planning.index_following import is_current
 from ..queries.projection import Projection
 from ..queries.query import Query, Select
@@ -60,11 +60,9 @@ class Reader(Connection):
         return {}
 
     @overload
-    async def get(self, target: type[E], /, **fields: Any) -> E: ...
+    async def get(self, target: type[E] | IndexOf[E], /, **fields: Any) -> E: ...
     @overload
     async def get(self, target: Key[M], /) -> M: ...
-    @overload
-    async def get(self, target: IndexOf[E], /, **fields: Any) -> E: ...
     async def get(self, target: Any, /, **fields: Any) -> Any:
         """
         Read one entity by its key: a point query.
@@ -88,11 +86,9 @@ class Reader(Connection):
         return entity
 
     @overload
-    async def get_or_none(self, target: type[E], /, **fields: Any) -> E | None: ...
+    async def get_or_none(self, target: type[E] | IndexOf[E], /, **fields: Any) -> E | None: ...
     @overload
     async def get_or_none(self, target: Key[M], /) -> M | None: ...
-    @overload
-    async def get_or_none(self, target: IndexOf[E], /, **fields: Any) -> E | None: ...
     async def get_or_none(self, target: Any, /, **fields: Any) -> Any:
         """Read one entity by its key, or return None if there is no such row. Takes and raises what `get` does."""
         return await self._point(target, fields)
@@ -110,8 +106,6 @@ class Reader(Connection):
             TemplateError: A field is missing, unknown, or does not fit.
             DecodeError: A row does not fit its model.
         """
-        if isinstance(index, ListOf):  # pyright: ignore[reportUnnecessaryIsInstance]
-            fields = self.boundary.fill_derived_key(index.schemas, fields)
 
         def load(row: Row) -> E | None:
             model, table = index.model, index.model.__schema__.table_name()
@@ -153,13 +147,7 @@ class Reader(Connection):
         await work_together(work, min(concurrency, len(wanted)))
         return found
 
-    @overload
-    async def exists(self, target: type[E], /, **fields: Any) -> bool: ...
-    @overload
-    async def exists(self, target: Key[Any], /) -> bool: ...
-    @overload
-    async def exists(self, target: IndexOf[Any], /, **fields: Any) -> bool: ...
-    async def exists(self, target: Any, /, **fields: Any) -> bool:
+    async def exists(self, target: type[Entity] | IndexOf[Any] | Key[Any], /, **fields: Any) -> bool:
         """Return whether there is such an entity. Takes and raises what `get` does, except for EntityNotFound."""
         return await self._point(target, fields, whole=False) is not None
 
@@ -174,8 +162,10 @@ class Reader(Connection):
         else:
             schema: Schema = getattr(target, "__schema__", None) or schema_of(model)
             fields = self.boundary.fill_key(schema, fields)
-            if fields.keys() != schema.key_names or schema.abstract:
-                self._refuse_fields(schema, fields)
+            if schema.abstract:
+                raise ModelError(f"{schema.name} is abstract: get one of its concrete classes, or give a Key")
+            if fields.keys() != schema.key_names:
+                schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
             table = schema.table_name()
         select = None if whole or model is PropertyBag else Projection.of(self._kinds_of(model), ()).select
@@ -193,7 +183,7 @@ class Reader(Connection):
         if len(kinds.schemas) != 1:
             raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
         schema, primary = kinds.schemas[0], index.schemas[0].primary
-        fields = self.boundary.fill_derived_key(index.schemas, fields)
+        fields = self.boundary.fill_key(primary, fields, schema.key_names)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
         partition_key, row_key = schema.make_keys(fields)
@@ -256,17 +246,12 @@ class Reader(Connection):
     def _not_found(self, target: Any, fields: dict[str, Any]) -> EntityNotFound:
         if isinstance(target, IndexOf):
             index = _any_index(target)
-            given = self.boundary.fill_derived_key(index.schemas, fields).items()
+            schema = index.schemas[0]
+            given = self.boundary.fill_key(schema.primary, fields, schema.key_names).items()
             text = ", ".join(f"{name}={value!r}" for name, value in given)
             return EntityNotFound(f"there is no {index} of {text}", Code.RESOURCE_NOT_FOUND)
         key = key_from(self.boundary, target, fields)
         return EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
-
-    @staticmethod
-    def _refuse_fields(schema: Schema, fields: dict[str, Any]) -> None:
-        if schema.abstract:
-            raise ModelError(f"{schema.name} is abstract: get one of its concrete classes, or give a Key")
-        schema.key(fields)  # raises, and says which field is missing or unknown
 
     def _kinds_of(self, model: Any) -> KindSet:
         kinds = self._kinds.get(model)
@@ -285,9 +270,7 @@ class Reader(Connection):
         return self._together.setdefault((kinds.schemas, kinds.table, kinds.bags), kinds)
 
     @overload
-    def select(self, model: IndexOf[E], /) -> Select[E]: ...
-    @overload
-    def select(self, model: type[A], /) -> Select[A]: ...
+    def select(self, model: type[A] | IndexOf[A], /) -> Select[A]: ...
     @overload
     def select(self, model: type[A], model2: type[B], /) -> Select[A | B]: ...
     @overload
@@ -319,10 +302,7 @@ class Reader(Connection):
         Raises:
             ModelError: A table cannot have this name.
         """
-        try:
-            check_table_name(table)
-        except Fault as fault:
-            raise ModelError(f"select_raw({table!r}): {fault.message}") from None
+        check_target_table(f"select_raw({table!r})", table)
         kinds = self._shared([PropertyBag], table)
         self.boundary.narrow(kinds, ())
         return RawSelect(self, kinds, (PropertyBag,))

@@ -13,7 +13,7 @@ from ..stores import Bounds
 from .intervals import EVERYTHING, meet, overlaps, starting_with, successor
 from .template import Template
 
-__all__ = ["EVERYTHING", "KeyInterval", "KeyPosition", "KeyRegion", "common_prefix", "divide", "key_order"]
+__all__ = ["EVERYTHING", "KeyInterval", "KeyPosition", "KeyRegion", "divide", "key_order"]
 
 KeyPosition = tuple[str, str]
 """(PartitionKey, RowKey)"""
@@ -129,7 +129,7 @@ def _find_edges(bounds: Bounds, template: Template | None, wanted: int) -> list[
         inside = [text for text in template.buckets if _strictly_inside(bounds, text)]
         if inside:
             return inside
-    prefix = common_prefix(bounds)
+    prefix = _common_prefix(bounds)
     texts = [prefix]
     for characters in _characters_at(template, prefix):
         # What is outside goes at once, so that a range of a few dates is not drowned in all of the years.
@@ -149,7 +149,7 @@ def _characters_at(template: Template | None, prefix: str) -> Iterable[Sequence[
         yield from (_TEXT,) * 4
 
 
-def common_prefix(bounds: Bounds) -> str:
+def _common_prefix(bounds: Bounds) -> str:
     lower, upper = bounds.lower or "", bounds.upper
     if upper is None:
         return ""

@@ -50,6 +50,7 @@ FREE = {
     "close": "is refused in a scope",
     "open": "is refused in a scope",
     "count_fault": "counts",
+    "count_request": "counts",
     "count_repetition": "counts",
     "call": "sends what its caller has made, who has asked",
     "sees_all": "says what kind of token there is",

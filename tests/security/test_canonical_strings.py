@@ -4,11 +4,14 @@ altered on its way is taken for what was signed.
 """
 
 import datetime as dt
+from collections.abc import AsyncIterator
+from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.parse import quote, unquote
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
@@ -19,6 +22,7 @@ from tableorm.stores import Operation, RowQuery, Verb
 from tableorm_local.engine import Engine
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.local.server.client import Api, http_date
+from tests.security.world import serve_file
 from tests.torture import seeds
 
 KEY = decode_key(DEVELOPMENT_KEY)
@@ -169,20 +173,27 @@ def test_a_part_is_not_taken_for_its_neighbour(request: SignedParts, name: str, 
     assert (changed.text() == request.text()) <= (changed in (request, attrs.evolve(request, path="")))
 
 
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[tuple[Engine, Api]]:
+    """A file with its owner, and a client of its server."""
+    async with serve_file(tmp_path / "data.tables") as world:
+        yield world
+
+
 @seeds(4, 100)
-async def test_a_signed_request_is_good_for_itself_alone(owner: Engine, file_api: Api, seed: int) -> None:
+async def test_a_signed_request_is_good_for_itself_alone(world: tuple[Engine, Api], seed: int) -> None:
     """Of a request that was signed with the account's key, and altered on its way, nothing is done."""
-    random = Random(seed)
+    random, (owner, api) = Random(seed), world
     for table in ("Tab", "Other"):
         await owner.create_table(table)
         await owner.write(table, Operation(Verb.INSERT, {"PartitionKey": "a", "RowKey": "b", "A": 0}))
     before = [(await owner.query(table, RowQuery())).rows for table in ("Tab", "Other")]
     for _ in range(25):
-        assert await send_altered(file_api, random) in (400, 403, 404, 405, 411, 415, 501)
+        assert await send_altered(api, random) in (400, 403, 404, 405, 411, 415, 501)
     assert [(await owner.query(table, RowQuery())).rows for table in ("Tab", "Other")] == before
 
 
-async def send_altered(file_api: Api, random: Random) -> int:
+async def send_altered(api: Api, random: Random) -> int:
     """Sign a request, alter one of its signed parts, or send the header otherwise; return the status."""
     account = DEVELOPMENT_ACCOUNT
     one = f"/{account}/Tab(PartitionKey='a',RowKey='b')"
@@ -232,7 +243,7 @@ async def send_altered(file_api: Api, random: Random) -> int:
                 signed, path=f"/{account}/{random.choice(('.', 'x/..'))}{one.removeprefix(f'/{account}')}"
             )
     headers = {"Authorization": header, "x-ms-date": sent.date, "If-Match": "*", "Content-Type": sent.content_type}
-    url = URL(file_api.root + sent.path + (f"?{query}" if query else ""), encoded=True)
+    url = URL(api.root + sent.path + (f"?{query}" if query else ""), encoded=True)
     body = None if sent.verb == "DELETE" else b'{"A":7}'
-    async with file_api.session.request(sent.verb, url, data=body, headers=headers) as response:
+    async with api.session.request(sent.verb, url, data=body, headers=headers) as response:
         return response.status

@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 from collections.abc import AsyncIterator, Mapping
 from enum import StrEnum
+from random import Random
 from typing import Any
 
 import pytest
@@ -23,12 +24,14 @@ from tableorm import (
     ModelError,
     PropertyBag,
     Scope,
+    TableOrmError,
     TransactionFailed,
     UniqueViolation,
     connect,
     field,
 )
 from tableorm.stores import Operation, Verb
+from tests.torture import seeds
 
 HOUR = dt.timedelta(hours=1)
 
@@ -458,3 +461,103 @@ async def test_rows_without_a_model_are_the_scopes_alone(db: Database) -> None:
     ):
         db.scope(Order, tenant="acme")
     assert Line.__schema__.table == "orders"
+
+
+# At random
+
+
+async def do_at_random(mine: Scope, random: Random) -> str:
+    """Do something in a scope, with keys and references of both tenants; return what is shown of it."""
+    tenant = random.choice(("acme", "acme", "acme", "other"))
+    keys: dict[str, Any] = {"country": "SE", "tenant": tenant, "id": random.randrange(1, 4)}
+    owner = random.choice((None, "acme", "other"))
+    model: type[Any] = random.choice((Person, Badge, User))
+    values: dict[str, Any] = {
+        Person: {"name": "Jun", "owner": owner, "group": random.choice((None, "sales"))},
+        Badge: {"owner": owner},
+        User: {"mail": random.choice(MAILS), "nick": random.choice(("acme", "other", "new"))},
+    }[model]
+    entity = model(**keys, **values)
+
+    def change(each: Any) -> None:
+        for name, value in values.items():
+            setattr(each, name, value)
+
+    if random.random() < 0.6:
+        found = await mine.get_or_none(model, **keys)
+        if found is not None:
+            change(found)
+            entity = found
+    match random.randrange(12):
+        case 0 | 1:
+            await getattr(mine, random.choice(("insert", "upsert")))(entity)
+        case 2:
+            await mine.upsert(entity, mode="replace")
+        case 3:
+            await getattr(mine, random.choice(("save", "merge", "replace")))(entity)
+        case 4:
+            await mine.delete(random.choice((entity, entity.key)), if_match="*")
+        case 5:
+            await mine.modify(model, change, **keys)
+        case 6:
+            await mine.move(entity, id=random.randrange(1, 6), **random.choice(({}, {"tenant": "other"})))
+        case 7:
+            async with mine.transaction() as tx:
+                tx.upsert(entity)
+                tx.upsert(Person(country="SE", tenant="acme", id=8, owner=owner, group="sales"))
+        case 8:
+            async with mine.bulk() as bulk:
+                await bulk.upsert(entity, mode="replace")
+            return repr(bulk.report)
+        case 9:
+            index, name = random.choice(((User.by_mail, "mail"), (User.by_nick, "nick")))
+            value = random.choice(MAILS if name == "mail" else ("acme", "other", "new"))
+            return repr(await mine.get_or_none(index, country="SE", **{name: value}))
+        case 10:
+            return repr(await mine.lookup(User.named, country="SE", nick=random.choice(("acme", "other", "both"))))
+        case _:
+            found = await mine.select(model).where(model.country == "SE").all()
+            report = await mine.select(model).where(model.country == "SE", model.id == 2).delete()
+            return repr((found, report))
+    return repr(entity)
+
+
+MAILS = (None, "acme@x", "other@x", "new@x")
+HOLDER = "the entity 'badge_other_001' of this partition holds copies of it"
+"""What a row of the tenant's own says, and for which it cannot be deleted."""
+
+
+@seeds(4, 150)
+async def test_a_random_program(db: Database, seed: int) -> None:
+    """Whatever a program does in a scope, each row of another tenant stays as it is, and nothing of it is shown."""
+    random = Random(seed)
+    await db.create_tables(Person, User)
+    await db.insert(Country(country="SE"))
+    for tenant in ("acme", "other"):
+        await db.insert(Group(country="SE", tenant=tenant, name="sales"))
+        for number in (1, 2):
+            await db.insert(Person(country="SE", tenant=tenant, id=number, name=f"secret of {tenant}"))
+        await db.insert(User(country="SE", tenant=tenant, id=1, mail=f"{tenant}@x", nick=tenant))
+    # What the database itself has made across tenants: a scope must leave that as it is.
+    await db.insert(Person(country="SE", tenant="acme", id=3, owner="other", group="sales"))
+    await db.insert(Badge(country="SE", tenant="other", id=1, owner="acme"))
+    before, mine = await rows_of_other(db), db.scope(tenant="acme")
+    for _ in range(60):
+        try:
+            shown = await do_at_random(mine, random)
+        except TableOrmError as error:
+            shown = f"{error!r} {error.__cause__!r}"
+        assert "secret of other" not in shown
+        assert "other_" not in shown.replace(HOLDER, "")
+
+    assert await rows_of_other(db) == before
+
+
+async def rows_of_other(db: Database) -> list[Any]:
+    """Return the rows that tell the other tenant, or none, and the entries of that tenant's users."""
+    found: list[Any] = []
+    for table in ("Staff", "Users"):
+        for bag in await db.select_raw(table).allow_scan().all():
+            own = "acme" in bag.row_key or "acme" in str(bag.get("_of")) or bag.row_key.startswith("named_")
+            found += [] if own else [(bag.row_key, bag.row)]
+    return found

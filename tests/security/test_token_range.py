@@ -5,6 +5,8 @@ Which rows are in the range is decided here, by the order of the keys' UTF-16 co
 """
 
 import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +21,7 @@ from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
 from tableorm_local.engine import Engine
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.local.server.client import Api
+from tests.security.world import serve_file
 from tests.torture import seeds
 
 Keys = tuple[str, str]
@@ -73,6 +76,13 @@ class Attack:
             given |= {"epk": self.last[0]} | ({"erk": self.last[1]} if self.end_row else {})
         sas = TableSas(sv="2019-02-02", tn="Tab", se="2099-01-01", sp=self.letters, **given)
         return sign_sas(sas, DEVELOPMENT_ACCOUNT, decode_key(DEVELOPMENT_KEY))
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[tuple[Engine, Api]]:
+    """A file with its owner, and a client of its server."""
+    async with serve_file(tmp_path / "data.tables") as world:
+        yield world
 
 
 async def fill(owner: Engine) -> None:
@@ -132,9 +142,9 @@ async def ask(tables: TableStore, attack: Attack) -> list[Row] | None:
 
 
 @seeds(4, 150)
-async def test_in_process(owner: Engine, tmp_path: Any, seed: int) -> None:
+async def test_in_process(world: tuple[Engine, Api], tmp_path: Path, seed: int) -> None:
     """A program of reads, queries, writes and transactions by a token on the embedded engine."""
-    attack = Attack(Random(seed))
+    attack, (owner, _) = Attack(Random(seed)), world
     await fill(owner)
     before = await outside(owner, attack)
     async with connect(f"local:{tmp_path / 'data.tables'}", key=DEVELOPMENT_KEY, sas=attack.token) as db:
@@ -193,28 +203,27 @@ def batch(attack: Attack, parts: list[str]) -> bytes:
     return "\r\n".join([*lines, "--b--", "--a--"]).encode()
 
 
-async def send(file_api: Api, attack: Attack) -> list[Row]:
+async def send(api: Api, attack: Attack) -> list[Row]:
     """Send a request at random, well formed or not; return the rows that the answer shows."""
     random, keys = attack.random, attack.keys()
     table = random.choice(("Tab", "Tab", "tab", "Other"))
     one = spelled(attack, table, keys)
     match random.randrange(5):
         case 0:
-            reply = await file_api("GET", one, query=attack.token, scheme=None)
+            reply = await api("GET", one, query=attack.token, scheme=None)
         case 1:
             verb = random.choice(("PUT", "MERGE", "DELETE", "POST"))
             other = dict(zip(("PartitionKey", "RowKey"), attack.keys(), strict=True))
             given = random.choice(({}, {"If-Match": "*"}, {"X-HTTP-Method": "MERGE"}))
             where = one if verb != "POST" else f"/{table}"
-            await file_api(verb, where, {**other, "A": 3}, query=attack.token, headers=given, scheme=None)
+            await api(verb, where, {**other, "A": 3}, query=attack.token, headers=given, scheme=None)
             return []
         case 2:
             parts = [
-                f"http://x/{file_api.account}{spelled(attack, table, (keys[0], key))}"
-                for key in random.sample(TEXTS, 2)
+                f"http://x/{api.account}{spelled(attack, table, (keys[0], key))}" for key in random.sample(TEXTS, 2)
             ]
             kind = {"Content-Type": "multipart/mixed; boundary=a"}
-            await file_api("POST", "/$batch", batch(attack, parts), query=attack.token, headers=kind, scheme=None)
+            await api("POST", "/$batch", batch(attack, parts), query=attack.token, headers=kind, scheme=None)
             return []
         case 3:
             text = f"PartitionKey {random.choice(('eq', 'ge', 'le', 'ne'))} '{quoted(keys[0])}'"
@@ -225,11 +234,9 @@ async def send(file_api: Api, attack: Attack) -> list[Row]:
                 "$select=A",
             ]
             query = "&".join([*random.sample(places, random.randrange(4)), attack.token])
-            reply = await file_api(
-                "GET", f"/{table}()", query=query, headers={"Accept": "application/json"}, scheme=None
-            )
+            reply = await api("GET", f"/{table}()", query=query, headers={"Accept": "application/json"}, scheme=None)
         case _:
-            reply = await file_api("GET", f"/{table}", query=attack.token, scheme=None)
+            reply = await api("GET", f"/{table}", query=attack.token, scheme=None)
     if reply.status != 200:
         return []
     answer = reply.json
@@ -238,17 +245,17 @@ async def send(file_api: Api, attack: Attack) -> list[Row]:
 
 
 @seeds(4, 150)
-async def test_over_http(owner: Engine, file_api: Api, seed: int) -> None:
+async def test_over_http(world: tuple[Engine, Api], seed: int) -> None:
     """Plain requests by a token, also such as spell an address oddly, or name a key in the URL and another below it."""
-    attack = Attack(Random(seed))
+    attack, (owner, api) = Attack(Random(seed)), world
     await fill(owner)
     before = await outside(owner, attack)
     for _ in range(60):
-        shown = await send(file_api, attack)
+        shown = await send(api, attack)
         assert all(attack.holds(row) for row in shown), attack.token
     assert await outside(owner, attack) == before, attack.token
 
-    everything = await file_api("GET", "/Tab", query=attack.token, scheme=None)
+    everything = await api("GET", "/Tab", query=attack.token, scheme=None)
     if "r" in attack.letters:
         assert [(row["PartitionKey"], row["RowKey"]) for row in everything.rows] == await inside(owner, attack)
     else:
@@ -256,8 +263,9 @@ async def test_over_http(owner: Engine, file_api: Api, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["epk", "erk", "spk", "srk", "tn", "sp", "se"])
-async def test_a_limit_that_is_left_out_or_doubled(owner: Engine, file_api: Api, name: str) -> None:
+async def test_a_limit_that_is_left_out_or_doubled(world: tuple[Engine, Api], name: str) -> None:
     """A token without one of its limits, or with another one beside it, is refused: the signature holds them all."""
+    owner, api = world
     await fill(owner)
     given = {"spk": "a", "srk": "a", "epk": "a", "erk": "b", "sp": "r", "se": "2099-01-01", "tn": "Tab"}
     token = sign_sas(TableSas(sv="2019-02-02", **given), DEVELOPMENT_ACCOUNT, decode_key(DEVELOPMENT_KEY))
@@ -270,6 +278,6 @@ async def test_a_limit_that_is_left_out_or_doubled(owner: Engine, file_api: Api,
         [part.replace(f"{name}=", f"{name.upper()}=") for part in parts],
         [part.replace(f"{name}=", f"%{ord(name[0]):02X}{name[1:]}=z") for part in parts],
     ):
-        reply = await file_api("GET", "/Tab", query="&".join(changed), scheme=None)
+        reply = await api("GET", "/Tab", query="&".join(changed), scheme=None)
         assert reply.status in (400, 401, 403), changed
-    assert (await file_api("GET", "/Tab", query=token, scheme=None)).status == 200
+    assert (await api("GET", "/Tab", query=token, scheme=None)).status == 200

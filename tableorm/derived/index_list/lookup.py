@@ -54,6 +54,7 @@ async def look_up(
     schema = schemas[0]
     partition = schema.primary.partition
     assert partition is not None
+    fields = db.boundary.fill_key(schema.primary, fields, schema.key_names)
     if fields.keys() != schema.key_names:
         wanted = ", ".join(sorted(schema.key_names))
         raise TemplateError(f"needs {wanted}; given are {', '.join(fields)}", schema.label, "row_key", schema.row.text)
