@@ -13,7 +13,7 @@ from azure.data.tables.aio import TableServiceClient
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import to_odata
-from tableorm.protocol.limits import MAX_PAGE, check_filter, check_key, check_table_name
+from tableorm.protocol.limits import check_filter, check_key, check_table_name
 from tableorm.stores import (
     Capabilities,
     Operation,
@@ -22,6 +22,7 @@ from tableorm.stores import (
     RowQuery,
     Verb,
     check_if_match,
+    check_page_limit,
     check_transaction,
     check_transaction_size,
     with_index,
@@ -119,8 +120,7 @@ class AzureTables:
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         """See `TableStore`."""
-        if not 1 <= limit <= MAX_PAGE:
-            raise Fault(Code.INVALID_INPUT, f"A page has 1 to {MAX_PAGE} rows; this one asks for {limit}.")
+        check_page_limit(limit)
         check_table_name(table)
         options = [f"$top={limit}"]
         where = query.filter
