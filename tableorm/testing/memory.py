@@ -16,7 +16,6 @@ from ..protocol.limits import check_filter, check_key, check_row, check_table_na
 from ..stores import (
     CONDITIONAL,
     MERGES,
-    Bounds,
     Capabilities,
     Operation,
     Row,
@@ -86,15 +85,14 @@ class MemoryStore:
         await asyncio.sleep(0)
         check_page_limit(limit)
         after = None if continuation is None else _position(continuation)
-        if query.where is not None:
-            check_filter(query.where)
-        test = compile_filter(query.where) if query.where is not None else None
+        where = query.filter
+        if where is not None:
+            check_filter(where)
+        test = None if where is None else compile_filter(where)
         found: list[Row] = []
         last: _Key | None = None
         for key, row in sorted(self._rows(table).items()):
             if after is not None and key <= after:
-                continue
-            if not (_within(key[0], query.partition) and _within(key[1], query.row)):
                 continue
             if test is not None and not test(row):
                 continue
@@ -173,18 +171,6 @@ def _check(operation: Operation) -> Row:
     row = clean_row(row, partition_key, row_key)
     check_row(row, len(encode_row(row)))
     return row
-
-
-def _within(key: bytes, bounds: Bounds) -> bool:
-    if bounds.lower is not None:
-        lower = utf16_key(bounds.lower)
-        if key < lower or (key == lower and bounds.lower_open):
-            return False
-    if bounds.upper is not None:
-        upper = utf16_key(bounds.upper)
-        if key > upper or (key == upper and bounds.upper_open):
-            return False
-    return True
 
 
 def _copy(row: Row, select: tuple[str, ...] | None) -> Row:
