@@ -87,6 +87,18 @@ def test_a_seed_draws_the_same_faults(tmp_path: Path) -> None:
         assert fault.diff(MODULE)
 
 
+def test_faults_on_import() -> None:
+    """What the import executes is known: every test of the module may see a change of it."""
+    faults = find_faults(
+        "toy.py", b"LIMIT = 5\n\n\nclass Toy:\n    size = 6\n\n    def f(self, n=7):\n        return n + 8\n"
+    )
+
+    assert {(fault.text, fault.on_import) for fault in faults if fault.kind == "constant"} == {
+        *((text, True) for text in ("6", "4", "7", "5", "8", "6")),
+        *((text, False) for text in ("9", "7")),
+    }
+
+
 def test_lines_are_those_that_run() -> None:
     """A fault in a condition is seen by tests that reach the condition, not only by those that reach its body."""
     texts = MODULE.decode().splitlines()
