@@ -221,7 +221,9 @@ def _faults_of_statement(node: ast.stmt) -> Iterator[tuple[str, ast.expr | ast.s
     if isinstance(node, _Function | ast.If | ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.Try):
         before = node.body[1:] if isinstance(node, _Function) else node.body
         for statement in before:
-            if not isinstance(statement, ast.Return | ast.Raise | ast.Pass | ast.Continue | _Function | ast.ClassDef):
+            placeholder = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            ends = isinstance(statement, ast.Return | ast.Raise | ast.Pass | ast.Continue)
+            if not (placeholder or ends or isinstance(statement, _Function | ast.ClassDef)):
                 yield "early return", statement, "return\n"
 
 
