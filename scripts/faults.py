@@ -41,6 +41,7 @@ class Fault:
         scope: The function or class that is changed.
         kind: What is done, "comparison" for example.
         lines: The lines whose execution shows that a test can see it.
+        on_import: Whether they are executed when the module is imported, so that every test of it may see it.
         span: The bytes that are replaced.
         text: What stands there instead.
     """
@@ -49,6 +50,7 @@ class Fault:
     scope: str
     kind: str
     lines: range
+    on_import: bool
     span: tuple[int, int]
     text: str
 
@@ -94,7 +96,7 @@ def find_faults(path: str, source: bytes) -> list[Fault]:
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
 
-    def walk(node: ast.AST, scope: tuple[str, ...], lines: range) -> Iterator[Fault]:
+    def walk(node: ast.AST, scope: tuple[str, ...], lines: range, *, on_import: bool) -> Iterator[Fault]:
         if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
             lines = _head(node)
         for kind, changed, text in _faults_of(node):
@@ -104,13 +106,16 @@ def find_faults(path: str, source: bytes) -> list[Fault]:
             if text.endswith("\n"):  # a statement before this one
                 new, end = text + " " * changed.col_offset, begin
             name = ".".join(scope) or "module"
-            yield Fault(path=path, scope=name, kind=kind, lines=lines, span=(begin, end), text=new)
+            span = begin, end
+            yield Fault(path=path, scope=name, kind=kind, lines=lines, on_import=on_import, span=span, text=new)
         if isinstance(node, _Function | ast.ClassDef):
             scope = (*scope, node.name)
         for child in _children(node):
-            yield from walk(child, scope, lines)
+            # Values of arguments that are left out are computed when the function is defined.
+            called = isinstance(node, _Function) and isinstance(child, ast.stmt)
+            yield from walk(child, scope, lines, on_import=on_import and not called)
 
-    return list(walk(ast.parse(source), (), range(0)))
+    return list(walk(ast.parse(source), (), range(0), on_import=True))
 
 
 def _head(node: ast.stmt | ast.ExceptHandler | ast.match_case) -> range:
@@ -216,7 +221,9 @@ def _faults_of_statement(node: ast.stmt) -> Iterator[tuple[str, ast.expr | ast.s
     if isinstance(node, _Function | ast.If | ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.Try):
         before = node.body[1:] if isinstance(node, _Function) else node.body
         for statement in before:
-            if not isinstance(statement, ast.Return | ast.Raise | ast.Pass | ast.Continue | _Function | ast.ClassDef):
+            placeholder = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            ends = isinstance(statement, ast.Return | ast.Raise | ast.Pass | ast.Continue)
+            if not (placeholder or ends or isinstance(statement, _Function | ast.ClassDef)):
                 yield "early return", statement, "return\n"
 
 

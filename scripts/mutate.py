@@ -195,12 +195,20 @@ class Recorded:
         return found
 
     def tests_of(self, fault: Fault) -> list[str]:
-        """Return the tests that execute what is changed, the fastest first."""
+        """
+        Return the tests that execute what is changed, the fastest first.
+
+        Where that is executed by the import, or in no test, these are all tests that execute something of the module.
+        """
         lines = self._lines_of(fault.path)
-        tests = {test for line in fault.lines for test in lines.get(line, ()) if test in self.durations}
-        if not tests:  # What is executed by the import alone may change all that the module does.
-            tests = {test for each in lines.values() for test in each if test in self.durations}
-        return sorted(tests, key=lambda test: (self.durations[test], test))
+        near = {test for line in fault.lines for test in lines.get(line, ()) if test in self.durations}
+        if near and not fault.on_import:
+            return sorted(near, key=self._order)
+        far = {test for tests in lines.values() for test in tests if test in self.durations}
+        return [*sorted(near, key=self._order), *sorted(far - near, key=self._order)]
+
+    def _order(self, test: str) -> tuple[float, str]:
+        return self.durations[test], test
 
 
 def try_fault(fault: Fault, copies: Copies, recorded: Recorded, seconds: float) -> Verdict:

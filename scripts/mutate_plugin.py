@@ -56,7 +56,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """Write down a module that cannot be imported."""
     if report.failed:
-        _report(test=f"import of {report.nodeid}", when="collect", outcome="failed", error=report.longreprtext[-200:])
+        error = report.longreprtext.strip().rpartition("\n")[2]
+        _report(test=f"import of {report.nodeid}", when="collect", outcome="failed", error=error)
 
 
 def _report(**line: Any) -> None:

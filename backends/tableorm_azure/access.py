@@ -4,11 +4,12 @@ Access for others to an account's tables: the key that signs tokens, and the sto
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.data.tables import TableAccessPolicy
+from azure.data.tables.aio import TableServiceClient
 
 from tableorm.errors import NotSupported
 from tableorm.protocol.codes import Code, Fault
@@ -19,18 +20,10 @@ from tableorm.protocol.shared_key import decode_key
 from tableorm.stores import Policies, Signer
 
 from .endpoints import Account
-from .faults import fault_of_error
+from .faults import translated
 from .options import Credential
 
 __all__ = ["AzureAccess"]
-
-
-class _Clients(Protocol):
-    """The part that we use of `azure.data.tables.aio.TableServiceClient`, whose own types are incomplete."""
-
-    def get_table_client(self, table_name: str) -> Any:
-        """Return a client of one table."""
-        ...
 
 
 class AzureAccess:
@@ -43,8 +36,9 @@ class AzureAccess:
         account: The account of the tables.
     """
 
-    def __init__(self, service: _Clients | None, credential: Credential, account: Account) -> None:
-        self._service, self._credential = service, credential
+    def __init__(self, service: TableServiceClient | None, credential: Credential, account: Account) -> None:
+        self._service: Any = service  # its own types are incomplete
+        self._credential = credential
         self._cosmos, self._emulated = account.cosmos, account.emulated
 
     async def signer(self) -> Signer:
@@ -63,10 +57,8 @@ class AzureAccess:
     async def policies(self, table: str) -> Policies:
         """See `AccessControl`."""
         client = self._client(table)
-        try:
+        with translated(write=False):
             found: dict[str, TableAccessPolicy | None] = await client.get_table_access_policy()
-        except Exception as error:
-            raise fault_of_error(error, write=False) from error
         return {name: None if policy is None else _from_sdk(policy) for name, policy in found.items()}
 
     async def change_policies(self, table: str, change: Callable[[Policies], Policies]) -> None:
@@ -76,15 +68,16 @@ class AzureAccess:
         if wanted == found:
             return
         policies = {name: None if policy is None else _to_sdk(policy) for name, policy in wanted.items()}
+        client = self._client(table)
         try:
-            await self._client(table).set_table_access_policy(policies)
-        except Exception as error:
-            fault = fault_of_error(error, write=True)
+            with translated(write=True):
+                await client.set_table_access_policy(policies)
+        except Fault as fault:
             lacking = [name for name, each in wanted.items() if each is None or None in attrs.astuple(each)]
             if self._emulated and fault.code == Code.INVALID_INPUT and lacking:
                 message = f"{fault.message} Azurite takes a policy only with a start, an expiry and permissions; "
-                fault = Fault(fault.code, f"{message}these lack one: {', '.join(lacking)}.")
-            raise fault from error
+                raise Fault(fault.code, f"{message}these lack one: {', '.join(lacking)}.") from fault
+            raise
 
     def _client(self, table: str) -> Any:
         self._require_storage("policies", "stored access policies")

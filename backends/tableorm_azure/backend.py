@@ -4,7 +4,7 @@ The backend of `https:` URLs and connection strings: opens an account's tables, 
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import attrs
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -17,7 +17,6 @@ from tableorm.errors import NotSupported
 from tableorm.protocol.rights import Rights
 from tableorm.protocol.shared_key import decode_key
 from tableorm.stores import (
-    AccessControl,
     BlobStore,
     Capabilities,
     GuardedStore,
@@ -36,7 +35,7 @@ from .pipeline import InFlight, Pipeline, PipelineTransport, make_transport
 from .policies import make_policies, make_signing_policy, make_storage_signing_policy
 from .queues import AzureQueues
 from .signing import TokenSource
-from .tables import AzureTables, TableService
+from .tables import AzureTables
 
 __all__ = ["AzureBackend"]
 
@@ -81,9 +80,9 @@ class AzureBackend:
         self._others = dict(others or {})
         self._tokens = tokens
         self._tables: TableStore | None = None
-        self._access = AzureAccess(None, credential, account)
-        self._queues: AzureQueues | None = None
-        self._blobs: AzureBlobs | None = None
+        self.access = AzureAccess(None, credential, account)
+        self.queues: QueueStore | None = None
+        self.blobs: BlobStore | None = None
         self._open = AsyncExitStack()
 
     @classmethod
@@ -157,21 +156,6 @@ class AzureBackend:
             raise NotSupported("the backend is not open, or has no tables; open it, and give the URL of the tables")
         return self._tables
 
-    @property
-    def access(self) -> AccessControl:
-        """Gives others access to the tables."""
-        return self._access
-
-    @property
-    def queues(self) -> QueueStore | None:
-        """The queues, None if there are none."""
-        return self._queues
-
-    @property
-    def blobs(self) -> BlobStore | None:
-        """The blobs, None if there are none."""
-        return self._blobs
-
     async def open(self) -> None:
         """
         Make the pool of connections. Nothing is sent.
@@ -192,7 +176,7 @@ class AzureBackend:
                     service = QueueServiceClient(
                         account.queue, **self._storage_options(transport, "queue", account.queue)
                     )
-                    self._queues = AzureQueues(await opened.enter_async_context(service), capabilities)
+                    self.queues = AzureQueues(await opened.enter_async_context(service), capabilities)
                 if account.blob is not None:
                     blobs = BlobServiceClient(
                         account.blob,
@@ -202,7 +186,7 @@ class AzureBackend:
                         max_chunk_get_size=BLOCK_BYTES,
                         **self._storage_options(transport, "blob", account.blob),
                     )
-                    self._blobs = AzureBlobs(await opened.enter_async_context(blobs), capabilities)
+                    self.blobs = AzureBlobs(await opened.enter_async_context(blobs), capabilities)
             except ValueError as error:
                 raise NotSupported(f"connect(): {error}") from error
             self._open = opened.pop_all()
@@ -222,11 +206,11 @@ class AzureBackend:
         )
         capabilities = Capabilities(ordered=not account.cosmos, retries=True, faithful=not account.emulated)
         async with service:
-            self._access = AzureAccess(service, self._credential, account)
+            self.access = AzureAccess(service, self._credential, account)
             tables = AzureTables(
                 url,
                 pipeline,
-                cast("TableService", service),
+                service,
                 capabilities,
                 cosmos=account.cosmos,
                 emulated=account.emulated,
@@ -276,8 +260,8 @@ class AzureBackend:
 
     async def close(self) -> None:
         """Wait for the requests that are under way, and close the connections. Idempotent."""
-        self._tables = self._queues = self._blobs = None
-        self._access = AzureAccess(None, self._credential, self.account)
+        self._tables = self.queues = self.blobs = None
+        self.access = AzureAccess(None, self._credential, self.account)
         try:
             await self._in_flight.wait_until_none(self.options.timeout + _GIVE_UP_SECONDS)
         finally:

@@ -41,12 +41,7 @@ class AzureBlobs:
 
     def __init__(self, service: BlobServiceClient, capabilities: Capabilities) -> None:
         self._service: Any = service  # its own types are incomplete
-        self._capabilities = capabilities
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The capabilities of the service."""
-        return self._capabilities
+        self.capabilities = capabilities
 
     async def create_container(self, container: str) -> None:
         """See `BlobStore`."""

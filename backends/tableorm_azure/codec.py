@@ -14,7 +14,7 @@ import msgspec
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, Edm, text_from_ticks, ticks_from_text
 from tableorm.protocol.limits import MAX_VALUE_BYTES, check_properties
-from tableorm.stores import Operation, Row, clean_row, encode_row
+from tableorm.stores import Operation, Row, clean_row, encode_row, project
 
 __all__ = ["decode_page", "decode_row", "encode_body", "in_ascii"]
 
@@ -91,7 +91,7 @@ def decode_page(body: bytes, select: Sequence[str] | None = None) -> list[Row]:
             _normalise(row, shape)
     except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
         raise _unreadable_fault(body, error) from error
-    return rows if select is None else [_project(row, select) for row in rows]
+    return rows if select is None else [project(row, select) for row in rows]
 
 
 def decode_row(body: bytes, select: Sequence[str] | None = None) -> Row:
@@ -101,20 +101,11 @@ def decode_row(body: bytes, select: Sequence[str] | None = None) -> Row:
         _normalise(row, _shape_of(tuple(row)))
     except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
         raise _unreadable_fault(body, error) from error
-    return row if select is None else _project(row, select)
+    return row if select is None else project(row, select)
 
 
 def _unreadable_fault(body: bytes, error: Exception) -> Fault:
     return Fault(Code.INTERNAL_ERROR, f"The answer is not a row of the Table service ({error}): {body[:80]!r}.")
-
-
-def _project(row: Row, select: Sequence[str]) -> Row:
-    wanted: Row = {"odata.etag": row["odata.etag"]} if "odata.etag" in row else {}
-    for name in select:
-        wanted[name] = row.get(name)
-        if name + ANNOTATION in row:
-            wanted[name + ANNOTATION] = row[name + ANNOTATION]
-    return wanted
 
 
 def _normalise(row: Row, shape: _Shape) -> None:

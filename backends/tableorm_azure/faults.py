@@ -22,14 +22,11 @@ from azure.core.exceptions import (
     DeserializationError,
     HttpResponseError,
     IncompleteReadError,
-    ResponseNotReadError,
-    SerializationError,
     ServiceRequestError,
     ServiceRequestTimeoutError,
     ServiceResponseError,
     ServiceResponseTimeoutError,
     StreamClosedError,
-    StreamConsumedError,
 )
 
 from tableorm.protocol.codes import Code, Fault
@@ -54,17 +51,12 @@ class NoToken(ServiceRequestError):
 EXCEPTIONS: tuple[tuple[type[BaseException], Code], ...] = (
     # The first one that fits counts. A write is in doubt unless `never_sent` knows better.
     (ClientAuthenticationError, Code.AUTHENTICATION_FAILED),
-    (ServiceRequestTimeoutError, Code.NO_ANSWER),
     (ServiceResponseTimeoutError, Code.OPERATION_TIMED_OUT),
     (ServiceRequestError, Code.NO_ANSWER),
     (IncompleteReadError, Code.NO_ANSWER),
     (ServiceResponseError, Code.NO_ANSWER),
-    (DecodeError, Code.INTERNAL_ERROR),
-    (SerializationError, Code.INVALID_INPUT),
     (DeserializationError, Code.INTERNAL_ERROR),
     (StreamClosedError, Code.NO_ANSWER),
-    (StreamConsumedError, Code.INTERNAL_ERROR),
-    (ResponseNotReadError, Code.INTERNAL_ERROR),
     (AzureError, Code.INTERNAL_ERROR),
     (TimeoutError, Code.OPERATION_TIMED_OUT),
     (aiohttp.ClientError, Code.NO_ANSWER),
@@ -77,7 +69,6 @@ _NEVER_SENT = (
     ClientAuthenticationError,
     NoToken,
     ServiceRequestTimeoutError,
-    SerializationError,
     aiohttp.ClientConnectorError,
     aiohttp.ConnectionTimeoutError,
     aiohttp.InvalidURL,

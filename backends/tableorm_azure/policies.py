@@ -48,9 +48,10 @@ def make_policies(
         traffic: Counts the attempts.
         within_sdk: Whether requests come through a client of the SDK, which gives them ids, logs and traces them.
     """
+    proxies = _find_proxies(url, options)
     chain: list[Policy] = [
         *_share(options.per_call_policies),
-        *_make_proxy_policy(url, options),
+        *([ProxyPolicy(proxies)] if proxies else []),
         RetryPolicy(traffic, options),
         *_share(options.per_retry_policies),
     ]
@@ -92,11 +93,6 @@ def make_signing_policy(credential: Credential, url: str, options: Options, *, c
 def make_storage_signing_policy(credential: Credential, url: str) -> Policy | None:
     """Make the policy that signs requests for queues and blobs with a key; None if the SDK adds a SAS or a token."""
     return StorageKeyPolicy(credential, url) if isinstance(credential, AzureNamedKeyCredential) else None
-
-
-def _make_proxy_policy(url: str, options: Options) -> list[Policy]:
-    proxies = _find_proxies(url, options)
-    return [ProxyPolicy(proxies)] if proxies else []
 
 
 def _find_proxies(url: str, options: Options) -> dict[str, str]:

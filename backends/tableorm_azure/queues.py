@@ -37,12 +37,7 @@ class AzureQueues:
 
     def __init__(self, service: QueueServiceClient, capabilities: Capabilities) -> None:
         self._service: Any = service  # its own types are incomplete
-        self._capabilities = capabilities
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The capabilities of the service."""
-        return self._capabilities
+        self.capabilities = capabilities
 
     async def create_queue(self, queue: str) -> None:
         """See `QueueStore`."""

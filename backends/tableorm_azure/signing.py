@@ -9,7 +9,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from email.utils import formatdate
 from functools import lru_cache
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
@@ -152,12 +151,7 @@ class TokenSource:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *error: object, **named: object) -> None:
         pass
 
 

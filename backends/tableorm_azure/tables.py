@@ -5,13 +5,15 @@ Tables of an account as a `TableStore`: azure-data-tables makes and deletes tabl
 import binascii
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterable, Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
+
+from azure.data.tables.aio import TableServiceClient
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import to_odata
-from tableorm.protocol.limits import MAX_PAGE, check_filter, check_key, check_table_name
+from tableorm.protocol.limits import check_filter, check_key, check_table_name
 from tableorm.stores import (
     Capabilities,
     Operation,
@@ -20,6 +22,7 @@ from tableorm.stores import (
     RowQuery,
     Verb,
     check_if_match,
+    check_page_limit,
     check_transaction,
     check_transaction_size,
     with_index,
@@ -27,10 +30,10 @@ from tableorm.stores import (
 
 from .batch import Request, content_type_of, read_etags, write_batch
 from .codec import decode_page, decode_row, encode_body, in_ascii
-from .faults import fault_of_error
+from .faults import translated
 from .pipeline import Pipeline
 
-__all__ = ["AzureTables", "TableService"]
+__all__ = ["AzureTables"]
 
 # The characters that yarl does not encode in a path, so that the signed path is the path that is sent. Not "+", which
 # some read as a space.
@@ -51,22 +54,6 @@ _JSON = {"Content-Type": "application/json"}
 _NO_CONTENT = {**_JSON, "Prefer": "return-no-content"}
 
 
-class TableService(Protocol):
-    """The part that we use of `azure.data.tables.aio.TableServiceClient`, whose own types are incomplete."""
-
-    async def create_table(self, table_name: str) -> object:
-        """Create a table."""
-        ...
-
-    async def delete_table(self, table_name: str, *, raw_response_hook: Callable[[Any], None]) -> None:
-        """Delete a table; nothing happens if there is none."""
-        ...
-
-    def list_tables(self) -> AsyncIterable[Any]:
-        """List the tables, each with its `name`."""
-        ...
-
-
 class AzureTables:
     """
     The tables of one account.
@@ -84,29 +71,23 @@ class AzureTables:
         self,
         url: str,
         pipeline: Pipeline,
-        service: TableService,
+        service: TableServiceClient,
         capabilities: Capabilities,
         *,
         cosmos: bool = False,
         emulated: bool = False,
     ) -> None:
-        self._url, self._pipeline, self._service, self._capabilities = url, pipeline, service, capabilities
+        self._url, self._pipeline, self.capabilities = url, pipeline, capabilities
+        self._service: Any = service  # its own types are incomplete
         self._merge_by_post, self._ascii = cosmos, emulated
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The capabilities of the service."""
-        return self._capabilities
 
     # Tables
 
     async def create_table(self, table: str) -> None:
         """See `TableStore`."""
         check_table_name(table)
-        try:
+        with translated(write=True):
             await self._service.create_table(table)
-        except Exception as error:
-            raise fault_of_error(error, write=True) from error
 
     async def delete_table(self, table: str) -> None:
         """See `TableStore`."""
@@ -118,19 +99,15 @@ class AzureTables:
             nonlocal found
             found = response.http_response.status_code != 404
 
-        try:
+        with translated(write=True):
             await self._service.delete_table(table, raw_response_hook=check_status)
-        except Exception as error:
-            raise fault_of_error(error, write=True) from error
         if not found:
             raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
 
     async def list_tables(self) -> list[str]:
         """See `TableStore`."""
-        try:
+        with translated(write=False):
             return sorted([item.name async for item in self._service.list_tables()], key=str.lower)
-        except Exception as error:
-            raise fault_of_error(error, write=False) from error
 
     # Rows
 
@@ -143,8 +120,7 @@ class AzureTables:
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         """See `TableStore`."""
-        if not 1 <= limit <= MAX_PAGE:
-            raise Fault(Code.INVALID_INPUT, f"A page has 1 to {MAX_PAGE} rows; this one asks for {limit}.")
+        check_page_limit(limit)
         check_table_name(table)
         options = [f"$top={limit}"]
         where = query.filter

@@ -172,14 +172,12 @@ def _second_texts(second: int) -> tuple[str, str]:
 
 def text_from_ticks(ticks: int) -> str:
     """Return the service's text of `ticks`: `2024-02-29T12:34:56.7891234Z`."""
-    second, fraction = divmod(ticks, TICKS_PER_SECOND)
-    return f"{_second_texts(second)[0]}.{str(fraction).zfill(7)}Z"
+    return marks_from_ticks(ticks)[0]
 
 
 def etag_from_ticks(ticks: int) -> str:
     """Return the ETag of a row last written at `ticks`. Source: the service derives it from the Timestamp."""
-    second, fraction = divmod(ticks, TICKS_PER_SECOND)
-    return f"W/\"datetime'{_second_texts(second)[1]}.{str(fraction).zfill(7)}Z'\""
+    return marks_from_ticks(ticks)[1]
 
 
 def marks_from_ticks(ticks: int) -> tuple[str, str]:

@@ -94,12 +94,12 @@ class _Reader:
     def fault(self, token: Token, problem: str, *, unsupported: bool = False) -> FilterSyntaxError:
         return FilterSyntaxError(self.text, token.position, problem, unsupported)
 
-    def operand(self, token: Token) -> "_Operand":
-        """Return the constant or the property that `token` is."""
+    def operand(self, token: Token) -> Token:
+        """Return the token with the constant that it stands for; without one if it is a property."""
         if token.constant is not None:
-            return _Operand(token, token.constant)
+            return token
         if token.kind is Kind.PLACEHOLDER:
-            return _Operand(token, self._parameter(token))
+            return attrs.evolve(token, constant=self._parameter(token))
         end = token.position + len(token.text)
         operator = token.text in _RANKS or token.text in _COMPARISONS
         called = token.kind is Kind.NAME and _CALL.match(self.text, end)
@@ -121,9 +121,9 @@ class _Reader:
             raise self.fault(
                 token, "there is no null: an absent property satisfies no comparison, and a present one has a value"
             )
-        return _Operand(token, None)
+        return token
 
-    def comparison(self, left: "_Operand", word: Token) -> Compare:
+    def comparison(self, left: Token, word: Token) -> Compare:
         """Return the comparison `left word right`; the constant may be on either side."""
         token, depth = self.next(), 0
         while token.kind is Kind.OPEN:
@@ -135,20 +135,20 @@ class _Reader:
                 raise self.fault(token, "a closing parenthesis is expected")
         op = _COMPARISONS[word.text]
         if left.constant is None and right.constant is not None:
-            return Compare(left.token.text, op, right.constant)
+            return Compare(left.text, op, right.constant)
         if left.constant is not None and right.constant is None:
-            return Compare(right.token.text, _FLIPPED.get(op, op), left.constant)
+            return Compare(right.text, _FLIPPED.get(op, op), left.constant)
         if left.constant is None:
-            names = f"the properties {left.token.text!r} and {right.token.text!r}"
+            names = f"the properties {left.text!r} and {right.text!r}"
             problem = f"compares {names}; one side must be a constant, and text stands in single quotes"
-            raise self.fault(right.token, problem)
-        raise self.fault(left.token, "compares two constants; one side must be a property, a name without quotes")
+            raise self.fault(right, problem)
+        raise self.fault(left, "compares two constants; one side must be a property, a name without quotes")
 
-    def boolean(self, operand: "_Operand") -> Compare:
+    def boolean(self, operand: Token) -> Compare:
         """Return the condition that a Boolean property alone is."""
         if operand.constant is not None:
-            raise self.fault(operand.token, "a constant alone is not a condition; compare it with a property")
-        return Compare(operand.token.text, Op.EQ, Constant(Edm.BOOLEAN, value=True))
+            raise self.fault(operand, "a constant alone is not a condition; compare it with a property")
+        return Compare(operand.text, Op.EQ, Constant(Edm.BOOLEAN, value=True))
 
     def misplaced(self, token: Token) -> FilterSyntaxError:
         """Return the error for a token where an operator is expected."""
@@ -177,14 +177,6 @@ class _Reader:
             if "{}'" in self.text:
                 problem += "; within quotes {} is text, write it without them"
             raise FilterSyntaxError(self.text, len(self.text), problem)
-
-
-@attrs.frozen
-class _Operand:
-    """A property or a constant; `constant` is None for a property."""
-
-    token: Token
-    constant: Constant | None
 
 
 def _constant(value: object) -> Constant:
@@ -232,7 +224,7 @@ def _to_postfix(reader: _Reader) -> "list[Compare | Token]":
         token = reader.next()
 
 
-def _read_condition(reader: _Reader, left: _Operand, waiting: list[Token], output: "list[Compare | Token]") -> Token:
+def _read_condition(reader: _Reader, left: Token, waiting: list[Token], output: "list[Compare | Token]") -> Token:
     """Read on after an operand until it is a condition; return the token after that."""
     token = reader.next()
     # `(age) ge 30`: parentheses around an operand mean nothing.

@@ -139,14 +139,8 @@ def _make_token(text: str, found: re.Match[str]) -> Token:
     position = found.end("space")
     word = text[position : found.end()]
     match found.lastgroup:
-        case "open":
-            return Token(Kind.OPEN, word, position)
-        case "close":
-            return Token(Kind.CLOSE, word, position)
-        case "placeholder":
-            return Token(Kind.PLACEHOLDER, word, position)
-        case "end":
-            return Token(Kind.END, word, position)
+        case "open" | "close" | "placeholder" | "end" as group:
+            return Token(Kind[group.upper()], word, position)
         case "name" if word not in _WORDS:
             return Token(Kind.NAME, word, position)
         case "name":

@@ -6,6 +6,7 @@ makes a comparison unknown (neither true nor false, also under `not`), and text 
 """
 
 import datetime as dt
+import operator
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import lru_cache
@@ -344,14 +345,7 @@ _TYPE_ORDER = {
     Edm.BINARY: 4,
     Edm.STRING: 5,
 }
-_TESTS: dict[Op, Callable[[Any, Any], bool]] = {
-    Op.EQ: lambda a, b: a == b,
-    Op.NE: lambda a, b: a != b,
-    Op.GT: lambda a, b: a > b,
-    Op.GE: lambda a, b: a >= b,
-    Op.LT: lambda a, b: a < b,
-    Op.LE: lambda a, b: a <= b,
-}
+_TESTS: dict[Op, Callable[[Any, Any], bool]] = {op: getattr(operator, op) for op in Op}
 
 
 def _compile_compare(node: Compare) -> Test:

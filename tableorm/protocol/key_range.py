@@ -1,7 +1,5 @@
 """
 The range of rows that a token gives access to: from one pair of keys to another, compared as tuples.
-
-A query asks for an interval of PartitionKey and an interval of RowKey. A range of pairs is up to three of such queries.
 """
 
 import attrs
@@ -9,25 +7,7 @@ import attrs
 from .edm import Edm, utf16_key
 from .filters import And, Compare, Constant, Filter, Op, Or
 
-__all__ = ["Interval", "KeyInterval", "KeyRange"]
-
-
-@attrs.frozen
-class Interval:
-    """An interval of one key, in UTF-16 order. A bound of None is no limit; other bounds belong to it unless open."""
-
-    lower: str | None = None
-    upper: str | None = None
-    lower_open: bool = False
-    upper_open: bool = False
-
-
-@attrs.frozen
-class KeyInterval:
-    """The rows whose PartitionKey is within one interval, and whose RowKey is within another."""
-
-    partition: Interval = Interval()
-    row: Interval = Interval()
+__all__ = ["KeyRange"]
 
 
 @attrs.frozen(kw_only=True)
@@ -53,14 +33,14 @@ class KeyRange:
     end_row: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        if self.start_row is not None and self.start_partition is None:
-            raise ValueError(
-                f"a range starts at RowKey {self.start_row!r} without a PartitionKey; give both or the PartitionKey"
-            )
-        if self.end_row is not None and self.end_partition is None:
-            raise ValueError(
-                f"a range ends at RowKey {self.end_row!r} without a PartitionKey; give both or the PartitionKey"
-            )
+        for bound, partition, row in (
+            ("starts", self.start_partition, self.start_row),
+            ("ends", self.end_partition, self.end_row),
+        ):
+            if row is not None and partition is None:
+                raise ValueError(
+                    f"a range {bound} at RowKey {row!r} without a PartitionKey; give both or the PartitionKey"
+                )
 
     def __str__(self) -> str:
         if self.start_partition is None and self.end_partition is None:
@@ -91,26 +71,6 @@ class KeyRange:
             if partition > end or (partition == end and self.end_row is not None and row > utf16_key(self.end_row)):
                 return False
         return True
-
-    def intervals(self) -> tuple[KeyInterval, ...]:
-        """
-        Split the range in key order: the end of its first partition, the partitions between, the start of its last.
-
-        An empty range has no intervals; no two intervals have a row in common.
-        """
-        first, last = self.start_partition, self.end_partition
-        start_row, end_row = self.start_row or None, self.end_row
-        if self.empty:
-            return ()
-        if first is not None and first == last:
-            return (KeyInterval(Interval(first, first), Interval(start_row, end_row)),)
-        found: list[KeyInterval] = []
-        if start_row is not None:
-            found.append(KeyInterval(Interval(first, first), Interval(lower=start_row)))
-        found.append(KeyInterval(Interval(first, last, start_row is not None, end_row is not None)))
-        if end_row is not None:
-            found.append(KeyInterval(Interval(last, last), Interval(upper=end_row)))
-        return tuple(found)
 
     def condition(self) -> Filter | None:
         """Return the range as one condition on both keys; None if it holds every row."""

@@ -79,11 +79,9 @@ FORBIDDEN_IN_KEYS = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 # Most keys are ASCII without those characters, and need only this check.
 _PLAIN_KEY = re.compile(r"[ !\"$-.0->@-\[\]-~]{0,512}").fullmatch
 
-_TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
+_TABLE_NAME = re.compile(r"(?!tables\Z)[a-z][a-z0-9]*", re.ASCII | re.IGNORECASE)
 # A C# identifier. Source: "Understanding the Table service data model", "Property names".
 _PROPERTY_NAME = re.compile(r"[^\W\d]\w*")
-_KNOWN_NAMES: set[str] = set()
-_KNOWN_NAMES_MAX = 10_000  # names repeat from row to row; the bound keeps odd clients from filling the memory
 
 
 def check_table_name(name: str) -> None:
@@ -93,18 +91,7 @@ def check_table_name(name: str) -> None:
     Raises:
         Fault: InvalidResourceName or OutOfRangeInput.
     """
-    if not _TABLE_NAME.fullmatch(name) or name.lower() == "tables":
-        raise Fault(
-            Code.INVALID_RESOURCE_NAME,
-            f"The specified resource name contains invalid characters: {name!r}; a table name is letters and digits, "
-            "starts with a letter, and is not 'Tables'.",
-        )
-    if not 3 <= len(name) <= 63:
-        raise Fault(
-            Code.KEY_OUT_OF_RANGE,
-            f"The specified resource name length is not within the permissible limits: {name!r} has {len(name)} "
-            "characters, 3 to 63 are allowed.",
-        )
+    _check_name(name, _TABLE_NAME, "a table name is letters and digits, starts with a letter, and is not 'Tables'")
 
 
 def key_fault(key: str) -> str | None:
@@ -163,8 +150,6 @@ def check_property_name(name: str) -> None:
     Raises:
         Fault: PropertyNameTooLong or PropertyNameInvalid.
     """
-    if name in _KNOWN_NAMES:
-        return
     if len(name) > MAX_PROPERTY_NAME:
         raise Fault(
             Code.PROPERTY_NAME_TOO_LONG,
@@ -177,8 +162,6 @@ def check_property_name(name: str) -> None:
             f"The property name {name!r} is invalid: letters, digits and _, not starting with a digit.",
             property=name,
         )
-    if len(_KNOWN_NAMES) < _KNOWN_NAMES_MAX:
-        _KNOWN_NAMES.add(name)
 
 
 def check_row(row: dict[str, Any], encoded_size: int | None = None) -> None:
@@ -374,11 +357,14 @@ def check_container_name(name: str) -> None:
 
 
 def _check_dns_name(kind: str, name: str) -> None:
-    if not _DNS_NAME.fullmatch(name):
+    _check_name(name, _DNS_NAME, f"a {kind} name is lower case letters, digits and single hyphens between them")
+
+
+def _check_name(name: str, form: re.Pattern[str], rule: str) -> None:
+    if not form.fullmatch(name):
         raise Fault(
             Code.INVALID_RESOURCE_NAME,
-            f"The specified resource name contains invalid characters: {name[:80]!r}; a {kind} name is lower case "
-            "letters, digits and single hyphens between them.",
+            f"The specified resource name contains invalid characters: {name[:80]!r}; {rule}.",
         )
     if not 3 <= len(name) <= 63:
         raise Fault(

@@ -2,7 +2,7 @@
 The contract of backends, and what every backend shares.
 """
 
-from .backend import Backend
+from .backend import Backend, Traffic
 from .blobs import BlobInfo, BlobPage, BlobStore, BlobStream
 from .capabilities import Capabilities
 from .checks import (
@@ -10,16 +10,17 @@ from .checks import (
     MERGES,
     access_of,
     check_if_match,
+    check_page_limit,
     check_transaction,
     check_transaction_size,
     clean_row,
     encode_row,
+    project,
     with_index,
 )
 from .guarded import AccessControl, GuardedStore, Policies, Signer, Supplier, Tokens, TokenSource, narrowed, rights_of
 from .queues import Message, MessageId, QueueStore
 from .tables import Bounds, Operation, Row, RowPage, RowQuery, TableStore, Verb
-from .traffic import Traffic
 
 __all__ = [
     "CONDITIONAL",
@@ -50,11 +51,13 @@ __all__ = [
     "Verb",
     "access_of",
     "check_if_match",
+    "check_page_limit",
     "check_transaction",
     "check_transaction_size",
     "clean_row",
     "encode_row",
     "narrowed",
+    "project",
     "rights_of",
     "with_index",
 ]

@@ -4,11 +4,31 @@ The interface of a backend: one store of tables and, where it has them, of queue
 
 from typing import Any, Protocol
 
+import attrs
+
 from .blobs import BlobStore
 from .queues import QueueStore
 from .tables import TableStore
 
-__all__ = ["Backend"]
+__all__ = ["Backend", "Traffic"]
+
+
+@attrs.define
+class Traffic:
+    """
+    Counters of requests since a database was opened.
+
+    A backend that repeats requests itself keeps them; otherwise the mapper does.
+
+    Args:
+        attempts: Requests that were sent, repeated ones included; only a backend counts them.
+        retries: Requests that repeated an earlier one.
+        throttled: Answers that refused a request because there were too many.
+    """
+
+    attempts: int = 0
+    retries: int = 0
+    throttled: int = 0
 
 
 class Backend(Protocol):

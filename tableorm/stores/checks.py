@@ -12,7 +12,7 @@ import msgspec
 
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, check_text, etag_from_ticks, timestamp_of_etag
-from ..protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, check_key, check_row
+from ..protocol.limits import MAX_PAGE, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, check_key, check_row
 from ..protocol.sas import Access
 from .tables import Operation, Row, Verb
 
@@ -21,10 +21,12 @@ __all__ = [
     "MERGES",
     "access_of",
     "check_if_match",
+    "check_page_limit",
     "check_transaction",
     "check_transaction_size",
     "clean_row",
     "encode_row",
+    "project",
     "with_index",
 ]
 
@@ -102,6 +104,28 @@ def encode_row(clean: Row) -> bytes:
             if fault:
                 raise Fault(Code.INVALID_INPUT, f"{name}: the text {fault}.", property=name) from None
         raise Fault(Code.INVALID_INPUT, f"The row is not valid JSON: {error}.") from None
+
+
+def check_page_limit(limit: int) -> None:
+    """
+    Refuse a page size that the service would refuse.
+
+    Raises:
+        Fault: InvalidInput.
+    """
+    if not 1 <= limit <= MAX_PAGE:
+        raise Fault(Code.INVALID_INPUT, f"A page has 1 to {MAX_PAGE} rows (got {limit}).")
+
+
+def project(row: Row, select: Sequence[str]) -> Row:
+    """Return the ETag and the named properties of a row with their types; an absent one is None."""
+    result: Row = {"odata.etag": row["odata.etag"]} if "odata.etag" in row else {}
+    for name in select:
+        result[name] = row.get(name)
+        annotation = name + ANNOTATION
+        if annotation in row:
+            result[annotation] = row[annotation]
+    return result
 
 
 def check_transaction(operations: Sequence[Operation]) -> None:

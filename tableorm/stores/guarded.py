@@ -110,7 +110,11 @@ class Tokens:
     """
 
     def __init__(self, given: str | Supplier) -> None:
-        _check_source(given)
+        if not isinstance(given, str) and not callable(given):  # pyright: ignore[reportUnnecessaryComparison]
+            # The message leaves out the value, which could be a token as bytes.
+            raise TypeError(
+                f"sas is {type(given).__name__}: give a token as str, or an async function that returns one"
+            )
         self._supplier = None if isinstance(given, str) else given
         self._text = _strip_token(given) if isinstance(given, str) else ""
         self._due: float | None = None  # ticks
@@ -159,13 +163,6 @@ class Tokens:
         end, now = expiry_ticks(token), _now()
         if end is not None:
             self._due = end - min(_EARLY_SECONDS * TICKS_PER_SECOND, max(0, end - now) / 10)
-
-
-def _check_source(given: object) -> None:
-    if not isinstance(given, str) and not callable(given):
-        # The message leaves out the value, which could be a token as bytes.
-        kind = type(given).__name__
-        raise TypeError(f"sas is {kind}: give a token as str, or an async function that returns one")
 
 
 def _now() -> int:

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from copy import deepcopy
 
 from ..protocol.codes import Code, Fault
-from ..protocol.edm import ANNOTATION, etag_from_ticks, text_from_ticks
+from ..protocol.edm import ANNOTATION, etag_from_ticks, text_from_ticks, utf16_key
 from ..protocol.filters import compile_filter
-from ..protocol.limits import MAX_PAGE, check_filter, check_key, check_row, check_table_name
+from ..protocol.limits import check_filter, check_key, check_row, check_table_name
 from ..stores import (
     CONDITIONAL,
     MERGES,
-    Bounds,
     Capabilities,
     Operation,
     Row,
@@ -24,10 +23,12 @@ from ..stores import (
     RowQuery,
     Verb,
     check_if_match,
+    check_page_limit,
     check_transaction,
     check_transaction_size,
     clean_row,
     encode_row,
+    project,
     with_index,
 )
 
@@ -38,10 +39,6 @@ _Rows = dict[_Key, Row]
 
 # 2024-01-01. Only writes advance this clock.
 _FIRST_TICK = 638_396_640_000_000_000
-
-
-def _order(text: str) -> bytes:
-    return text.encode("utf-16-be", "surrogatepass")
 
 
 class MemoryStore:
@@ -78,32 +75,30 @@ class MemoryStore:
         rows = self._rows(table)
         check_key("PartitionKey", partition_key)
         check_key("RowKey", row_key)
-        row = rows.get((_order(partition_key), _order(row_key)))
+        row = rows.get((utf16_key(partition_key), utf16_key(row_key)))
         if row is None:
             raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
-        return _projected(row, select)
+        return _copy(row, select)
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         """Read one page of at most `limit` rows."""
         await asyncio.sleep(0)
-        if not 1 <= limit <= MAX_PAGE:
-            raise Fault(Code.INVALID_INPUT, f"A page has 1 to {MAX_PAGE} rows (got {limit}).")
+        check_page_limit(limit)
         after = None if continuation is None else _position(continuation)
-        if query.where is not None:
-            check_filter(query.where)
-        test = compile_filter(query.where) if query.where is not None else None
+        where = query.filter
+        if where is not None:
+            check_filter(where)
+        test = None if where is None else compile_filter(where)
         found: list[Row] = []
         last: _Key | None = None
         for key, row in sorted(self._rows(table).items()):
             if after is not None and key <= after:
                 continue
-            if not (_within(key[0], query.partition) and _within(key[1], query.row)):
-                continue
             if test is not None and not test(row):
                 continue
             if len(found) == limit and last is not None:
                 return RowPage(found, f"{last[0].hex()}.{last[1].hex()}")
-            found.append(_projected(row, query.select))
+            found.append(_copy(row, query.select))
             last = key
         return RowPage(found, None)
 
@@ -142,7 +137,7 @@ class MemoryStore:
         return found[1]
 
     def _apply(self, rows: _Rows, operation: Operation, row: Row) -> str | None:
-        key = _order(row["PartitionKey"]), _order(row["RowKey"])
+        key = utf16_key(row["PartitionKey"]), utf16_key(row["RowKey"])
         stored = rows.get(key)
         if operation.verb is Verb.INSERT and stored is not None:
             raise Fault(Code.ENTITY_EXISTS, "The specified entity already exists.")
@@ -178,23 +173,8 @@ def _check(operation: Operation) -> Row:
     return row
 
 
-def _within(key: bytes, bounds: Bounds) -> bool:
-    if bounds.lower is not None:
-        lower = _order(bounds.lower)
-        if key < lower or (key == lower and bounds.lower_open):
-            return False
-    if bounds.upper is not None:
-        upper = _order(bounds.upper)
-        if key > upper or (key == upper and bounds.upper_open):
-            return False
-    return True
-
-
-def _projected(row: Row, select: tuple[str, ...] | None) -> Row:
-    if select is None:
-        return deepcopy(row)
-    wanted = {"odata.etag": row["odata.etag"], **{name: row.get(name) for name in select}}
-    return wanted | {name + ANNOTATION: row[name + ANNOTATION] for name in select if name + ANNOTATION in row}
+def _copy(row: Row, select: tuple[str, ...] | None) -> Row:
+    return deepcopy(row if select is None else project(row, select))
 
 
 def _position(continuation: str) -> _Key:

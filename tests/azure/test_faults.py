@@ -15,9 +15,12 @@ import azure.storage.queue
 import pytest
 from azure.core.exceptions import (
     AzureError,
+    DecodeError,
     HttpResponseError,
     ResponseNotReadError,
+    SerializationError,
     ServiceRequestError,
+    ServiceRequestTimeoutError,
     ServiceResponseError,
     StreamClosedError,
     StreamConsumedError,
@@ -73,7 +76,16 @@ def test_every_exception_has_a_code(kind: type[Exception]) -> None:
     assert any(issubclass(kind, known) for known, _ in EXCEPTIONS)
 
 
-@pytest.mark.parametrize(("kind", "code"), EXCEPTIONS, ids=lambda each: getattr(each, "__name__", ""))
+BY_A_BASE = (
+    (ServiceRequestTimeoutError, Code.NO_ANSWER),
+    (DecodeError, Code.INTERNAL_ERROR),
+    (SerializationError, Code.INVALID_INPUT),
+    (StreamConsumedError, Code.INTERNAL_ERROR),
+    (ResponseNotReadError, Code.INTERNAL_ERROR),
+)
+
+
+@pytest.mark.parametrize(("kind", "code"), [*EXCEPTIONS, *BY_A_BASE], ids=lambda each: getattr(each, "__name__", ""))
 def test_the_table_says_the_code(kind: type[BaseException], code: Code) -> None:
     """An exception gets the code of the first row that it belongs to."""
     strange = (HttpResponseError, StreamClosedError, StreamConsumedError, ResponseNotReadError)

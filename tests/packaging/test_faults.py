@@ -65,7 +65,8 @@ def test_faults_of_every_kind() -> None:
 
 
 def test_what_does_not_act_is_left_alone() -> None:
-    """Docstrings, annotations, lists of exported names and imports for types stay as they are."""
+    """Docstrings, annotations, lists of exported names, imports for types and empty functions stay as they are."""
+    assert find_faults("toy.py", b'def wait(seconds: int = ...) -> int:\n    """Wait."""\n    ...\n') == []
     touched = {line for fault in find_faults("toy.py", MODULE) for line in fault.diff(MODULE).splitlines()}
 
     assert not [line for line in touched if line.startswith("-") and ("toy" in line or "Save" in line)]
@@ -85,6 +86,18 @@ def test_a_seed_draws_the_same_faults(tmp_path: Path) -> None:
     for fault in faults:
         compile(fault.apply(MODULE), "toy.py", "exec")
         assert fault.diff(MODULE)
+
+
+def test_faults_on_import() -> None:
+    """What the import executes is known: every test of the module may see a change of it."""
+    faults = find_faults(
+        "toy.py", b"LIMIT = 5\n\n\nclass Toy:\n    size = 6\n\n    def f(self, n=7):\n        return n + 8\n"
+    )
+
+    assert {(fault.text, fault.on_import) for fault in faults if fault.kind == "constant"} == {
+        *((text, True) for text in ("6", "4", "7", "5", "8", "6")),
+        *((text, False) for text in ("9", "7")),
+    }
 
 
 def test_lines_are_those_that_run() -> None:
