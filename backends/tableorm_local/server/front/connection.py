@@ -21,7 +21,7 @@ from ..wire.answers import RETRY_SECONDS
 from .limits import Budget, Limits
 from .metrics import Metrics
 
-__all__ = ["ConnectionServer", "Host", "TooMuchWaitsError", "end_request"]
+__all__ = ["ConnectionServer", "TooMuchWaitsError", "end_request"]
 
 _logger = logging.getLogger("tableorm.server")
 
