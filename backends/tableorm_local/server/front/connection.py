@@ -88,6 +88,14 @@ class _BoundedParser:
         body, within_body = self._body, not self._body.is_eof()
         before, self._paused = body.total_bytes, False
         messages, upgraded, tail = self._parser.feed_data(data)
+        if not (data or messages):
+            return messages, upgraded, tail  # the parser was asked to go on, and had nothing
+        is_alone = len(messages) == 1 and not (within_body or self._head_bytes or self._waiting)
+        if is_alone and len(data) <= self._most and data.endswith(b"\r\n\r\n"):
+            # A head that came alone and whole, as most do: nothing is left to count.
+            self._body, self._framed = messages[0][1], messages[0][0].chunked
+            self._waiting.append(0)
+            return messages, upgraded, tail
         grown = body.total_bytes - before
         if grown and len(self._waiting) > 1:
             self._waiting[-1] += grown
