@@ -4,6 +4,7 @@ Group commit: how the requests that wait are spread over transactions.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.sqlite import connect
 from tableorm_local.engine.worker import InlineWorker
 from tableorm_local.engine.write_session import Steps, WriteSession
+from tableorm_local.engine.writer_lock import WriterLock
 
 T = TypeVar("T")
 
@@ -141,3 +143,32 @@ async def test_background_jobs_and_requests_take_turns(session: WriteSession) ->
         await asyncio.gather(work(), ask())
 
     assert order == ["request", "job"] * 4
+
+
+class TakenLock(WriterLock):
+    """The lock of writers, which somebody else has just now; notes what is done with it."""
+
+    def __init__(self, path: Path, session: WriteSession) -> None:
+        super().__init__(str(path))
+        self.session, self.calls = session, list[tuple[str, bool]]()
+
+    def try_acquire(self) -> bool:
+        self.calls.append(("try", self.session.connection.in_transaction))
+        return False
+
+    def acquire(self) -> None:
+        self.calls.append(("acquire", self.session.connection.in_transaction))
+
+    def release(self) -> None:
+        self.calls.append(("release", self.session.connection.in_transaction))
+
+
+async def test_who_waits_queues_for_the_lock_of_writers(session: WriteSession, tmp_path: Path) -> None:
+    """A request that finds the lock taken waits for it, begins with it in hand, and gives it back at once."""
+    lock = TakenLock(tmp_path / "lock", session)
+    commits = GroupCommit(session, Slow(), lock, _SECONDS)
+    async with asyncio.timeout(_SECONDS):
+        assert await commits.submit(lambda _: "done") == "done"
+    lock.close()
+
+    assert lock.calls == [("try", False), ("acquire", False), ("release", True)]
