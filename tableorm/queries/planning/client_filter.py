@@ -14,10 +14,10 @@ from ...keys.formats import Order
 from ...keys.template import Template
 from ...models.schema import FieldInfo, Schema
 from ...protocol.edm import ANNOTATION, utf16_key
-from ...protocol.filters import Compare, Constant, Op, Test, combination, compile_filter, compile_membership, negation
+from ...protocol.filters import Compare, Op, Test, combination, compile_filter, compile_membership, negation
 from ...stores import Row
 from .normalize import FieldTerm, key_of_field, misfit_error, one_property, owners_of
-from .server_filter import build_property_filter
+from .server_filter import property_filter
 from .target import QueryTarget
 
 __all__ = ["ClientFilter", "make_test"]
@@ -115,12 +115,10 @@ def _make_membership_test(term: Membership, schema: Schema) -> Test:
     if holder is not None:
         return _make_key_equality(term, term.values, *holder)
     info = schema.fields[term.field.name]
-    constants: list[Constant] = []
-    for value in term.values:
-        node = build_property_filter(Comparison(term.field, Op.EQ, value), info)
-        if not isinstance(node, Compare):
-            return _make_decoded_equality(term, term.values, info)
-        constants.append(node.constant)
+    nodes = list(map(property_filter(Comparison(term.field, Op.EQ, None), info), term.values))
+    constants = [node.constant for node in nodes if isinstance(node, Compare)]
+    if len(constants) < len(nodes):
+        return _make_decoded_equality(term.values, info)
     return compile_membership(info.property, constants)
 
 
@@ -132,13 +130,12 @@ def _make_field_test(term: Comparison, schema: Schema) -> Test:
 
 
 def _make_property_test(term: Comparison, info: FieldInfo) -> Test:
-    node = build_property_filter(term, info)
+    node = property_filter(term, info)(term.value)
     if node is not None:
         return compile_filter(node)
     if term.op in (Op.EQ, Op.NE):
-        equal = _make_decoded_equality(term, (term.value,), info)
+        equal = _make_decoded_equality((term.value,), info)
         return equal if term.op is Op.EQ else negation(equal)
-    _check_constant(term, term.value, info)
     assert term.op is not None
     compare = _ORDERS[term.op]
 
@@ -154,10 +151,8 @@ def _make_property_test(term: Comparison, info: FieldInfo) -> Test:
     return test_decoded
 
 
-def _make_decoded_equality(term: Comparison | Membership, values: Sequence[Any], info: FieldInfo) -> Test:
+def _make_decoded_equality(values: Sequence[Any], info: FieldInfo) -> Test:
     """Return the test whether a property that the service compares otherwise equals one of some values."""
-    for value in values:
-        _check_constant(term, value, info)
     wanted = set(values)
 
     def test_decoded_equal(row: Row) -> bool | None:
@@ -171,13 +166,6 @@ def _make_decoded_equality(term: Comparison | Membership, values: Sequence[Any],
             return False  # what is stored is no such value, so it is none of them
 
     return test_decoded_equal
-
-
-def _check_constant(term: Comparison | Membership, value: Any, info: FieldInfo) -> None:
-    try:
-        info.type.encode(value)
-    except ValueError as error:
-        raise misfit_error(term, value, f"the value {error}; the field is {info.type.name}") from None
 
 
 def _make_key_test(term: Comparison, template: Template, member: str) -> Test:
