@@ -229,47 +229,40 @@ _UUID = Format(
 
 
 def _int_format(spec: str, lowest: int, highest: int) -> Format | str:
-    if not spec:
-
-        def plain(value: Any) -> str:
-            if type(value) is not int:
-                raise _type_error(value, "an int")
-            if not lowest <= value <= highest:
-                raise ValueError(f"cannot hold {value}: the type of the field holds {lowest} to {highest}")
-            return str(value)
-
-        return Format(
-            text="int",
-            to_text=plain,
-            from_text=int,
-            pattern=r"-?[0-9]+",
-            atoms=None,
-            alphabet=DIGITS | _DASH,
-            order=Order.NONE,
-        )
     found = re.fullmatch(r"0([1-9][0-9]?)d", spec)
-    if found is None:
+    if found is None and spec:
         return f"does not know the format {spec!r} of an int; write a width such as 06d"
-    width = int(found[1])
-    high = min(10**width - 1, highest)
+    width = 0 if found is None else int(found[1])
+    low, high = (0, min(10**width - 1, highest)) if width else (lowest, highest)
 
-    def padded(value: Any) -> str:
-        if type(value) is int and 0 <= value <= high:
+    def to_text(value: Any) -> str:
+        if type(value) is int and low <= value <= high:
             return str(value).zfill(width)
         if type(value) is not int:
             raise _type_error(value, "an int")
-        raise ValueError(f"cannot hold {value} in {width} digits; 0 to {high} fit")
+        if width:
+            raise ValueError(f"cannot hold {value} in {width} digits; 0 to {high} fit")
+        raise ValueError(f"cannot hold {value}: the type of the field holds {low} to {high}")
 
-    atoms = (DIGITS,) * width
-    return Format(
-        text=spec,
-        to_text=padded,
+    plain = Format(
+        text="int",
+        to_text=to_text,
         from_text=int,
+        pattern=r"-?[0-9]+",
+        atoms=None,
+        alphabet=DIGITS | _DASH,
+        order=Order.NONE,
+    )
+    if not width:
+        return plain
+    return attrs.evolve(
+        plain,
+        text=spec,
         pattern=f"[0-9]{{{width}}}",
-        atoms=atoms,
+        atoms=(DIGITS,) * width,
         alphabet=DIGITS,
         order=Order.SAME,
-        low=0,
+        low=low,
         high=high,
     )
 
@@ -396,23 +389,24 @@ def _spread_format(annotation: Any, spec: str) -> Format | str:
     inner = make_format(annotation, "ticks" if annotation is dt.datetime else "")
     if isinstance(inner, str):
         return inner
-    width = len(str(buckets - 1))
+    digits = make_format(int, f"0{len(str(buckets - 1))}d")
+    assert isinstance(digits, Format)
+    write = digits.to_text
 
     def to_text(value: Any) -> str:
         # The hash is part of the format of stored keys: it never changes.
         digest = blake2b(inner.to_text(value).encode("utf-8"), digest_size=8).digest()
-        return f"{int.from_bytes(digest, 'big') % buckets:0{width}d}"
+        return write(int.from_bytes(digest, "big") % buckets)
 
-    pattern, atoms = f"[0-9]{{{width}}}", (DIGITS,) * width
-    return Format(
+    return attrs.evolve(
+        digits,
         text=spec,
         to_text=to_text,
         from_text=str,
-        pattern=pattern,
-        atoms=atoms,
-        alphabet=DIGITS,
         order=Order.NONE,
         full=False,
+        low=None,
+        high=None,
         buckets=buckets,
     )
 

@@ -14,10 +14,10 @@ from ...keys.formats import Order
 from ...keys.template import Template
 from ...models.schema import FieldInfo, Schema
 from ...protocol.edm import ANNOTATION, utf16_key
-from ...protocol.filters import Compare, Constant, Op, Test, combination, compile_filter, compile_membership, negation
+from ...protocol.filters import Compare, Op, Test, combination, compile_filter, compile_membership, negation
 from ...stores import Row
 from .normalize import FieldTerm, key_of_field, misfit_error, one_property, owners_of
-from .server_filter import build_property_filter
+from .server_filter import property_filter
 from .target import QueryTarget
 
 __all__ = ["ClientFilter", "make_test"]
@@ -57,14 +57,14 @@ def make_test(target: QueryTarget, term: Expression) -> Test:
                 term.negated,
             )
             return lambda row: (there(row) is None) is absent
-        case Membership():
-            test = _make_test_by_kind(target, term, lambda owner: _make_membership_test(term, owner))
-            return negation(test) if term.negated else test
-        case Comparison():
+        case Comparison() | Membership():
             info = one_property(target, term)
             if info is not None:
-                return _make_property_test(term, info)
-            return _make_test_by_kind(target, term, lambda owner: _make_field_test(term, owner))
+                test = _make_property_test(term, info)
+            else:
+                test = _make_test_by_kind(target, term, lambda owner: _make_field_test(term, owner))
+            negated = term.negated if isinstance(term, Membership) else term.op is Op.NE
+            return negation(test) if negated else test
         case _:
             raise TypeError(f"{term!r} is not a condition")
 
@@ -110,35 +110,29 @@ def _make_presence_test(term: Presence, schema: Schema) -> Test:
     return lambda row: None if row.get(name) is None else True
 
 
-def _make_membership_test(term: Membership, schema: Schema) -> Test:
-    holder = key_of_field(schema, term.field.name)
-    if holder is not None:
-        return _make_key_equality(term, term.values, *holder)
-    info = schema.fields[term.field.name]
-    constants: list[Constant] = []
-    for value in term.values:
-        node = build_property_filter(Comparison(term.field, Op.EQ, value), info)
-        if not isinstance(node, Compare):
-            return _make_decoded_equality(term, term.values, info)
-        constants.append(node.constant)
-    return compile_membership(info.property, constants)
+def _equal_values(term: Comparison | Membership) -> Sequence[Any]:
+    """Return the values of which a term says that the field is one, or none: there is one way to tell what is equal."""
+    return term.values if isinstance(term, Membership) else (term.value,)
 
 
-def _make_field_test(term: Comparison, schema: Schema) -> Test:
+def _make_field_test(term: Comparison | Membership, schema: Schema) -> Test:
     holder = key_of_field(schema, term.field.name)
     return (
         _make_property_test(term, schema.fields[term.field.name]) if holder is None else _make_key_test(term, *holder)
     )
 
 
-def _make_property_test(term: Comparison, info: FieldInfo) -> Test:
-    node = build_property_filter(term, info)
+def _make_property_test(term: Comparison | Membership, info: FieldInfo) -> Test:
+    """Return the test of a property; of `!=` and `~in_` it is the opposite."""
+    if isinstance(term, Membership) or term.op in (Op.EQ, Op.NE):
+        nodes = list(map(property_filter(Comparison(term.field, Op.EQ, None), info), _equal_values(term)))
+        constants = [node.constant for node in nodes if isinstance(node, Compare)]
+        if len(constants) == len(nodes):
+            return compile_membership(info.property, constants)
+        return _make_decoded_equality(_equal_values(term), info)
+    node = property_filter(term, info)(term.value)
     if node is not None:
         return compile_filter(node)
-    if term.op in (Op.EQ, Op.NE):
-        equal = _make_decoded_equality(term, (term.value,), info)
-        return equal if term.op is Op.EQ else negation(equal)
-    _check_constant(term, term.value, info)
     assert term.op is not None
     compare = _ORDERS[term.op]
 
@@ -154,10 +148,8 @@ def _make_property_test(term: Comparison, info: FieldInfo) -> Test:
     return test_decoded
 
 
-def _make_decoded_equality(term: Comparison | Membership, values: Sequence[Any], info: FieldInfo) -> Test:
+def _make_decoded_equality(values: Sequence[Any], info: FieldInfo) -> Test:
     """Return the test whether a property that the service compares otherwise equals one of some values."""
-    for value in values:
-        _check_constant(term, value, info)
     wanted = set(values)
 
     def test_decoded_equal(row: Row) -> bool | None:
@@ -173,21 +165,24 @@ def _make_decoded_equality(term: Comparison | Membership, values: Sequence[Any],
     return test_decoded_equal
 
 
-def _check_constant(term: Comparison | Membership, value: Any, info: FieldInfo) -> None:
-    try:
-        info.type.encode(value)
-    except ValueError as error:
-        raise misfit_error(term, value, f"the value {error}; the field is {info.type.name}") from None
+def _make_key_test(term: Comparison | Membership, template: Template, member: str) -> Test:
+    """
+    Return the test of a field that a key holds; of `!=` and `~in_` it is the opposite.
 
-
-def _make_key_test(term: Comparison, template: Template, member: str) -> Test:
-    """Return a test of a field that a key holds. It compares texts, as the store does, where the format keeps order."""
-    field, op, value = term.field.name, term.op, term.value
+    It compares texts, as the store finds keys, except for an order that the format does not keep.
+    """
+    field = term.field.name
     form = template.full_format(field)
     assert form is not None
-    if op in (Op.EQ, Op.NE):
-        equal = _make_key_equality(term, (value,), template, member)
-        return equal if op is Op.EQ else negation(equal)
+    if isinstance(term, Membership) or term.op in (Op.EQ, Op.NE):
+        texts = {_key_text(term, value, template) for value in _equal_values(term)}
+
+        def test_equal(row: Row) -> bool | None:
+            text = template.stored_text(row[member], field)
+            return None if text is None else text in texts
+
+        return test_equal
+    op, value = term.op, term.value
     if op is None:
         if not form.free:
             raise misfit_error(term, value, "startswith() is for text")
@@ -213,18 +208,6 @@ def _make_key_test(term: Comparison, template: Template, member: str) -> Test:
             return None  # a key of another program that only looks like one of ours
 
     return test_order
-
-
-def _make_key_equality(term: Comparison | Membership, values: Sequence[Any], template: Template, member: str) -> Test:
-    """Return the test whether a field that a key holds is one of some values: by its text, as keys are found."""
-    field = term.field.name
-    texts = {_key_text(term, value, template) for value in values}
-
-    def test_key(row: Row) -> bool | None:
-        text = template.stored_text(row[member], field)
-        return None if text is None else text in texts
-
-    return test_key
 
 
 def _key_text(term: Comparison | Membership, value: Any, template: Template) -> str | None:

@@ -9,7 +9,9 @@ import datetime as dt
 import enum
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
+
+import attrs
 
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
 from ...keys.intervals import successor
@@ -17,11 +19,11 @@ from ...models.schema import FieldInfo
 from ...protocol.edm import INT32_MAX, INT32_MIN, Edm
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, constant
 from ...types import Int32
-from .normalize import OPPOSITE, FieldTerm, has_field, key_of_field, misfit_error, one_property
-from .parameters import Values, bind, parameter_of
+from .normalize import OPPOSITE, has_field, key_of_field, misfit_error, one_property
+from .parameters import Values, parameter_of
 from .target import QueryTarget
 
-__all__ = ["FilterBuilder", "build_property_filter", "filter_builder", "join_filters"]
+__all__ = ["FilterBuilder", "filter_builder", "join_filters", "property_filter"]
 
 FilterBuilder = Callable[[Values], Filter | None]
 """Takes the values of a query and returns a filter; None if the service cannot express the condition."""
@@ -137,8 +139,6 @@ def _membership_builder(target: QueryTarget, term: Membership, given: Sequence[C
     single = _key_builder(target, [one], given) if info is None else _property_builder(one, info)
 
     def build(values: Values) -> Filter | None:
-        if info is not None and info.type.json_text:
-            raise misfit_error(_bind_field(term, values), values[at], _NO_COMPARISON)
         before, after = values[:at], values[at + 1 :]
         nodes = [single([*before, value, *after]) for value in dict.fromkeys(values[at])]
         return join_filters(And if negated else Or, nodes)
@@ -184,61 +184,49 @@ def _key_builder(target: QueryTarget, terms: Sequence[Comparison], given: Sequen
     return build
 
 
-_NO_COMPARISON = "a field stored as JSON text has no comparison; filter in Python"
-
-
 def _property_builder(term: Comparison, info: FieldInfo) -> FilterBuilder:
-    at = parameter_of(term).at
-    filter_of = _comparison_of(info, term.op)
-
-    def build(values: Values) -> Filter | None:
-        try:
-            return filter_of(values[at])
-        except ValueError as error:
-            raise misfit_error(_bind_field(term, values), values[at], str(error)) from None
-
-    return build
+    at, filter_of = parameter_of(term).at, property_filter(term, info)
+    return lambda values: filter_of(values[at])
 
 
-def build_property_filter(term: Comparison, info: FieldInfo) -> Filter | None:
+def property_filter(term: Comparison, info: FieldInfo) -> Callable[[Any], Filter | None]:
     """
-    Return the filter of a comparison of a property; None if the service cannot express it.
+    Return the function from a value to the filter that compares a property with it, as a term does with its own.
 
-    Raises:
-        EncodeError: The value does not fit the field.
+    The filter is None if the service cannot express the comparison; EncodeError: the value does not fit the field.
     """
-    try:
-        return _comparison_of(info, term.op)(term.value)
-    except ValueError as error:
-        raise misfit_error(term, term.value, str(error)) from None
+    name, op, is_int = info.property, term.op or Op.EQ, info.type.annotation in (int, Int32)
 
-
-def _comparison_of(info: FieldInfo, op: Op | None) -> Callable[[Any], Filter | None]:
-    """Return the function from a value to the filter that compares a property with it; ValueError: it does not fit."""
-    name, kind = info.property, info.type
-    is_int = kind.annotation in (int, Int32)
-
-    def starts(value: Any) -> Filter:
-        if kind.edm is not Edm.STRING or kind.json_text:
-            raise ValueError("startswith() is for text")
-        start = Compare(name, Op.GE, Constant(Edm.STRING, value))
-        end = successor(value)
-        return start if end is None else And((start, Compare(name, Op.LT, Constant(Edm.STRING, end))))
-
-    def compares(value: Any) -> Filter | None:
+    def compare(value: Any) -> Filter | None:
         if is_int and type(value) is int and INT32_MIN <= value <= INT32_MAX:
-            return Compare(name, op or Op.EQ, Constant(Edm.INT32, value))  # every field of ints takes it, as it is
-        if kind.json_text:
-            raise ValueError(_NO_COMPARISON)
+            return Compare(name, op, Constant(Edm.INT32, value))  # every field of ints takes it, as it is
+        try:
+            return _start_filter(info, value) if term.op is None else _comparison_filter(info, op, value)
+        except ValueError as error:
+            raise misfit_error(attrs.evolve(term, value=value), value, str(error)) from None
+
+    return compare
+
+
+def _start_filter(info: FieldInfo, value: Any) -> Filter:
+    if info.type.edm is not Edm.STRING or info.type.json_text:
+        raise ValueError("startswith() is for text")
+    start = Compare(info.property, Op.GE, Constant(Edm.STRING, value))
+    end = successor(value)
+    return start if end is None else And((start, Compare(info.property, Op.LT, Constant(Edm.STRING, end))))
+
+
+def _comparison_filter(info: FieldInfo, op: Op, value: Any) -> Filter | None:
+    kind = info.type
+    if kind.json_text:
+        raise ValueError("a field stored as JSON text has no comparison; filter in Python")
+    try:
+        kind.encode(value)
         if kind.annotation is Decimal:
             return None  # stored as text, which compares otherwise than numbers
-        try:
-            kind.encode(value)
-            return Compare(name, op or Op.EQ, _constant(value, kind.edm))
-        except ValueError as error:
-            raise ValueError(f"the value {error}; the field is {kind.name}") from None
-
-    return starts if op is None else compares
+        return Compare(info.property, op, _constant(value, kind.edm))
+    except ValueError as error:
+        raise ValueError(f"the value {error}; the field is {kind.name}") from None
 
 
 _AS_IT_IS: dict[type, Edm] = {str: Edm.STRING, float: Edm.DOUBLE, bool: Edm.BOOLEAN}
@@ -252,8 +240,3 @@ def _constant(value: Any, kind: Edm) -> Constant:
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         value = value.isoformat()
     return constant(value, kind)
-
-
-def _bind_field(term: FieldTerm, values: Values) -> FieldTerm:
-    """Return the condition with its values, for messages."""
-    return cast("FieldTerm", bind(term, values))
