@@ -8,6 +8,7 @@ its patterns derive from its entities, such as index entries.
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -15,14 +16,15 @@ from ..errors import TemplateError
 from ..keys.bounds import Condition, Part
 from ..keys.formats import Format, make_format
 from ..keys.intervals import meet
-from ..keys.overlap import may_meet
+from ..keys.overlap import may_meet, may_share
+from ..keys.ranges import KeyRegion
 from ..keys.template import Template
 from ..models.entity import Entity
 from ..models.schema import Schema, descendants
 from ..protocol.filters import Op
 from ..stores import Bounds
 
-__all__ = ["KnownRows", "bounds_of", "derived_rows", "known_rows", "may_begin_within", "prove_fields"]
+__all__ = ["KnownRows", "bounds_of", "derived_rows", "known_rows", "prove_fields", "rows_alike"]
 
 
 @attrs.frozen
@@ -34,11 +36,15 @@ class KnownRows:
         label: The model, or model and pattern: "Employee.by_email".
         partition: The template of their PartitionKeys.
         row: The template of their RowKeys.
+        fields: The fields of the model.
+        kind: The kind that a property of theirs tells; None if there is no such property.
     """
 
     label: str
     partition: Template
     row: Template
+    fields: frozenset[str]
+    kind: str | None
 
     def parse(self, partition_key: str, row_key: str) -> dict[str, Any] | None:
         """Return the fields that these keys hold in full; None if such rows cannot have the keys."""
@@ -47,15 +53,72 @@ class KnownRows:
         except ValueError:
             return None
 
+    def prove(self, region: KeyRegion, values: Mapping[str, Any]) -> set[str] | None:
+        """
+        Return which fields have the given values in each of these rows that is in a region; None if none can be there.
 
-def known_rows(table: str) -> Iterator[KnownRows]:
-    """Yield what rows a table can have by all models that this program declares, derived rows included."""
+        Args:
+            region: The region.
+            values: The values that the fields may have, as in `prove_fields`.
+        """
+        proven: set[str] = set()
+        for template, keys in ((self.partition, region.partition), (self.row, region.row)):
+            if keys.point and keys.lower is not None:
+                try:
+                    held = template.parse(keys.lower)
+                except ValueError:
+                    return None
+                proven |= {name for name, value in held.items() if name in values and values[name] == value}
+            elif may_begin_within(template, keys):
+                proven |= prove_fields(template, keys, values)
+            else:
+                return None
+        return proven
+
+
+# What was found out of all models, with `Schema.declared` at that time. Nothing here keeps a class alive.
+_KNOWN: dict[str, tuple[int, tuple[KnownRows, ...]]] = {}
+_ALIKE: WeakKeyDictionary[Schema, tuple[int, tuple[KnownRows, ...]]] = WeakKeyDictionary()
+
+
+def known_rows(table: str) -> tuple[KnownRows, ...]:
+    """Return what rows a table can have by all models that this program declares, derived rows included."""
+    declared, name = Schema.declared, table.lower()
+    found = _KNOWN.get(name)
+    if found is None or found[0] != declared:
+        found = _KNOWN[name] = declared, tuple(_find_rows(name))
+    return found[1]
+
+
+def _find_rows(table: str) -> Iterator[KnownRows]:
     models = {(s.model.__module__, s.model.__qualname__): s for s in descendants(Entity)}
     for schema in models.values():
-        if schema.table is not None and schema.table.lower() == table.lower():
+        if schema.table is not None and schema.table.lower() == table:
             if schema.partition is not None and schema.row is not None:
-                yield KnownRows(schema.name, schema.partition, schema.row)
+                kind = schema.kind if schema.discriminator == "property" else None
+                yield KnownRows(schema.name, schema.partition, schema.row, frozenset(schema.fields), kind)
             yield from derived_rows(schema)
+
+
+def rows_alike(schema: Schema) -> tuple[KnownRows, ...]:
+    """Return the rows of other models and patterns in the table of a model that may have the keys of its entities."""
+    declared = Schema.declared
+    found = _ALIKE.get(schema)
+    if found is None or found[0] != declared:
+        partition, row = schema.partition, schema.row
+        assert partition is not None
+        assert row is not None
+        found = _ALIKE[schema] = (
+            declared,
+            tuple(
+                rows
+                for rows in known_rows(schema.table_name())
+                if (rows.partition is not partition or rows.row is not row)
+                and may_share(partition, rows.partition)
+                and may_share(row, rows.row)
+            ),
+        )
+    return found[1]
 
 
 def derived_rows(schema: Schema) -> Iterator[KnownRows]:
@@ -63,7 +126,8 @@ def derived_rows(schema: Schema) -> Iterator[KnownRows]:
     for derived in schema.derived.values():
         for row in derived.row_templates():
             if schema.partition is not None:
-                yield KnownRows(derived.label, schema.partition, row)
+                kind = f"{schema.kind}#{derived.name}"
+                yield KnownRows(derived.label, schema.partition, row, frozenset(schema.fields), kind)
 
 
 def bounds_of(template: Template, values: Mapping[str, Any]) -> tuple[Bounds | None, set[str]]:

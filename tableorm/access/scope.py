@@ -13,6 +13,7 @@ from ..connection.boundary import Boundary, Fields, Subject
 from ..errors import AccessDenied, ModelError
 from ..expressions import Comparison, Expression, PropertyComparison, conjuncts
 from ..keys.ranges import EVERYTHING, KeyRegion
+from ..keys.template import Template
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet
@@ -22,7 +23,7 @@ from ..models.state import state_of
 from ..protocol.filters import Compare, Op
 from ..protocol.key_range import KeyRange
 from ..stores import Bounds
-from .known_rows import bounds_of, derived_rows, known_rows, may_begin_within, prove_fields
+from .known_rows import KnownRows, bounds_of, derived_rows, known_rows, prove_fields, rows_alike
 
 __all__ = ["ScopeRules"]
 
@@ -48,10 +49,7 @@ class ScopeRules(Boundary):
             if value is None:
                 raise ModelError(f"scope({name}=None) is refused: a key field has a value; give that of {name!r}")
         self._models, self._fields = tuple(models), dict(fields)
-        self._regions: dict[str, KeyRegion] = {}
-        for model in self._models:
-            for schema in concrete(schema_of(model)) or [schema_of(model)]:
-                self._add_region(schema)
+        self._declared, self._regions = Schema.declared, self._find_regions()
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._fields.items())
@@ -126,12 +124,17 @@ class ScopeRules(Boundary):
         """
         Refuse a row whose keys are not in the scope. Raises as `check`.
         """
+        keys = partition_key, row_key
         if schema is None:
-            keys = partition_key, row_key
             if not self._region_of_table(table).holds(keys):
                 raise AccessDenied(f"the row {keys} of table {table} is not of the scope {self}")
             return
         self._require_fields(schema)
+        if schema.table is not None and schema.table.lower() != table.lower():
+            raise AccessDenied(
+                f"the row {keys} of table {table} cannot be told to be of the scope {self}: {schema.name} is in table "
+                f"{schema.table}"
+            )
         for name, value in self._fields.items():
             holder = schema.key_holders.get(name)
             if holder is None:  # of an abstract model, whose kinds may hold it
@@ -143,6 +146,8 @@ class ScopeRules(Boundary):
                 raise AccessDenied(f"{schema.name} in the scope of {self}: {error}") from None
             if held != value:
                 self._deny_value(schema.name, name, held)
+        for rows in rows_alike(schema):
+            self._refuse_rows_of_others(rows, keys)
 
     def holds_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> bool:
         """
@@ -158,8 +163,9 @@ class ScopeRules(Boundary):
         """
         Refuse a row that a write changes besides its own, such as the entity that holds a count.
 
-        A row in a partition that the scope has to itself is not asked for. Elsewhere the key must tell that the row is
-        of the scope; but the model's own index entries and lists need not, since they are of the entity written.
+        No model may say that the row is of others. Where the scope does not have the partition to itself, the key must
+        tell that the row is of the scope; but the model's own index entries and lists need not, since they are of the
+        entity written.
 
         Args:
             schema: The schema of the entity that is written; None for a bag.
@@ -171,25 +177,17 @@ class ScopeRules(Boundary):
             AccessDenied: It is of another scope.
             ModelError: Its key does not tell.
         """
+        keys = partition_key, row_key
+        region = self._current_regions().get(table.lower())
+        if region is not None and region.holds(keys):
+            return
+        own = [] if schema is None else [rows.label for rows in derived_rows(schema) if rows.parse(*keys) is not None]
         partition = None if schema is None else schema.partition
-        if partition is not None and self._fields.keys() <= partition.full_fields:
-            return
-        region = self._regions.get(table.lower())
-        if region is not None and region.holds((partition_key, row_key)):
-            return
-        own = (
-            []
-            if schema is None
-            else [each for each in derived_rows(schema) if each.parse(partition_key, row_key) is not None]
-        )
-        told = False
-        for rows in own or known_rows(table):
-            values = rows.parse(partition_key, row_key) or {}
-            for name in self._fields.keys() & values.keys():
-                if values[name] != self._fields[name]:
-                    self._deny_value(rows.label, name, values[name])
-            told = told or self._fields.keys() <= values.keys()
-        if not (told or own):
+        told = bool(own) or self._is_held_by(partition)
+        for rows in known_rows(table):
+            if not self._holds_alike(partition, rows):
+                told = self._refuse_rows_of_others(rows, keys, own=rows.label in own) or told
+        if not told:
             raise ModelError(
                 f"the row ({partition_key!r}, {row_key!r}) of table {table}, which the write would change too, cannot "
                 f"be told to be of the scope {self} by its key; write through the database itself"
@@ -219,6 +217,7 @@ class ScopeRules(Boundary):
         """
         for schema in kinds.schemas:
             self._require_fields(schema)
+            self._refuse_rows_without_kind(schema)
         for term in (each for expression in where for each in conjuncts(expression)):
             if isinstance(term, Comparison) and term.op is Op.EQ:
                 name = term.field.name
@@ -263,9 +262,11 @@ class ScopeRules(Boundary):
         given = {name: value for name, value in start.items() if name in end and end[name] == value}
         partition, row = Bounds(keys.start_partition, keys.end_partition), Bounds(keys.start_row, keys.end_row)
         missing = self._fields.keys() - prove_fields(schema.partition, partition, given)
-        if not missing:
-            return
         refusal = f"{what} is refused in the scope of {self}: {keys} "
+        region = KeyRegion(partition, row if partition.point else EVERYTHING)
+        if not missing:
+            self._refuse_other_rows(refusal, schema, region, given, fields_only=True)
+            return
         if not partition.point:
             raise ModelError(
                 f"{refusal}is of several partitions, whose rows may be of others; give the same "
@@ -277,7 +278,7 @@ class ScopeRules(Boundary):
                 f"give in start and end the same values to the fields that stand before {', '.join(missing)} in "
                 f"{schema.row.text!r}"
             )
-        self._refuse_other_rows(refusal, schema, row, given)
+        self._refuse_other_rows(refusal, schema, region, given)
 
     # Refusals
 
@@ -301,19 +302,81 @@ class ScopeRules(Boundary):
                 f"{schema.partition and schema.partition.text!r} and {schema.row and schema.row.text!r}"
             )
 
-    def _refuse_other_rows(self, refusal: str, schema: Schema, row: Bounds, values: Fields) -> None:
+    def _is_held_by(self, partition: Template | None) -> bool:
+        """Return whether PartitionKeys tell all fields of the scope, so that it has partitions to itself."""
+        return partition is not None and self._fields.keys() <= partition.full_fields
+
+    def _holds_alike(self, partition: Template | None, rows: KnownRows) -> bool:
+        """Return whether rows in a partition of the scope's own are the scope's too, by the same template."""
+        return partition is not None and rows.partition.text == partition.text and self._is_held_by(partition)
+
+    def _refuse_rows_of_others(self, rows: KnownRows, keys: tuple[str, str], *, own: bool = False) -> bool:
         """
-        Refuse an interval of RowKeys if it may hold rows of other models that do not tell the scope.
+        Refuse keys if a model or pattern says that they are those of a row of others.
+
+        Args:
+            rows: The rows of the model or pattern.
+            keys: The PartitionKey and RowKey.
+            own: Whether its keys need not tell, since the row is derived from an entity of the scope.
+
+        Returns:
+            Whether it says that they are those of a row of the scope.
+
+        Raises:
+            AccessDenied: It says that a field of the scope has another value.
+            ModelError: It has a field of the scope, and its keys do not tell the value.
+        """
+        names = self._fields.keys() & rows.fields
+        values = rows.parse(*keys) if names else None
+        if values is None:
+            return False
+        for name in names:
+            if name in values and values[name] != self._fields[name]:
+                self._deny_value(rows.label, name, values[name])
+            if name not in values and not own:
+                raise ModelError(
+                    f"the row {keys} is refused in the scope of {self}: it may be of {rows.label} too, whose keys "
+                    f"{rows.partition.text!r} and {rows.row.text!r} do not tell {name!r}; use the database itself"
+                )
+        return self._fields.keys() <= values.keys()
+
+    def _refuse_rows_without_kind(self, schema: Schema) -> None:
+        """Refuse to query a model where rows of others may be taken for its entities, since no property tells kinds."""
+        told = schema.discriminator == "property" and schema.kind is not None
+        alike = [rows for rows in rows_alike(schema) if not told or rows.kind in (None, schema.kind)]
+        if alike:
+            region = self._region_of_model(schema) or KeyRegion()
+            refusal = f"select({schema.name}) is refused in the scope of {self}: the range of its keys "
+            self._refuse_other_rows(refusal, schema, region, self._fields, fields_only=True, among=alike)
+
+    def _refuse_other_rows(
+        self,
+        refusal: str,
+        schema: Schema,
+        region: KeyRegion,
+        values: Fields,
+        *,
+        fields_only: bool = False,
+        among: Iterable[KnownRows] | None = None,
+    ) -> None:
+        """
+        Refuse a region of a table if it may hold rows of other models that do not tell the scope, or another one.
 
         Args:
             refusal: The start of the message.
             schema: A model of the table.
-            row: The interval.
+            region: The region.
             values: The fields that are the same in all keys of the model there.
+            fields_only: Whether rows of models that do not have the scope's fields may be there, as in a partition of
+                its own.
+            among: The rows that count; None for all of the table.
         """
-        for rows in known_rows(schema.table_name()):
-            own = rows.partition.full_fields | prove_fields(rows.row, row, values)
-            if may_begin_within(rows.row, row) and not self._fields.keys() <= own:
+        for rows in known_rows(schema.table_name()) if among is None else among:
+            if fields_only and self._holds_alike(schema.partition, rows):
+                continue
+            needed = self._fields.keys() & rows.fields if fields_only else self._fields.keys()
+            proven = rows.prove(region, values) if needed else None
+            if proven is not None and not needed <= proven:
                 raise ModelError(
                     f"{refusal}may hold rows of {rows.label}, whose keys {rows.row.text!r} do not tell whose they are; "
                     "use the database itself for what concerns them"
@@ -321,18 +384,30 @@ class ScopeRules(Boundary):
 
     # Rows without a model
 
-    def _add_region(self, schema: Schema) -> None:
-        self._require_fields(schema)
-        region, table = self._region_of_model(schema), schema.table_name().lower()
-        if region is None or self._regions.setdefault(table, region) != region:
-            raise ModelError(
-                f"scope({schema.name}, {self}): no range of keys in table {schema.table_name()} is just the rows of "
-                "the scope, so they cannot be read without their models; leave the model out"
-            )
-        if region.row != EVERYTHING:
-            self._refuse_other_rows(
-                f"scope({schema.name}, {self}): the range of its keys ", schema, region.row, self._fields
-            )
+    def _find_regions(self) -> dict[str, KeyRegion]:
+        """Return the range of keys, by table, that holds just the rows of the scope. Raises ModelError."""
+        regions: dict[str, KeyRegion] = {}
+        for model in self._models:
+            for schema in concrete(schema_of(model)) or [schema_of(model)]:
+                self._require_fields(schema)
+                region, table = self._region_of_model(schema), schema.table_name().lower()
+                if region is None or regions.setdefault(table, region) != region:
+                    raise ModelError(
+                        f"scope({schema.name}, {self}): no range of keys in table {schema.table_name()} is just the "
+                        "rows of the scope, so they cannot be read without their models; leave the model out"
+                    )
+                refusal = f"scope({schema.name}, {self}): the range of its keys "
+                whole = region.row == EVERYTHING
+                self._refuse_other_rows(refusal, schema, region, self._fields, fields_only=whole)
+        return regions
+
+    def _current_regions(self) -> dict[str, KeyRegion]:
+        """Return the regions, looked at anew if models were declared since. Raises ModelError."""
+        declared = Schema.declared
+        if self._declared != declared:
+            self._regions = self._find_regions()
+            self._declared = declared
+        return self._regions
 
     def _region_of_model(self, schema: Schema) -> KeyRegion | None:
         """Return the range of keys that holds just the rows of a model in this scope; None if there is none."""
@@ -346,7 +421,7 @@ class ScopeRules(Boundary):
         return KeyRegion(partition, EVERYTHING if self._fields.keys() <= in_partition else row)
 
     def _region_of_table(self, table: str) -> KeyRegion:
-        region = self._regions.get(table.lower())
+        region = self._current_regions().get(table.lower())
         if region is None:
             raise ModelError(
                 f"rows of table {table} without a model cannot be told apart in the scope of {self}; give it a model "

@@ -127,6 +127,7 @@ class Entity(Storable):
             frames=2,
         )
         cls.kind = cls.__schema__.kind
+        Schema.declared += 1
         if abstract:
             type.__setattr__(cls, "__init__", _refuse_abstract)
 

@@ -6,6 +6,8 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
+from ..errors import ModelError
+
 __all__ = ["Key", "Storable"]
 
 
@@ -28,12 +30,23 @@ class Key(Generic[E_co]):
         table: Name of the table.
         partition_key: As stored.
         row_key: As stored.
+
+    Raises:
+        ModelError: Entities of the model are in another table, so that its templates say nothing of the key.
     """
 
     model: type[E_co]
     table: str
     partition_key: str
     row_key: str
+
+    def __attrs_post_init__(self) -> None:
+        table = getattr(getattr(self.model, "__schema__", None), "table", None)
+        if table is not None and table != self.table and table.lower() != self.table.lower():
+            raise ModelError(
+                f"{self!r} is refused: {self.model.__name__} is in table {table}; give that table, or make the key of "
+                f"a row of any kind: PropertyBag.key({self.table!r}, {self.partition_key!r}, {self.row_key!r})"
+            )
 
     def __repr__(self) -> str:
         return f"Key({self.model.__name__}, {self.table!r}, {self.partition_key!r}, {self.row_key!r})"

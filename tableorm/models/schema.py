@@ -164,6 +164,7 @@ class Schema:
         partial: Whether rows hold but some of the fields.
     """
 
+    declared: ClassVar[int] = 0  # how many models so far: what was found out of all of them holds while it stays
     follows = False
     partial = False
 

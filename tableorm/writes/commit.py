@@ -42,7 +42,7 @@ from .stages.encode import encode, needs_row
 from .stages.execute import execute, plan_writes, refuse
 from .stages.lost_replies import InDoubt
 from .subject import key_of
-from .target import key_of_target
+from .target import check_change, key_of_target
 
 __all__ = [
     "Found",
@@ -76,8 +76,7 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
         AccessDenied: The row is outside of the connection's boundary.
         TableOrmError: What the verbs of `Database` raise.
     """
-    if db.boundary.narrows:
-        db.boundary.check(change.subject)
+    check_change(db.boundary, change)
     db.require_open()
     if needs_row(change):
         await _write_completed(db, change, missing_ok=missing_ok)
@@ -155,6 +154,7 @@ async def refresh_entity(db: Connection, load: Loader, entity: Entity | Property
     """Read an entity anew, in place. Takes and raises what `Database.refresh` does."""
     db.boundary.check(entity)
     key = key_of(entity)
+    db.boundary.check(key)
     adopt(entity, load(key.model, key.table, await read_existing(db, key)))
 
 

@@ -20,6 +20,7 @@ from .stages.change import delete_change, insert_change, merge_change, replace_c
 from .stages.derive import derive, derives
 from .stages.encode import encode, needs_row
 from .stages.execute import plan_writes
+from .target import check_change
 
 __all__ = ["WriteExplanation", "WriteStep", "changes_of_verb", "explain"]
 
@@ -164,14 +165,16 @@ def explain(boundary: Boundary, changes: Sequence[Change]) -> WriteExplanation:
     The requests of one change, or of the two of a move.
 
     Args:
-        boundary: The connection's, which what is derived from the changes must not leave.
+        boundary: The connection's, which the changes and what is derived from them must not leave.
         changes: The changes.
 
     Raises:
-        AccessDenied: A derived row is outside of the boundary.
+        AccessDenied: A row is outside of the boundary.
         EncodeError: A value does not fit its field.
         LimitExceeded: A limit of the service would be passed.
     """
+    for change in changes:
+        check_change(boundary, change)
     if needs_row(changes[0]):
         return _after_reading(changes)
     writes = [write for change in changes if (write := encode(change, 0, _TOKEN)) is not None]

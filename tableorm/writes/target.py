@@ -9,9 +9,10 @@ from ..errors import ModelError
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
+from .plan import Change
 from .subject import key_of
 
-__all__ = ["key_from", "key_of_target"]
+__all__ = ["check_change", "key_from", "key_of_target"]
 
 
 def key_from(boundary: Boundary, target: Any, fields: dict[str, Any]) -> Key[Any]:
@@ -37,7 +38,9 @@ def key_from(boundary: Boundary, target: Any, fields: dict[str, Any]) -> Key[Any
     schema = schema_of(target)
     if schema.abstract:
         raise ModelError(f"{schema.name} is abstract: name one of its concrete classes, or give a Key")
-    return schema.key(boundary.fill_key(schema, fields))
+    made = schema.key(boundary.fill_key(schema, fields))
+    boundary.check(made)
+    return made
 
 
 def key_of_target(boundary: Boundary, target: Any, fields: dict[str, Any]) -> Key[Any]:
@@ -54,7 +57,16 @@ def key_of_target(boundary: Boundary, target: Any, fields: dict[str, Any]) -> Ke
     if fields:
         raise ModelError(f"{target!r} has its key already; give it without fields")
     boundary.check(target)
-    return key_of(target)
+    key = key_of(target)
+    boundary.check(key)
+    return key
+
+
+def check_change(boundary: Boundary, change: Change) -> None:
+    """Refuse a change of an entity, bag or key outside of a boundary, or of such a row. Raises as `boundary.check`."""
+    if boundary.narrows:
+        boundary.check(change.subject)
+        boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
 
 
 def _any_key(key: Any) -> Key[Any]:

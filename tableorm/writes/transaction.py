@@ -47,7 +47,7 @@ from .stages.coalesce import coalesce, gone
 from .stages.complete import complete
 from .stages.encode import encode, needs_row
 from .subject import key_of
-from .target import key_from, key_of_target
+from .target import check_change, key_from, key_of_target
 
 __all__ = ["Transaction", "run_transaction"]
 
@@ -290,7 +290,7 @@ class Transaction:
         """Collect the changes, each of another row, of one operation of the user's: all or none of them."""
         self._require_open()
         for change in changes:
-            self._db.boundary.check(change.subject)
+            check_change(self._db.boundary, change)
             held = self._rows.get(row_of(change))
             if held is not None:
                 _check_follows(change, self._count, held)

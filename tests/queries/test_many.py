@@ -35,6 +35,11 @@ class Item(Entity, table="Items", partition_key="{group}", row_key="{number:05d}
     price: Mapped[Decimal] = field(default=Decimal(0))
 
 
+class Offer(Entity, table="Items", partition_key="{group}", row_key="{number:05d}"):
+    group: Mapped[str]
+    number: Mapped[int]
+
+
 class Event(Entity, table="Events", partition_key="{user}", row_key="{at:ticks_desc}"):
     user: Mapped[str]
     at: Mapped[dt.datetime]
@@ -221,8 +226,8 @@ async def test_get_many_says_what_is_wrong(db: Database) -> None:
     """A row of another kind, something that is no key."""
     await fill(db, 1)
     wrong: Any = "a"
-    with pytest.raises(WrongKind, match="not of the model Event"):
-        await db.get_many([Item.key(group="a", number=0), Key(Event, "Items", "a", "00000")])
+    with pytest.raises(WrongKind, match="not of the model Offer"):
+        await db.get_many([Item.key(group="a", number=0), Offer.key(group="a", number=0)])
     with pytest.raises(ModelError, match="needs keys, got 'a'"):
         await db.get_many([wrong])
 
@@ -235,7 +240,7 @@ async def test_exists_reads_little(db: Database) -> None:
     assert await db.exists(Item.key(group="a", number=1)) is False
     assert await db.exists(PropertyBag.key("Items", "a", "00000")) is True
     with pytest.raises(WrongKind):
-        await db.exists(Key(Event, "Items", "a", "00000"))
+        await db.exists(Offer.key(group="a", number=0))
 
 
 # What it costs

@@ -3,9 +3,11 @@ Scopes in hostile hands: what a scope grants, what it derives, and what it lets 
 """
 
 import datetime as dt
+import inspect
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -20,6 +22,7 @@ from tableorm import (
     EntityNotFound,
     Index,
     IndexList,
+    Key,
     Mapped,
     ModelError,
     PropertyBag,
@@ -30,6 +33,9 @@ from tableorm import (
     connect,
     field,
 )
+from tableorm.access import known_rows
+from tableorm.keys.overlap import may_share
+from tableorm.keys.template import Template
 from tableorm.stores import Operation, Verb
 from tests.torture import seeds
 
@@ -461,6 +467,346 @@ async def test_rows_without_a_model_are_the_scopes_alone(db: Database) -> None:
     ):
         db.scope(Order, tenant="acme")
     assert Line.__schema__.table == "orders"
+
+
+# Keys that are of two models
+
+
+class Secret(Entity, table="Secrets", partition_key="{country}", row_key="{owner}_{tenant}"):
+    country: Mapped[str]
+    owner: Mapped[str]
+    tenant: Mapped[str]
+
+
+class Loose(Entity, table="Loose", partition_key="{country}", row_key="{tenant}_{id}", kind=None):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[str]
+    value: Mapped[str] = field(default="")
+
+
+def test_a_key_is_in_the_table_of_its_model() -> None:
+    """A key of a model in another table is refused where it is made: the templates of the model say nothing of it."""
+    with pytest.raises(
+        ModelError, match=r"Key\(Loose, 'Secrets', .* is refused: Loose is in table Loose; .* PropertyB"
+    ):
+        Key(Loose, "Secrets", "SE", "acme_other")
+    assert Key(Loose, "LOOSE", "SE", "acme_1").row_key == "acme_1"
+
+
+async def test_a_key_in_another_table_is_not_of_the_scope(db: Database) -> None:
+    """A scope looks at the table of a key too, however the key came to be: nothing is read or deleted by it."""
+    await db.create_tables(Secret, Loose)
+    await db.insert(Secret(country="SE", owner="acme", tenant="other"))
+    mine, key = db.scope(tenant="acme"), Loose.key(country="SE", tenant="acme", id="other")
+    object.__setattr__(key, "table", "Secrets")
+    await refuse_all(db, mine, key, None, r"in table Secrets is not of the model Loose|Loose is in table Loose")
+    assert mine.boundary.holds_row(Loose.__schema__, "Secrets", "SE", "acme_other") is False
+    assert await db.exists(Secret, country="SE", owner="acme", tenant="other")
+
+
+async def refuse_all(db: Database, mine: Any, key: Any, entity: Entity | None, message: str) -> None:
+    """See that a scope refuses each verb for a key, and for an entity that has this key, and sends nothing."""
+    calls: list[Callable[[], Awaitable[Any]]] = [
+        partial(mine.get, key),
+        partial(mine.get_or_none, key),
+        partial(mine.exists, key),
+        partial(mine.get_many, [key]),
+        partial(mine.modify, key, change),
+        partial(mine.delete, key, if_match="*"),
+        partial(explain, mine, "delete", key, if_match="*"),
+        partial(in_transaction, mine, "get", key),
+        partial(in_transaction, mine, "modify", key, change),
+        partial(in_transaction, mine, "delete", key, if_match="*"),
+        partial(in_bulk, mine, "delete", key, if_match="*"),
+    ]
+    if entity is not None:
+        model: Any = type(entity)
+        fields = {name: getattr(entity, name) for name in model.__schema__.key_fields}
+        calls += [partial(getattr(mine, verb), model, **fields) for verb in ("get", "get_or_none", "exists")]
+        calls += [
+            partial(mine.modify, model, change, **fields),
+            partial(mine.delete, model, **fields, if_match="*"),
+            partial(mine.refresh, entity),
+            partial(in_transaction, mine, "get", model, **fields),
+        ]
+        verbs: list[tuple[str, dict[str, str]]] = [("insert", {}), ("upsert", {}), ("upsert", {"mode": "replace"})]
+        verbs += [(verb, {"if_match": "*"}) for verb in ("merge", "replace", "delete")]
+        for verb, given in verbs:
+            calls.append(partial(getattr(mine, verb), entity, **given))
+            calls += [partial(each, mine, verb, entity, **given) for each in (explain, in_transaction, in_bulk)]
+    requests = db.stats.requests
+    for call in calls:
+        with pytest.raises((AccessDenied, ModelError), match=message):
+            await call()
+    assert db.stats.requests == requests
+
+
+def change(entity: Any) -> None:
+    entity.value = "changed"
+
+
+async def explain(mine: Any, verb: str, *given: Any, **options: Any) -> None:
+    mine.explain_write(verb, *given, **options)
+
+
+async def in_transaction(mine: Scope, verb: str, *given: Any, **options: Any) -> None:
+    async with mine.transaction() as tx:
+        result = getattr(tx, verb)(*given, **options)
+        if inspect.isawaitable(result):
+            await result
+
+
+async def in_bulk(mine: Scope, verb: str, *given: Any, **options: Any) -> None:
+    async with mine.bulk() as bulk:
+        await getattr(bulk, verb)(*given, **options)
+
+
+class Item(Entity, table="Mixed", partition_key="{tenant}", row_key="{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str]
+    value: Mapped[str] = field(default="")
+
+
+class Bare(Entity, table="Mixed", partition_key="{tenant}", row_key="{id}", kind=None):
+    tenant: Mapped[str]
+    id: Mapped[str]
+    value: Mapped[str] = field(default="")
+
+
+class Regional(Entity, table="mixed", partition_key="{region}", row_key="{tenant}_{id}"):
+    region: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[str]
+    value: Mapped[str] = field(default="secret of other")
+
+
+class Area(Entity, table="Areas", partition_key="{country}", row_key="{tenant}_{id}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[str]
+    value: Mapped[str] = field(default="")
+
+
+class Zone(Entity, table="Areas", partition_key="{country}", row_key="{name}_{tenant}_{id}"):
+    country: Mapped[str]
+    name: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[str]
+
+
+class Exact(Entity, table="Folds", partition_key="{tenant}", row_key="{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str]
+    value: Mapped[str] = field(default="")
+
+
+class Fold(Entity, table="Folds", partition_key="{tenant:lower}", row_key="{n:03d}"):
+    tenant: Mapped[str]
+    n: Mapped[int]
+
+
+OVERLAPS: list[tuple[Entity, Entity, str]] = [
+    (
+        Item(tenant="acme", id="other_1"),
+        Regional(region="acme", tenant="other", id="1"),
+        r"Regional.tenant is 'other', and this scope is of tenant='acme'",
+    ),
+    (
+        Bare(tenant="acme", id="other_1"),
+        Regional(region="acme", tenant="other", id="1"),
+        r"Regional.tenant is 'other', and this scope is of tenant='acme'",
+    ),
+    (
+        Area(country="SE", tenant="acme", id="other_1"),
+        Zone(country="SE", name="acme", tenant="other", id="1"),
+        r"Zone.tenant is 'other', and this scope is of tenant='acme'",
+    ),
+    (
+        Exact(tenant="acme", id="001"),
+        Fold(tenant="ACME", n=1),
+        r"may be of Fold too, whose keys '\{tenant:lower\}' and '\{n:03d\}' do not tell 'tenant'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mine", "theirs", "message"), OVERLAPS)
+async def test_a_row_that_another_model_says_is_of_others(
+    db: Database, mine: Entity, theirs: Entity, message: str
+) -> None:
+    """A key that is of the scope by one model and of another tenant by the other is refused by every verb."""
+    await db.create_tables(type(mine))
+    if not await db.exists(theirs.key):
+        await db.insert(theirs)
+    before = await db.get(theirs.key)
+    await refuse_all(db, db.scope(tenant="acme"), mine.key, mine, message)
+    after = await db.get(theirs.key)
+    assert after == before
+    assert after.etag == before.etag
+
+
+async def test_a_row_that_another_model_says_is_of_others_is_not_moved_to(db: Database) -> None:
+    """An entity of the scope does not get such a key, and one that the database has stored there is not saved."""
+    await db.create_tables(Item)
+    mine = db.scope(tenant="acme")
+    await mine.insert(mine.new(Item, id="1"))
+    item = await mine.get(Item, id="1")
+    for each in (explain, in_transaction):
+        with pytest.raises(AccessDenied, match=r"Regional.tenant is 'other'"):
+            await each(mine, "move", item, id="other_1")
+    with pytest.raises(AccessDenied, match=r"Regional.tenant is 'other'"):
+        await mine.move(item, id="other_1")
+    await db.insert(Item(tenant="acme", id="other_2"))
+    outside = await db.get(Item, tenant="acme", id="other_2")
+    with pytest.raises(AccessDenied, match=r"Regional.tenant is 'other'"):
+        await mine.modify(outside, change)
+    outside.value = "changed"
+    for verb in ("save", "merge", "replace"):
+        with pytest.raises(AccessDenied, match=r"Regional.tenant is 'other'"):
+            await getattr(mine, verb)(outside)
+        with pytest.raises(AccessDenied, match=r"Regional.tenant is 'other'"):
+            await in_bulk(mine, verb, outside)
+    await mine.move(item, id="acme_1")  # both models say that it is the scope's
+    assert (await mine.get(Item, id="acme_1")).id == "acme_1"
+
+
+@pytest.mark.parametrize("model", [Item, Area, Exact])
+async def test_rows_of_a_range_in_which_another_model_has_others(db: Database, model: type[Entity]) -> None:
+    """A partition or range that another model shares between tenants is neither granted nor read without a model."""
+    with pytest.raises(ModelError, match=r"may hold rows of (Regional|Zone|Fold), whose keys"):
+        db.scope(model, tenant="acme")
+    sweden = {"country": "SE"} if model is Area else None
+    with pytest.raises(ModelError, match=r"may hold rows of (Regional|Zone|Fold), whose keys"):
+        await db.scope(tenant="acme").grant(model, "r", HOUR, start=sweden, end=sweden)
+
+
+async def test_a_point_is_granted(db: Database) -> None:
+    """A single key is granted unless another model says that it is of others."""
+    mine = db.scope(tenant="acme")
+    own, theirs = {"id": "acme_1"}, {"id": "other_1"}
+    assert (await mine.grant(Item, "r", HOUR, start=own, end=own)).explain().keys.contains("acme", "acme_1")
+    with pytest.raises(ModelError, match="may hold rows of Regional"):
+        await mine.grant(Item, "r", HOUR, start=theirs, end=theirs)
+
+
+async def test_a_query_of_a_model_without_a_kind(db: Database) -> None:
+    """Rows that only their keys tell apart are not queried where another model has rows of others; kinds tell apart."""
+    await db.create_tables(Item)
+    mine = db.scope(tenant="acme")
+    await mine.insert(mine.new(Item, id="1"))
+    await db.insert(Regional(region="acme", tenant="other", id="1"))
+    with pytest.raises(ModelError, match=r"select\(Bare\) .*may hold rows of Regional"):
+        await mine.select(Bare).all()
+    with pytest.raises(ModelError, match=r"may hold rows of Regional"):
+        await db.select(Bare).allow_scan().bind(mine).delete()
+    assert [each.id for each in await mine.select(Item).all()] == ["1"]
+    assert (await mine.select(Item).delete()).written == 1
+    assert await db.select(Regional).where(Regional.region == "acme").count() == 1
+
+
+class Order(Entity, table="Trade", partition_key="{tenant}", row_key="order_{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str]
+    mail: Mapped[str | None] = field(default=None)
+
+    by_mail = Index(row_key="mail_{mail}", unique=True)
+
+
+class Customer(Entity, table="Trade", partition_key="{tenant}", row_key="customer_{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str]
+
+
+class Anything(Entity, table="Trade", partition_key="{tenant}", row_key="{text}", kind=None):
+    tenant: Mapped[str]
+    text: Mapped[str]
+
+
+async def test_models_that_agree_share_a_table(db: Database) -> None:
+    """Models of which all keys that they share tell the same tenant do not hinder each other, nor does a catch-all."""
+    await db.create_tables(Order)
+    await db.insert(Order(tenant="other", id="1", mail="a"))
+    mine = db.scope(Order, tenant="acme")
+    await mine.insert(mine.new(Order, id="1", mail="a"))
+    await mine.insert(mine.new(Customer, id="1"))
+    order = await mine.get(Order.by_mail, mail="a")
+    order.mail = "b"
+    await mine.save(order)
+    await mine.move(order, id="2")
+    await mine.delete(Customer, id="1", if_match="*")
+    assert [bag.row_key for bag in await mine.select_raw("Trade").all()] == ["mail_b", "order_2"]
+    assert [each.text for each in await mine.select(Anything).all()] == ["mail_b", "order_2"]
+    token = await mine.grant(Order, "r", HOUR)
+    assert token.explain().keys.contains("acme", "order_2")
+    assert (await mine.select_raw("Trade").delete()).written == 2
+    assert await db.exists(Order, tenant="other", id="1")
+
+
+async def test_a_model_that_is_declared_later(db: Database) -> None:
+    """A scope that exists already heeds a model that is declared after it."""
+
+    class First(Entity, table="Late", partition_key="{tenant}", row_key="{id}"):
+        tenant: Mapped[str]
+        id: Mapped[str]
+
+    await db.create_tables(First)
+    mine = db.scope(First, tenant="acme")
+    await mine.insert(mine.new(First, id="other_1"))
+    assert len(await mine.select_raw("Late").all()) == 1
+
+    class Second(Entity, table="Late", partition_key="{region}", row_key="{tenant}_{id}"):
+        region: Mapped[str]
+        tenant: Mapped[str]
+        id: Mapped[str]
+
+    with pytest.raises(AccessDenied, match=r"Second.tenant is 'other'"):
+        await mine.get(First, id="other_1")
+    with pytest.raises(ModelError, match="may hold rows of Second"):
+        mine.select_raw("Late")
+    with pytest.raises(ModelError, match="may hold rows of Second"):
+        await mine.get(PropertyBag.key("Late", "acme", "other_1"))
+    assert Second.__schema__.table == "Late"
+
+
+async def test_a_manifest_in_a_partition_of_ones_own(db: Database) -> None:
+    """Nor does a row get another model's row deleted by saying that it is its index entry."""
+
+    class Desk(Entity, table="Desks", partition_key="{tenant}", row_key="desk_{id}"):
+        tenant: Mapped[str]
+        id: Mapped[str]
+        mail: Mapped[str | None] = field(default=None)
+
+        by_mail = Index(row_key="mail_{mail}", unique=True)
+
+    class Shared(Entity, table="Desks", partition_key="{region}", row_key="shared_{tenant}"):
+        region: Mapped[str]
+        tenant: Mapped[str]
+
+    await db.create_tables(Desk)
+    await db.insert(Shared(region="acme", tenant="other"))
+    row = {"PartitionKey": "acme", "RowKey": "desk_1", "EntityType": "Desk", "_ix": '{"gone":"shared_other"}'}
+    await db.store.write("Desks", Operation(Verb.INSERT, row))
+    with pytest.raises(AccessDenied, match=r"Shared.tenant is 'other'"):
+        await db.scope(tenant="acme").delete(Desk, id="1", if_match="*")
+    assert await db.exists(Shared, region="acme", tenant="other")
+
+
+async def test_what_models_meet_is_worked_out_once(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which models of a table have keys in common is asked once, and not by each call, nor by each scope."""
+    await db.create_tables(Area)
+    await db.insert(Area(country="SE", tenant="acme", id="1"))
+    await db.scope(tenant="acme").get(Area, country="SE", id="1")
+    calls = 0
+
+    def counted(first: Template, second: Template) -> bool:
+        nonlocal calls
+        calls += 1
+        return may_share(first, second)
+
+    monkeypatch.setattr(known_rows, "may_share", counted)
+    for _ in range(3):
+        await db.scope(tenant="acme").get(Area, country="SE", id="1")
+    assert calls == 0
 
 
 # At random

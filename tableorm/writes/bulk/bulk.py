@@ -34,6 +34,7 @@ from ..stages.derive import derives
 from ..stages.encode import encode, needs_row
 from ..stages.execute import claim, execute, is_light, most_bytes, plan_writes
 from ..stages.lost_replies import InDoubt
+from ..target import check_change
 from .chunk import commit_chunk, defer
 from .pacing import AdaptiveConcurrency, Pace
 from .partition_queue import Address, PartitionQueue
@@ -185,7 +186,7 @@ class Bulk:
 
     async def _add(self, change: Change) -> None:
         """Put an operation into the queue of its partition, when there is room."""
-        self._db.boundary.check(change.subject)
+        check_change(self._db.boundary, change)
         self._require_open()
         late = needs_row(change)
         write = defer(change) if late else encode(change, 0)
