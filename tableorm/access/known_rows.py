@@ -38,6 +38,7 @@ class KnownRows:
         row: The template of their RowKeys.
         fields: The fields of the model.
         kind: The kind that a property of theirs tells; None if there is no such property.
+        tracked: Whether they are entities which other rows are derived from.
     """
 
     label: str
@@ -45,6 +46,7 @@ class KnownRows:
     row: Template
     fields: frozenset[str]
     kind: str | None
+    tracked: bool = False
 
     def parse(self, partition_key: str, row_key: str) -> dict[str, Any] | None:
         """Return the fields that these keys hold in full; None if such rows cannot have the keys."""
@@ -96,7 +98,8 @@ def _find_rows(table: str) -> Iterator[KnownRows]:
         if schema.table is not None and schema.table.lower() == table:
             if schema.partition is not None and schema.row is not None:
                 kind = schema.kind if schema.discriminator == "property" else None
-                yield KnownRows(schema.name, schema.partition, schema.row, frozenset(schema.fields), kind)
+                fields = frozenset(schema.fields)
+                yield KnownRows(schema.name, schema.partition, schema.row, fields, kind, schema.tracked)
             yield from derived_rows(schema)
 
 

@@ -18,6 +18,7 @@ from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet
 from ..models.property_bag import PropertyBag
+from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema, concrete
 from ..models.state import state_of
 from ..protocol.filters import Compare, Op
@@ -119,6 +120,29 @@ class ScopeRules(Boundary):
         stored = state_of(subject).keys
         if stored is not None:
             self.check_row(schema, schema.table_name(), *stored)
+
+    def check_bag(self, bag: PropertyBag, *, merged: bool) -> None:
+        """
+        Refuse to write a bag of a model that rows are derived from: nothing checks whose rows the bag refers to, and an
+        audit would derive them.
+
+        Raises:
+            ModelError: It has the kind of such a model, or of rows that are derived from it; or it has the key of one,
+                and does not tell a kind.
+        """
+        stored = bag.row.get(ENTITY_TYPE)
+        kind = stored.partition(":")[0].partition("#")[0] if isinstance(stored, str) else None
+        for rows in known_rows(bag.table):
+            if not rows.tracked:
+                continue
+            by_key = merged or kind is None or rows.kind is None
+            if (kind is not None and kind == rows.kind) or (
+                by_key and rows.parse(bag.partition_key, bag.row_key) is not None
+            ):
+                raise ModelError(
+                    f"{bag!r} is refused in the scope of {self}: rows are derived from {rows.label}, which a bag cannot "
+                    "keep right, and which may be those of others; write it through its model"
+                )
 
     def check_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> None:
         """

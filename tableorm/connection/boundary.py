@@ -55,6 +55,15 @@ class Boundary:
     def check(self, subject: Subject | Key[Any]) -> None:
         """Refuse an entity, bag or key outside of the boundary."""
 
+    def check_bag(self, bag: PropertyBag, *, merged: bool) -> None:
+        """
+        Refuse to write a bag which other rows would have to be derived from, be they outside of the boundary or not.
+
+        Args:
+            bag: The bag.
+            merged: Whether but some of its properties are sent.
+        """
+
     def check_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> None:
         """Refuse to write a row whose keys are outside of the boundary; `schema` is None for a bag."""
 

@@ -9,7 +9,7 @@ from ..errors import ModelError
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
-from .plan import Change
+from .plan import Change, Mode
 from .subject import key_of
 
 __all__ = ["check_change", "key_from", "key_of_target"]
@@ -67,6 +67,8 @@ def check_change(boundary: Boundary, change: Change) -> None:
     if boundary.narrows:
         boundary.check(change.subject)
         boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
+        if isinstance(change.subject, PropertyBag) and change.mode is not Mode.DELETE:
+            boundary.check_bag(change.subject, merged=change.only is not None)
 
 
 def _any_key(key: Any) -> Key[Any]:

@@ -809,6 +809,76 @@ async def test_what_models_meet_is_worked_out_once(db: Database, monkeypatch: py
     assert calls == 0
 
 
+# What bags plant
+
+
+class Profile(Entity, table="Profiles", partition_key="{country}", row_key="profile_{tenant}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    nick: Mapped[str | None] = field(default=None)
+
+    named = IndexList(row_key="named_{nick}")
+
+
+class Human(Entity, table="Passes", partition_key="{country}", row_key="human_{tenant}_{id}", tracked=True):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="Ken")
+
+
+class Pass(Entity, table="Passes", partition_key="{country}", row_key="pass_{tenant}_{id}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+    owner: Mapped[str | None] = field(default=None)
+    name: Mapped[str | None] = field(default=None, maintained=True)
+
+    human = Embedded(lambda: Human, {"name": "name"}, country="{country}", tenant="{owner}", id="{id}")
+
+
+@pytest.mark.parametrize(
+    ("model", "row_key", "properties"),
+    [
+        (Pass, "pass_acme_9", {"EntityType": "Pass", "owner": "other"}),
+        (Pass, "pass_acme_9", {"EntityType": "Pass:1", "owner": "other"}),
+        (Pass, "pass_acme_9", {"owner": "other"}),  # merged into a row that says its kind
+        (Profile, "profile_acme", {"EntityType": "Profile#named"}),
+    ],
+)
+async def test_a_bag_plants_nothing(
+    db: Database, model: type[Entity], row_key: str, properties: dict[str, str]
+) -> None:
+    """A bag that an audit would derive rows from, of whoever it names, or take for a derived one, is refused."""
+    await db.create_tables(model)
+    mine, table = db.scope(model, tenant="acme"), model.__schema__.table_name()
+    bag = PropertyBag(table, "SE", row_key, dict(properties))
+    requests = db.stats.requests
+    for verb in ("insert", "upsert"):
+        for act in (in_transaction, in_bulk, explain):
+            with pytest.raises(ModelError, match=r"write it through its model"):
+                await act(mine, verb, bag)
+        with pytest.raises(ModelError, match=r"write it through its model"):
+            await getattr(mine, verb)(bag)
+    assert db.stats.requests == requests
+
+
+async def test_a_bag_does_not_get_another_kind(db: Database) -> None:
+    """Nor does a bag that was read, by a change of some of its properties, become such a row, or merge into one."""
+    await db.create_tables(Pass)
+    mine = db.scope(Pass, tenant="acme")
+    plain = PropertyBag("Passes", "SE", "pass_acme_9", {"EntityType": "Sticker", "owner": "other"})
+    await mine.insert(plain)  # of a kind that nothing is derived from
+    bag = await mine.get(PropertyBag.key("Passes", "SE", "pass_acme_9"))
+    with pytest.raises(ModelError, match="write it through its model"):
+        await mine.merge(bag, only=["owner"], if_match="*")
+    bag["EntityType"] = "Pass"
+    for call in (mine.save, mine.merge, mine.replace, mine.upsert):
+        with pytest.raises(ModelError, match="write it through its model"):
+            await call(bag)
+    await mine.delete(bag)
+
+
 # At random
 
 
