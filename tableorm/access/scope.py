@@ -140,8 +140,8 @@ class ScopeRules(Boundary):
                 by_key and rows.parse(bag.partition_key, bag.row_key) is not None
             ):
                 raise ModelError(
-                    f"{bag!r} is refused in the scope of {self}: rows are derived from {rows.label}, which a bag cannot "
-                    "keep right, and which may be those of others; write it through its model"
+                    f"{bag!r} is refused in the scope of {self}: rows are derived from {rows.label}, which a bag "
+                    "cannot keep right, and which may be those of others; write it through its model"
                 )
 
     def check_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tableorm import (
     AccessDenied,
     Count,
+    Damage,
     Database,
     Embedded,
     Entity,
@@ -877,6 +878,25 @@ async def test_a_bag_does_not_get_another_kind(db: Database) -> None:
         with pytest.raises(ModelError, match="write it through its model"):
             await call(bag)
     await mine.delete(bag)
+
+
+@pytest.mark.parametrize("tenant", ["acme2", "acme~01"])
+async def test_a_repair_writes_nothing_where_a_planted_row_says(db: Database, tenant: str) -> None:
+    """A row that only its kind makes one of a list, under a key of an entity, is reported and leads to no other rows."""
+    await db.create_tables(Profile)
+    planted = {**row_of(Profile(country="SE", tenant=tenant)), "EntityType": "Profile#named"}
+    await db.store.write("Profiles", Operation(Verb.INSERT, planted))
+    report = await db.audit(Profile, repair=True)
+
+    assert [(each.damage, each.address, each.repaired) for each in report.findings] == [
+        (Damage.ORPHAN, planted["RowKey"], False)
+    ]
+    assert "no row of a list has such a key" in str(report.findings[0].refused)
+    assert [bag.row_key for bag in await db.select_raw("Profiles").allow_scan().all()] == [planted["RowKey"]]
+
+
+def row_of(entity: Entity) -> dict[str, Any]:
+    return {"PartitionKey": entity.key.partition_key, "RowKey": entity.key.row_key}
 
 
 # At random

@@ -13,7 +13,7 @@ from ...audit.report import Damage
 from ...errors import shown
 from ...models.reserved import ENTITY_TYPE
 from ...stores import Row
-from .repair import claim_address, list_key_of, read_keys, split_address, verify_keys, verify_shape
+from .repair import claim_address, is_row_key, list_key_of, read_keys, split_address, verify_keys, verify_shape
 from .rows import SEPARATOR, bits_of, is_divided
 from .schema import ListSchema
 
@@ -50,7 +50,10 @@ class ListCheck(Check):
             yield address, hash((self._index.kind, address))
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
-        """Claim the keys of a row, its halves if it was divided, and that it is a half of another row."""
+        """Claim the keys of a row, its halves if it was divided, and that it is a half of another row; or WRONG."""
+        if not is_row_key(self._index, row["RowKey"]):
+            yield row["RowKey"], WRONG
+            return
         (list_key, bits), number = split_address(row), hash(row[ENTITY_TYPE])
         divided, keys = is_divided(row), read_keys(row)
         if keys is None or (divided and keys):

@@ -18,10 +18,10 @@ from ...models.manifest import ListEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ...stores import Operation, Row, Verb
 from ...writes.races import ATTEMPTS
-from .rows import SEPARATOR, bits_of, is_divided, keys_of, list_row
+from .rows import BITS, SEPARATOR, bits_of, is_divided, keys_of, list_row
 from .schema import ListSchema
 
-__all__ = ["claim_address", "list_key_of", "read_keys", "split_address", "verify_keys", "verify_shape"]
+__all__ = ["claim_address", "is_row_key", "list_key_of", "read_keys", "split_address", "verify_keys", "verify_shape"]
 
 
 def list_key_of(entry: ManifestEntry | None) -> str | None:
@@ -33,6 +33,19 @@ def split_address(row: Row) -> tuple[str, str]:
     """Return the key of the list that a row belongs to, and the bits of its own place in it."""
     key, _, bits = row["RowKey"].rpartition(SEPARATOR)
     return key, bits
+
+
+def is_row_key(index: ListSchema, row_key: str) -> bool:
+    """Return whether a row of a list can have a RowKey: one that ends in bits, and is not of an entity of the model."""
+    _, separator, bits = row_key.rpartition(SEPARATOR)
+    if not separator or len(bits) >= BITS or bits.strip("01"):
+        return False
+    assert index.schema.row is not None
+    try:
+        index.schema.row.parse(row_key)
+    except ValueError:
+        return True
+    return False
 
 
 def claim_address(list_key: str, row_key: str) -> str:
@@ -78,6 +91,11 @@ async def verify_shape(context: AuditContext, index: ListSchema, partition_key: 
         await context.pause(attempt)
         row = await context.read(partition_key, address)
         if row is None or kind_of(row) != index.kind:
+            return
+        if not is_row_key(index, address):
+            text, reason = f"the row {address!r} says that it is of the list", "no row of a list has such a key"
+            problem = Problem(Damage.ORPHAN, index.name, address, text, refused=reason)
+            context.record(index.schema, partition_key, "", problem, repaired=False)
             return
         fault = await _find_misplaced(context, row, index) or await _find_unreadable(context, row, index)
         if fault is None:
@@ -196,7 +214,7 @@ async def verify_keys(
     for attempt in range(ATTEMPTS):
         await context.pause(attempt)
         row = await context.read(partition_key, address)
-        if row is None or kind_of(row) != index.kind:
+        if row is None or kind_of(row) != index.kind or not is_row_key(index, address):
             return
         keys = read_keys(row)
         if keys is None and not is_divided(row):
