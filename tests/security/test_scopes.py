@@ -882,7 +882,7 @@ async def test_a_bag_does_not_get_another_kind(db: Database) -> None:
 
 @pytest.mark.parametrize("tenant", ["acme2", "acme~01"])
 async def test_a_repair_writes_nothing_where_a_planted_row_says(db: Database, tenant: str) -> None:
-    """A row that only its kind makes one of a list, under a key of an entity, is reported and leads to no other rows."""
+    """A row that only its kind makes one of a list, under a key of an entity, is reported, and leads to no others."""
     await db.create_tables(Profile)
     planted = {**row_of(Profile(country="SE", tenant=tenant)), "EntityType": "Profile#named"}
     await db.store.write("Profiles", Operation(Verb.INSERT, planted))
