@@ -183,7 +183,7 @@ class ScopeRules(Boundary):
             return False
         return True
 
-    def check_derived_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> None:
+    def check_derived_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> bool:
         """
         Refuse a row that a write changes besides its own, such as the entity that holds a count.
 
@@ -197,6 +197,9 @@ class ScopeRules(Boundary):
             partition_key: The PartitionKey of both.
             row_key: RowKey of the other row.
 
+        Returns:
+            Whether the key tells that the row is of the scope.
+
         Raises:
             AccessDenied: It is of another scope.
             ModelError: Its key does not tell.
@@ -204,18 +207,19 @@ class ScopeRules(Boundary):
         keys = partition_key, row_key
         region = self._current_regions().get(table.lower())
         if region is not None and region.holds(keys):
-            return
+            return True
         own = [] if schema is None else [rows.label for rows in derived_rows(schema) if rows.parse(*keys) is not None]
         partition = None if schema is None else schema.partition
-        told = bool(own) or self._is_held_by(partition)
+        told = self._is_held_by(partition)
         for rows in known_rows(table):
             if not self._holds_alike(partition, rows):
                 told = self._refuse_rows_of_others(rows, keys, own=rows.label in own) or told
-        if not told:
+        if not (told or own):
             raise ModelError(
                 f"the row ({partition_key!r}, {row_key!r}) of table {table}, which the write would change too, cannot "
                 f"be told to be of the scope {self} by its key; write through the database itself"
             )
+        return told
 
     def check_move(self, subject: Subject, fields: Fields) -> None:
         """

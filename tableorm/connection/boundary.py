@@ -72,8 +72,15 @@ class Boundary:
         del schema, table, partition_key, row_key
         return True
 
-    def check_derived_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> None:
-        """Refuse to change a row because an entity of a model, or a bag, is written: a holder, or an index entry."""
+    def check_derived_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> bool:
+        """
+        Refuse to change a row because an entity of a model, or a bag, is written: a holder, or an index entry.
+
+        Returns:
+            Whether the key tells that the row is within the boundary. Otherwise it may be one of others.
+        """
+        del schema, table, partition_key, row_key
+        return True
 
     def check_move(self, subject: Subject, fields: Fields) -> None:
         """Refuse to move an entity or bag from outside of the boundary, or to give it a key outside."""

@@ -273,17 +273,19 @@ async def commit(
 
 def check_effects(boundary: Boundary, derived: Derived, *, transaction: bool) -> None:
     """
-    Refuse effects on rows outside of a boundary: what is derived is checked as what is written is.
+    Refuse effects on rows outside of a boundary: what is derived is checked as what is written is. Where a key does
+    not tell, the effect looks at the stored row.
 
     Raises:
         AccessDenied: A row is outside of it.
         ModelError: Its key does not tell.
         TransactionFailed: One of these errors, in a transaction.
     """
-    for effect in derived.effects.values() if boundary.narrows else ():
+    for address, effect in [*derived.effects.items()] if boundary.narrows else ():
         change = effect.origin.change
         try:
-            boundary.check_derived_row(change.schema, change.table, change.partition_key, effect.address)
+            if not boundary.check_derived_row(change.schema, change.table, change.partition_key, address):
+                derived.effects[address] = effect.checked()
         except TableOrmError as error:
             raise refused_before_sending(effect.origin, error, transaction=transaction) from error
 

@@ -251,6 +251,10 @@ class Effect:
         """
         raise NotImplementedError
 
+    def checked(self) -> "Effect":
+        """Return the effect that does not believe what the manifest says of the row, and looks at it; or the same."""
+        return self
+
     def route(self, stored: Row | None) -> "list[Effect]":
         """Return the effect itself; or the effects on other rows that now stand for this row."""
         del stored

@@ -899,6 +899,52 @@ def row_of(entity: Entity) -> dict[str, Any]:
     return {"PartitionKey": entity.key.partition_key, "RowKey": entity.key.row_key}
 
 
+@pytest.mark.parametrize("verb", ["delete", "key", "save", "transaction", "query"])
+async def test_a_manifest_does_not_take_the_entries_of_others(db: Database, users: Scope, verb: str) -> None:
+    """A row that names another tenant's index entries as its own neither deletes them nor takes their values."""
+    manifest = '{"by_mail":"mail_other@x","by_nick":"nick_other","gone":"nick_both"}'
+    row = {"PartitionKey": "SE", "RowKey": "user_acme_9", "EntityType": "User", "mail": "a", "_ix": manifest}
+    await db.store.write("Users", Operation(Verb.INSERT, row))
+    before = await entries_of_other(db)
+    user = await users.get(User, country="SE", id=9)
+    if verb == "delete":
+        await users.delete(user)
+    elif verb == "key":
+        await users.delete(user.key, if_match="*")
+    elif verb == "transaction":
+        await in_transaction(users, "delete", user)
+    elif verb == "query":
+        await users.select(User).where(User.country == "SE", User.id == 9).delete()
+    else:
+        user.mail, user.nick = "other@x", "other"
+        with pytest.raises(UniqueViolation):
+            await users.save(user)
+    assert await entries_of_other(db) == before
+    assert (await db.get(User.by_mail, country="SE", mail="other@x")).tenant == "other"
+
+
+async def entries_of_other(db: Database) -> list[Any]:
+    bags = await db.select_raw("Users").allow_scan().all()
+    return [(bag.row_key, bag.row) for bag in bags if "user_other" in str(bag.get("_of"))]
+
+
+async def test_entries_of_ones_own_go_on_being_kept(db: Database, users: Scope) -> None:
+    """An entity keeps its unique values when it is moved, and two swap theirs in one transaction."""
+    one = await users.get(User, country="SE", id=1)
+    await users.move(one, id=5)
+    assert (await users.get(User.by_mail, country="SE", mail="acme@x")).id == 5
+    two = User(country="SE", tenant="acme", id=6, mail="two", nick="two")
+    await users.insert(two)
+    one.mail, two.mail = two.mail, one.mail
+    async with users.transaction() as tx:
+        tx.save(one)
+        tx.save(two)
+    assert (await users.get(User.by_mail, country="SE", mail="acme@x")).id == 6
+    await users.delete(one)
+    assert not await users.exists(User.by_mail, country="SE", mail="two")
+    assert not (await db.audit(User)).findings
+
+
 # At random
 
 

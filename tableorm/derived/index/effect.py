@@ -33,6 +33,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         values: The fields of the entity.
         reads: Whether the stored row is read first, since the manifest may be wrong: see `tableorm.audit`.
         canonical: As `Operation.canonical`.
+        givers: RowKeys of other entities of the same writes, which give the entry up.
     """
 
     index: IndexSchema | None
@@ -43,6 +44,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     values: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     reads: bool = False
     canonical: bool = False
+    givers: tuple[str, ...] = ()
     survives_replan = True
 
     def merge_with(self, other: Effect) -> Effect:
@@ -50,8 +52,17 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         assert isinstance(other, IndexEntryEffect)
         if self.row is not None and other.row is not None:
             raise other._violation(None)
-        last = self if other.row is None else other
-        return structs.replace(last, existed=self.existed or other.existed, reads=self.reads or other.reads)
+        last, first = (self, other) if other.row is None else (other, self)
+        return structs.replace(
+            last,
+            existed=self.existed or other.existed,
+            reads=self.reads or other.reads,
+            givers=(*last.givers, *first.givers, first.origin.operation.row["RowKey"]),
+        )
+
+    def checked(self) -> Effect:
+        """Return the effect that looks whether the stored row is an entry of this entity, as the manifest says."""
+        return structs.replace(self, reads=True) if self.existed else self
 
     def operation(self, stored: Row | None, token: str) -> Operation | None:
         """Return an insert where no entry is stored, so that it never overwrites a row of another kind."""
@@ -120,7 +131,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         """Return whether a row is an entry of this very entity in this index; in any if the index is not known."""
         schema = self.origin.change.schema
         kind = str(stored.get(ENTITY_TYPE, "")).partition(":")[0]
-        if stored.get(COPY_OF) != self.origin.operation.row["RowKey"] or schema is None:
+        if schema is None or stored.get(COPY_OF) not in (self.origin.operation.row["RowKey"], *self.givers):
             return False
         return kind == self.index.kind if self.index is not None else kind.startswith(f"{schema.kind}#")
 
