@@ -5,6 +5,7 @@ Scopes in hostile hands: what a scope grants, what it derives, and what it lets 
 import datetime as dt
 import inspect
 import itertools
+import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from enum import StrEnum
 from functools import partial
@@ -16,6 +17,7 @@ import pytest
 from tableorm import (
     AccessDenied,
     Count,
+    CursorError,
     Damage,
     Database,
     Embedded,
@@ -943,6 +945,34 @@ async def test_entries_of_ones_own_go_on_being_kept(db: Database, users: Scope) 
     await users.delete(one)
     assert not await users.exists(User.by_mail, country="SE", mail="two")
     assert not (await db.audit(User)).findings
+
+
+async def test_cursors_and_pickled_queries_of_others(db: Database, users: Scope) -> None:
+    """A cursor of another scope is refused, a query of one finds the rows of the scope that it is bound to."""
+    theirs = db.scope(tenant="other").select(User).where(User.country == "SE")
+    cursor = (await theirs.page(size=1)).cursor
+    with pytest.raises(CursorError, match="belongs to another query"):
+        await users.select(User).where(User.country == "SE").page(size=1, cursor=cursor)
+    again: Any = pickle.loads(pickle.dumps(theirs))
+    assert [each.tenant for each in await again.bind(users).all()] == ["acme"]
+
+
+async def test_a_bag_that_is_changed_after_it_was_given(db: Database) -> None:
+    """Keys that are set after the scope has looked at them do not lead elsewhere."""
+    await db.create_tables(Whole)
+    await db.insert(Whole(tenant="other", country="SE", id=1))
+    raw = db.scope(Whole, tenant="acme")
+    before = (await db.get(PropertyBag.key("Whole", "other", "SE_001"))).row
+    async with raw.bulk() as bulk:
+        bag = PropertyBag("Whole", "acme", "SE_001", {"A": 1})
+        await bulk.upsert(bag, mode="replace")
+        bag.row["PartitionKey"] = "other"
+    async with raw.transaction() as tx:
+        bag = PropertyBag("Whole", "acme", "SE_001", {"A": 2})
+        tx.upsert(bag)
+        bag.row["PartitionKey"] = "other"
+    assert (await db.get(PropertyBag.key("Whole", "other", "SE_001"))).row == before
+    assert (await raw.get(PropertyBag.key("Whole", "acme", "SE_001")))["A"] == 2
 
 
 # At random
