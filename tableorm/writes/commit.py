@@ -75,12 +75,13 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
     """
     if db.boundary.narrows:
         db.boundary.check(change.subject)
-    db.require_open()
     if needs_row(change):
         await _write_completed(db, change, missing_ok=missing_ok)
         return
     write = encode(change, 0)
-    if write is not None:
+    if write is None:
+        db.require_open()  # as what sends something does
+    else:
         await commit(db, (write,), SendOptions(repeat=repeat, missing_ok=missing_ok))
 
 

@@ -104,7 +104,7 @@ class AggregateSchema(Relation, DerivedSchema):
     def amount(self, values: Mapping[str, Any]) -> int:
         """Return what an entity with these fields adds."""
         where, of = self.declared.where, self.declared.of
-        if not self.schema.satisfies(where, values, self.label):
+        if where is not None and not self.schema.satisfies(where, values, self.label):
             return 0
         return 1 if of is None else int(values[of] or 0)
 
