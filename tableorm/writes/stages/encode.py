@@ -166,31 +166,28 @@ def _finish(
     carries = change.schema is not None and change.schema.write_token
     # Not for rows of which nothing is known: a plain table stays as other programs expect it.
     if base is None and not carries:
-        operation = Operation(verb, row, change.if_match, weight is not None)
-        return PlannedWrite(
-            operation=operation, change=change, index=index, after=after, weight=weight, partial=partial
-        )
-    if token is None:
-        token = new_token()
-    # What overwrites without looking must not claim to follow what it may never have seen; nor what overwrites the
-    # version of an ETag that it was given, and has itself read another one.
-    blind = stored is None or change.if_match in (None, "*") or change.if_match != stored.etag
-    if read[:1] == (token,):
-        read = read[1:]  # what the transaction holds of the row already follows what it has seen, and no more
-    elif blind:
-        read = ()
-    tokens = with_token(read, token)
-    # Both were made for this write; where they are one, the store gets another than the subject.
-    after = row.copy() if after is None or after is row else after
-    for members in (row, after):
-        members[WRITE_TOKENS] = tokens
-        members.pop(WRITE_TOKENS + ANNOTATION, None)  # the name is reserved, whoever has used it
-    if weight is not None:
-        weight += len(tokens)
-    # A model that does not carry them may have no room for one more property.
-    operation = Operation(verb, row, change.if_match, carries and weight is not None)
+        token, blind = None, True
+    else:
+        token = token or new_token()
+        # What overwrites without looking must not claim to follow what it may never have seen; nor what overwrites the
+        # version of an ETag that it was given, and has itself read another one.
+        blind = stored is None or change.if_match in (None, "*") or change.if_match != stored.etag
+        if read[:1] == (token,):
+            read = read[1:]  # what the transaction holds of the row already follows what it has seen, and no more
+        elif blind:
+            read = ()
+        tokens = with_token(read, token)
+        # Both were made for this write; where they are one, the store gets another than the subject.
+        after = row.copy() if after is None or after is row else after
+        for members in (row, after):
+            members[WRITE_TOKENS] = tokens
+            members.pop(WRITE_TOKENS + ANNOTATION, None)  # the name is reserved, whoever has used it
+        if weight is not None:
+            weight += len(tokens)
+    # A model whose rows do not carry tokens may have no room for one more property.
+    canonical = weight is not None and (token is None or carries)
     return PlannedWrite(
-        operation=operation,
+        operation=Operation(verb, row, change.if_match, canonical),
         change=change,
         index=index,
         after=after,
