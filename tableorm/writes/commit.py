@@ -39,8 +39,7 @@ from .stages.derive import Derived, derive, derives, refused_before_sending
 from .stages.encode import encode, needs_row
 from .stages.execute import execute, plan_writes, refuse
 from .stages.lost_replies import InDoubt
-from .subject import key_of
-from .target import key_of_target
+from .subject import key_of, key_of_target
 
 __all__ = [
     "Found",

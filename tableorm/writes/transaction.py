@@ -46,8 +46,7 @@ from .stages.change import (
 from .stages.coalesce import coalesce, gone
 from .stages.complete import complete
 from .stages.encode import encode, needs_row
-from .subject import key_of
-from .target import key_from, key_of_target
+from .subject import key_from, key_of, key_of_target
 
 __all__ = ["Transaction", "run_transaction"]
 
