@@ -12,6 +12,7 @@ from typing import Any
 
 from ..connection.connection import Connection
 from ..connection.rows import read_row
+from ..connection.tasks import map_together
 from ..connection.translate import translate
 from ..errors import (
     Conflict,
@@ -187,8 +188,6 @@ async def modify_target(
     )
 
 
-_READ_AT_ONCE = 16
-
 _REPLANNED = frozenset(
     {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
 )
@@ -222,16 +221,10 @@ async def commit(
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     transaction = options.transaction
-    if not any(map(derives, writes)):
-        plan = plan_writes(writes, transaction=transaction)
-        try:
-            await execute(db, plan, options)
-        except Fault as fault:
-            refuse(plan, fault, transaction=transaction)
-        except InDoubt as doubt:
-            raise doubt.error() from doubt.fault
-        return
-    derived, companions = derive(writes, transaction=transaction), list[PlannedWrite]()
+    derived = Derived(list(writes), {}, [], "")
+    if any(map(derives, writes)):
+        derived = derive(writes, transaction=transaction)
+    companions: list[PlannedWrite] = []
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
@@ -360,11 +353,13 @@ def _fill(
 async def _read(db: Connection, derived: Derived, waiting: list[Effect]) -> Found | None:
     """Read the rows that effects must know. Return None if a row was too large and has been split: plan anew then."""
     found: Found = {}
+    change = derived.writes[0].change
     while waiting:
-        rows = await _read_all(db, derived, [effect.address for effect in waiting])
+        rows = await map_together(
+            lambda effect: read_row(db, change.table, change.partition_key, effect.address), waiting
+        )
         deeper: list[Effect] = []
-        for effect in waiting:
-            row = rows[effect.address]
+        for effect, row in zip(waiting, rows, strict=True):
             routed = effect.route(row)
             if routed == [effect]:
                 found[effect.address] = row
@@ -392,17 +387,6 @@ async def _split(db: Connection, effect: Effect, row: Row | None, derived: Deriv
         if fault.code not in _REPLANNED and not fault.transient:
             raise translate(fault, f"{change}: splitting the row {effect.address!r}", change.table) from fault
     return True
-
-
-async def _read_all(db: Connection, derived: Derived, addresses: Sequence[str]) -> Found:
-    turn = asyncio.Semaphore(_READ_AT_ONCE)
-    change = derived.writes[0].change
-
-    async def read(address: str) -> Row | None:
-        async with turn:
-            return await read_row(db, change.table, change.partition_key, address)
-
-    return dict(zip(addresses, await asyncio.gather(*map(read, addresses)), strict=True))
 
 
 async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fault, *, transaction: bool) -> None:

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from ..connection.connection import Connection
 from ..connection.rows import read_row
+from ..connection.tasks import map_together
 from ..errors import (
     Conflict,
     EntityExists,
@@ -336,7 +337,7 @@ class Transaction:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(self._db, attempt))
-            late = await asyncio.gather(*(self._completed(change, index) for change, index in self._late.values()))
+            late = await map_together(self._completed, list(self._late.values()))
             writes = [*known, *(write for write in late if write is not None)]
             if not writes:
                 return
@@ -349,8 +350,9 @@ class Transaction:
             else:
                 return
 
-    async def _completed(self, change: Change, index: int) -> PlannedWrite | None:
+    async def _completed(self, late: tuple[Change, int]) -> PlannedWrite | None:
         """Return the write of a change that needs the stored row."""
+        change, index = late
         if not needs_row(change):
             return encode(change, index, self._token)
         row = await read_row(self._db, change.table, change.partition_key, change.row_key)
