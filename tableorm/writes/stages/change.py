@@ -88,10 +88,10 @@ def _write_change(
     """Make the change of a verb that writes values. Raises what the verbs raise."""
     state, before = _state_of(subject)
     etag = None if before is None else before.etag
-    before, condition = _pending_row(before, pending), None
-    if mode in _BLIND:
-        unseen = mode is not Mode.INSERT and pending is None
-    else:
+    before, condition = before if pending is None else _pending_row(before, pending), None
+    blind, inserts = mode in _BLIND, mode is Mode.INSERT
+    unseen = not inserts and pending is None
+    if not blind:
         if pending is None:
             condition = if_match or etag
             if condition is None and state.copied is None:
@@ -103,48 +103,48 @@ def _write_change(
             if pending.stale and everything and if_match is None:
                 raise missing_etag(verb, subject, stale=True)
         unseen = condition != etag
+    dropped = None if pending is None else pending.change.dropped
+    copied = None if blind or if_match is not None else state.copied
     if isinstance(subject, PropertyBag):
-        if mode in _IN_FULL and subject.selected:
+        if subject.selected and mode in _IN_FULL:
             raise loaded_in_part(verb, subject, "properties that were not selected")
-        return _row_change(verb, mode, subject, condition, before, only=only, drop_extra=drop_extra, unseen=unseen)
-    schema, own = subject.__schema__, subject.__dict__
-    if mode in _IN_FULL and state.partial:
-        refuse_partial(verb, subject, schema)
-    inserted = mode is Mode.INSERT or (mode in _BLIND and before is None)
-    values: dict[str, Any] = own
-    made: dict[str, Any] | None = None
-    if schema.filled:
-        values, made, new = fill_fields(schema, own, pending, inserted=inserted)
-        if new and only is not None:
-            only = (*only, *(name for name in new if name not in only))
-    if schema.has_validators:
-        validate(subject, schema, values)
-    extra = _unknown_of(state, schema)
-    if before is None or mode is Mode.INSERT:
-        keys = schema.make_keys(values)
+        change = _row_change(verb, mode, subject, condition, before, unseen=unseen)
     else:
-        keys = _stored_keys(verb, own, schema, before)
-    return Change(
-        verb=verb,
-        mode=mode,
-        subject=subject,
-        schema=schema,
-        table=schema.table_name(),
-        partition_key=keys[0],
-        row_key=keys[1],
-        if_match=condition,
-        values=values,
-        made=made,
-        extra=extra,
-        loaded=state.loaded,
-        before=before,
-        stored=before,
-        only=only,
-        drop_extra=drop_extra,
-        dropped=extra if drop_extra else None if pending is None else pending.change.dropped,
-        unseen=unseen,
-        copied=state.copied if if_match is None and mode not in _BLIND else None,
-    )
+        schema, own = subject.__schema__, subject.__dict__
+        if state.partial and mode in _IN_FULL:
+            refuse_partial(verb, subject, schema)
+        values: dict[str, Any] = own
+        made: dict[str, Any] | None = None
+        if schema.filled:
+            values, made, new = fill_fields(schema, own, pending, inserted=inserts or (blind and before is None))
+            if new and only is not None:
+                only = (*only, *(name for name in new if name not in only))
+        if schema.has_validators:
+            validate(subject, schema, values)
+        keys = schema.make_keys(values) if before is None or inserts else _stored_keys(verb, own, schema, before)
+        # Python passes more than 15 keyword arguments as a dictionary, which takes five times as long.
+        change = Change(
+            verb=verb,
+            mode=mode,
+            subject=subject,
+            schema=schema,
+            table=schema.table_name(),
+            partition_key=keys[0],
+            row_key=keys[1],
+            if_match=condition,
+            values=values,
+            made=made,
+            extra=_unknown_of(state, schema),
+            loaded=state.loaded,
+            before=before,
+            stored=before,
+            unseen=unseen,
+        )
+        if drop_extra:
+            dropped = change.extra
+    if only is None and dropped is None and copied is None and not drop_extra:
+        return change
+    return structs.replace(change, only=only, drop_extra=drop_extra, dropped=dropped, copied=copied)
 
 
 def _state_of(subject: Subject) -> tuple[EntityState, Stored | None]:
@@ -265,6 +265,8 @@ def _row_change(
     subject: Subject | Key[Any],
     if_match: str | None,
     before: Stored | None,
+    *,
+    unseen: bool = False,
     **more: Any,
 ) -> Change:
     """
@@ -276,26 +278,29 @@ def _row_change(
         subject: The entity, bag or key.
         if_match: ETag to send, "*", or None.
         before: What the subject remembers of the row.
+        unseen: Whether the row may be another version than that.
         more: What else the change has.
     """
-    key = subject if isinstance(subject, Key) else key_of(subject)
-    schema = None if key.model is PropertyBag else schema_of(key.model)
+    named = subject if isinstance(subject, (PropertyBag, Key)) else key_of(subject)
+    schema = None if isinstance(named, PropertyBag) or named.model is PropertyBag else schema_of(named.model)
     state = state_of(subject) if isinstance(subject, Entity) else UNSTORED
-    return Change(
+    change = Change(
         verb=verb,
         mode=mode,
         subject=subject,
         schema=schema,
-        table=key.table,
-        partition_key=key.partition_key,
-        row_key=key.row_key,
+        table=named.table,
+        partition_key=named.partition_key,
+        row_key=named.row_key,
         if_match=if_match,
+        values={},
         extra=_unknown_of(state, schema),
         loaded=state.loaded,
         before=before,
         stored=before,
-        **more,
+        unseen=unseen,
     )
+    return structs.replace(change, **more) if more else change
 
 
 def delete_change(

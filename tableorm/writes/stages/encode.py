@@ -218,7 +218,7 @@ def _whole(change: Change) -> tuple[Row, int | None, Row | None]:
     weight: int | None
     row, weight = schema.encode(change.values, change.partition_key, change.row_key)
     if base is None:
-        if not change.drop_extra and (extra := _extra(change, schema)):
+        if change.extra and not change.drop_extra and (extra := _extra(change, schema)):
             row |= extra
             weight = None
         return row, weight, None
