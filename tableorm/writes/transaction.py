@@ -158,12 +158,12 @@ class Transaction:
         key = key_from(self._db.boundary, target, fields)
         held = await self._hold(key)
         if guard and held.write is None:
-            self._add(guard_change(held.entity))
+            self._add(guard_change(held.subject))
         elif (
             guard and held.write is not None and _is_blind(held.write) and held.write.operation.verb is not Verb.INSERT
         ):
             raise _unread(key)
-        return held.entity
+        return held.subject
 
     @overload
     async def modify(self, target: type[E], fn: Callable[[E], E | None], /, **fields: Any) -> E: ...
@@ -198,7 +198,7 @@ class Transaction:
         self._refuse_unsaved(key, instance)
         before = None if instance is None else copy_subject(instance)
         held = await self._hold(key, instance)
-        entity: Any = held.entity
+        entity: Any = held.subject
         if before is None:
             before = copy_subject(entity)
         try:

@@ -17,7 +17,7 @@ from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState, state_of
 from ...stores import Row
 from ..plan import Change, Mode, PlannedWrite, Stored
-from ..subject import Subject, copied_properties, key_of, schema_of_subject, stored_of
+from ..subject import Subject, key_of, schema_of_subject
 from .prepare import fill_fields, loaded_in_part, merged_names, missing_etag, refuse_new_key, refuse_partial, validate
 
 __all__ = [
@@ -121,6 +121,7 @@ def _write_change(
                 only = (*only, *(name for name in new if name not in only))
         if schema.has_validators:
             validate(subject, schema, values)
+        extra = _unknown_of(state, schema)
         keys = schema.make_keys(values) if before is None or inserts else _stored_keys(verb, own, schema, before)
         # Python passes more than 15 keyword arguments as a dictionary, which takes five times as long.
         change = Change(
@@ -134,26 +135,30 @@ def _write_change(
             if_match=condition,
             values=values,
             made=made,
-            extra=_unknown_of(state, schema),
+            extra=extra,
             loaded=state.loaded,
             before=before,
             stored=before,
             unseen=unseen,
         )
         if drop_extra:
-            dropped = change.extra
+            dropped = extra
     if only is None and dropped is None and copied is None and not drop_extra:
         return change
     return structs.replace(change, only=only, drop_extra=drop_extra, dropped=dropped, copied=copied)
 
 
-def _state_of(subject: Subject) -> tuple[EntityState, Stored | None]:
+def _state_of(subject: object) -> tuple[EntityState, Stored | None]:
     """Return what a subject knows of its row, and the row as it remembers it. Raises ModelError if it has none."""
-    if not isinstance(subject, Entity) or type(subject) is Entity:
-        return UNSTORED, stored_of(subject)
-    state: EntityState = getattr(subject, STATE, UNSTORED)
-    row = state.row
-    return state, None if row is None else Stored(row, not state.partial, row.get("odata.etag"), state.upgraded)
+    if isinstance(subject, Entity) and type(subject) is not Entity:
+        state: EntityState = getattr(subject, STATE, UNSTORED)
+        row = state.row
+        return state, None if row is None else Stored(row, not state.partial, row.get("odata.etag"), state.upgraded)
+    if not isinstance(subject, PropertyBag):
+        schema_of_subject(subject)
+        return UNSTORED, None
+    before = subject.before
+    return UNSTORED, None if before is None else Stored(before, not subject.partial, before.get("odata.etag"))
 
 
 def _unknown_of(state: EntityState, schema: Schema | None) -> Row:
@@ -245,7 +250,7 @@ def state_change(subject: Subject, pending: PlannedWrite | None = None) -> Chang
         PreconditionFailed: It was never read nor written.
         EncodeError: A key field was changed.
     """
-    before = stored_of(subject)
+    _, before = _state_of(subject)
     etag = None if before is None else before.etag
     before = _pending_row(before, pending)
     if before is None:
@@ -315,10 +320,10 @@ def delete_change(
     Raises:
         PreconditionFailed: There is no ETag; say if_match="*" to delete whatever is there.
     """
-    before = None if isinstance(subject, Key) else stored_of(subject)
+    state, before = (UNSTORED, None) if isinstance(subject, Key) else _state_of(subject)
     etag = None if before is None else before.etag
     condition = if_match or etag or (None if pending is None else pending.operation.if_match or "*")
-    copied = copied_properties(subject) if if_match is None else None
+    copied = state.copied if if_match is None else None
     if condition is None and copied is None:
         raise missing_etag(verb, subject)
     dropped = None if pending is None else pending.change.dropped
@@ -330,7 +335,7 @@ def guard_change(subject: Subject) -> Change:
     """
     Touch a row that is as it was read: merge nothing under its ETag, which fails if the row has changed since.
     """
-    before = stored_of(subject)
+    _, before = _state_of(subject)
     return _row_change("get", Mode.GUARD, subject, None if before is None else before.etag, before)
 
 
@@ -344,7 +349,7 @@ def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False
         only: Names of what is declared, also of some that its model does not have: what the row notes of those goes.
         counts: Whether what it adds to counts and sums changes these too, and not its note of that alone.
     """
-    before = stored_of(subject)
+    _, before = _state_of(subject)
     etag, upgraded = (None, False) if before is None else (before.etag, before.upgraded)
     return _row_change(
         "rebuild",
