@@ -162,7 +162,7 @@ def explain(changes: Sequence[Change]) -> WriteExplanation:
     known = {address: effect for address, effect in derived.effects.items() if not effect.reads}
     unread = [fill for fill in derived.fills if fill.source in {effect.address for effect in read}]
     fills = [fill for fill in derived.fills if fill not in unread]
-    plan = derived_plan(structs.replace(derived, effects=known, fills=fills), {}, transaction=False)
+    plan = derived_plan(structs.replace(derived, effects=known, fills=fills), {})
     return _explanation(plan, read, frozenset(fill.row_key for fill in unread))
 
 

@@ -28,7 +28,7 @@ _WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE, M
 _INSERT, _MERGE, _INSERT_OR_MERGE = Mode.INSERT, Verb.MERGE, Verb.INSERT_OR_MERGE  # an enum looks its members up
 
 
-class Derived(msgspec.Struct, frozen=True, eq=False, gc=False):
+class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """
     Some writes, and what else they do.
 
@@ -37,12 +37,14 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False):
         effects: Their effects on other rows, by RowKey.
         fills: Parts of the writes' rows that have to be made from other rows.
         token: The write token of all of them.
+        transaction: Whether the user asked for a transaction, and gets its errors.
     """
 
     writes: list[PlannedWrite]
-    effects: dict[str, Effect]
-    fills: list[Fill]
+    effects: dict[str, Effect] = {}
+    fills: list[Fill] = []
     token: str
+    transaction: bool
 
 
 def derives(write: PlannedWrite) -> bool:
@@ -72,7 +74,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
     token: str | None = None
     for write in writes:
         token = token or write.token
-    result = Derived([], {}, [], token or new_token())
+    result = Derived(writes=[], token=token or new_token(), transaction=transaction)
     for write in writes:
         try:
             one, found = _derive_one(write, result.fills) if derives(write) else (write, [])

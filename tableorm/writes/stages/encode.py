@@ -91,23 +91,13 @@ def _with_view(write: PlannedWrite) -> PlannedWrite:
         return write
     before = _remembered(change)
     mine = _loaded(structs.replace(change, stored=change.before, extends=False))
-    unseen = {
-        name
-        for name in after
-        if _is_property(name) and name not in mine and name not in before and _is_looked_at(change, name)
-    }
+    unseen = {name for name in after if _is_property(name) and name not in mine and name not in before}
+    if change.schema is not None:
+        # An entity says nothing of a field that was not loaded, nor of what its model does not know.
+        unseen &= {info.property for info in change.schema.stored if info.name in change.values}
     if not unseen:
         return write
     return structs.replace(write, view={n: v for n, v in after.items() if n.removesuffix(ANNOTATION) not in unseen})
-
-
-def _is_looked_at(change: Change, name: str) -> bool:
-    """Whether a subject that has no such property says so; an entity says nothing of a field that was not loaded."""
-    schema = change.schema
-    if schema is None:
-        return True
-    info = schema.by_property.get(name)
-    return info is not None and info.name in change.values
 
 
 def _remembered(change: Change) -> Row:

@@ -105,23 +105,21 @@ def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> No
 
 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
+    """Return a fault that says which field, or what is derived from the entity, is too much."""
+    schema, hint = write.change.schema, None if write.effect is None else write.effect.limit_hint(fault)
+    info = None if schema is None else schema.by_property.get(fault.property or "")
     if fault.property == MANIFEST:
-        row_key = write.operation.row["RowKey"]
-        return Fault(
-            fault.code,
-            f"{fault.message} There the entity {row_key!r} notes what is derived from it, as who holds copies of it: "
-            "too many do; let fewer refer to it",
-            fault.index,
-            fault.property,
+        message = (
+            f"{fault.message} There the entity {write.operation.row['RowKey']!r} notes what is derived from it, as who "
+            "holds copies of it: too many do; let fewer refer to it"
         )
-    hint = None if write.effect is None else write.effect.limit_hint(fault)
-    if hint is not None:
-        return Fault(fault.code, f"{fault.message} {hint}", fault.index, fault.property)
-    schema = write.change.schema
-    info = schema.by_property.get(fault.property or "") if schema is not None else None
-    if info is None or schema is None:
+    elif hint is not None:
+        message = f"{fault.message} {hint}"
+    elif schema is not None and info is not None:
+        message = f"field {schema.name}.{info.name}: {fault.message}"
+    else:
         return fault
-    return Fault(fault.code, f"field {schema.name}.{info.name}: {fault.message}", fault.index, fault.property)
+    return Fault(fault.code, message, fault.index, fault.property)
 
 
 def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
