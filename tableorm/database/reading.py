@@ -28,7 +28,7 @@ from ..queries.raw import RawSelect
 from ..queries.run import CONCURRENCY
 from ..queries.union import Union
 from ..stores import Row
-from ..writes.target import key_from
+from ..writes.subject import key_from
 
 __all__ = ["Reader"]
 

@@ -18,8 +18,9 @@ from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKE
 from ...models.schema import Schema
 from ...protocol.edm import SYSTEM_MEMBERS
 from ...stores import Row
-from ...writes.maintainer import Source, undo_entry, with_tokens_of
+from ...writes.maintainer import Source, undo_entry
 from ...writes.plan import Effect
+from ...writes.rows import with_tokens_of
 from .audit import IndexCheck
 from .effect import IndexEntryEffect
 from .schema import Include, IndexOptions, IndexSchema
@@ -178,7 +179,7 @@ class IndexMaintainer(AuditedSchema):
         old = before.address if before is not None else None
         effects: list[Effect] = []
         if address is not None and (address != old or self._concerns(source.changed)):
-            row = with_tokens_of(rows.entry_row(source.values, source.row, address), write)
+            row = with_tokens_of(rows.entry_row(source.values, source.row, address), source.row)
             canonical = write.operation.canonical
             effects.append(
                 IndexEntryEffect(rows, address, write, address == old, row, source.values, canonical=canonical)
@@ -199,10 +200,8 @@ class IndexMaintainer(AuditedSchema):
         entry = self.entry(source.values, source.partition_key, source.row_key)
         effects: list[Effect] = []
         if entry is not None:
-            row, named = (
-                with_tokens_of(rows.entry_row(source.values, source.row, entry.row_key), write),
-                entry == before,
-            )
+            row, named = rows.entry_row(source.values, source.row, entry.row_key), entry == before
+            row = with_tokens_of(row, source.row)
             effects.append(IndexEntryEffect(rows, entry.row_key, write, named, row, source.values, reads=named))
         if before is not None and before != entry:
             effects += undo_entry(self.name, before, write, checked=True)
