@@ -240,20 +240,30 @@ def _cached(parse: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str,
     return parse_cached
 
 
+_DECODERS = {
+    Edm.STRING: ("type({raw}) is str", "{raw}"),
+    Edm.BOOLEAN: ("{raw} is True or {raw} is False", "{raw}"),
+    Edm.INT32: ("type({raw}) is int", "{raw}"),
+    Edm.INT64: ("type({raw}) is str and get({annotation!r}) == 'Edm.Int64'", "int({raw})"),
+    Edm.DOUBLE: ("type({raw}) is float", "{raw}"),
+    Edm.DATETIME: (
+        "get({annotation!r}) == 'Edm.DateTime'",
+        "value if (value := moment({raw})).tzinfo is UTC else to_utc({raw})",
+    ),
+    Edm.GUID: ("get({annotation!r}) == 'Edm.Guid'", "UUID({raw})"),
+}
+"""By type of fields converted inline: what a value satisfies that is as the encoder writes it, and its value."""
+
+
 def _decode_field(source: _Source, number: int, field: CodedField, *, packs: bool) -> None:
-    name, prop, annotation = field.name, field.property, field.property + ANNOTATION
+    raw, prop, annotation, edm = f"raw{number}", field.property, field.property + ANNOTATION, field.type.edm
     source.names[f"slow{number}"] = field.type.decode
-    # A value that is not as the encoder writes it is remembered with its row.
-    slow = [f"value = slow{number}(value, get({annotation!r}))"] + ["size = 0"] * packs
-    raw = f"raw{number} = " if packs else ""
-    # The annotation that must not be there is looked for only where the row has something unknown.
-    alone = "" if packs else f" or {annotation!r} in row"
-    put = source.put(name)
-    indent = 1
+    put, indent = source.put(field.name), 1
+    slow = f"{put} = slow{number}({raw}, get({annotation!r}))"
     if field.optional or field.default is not None:
-        source.add(1, f"value = {raw}get({prop!r})", "if value is None:")
+        source.add(1, f"{raw} = get({prop!r})", f"if {raw} is None:")
         if packs:
-            source.add(2, f"size -= {1 + (field.type.edm in ANNOTATED)}")
+            source.add(2, f"size -= {1 + (edm in ANNOTATED)}")
         if field.optional:
             source.add(2, f"{put} = None")
         else:
@@ -262,34 +272,19 @@ def _decode_field(source: _Source, number: int, field: CodedField, *, packs: boo
         source.add(1, "else:")
         indent = 2
     else:
-        source.add(1, f"value = {raw}row[{prop!r}]")
-    kind = field.type.edm if field.type.inline else None
-    inner = ["    " + line for line in slow]
-    match kind:
-        case Edm.STRING:
-            source.add(indent, f"if type(value) is not str{alone}:", *inner)
-        case Edm.BOOLEAN:
-            source.add(indent, "if value is not True and value is not False:", *inner)
-        case Edm.INT32:
-            source.add(indent, f"if type(value) is not int{alone}:", *inner)
-        case Edm.INT64:
-            source.add(indent, f"if type(value) is str and get({annotation!r}) == 'Edm.Int64':")
-            source.add(indent, "    value = int(value)", "else:", *inner)
-        case Edm.DOUBLE:
-            source.add(indent, "if type(value) is not float:", *inner)
-        case Edm.DATETIME:
-            source.add(indent, f"if get({annotation!r}) == 'Edm.DateTime':")
-            source.add(indent, "    text = value", "    value = moment(text)")
-            source.add(indent, "    if value.tzinfo is not UTC:", "        value = to_utc(text)")
-            source.add(indent, "else:", *inner)
-        case Edm.GUID:
-            source.add(indent, f"if get({annotation!r}) == 'Edm.Guid':", "    value = UUID(value)")
-            source.add(indent, "else:", *inner)
-        case _:
-            if packs and field.type.edm in ANNOTATED:
-                source.add(indent, f"if get({annotation!r}) != {field.type.edm.value!r}: size = 0")
-            source.add(indent, slow[0])
-    source.add(indent, f"{put} = value")
+        source.add(1, f"{raw} = row[{prop!r}]")
+    if field.type.inline and edm in _DECODERS:
+        test, value = (text.format(raw=raw, annotation=annotation) for text in _DECODERS[edm])
+        if not packs and edm in _UNANNOTATED:
+            # In a row that is packed it is looked for only where the row has something unknown.
+            test += f" and {annotation!r} not in row"
+        source.add(indent, f"if {test}:", f"    {put} = {value}", "else:", f"    {slow}")
+        # A value that is not as the encoder writes it is remembered with its row.
+        source.add(indent, *["    size = 0"] * packs)
+        return
+    if packs and edm in ANNOTATED:
+        source.add(indent, f"if get({annotation!r}) != {edm.value!r}: size = 0")
+    source.add(indent, slow)
 
 
 def make_encoder(label: str, fields: Sequence[CodedField], constant: dict[str, Any]) -> Encoder:
