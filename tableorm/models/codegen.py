@@ -9,10 +9,10 @@ case; what does not fit is left to the slow functions, which know how to say wha
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 from uuid import UUID
 
-import attrs
 import msgspec
 
 from ..keys.bounds import Part
@@ -20,10 +20,10 @@ from ..keys.formats import DIGITS, ESCAPE, unescape
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, Edm, check_text, datetime_from_text
 from ..protocol.limits import MAX_KEY_UNITS
-from .property_types import PropertyType
+from .property_types import FieldInfo
 from .state import STATE, EntityState, PackedState, packed_state
 
-__all__ = ["ANNOTATED", "CodedField", "make_decoder", "make_encoder", "make_key_function"]
+__all__ = ["ANNOTATED", "make_decoder", "make_encoder", "make_key_function"]
 
 Decoder = Callable[[dict[str, Any]], Any]
 Encoder = Callable[[dict[str, Any], str, str], tuple[dict[str, Any], int]]
@@ -33,28 +33,6 @@ ANNOTATED = frozenset({Edm.INT64, Edm.DATETIME, Edm.GUID, Edm.BINARY})
 
 _UNANNOTATED = frozenset({Edm.STRING, Edm.INT32})
 """The types whose values have an annotation only if they are of another type."""
-
-
-@attrs.frozen
-class CodedField:
-    """
-    What the generated code needs of a stored field.
-
-    Args:
-        name: In Python.
-        property: As stored.
-        type: How it is stored.
-        optional: Absent is None.
-        default: Makes the value of an absent property that is not optional; None if it must be there.
-        encode: The slow encoder: value to JSON value, or an EncodeError that names the field.
-    """
-
-    name: str
-    property: str
-    type: PropertyType
-    optional: bool
-    default: Callable[[], Any] | None
-    encode: Callable[[Any], Any]
 
 
 class _Source:
@@ -81,7 +59,7 @@ class _Source:
 
 def make_decoder(
     model: type[Any],
-    fields: Sequence[CodedField],
+    fields: Sequence[FieldInfo],
     keys: Sequence[tuple[str, Template, Sequence[str]]],
     *,
     partial: bool = False,
@@ -143,13 +121,13 @@ def make_decoder(
     return decode
 
 
-def _most_members(fields: Sequence[CodedField], constant: Mapping[str, Any]) -> int:
+def _most_members(fields: Sequence[FieldInfo], constant: Mapping[str, Any]) -> int:
     """The members of a row that has all that is declared, and nothing else."""
     return 4 + len(constant) + sum(1 + (field.type.edm in ANNOTATED) for field in fields)
 
 
 def _remember(
-    source: _Source, fields: Sequence[CodedField], constant: Mapping[str, Any], written: Sequence[str]
+    source: _Source, fields: Sequence[FieldInfo], constant: Mapping[str, Any], written: Sequence[str]
 ) -> None:
     """Let the entity remember the values of a row that has nothing unknown, `size` members, and otherwise the row."""
     for number, name in enumerate(written):
@@ -175,7 +153,7 @@ def _remember(
 
 
 def _make_packed(
-    label: str, fields: Sequence[CodedField], constant: Mapping[str, Any], written: Sequence[str]
+    label: str, fields: Sequence[FieldInfo], constant: Mapping[str, Any], written: Sequence[str]
 ) -> type[PackedState]:
     """The state of entities whose rows have nothing unknown, with the function that makes the row again."""
     source = _Source()
@@ -202,7 +180,8 @@ def _decode_key(source: _Source, number: int, member: str, template: Template, w
     form = part.format if part is not None else None
     in_place = form is not None and (form.free or form.from_text is int)
     if part is None or part.field is None or form is None or not in_place:
-        source.names[f"parse{number}"] = _cached(template.parse) if member == "PartitionKey" else template.parse
+        repeats = member == "PartitionKey"  # from row to row
+        source.names[f"parse{number}"] = lru_cache(4096)(template.parse) if repeats else template.parse
         source.add(1, f"values = parse{number}(key)")
         source.add(1, *(f"{source.put(name)} = values[{name!r}]" for name in wanted))
         return
@@ -222,24 +201,6 @@ def _decode_key(source: _Source, number: int, member: str, template: Template, w
     source.add(1, f"if not ({digits}): raise ValueError(key)", f"{source.put(part.field)} = int(key)")
 
 
-_PARSES_KEPT = 4096  # PartitionKeys repeat from row to row
-
-
-def _cached(parse: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
-    cache: dict[str, dict[str, Any]] = {}
-
-    def parse_cached(key: str) -> dict[str, Any]:
-        values = cache.get(key)
-        if values is None:
-            values = parse(key)
-            if len(cache) >= _PARSES_KEPT:
-                cache.clear()
-            cache[key] = values
-        return values
-
-    return parse_cached
-
-
 _DECODERS = {
     Edm.STRING: ("type({raw}) is str", "{raw}"),
     Edm.BOOLEAN: ("{raw} is True or {raw} is False", "{raw}"),
@@ -255,7 +216,7 @@ _DECODERS = {
 """By type of fields converted inline: what a value satisfies that is as the encoder writes it, and its value."""
 
 
-def _decode_field(source: _Source, number: int, field: CodedField, *, packs: bool) -> None:
+def _decode_field(source: _Source, number: int, field: FieldInfo, *, packs: bool) -> None:
     raw, prop, annotation, edm = f"raw{number}", field.property, field.property + ANNOTATION, field.type.edm
     source.names[f"slow{number}"] = field.type.decode
     put, indent = source.put(field.name), 1
@@ -287,7 +248,9 @@ def _decode_field(source: _Source, number: int, field: CodedField, *, packs: boo
     source.add(indent, slow)
 
 
-def make_encoder(label: str, fields: Sequence[CodedField], constant: dict[str, Any]) -> Encoder:
+def make_encoder(
+    label: str, fields: Sequence[FieldInfo], slow: Callable[[FieldInfo], Callable[[Any], Any]], constant: dict[str, Any]
+) -> Encoder:
     """
     `encode(own, partition_key, row_key) -> (row, weight)`: the stored fields of an entity's dictionary as a row.
 
@@ -296,6 +259,7 @@ def make_encoder(label: str, fields: Sequence[CodedField], constant: dict[str, A
     Args:
         label: Name of the model.
         fields: The stored fields.
+        slow: Makes the slow encoder of a field: value to JSON value, or an EncodeError that names the field.
         constant: What all rows have.
 
     Raises:
@@ -307,7 +271,7 @@ def make_encoder(label: str, fields: Sequence[CodedField], constant: dict[str, A
     source.add(0, "def encode(own, partition_key, row_key):")
     source.add(1, "weight = 0", f"row = {{'PartitionKey': partition_key, 'RowKey': row_key{members}}}")
     for number, field in enumerate(fields):
-        source.names[f"slow{number}"] = field.encode
+        source.names[f"slow{number}"] = slow(field)
         source.add(1, f"value = own[{field.name!r}]")
         indent = 1
         if field.optional:
@@ -319,7 +283,7 @@ def make_encoder(label: str, fields: Sequence[CodedField], constant: dict[str, A
     return encode
 
 
-def _encode_field(number: int, field: CodedField) -> list[str]:
+def _encode_field(number: int, field: FieldInfo) -> list[str]:
     prop, annotation, edm = field.property, field.property + ANNOTATION, field.type.edm
     slow = f"slow{number}(value)"
     annotate = f"row[{annotation!r}] = {edm.value!r}"

@@ -157,7 +157,8 @@ class Entity(Storable):
             set_state(copy, state_of(self).__copy__())
         for name, value in changes.items():
             if name not in self.__schema__.fields:
-                raise ModelError(f"{type(self).__name__} has no field {name!r}; its fields: {_names(self.__schema__)}")
+                fields = ", ".join(self.__schema__.fields)
+                raise ModelError(f"{type(self).__name__} has no field {name!r}; its fields: {fields}")
             setattr(copy, name, value)
         return copy
 
@@ -222,10 +223,6 @@ def _rebuild_extra(model: type[Entity], row: Row) -> _Extra:
 def _refuse_abstract(self: Entity, **fields: Any) -> None:
     del fields
     raise ModelError(f"{type(self).__name__} is abstract: make an entity of one of its concrete classes")
-
-
-def _names(schema: Schema) -> str:
-    return ", ".join(schema.fields)
 
 
 def schema_of(model: type[Any]) -> Schema:

@@ -13,11 +13,11 @@ from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
 from ..stores import Row
-from .codegen import ANNOTATED, CodedField, make_decoder, make_encoder, make_key_function
-from .field_info import FieldInfo
+from .codegen import ANNOTATED, make_decoder, make_encoder, make_key_function
 from .key import Key, Storable
 from .manifest import ManifestEntry
 from .property_bag import PropertyBag
+from .property_types import FieldInfo
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
@@ -235,17 +235,13 @@ class Schema:
         return {} if self.version == 1 else {ENTITY_VERSION: self.version}
 
     def _generate(self) -> None:
-        coded = self._coded(self.stored)
         written = (WRITE_TOKENS, MANIFEST) if self.write_token else ()
         self.decode_current = make_decoder(
-            self.model, coded, self._keys_read(), constant=self.kind_properties, written=written
+            self.model, self.stored, self._keys_read(), constant=self.kind_properties, written=written
         )
         self._make_keys = make_key_function(self.name, *self._templates())
-        self._encode = make_encoder(self.name, coded, self.kind_properties)
+        self._encode = make_encoder(self.name, self.stored, self._slow_encoder, self.kind_properties)
         self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
-
-    def _coded(self, infos: Sequence[FieldInfo]) -> list[CodedField]:
-        return [CodedField(i.name, i.property, i.type, i.optional, i.default, self._slow_encoder(i)) for i in infos]
 
     def _keys_read(self) -> list[tuple[str, Template, Sequence[str]]]:
         """Which fields are read from which key."""
@@ -375,8 +371,8 @@ class Schema:
         """
         decode = self._partial_decoders.get(names)
         if decode is None:
-            coded = self._coded([info for info in self.stored if info.name in names])
-            decode = make_decoder(self.model, coded, self._keys_read(), partial=True)
+            infos = [info for info in self.stored if info.name in names]
+            decode = make_decoder(self.model, infos, self._keys_read(), partial=True)
             self._partial_decoders[names] = decode
         try:
             return decode(row)

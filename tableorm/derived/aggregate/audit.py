@@ -15,10 +15,9 @@ import attrs
 from ...audit.check import WRONG, Check, VerifyEntity
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
-from ...errors import Conflict, DecodeError, EntityNotFound, OutcomeUnknown
+from ...errors import Conflict, DecodeError, EncodeError, EntityNotFound, OutcomeUnknown
 from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
 from ...models.schema import FieldInfo, Schema, concrete
-from ...protocol.edm import Edm
 from ...stores import Operation, Row, Verb
 from ...writes.commit import commit
 from ...writes.stages.change import insert_change
@@ -259,7 +258,7 @@ async def _verify_holder(
         total = totals.amounts.get((row_key, info.property), 0)
         if _counted_value(row, info) == total:
             continue
-        properties = _encode_total(info, total)
+        properties = _encode_total(snapshot.schema, info, total)
         changes |= properties or {}
         text = f"{info.name} is {row.get(info.property)}, and the entities make it {_initial_value(info) + total}"
         problems.append(Problem(Damage.STALE, info.name, row_key, text, rebuilt=properties is not None))
@@ -273,14 +272,12 @@ async def _verify_holder(
     return True
 
 
-def _encode_total(info: FieldInfo, total: int) -> Row | None:
+def _encode_total(schema: Schema, info: FieldInfo, total: int) -> Row | None:
     """Return the property of a holder for what entities add; None if its type does not hold that."""
-    value, small = _initial_value(info) + total, info.type.edm is Edm.INT32
-    if not -(2**31) <= value < 2**31 if small else not -(2**63) <= value < 2**63:
+    try:
+        return schema.encode_some({info.name: _initial_value(info) + total}, [info])
+    except EncodeError:
         return None
-    if small:
-        return {info.property: value}
-    return {info.property: str(value), f"{info.property}@odata.type": Edm.INT64.value}
 
 
 async def _verify_absent(context: AuditContext, partition_key: str, row_key: str, totals: _Totals) -> bool:

@@ -67,12 +67,10 @@ class Index(Derivation):
     ) -> None:
         if not isinstance(row_key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"Index(row_key={row_key!r}) is refused: give a template, as in 'email_{{email}}'")
-        if isinstance(include, str) and include not in ("all", "keys"):
-            raise ModelError(f"Index(include={include!r}) is unknown; use 'all', 'keys' or a list of field names")
         given: tuple[object, object] = unique, building
         if not all(each is True or each is False for each in given):
             raise ModelError(f"Index(unique={unique!r}, building={building!r}) is refused: give True or False for each")
-        if not isinstance(include, (str, Sequence)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if include not in ("all", "keys") and (isinstance(include, str) or not isinstance(include, Sequence)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"Index(include={include!r}) is unknown; use 'all', 'keys' or a list of field names")
         super().__init__(where)
         self.row_key, self.unique, self.building = row_key, unique, building

@@ -15,6 +15,7 @@ from ...errors import ModelError
 from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.codegen import make_decoder, make_encoder
+from ...models.derivation import refuse_without_kind
 from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema
 from ...models.state import EntityState, set_state, state_of
@@ -79,7 +80,7 @@ class IndexSchema(Schema):
         self.needed = tuple(name for name in row.fields if primary.fields[name].optional)
         # What entries have and their primary row does not.
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
-        self._encode_own = make_encoder(self.label, self._coded(self._own), {})
+        self._encode_own = make_encoder(self.label, self._own, self._slow_encoder, {})
         extra = [info.property for info in self._own]
         annotated = [info.property + ANNOTATION for info in self._own if info.type.edm is not Edm.STRING]
         self._dropped = (COPY_OF, "odata.etag", *extra, *annotated)
@@ -112,7 +113,7 @@ class IndexSchema(Schema):
             self.decode_current = _as_it_is
             return
         self.partial = len(self.fields) < len(self.primary.fields)
-        decode = make_decoder(self.model, self._coded(self.stored), self._keys_read(), partial=self.partial)
+        decode = make_decoder(self.model, self.stored, self._keys_read(), partial=self.partial)
 
         def decode_entry(row: Row) -> Any:
             return self._finish(decode(row), row, self.properties)
@@ -121,14 +122,7 @@ class IndexSchema(Schema):
 
     def _check(self, row: Template) -> None:
         primary, name = self.primary, self.label
-        if primary.kind is None:
-            raise ModelError(
-                f"{name}: a model with kind=None has no indexes, since nothing would tell their entries from it"
-            )
-        if primary.discriminator not in ("property", "row_key"):
-            raise ModelError(
-                f"{name}: an index needs discriminator='property' or 'row_key', which tell its entries apart"
-            )
+        refuse_without_kind(name, primary)
         partition, own = primary.partition, primary.row
         assert partition is not None
         assert own is not None
