@@ -283,58 +283,37 @@ def make_encoder(
     return encode
 
 
+_ENCODERS = {
+    Edm.STRING: ("type(value) is str and (value.isascii() or check_text(value) is None)", ""),
+    Edm.BOOLEAN: ("value is True or value is False", ""),
+    Edm.INT32: (f"type(value) is int and -{2**31} <= value < {2**31}", ""),
+    Edm.INT64: (f"type(value) is int and -{2**63} <= value < {2**63}", "str(value)"),
+    Edm.DOUBLE: ("type(value) is float and value - value == 0.0", ""),  # finite
+    Edm.DATETIME: (
+        "type(value) is datetime and value.tzinfo is UTC and value.year >= 1601",
+        # A quarter of the time of isoformat(); there are microseconds only if they are not 0.
+        "text[:19] + '.0000000Z' if len(text := plain(value)) == 20 else text[:26] + '0Z'",
+    ),
+}
+"""By type of fields converted inline: what a value satisfies that fits, and what is stored if it is not the value."""
+
+
 def _encode_field(number: int, field: FieldInfo) -> list[str]:
-    prop, annotation, edm = field.property, field.property + ANNOTATION, field.type.edm
-    slow = f"slow{number}(value)"
-    annotate = f"row[{annotation!r}] = {edm.value!r}"
-    put = f"row[{prop!r}] = value"
-    kind = edm if field.type.inline else None
-    match kind:
-        case Edm.STRING:
-            return [
-                "if type(value) is not str or not (value.isascii() or check_text(value) is None):",
-                f"    value = {slow}",
-                put,
-                "weight += len(value)",
-            ]
-        case Edm.BOOLEAN:
-            return ["if value is not True and value is not False:", f"    value = {slow}", put]
-        case Edm.INT32:
-            return [f"if type(value) is not int or not -{2**31} <= value < {2**31}:", f"    value = {slow}", put]
-        case Edm.INT64:
-            return [
-                annotate,
-                f"if type(value) is int and -{2**63} <= value < {2**63}:",
-                f"    row[{prop!r}] = str(value)",
-                "else:",
-                f"    row[{prop!r}] = {slow}",
-            ]
-        case Edm.DOUBLE:
-            return [
-                "if type(value) is not float or value - value != 0.0:",  # not finite
-                f"    value = {slow}",
-                "    if type(value) is str:",
-                f"        {annotate}",
-                put,
-            ]
-        case Edm.DATETIME:
-            return [
-                annotate,
-                "if type(value) is datetime and value.tzinfo is UTC and value.year >= 1601:",
-                "    text = plain(value)",  # a quarter of the time of isoformat(); microseconds only if there are any
-                f"    row[{prop!r}] = text[:19] + '.0000000Z' if len(text) == 20 else text[:26] + '0Z'",
-                "else:",
-                f"    row[{prop!r}] = {slow}",
-            ]
-        case _:
-            lines = [f"value = {slow}", put]
-            if edm in ANNOTATED:
-                lines.append(annotate)
-            elif edm is Edm.DOUBLE:  # NaN and the infinities are spelt out
-                lines += ["if type(value) is str:", f"    {annotate}"]
-            if edm in (Edm.STRING, Edm.BINARY):
-                lines.append("weight += len(value)")
-            return lines
+    prop, edm = field.property, field.type.edm
+    annotate = f"row[{prop + ANNOTATION!r}] = {edm.value!r}"
+    lines = [f"value = slow{number}(value)"]
+    if edm is Edm.DOUBLE:  # NaN and the infinities are spelt out
+        lines += ["if type(value) is str:", f"    {annotate}"]
+    if field.type.inline and edm in _ENCODERS:
+        test, stored = _ENCODERS[edm]
+        slow = ["    " + line for line in lines]
+        lines = [f"if {test}:", f"    value = {stored}", "else:", *slow] if stored else [f"if not ({test}):", *slow]
+    if edm in ANNOTATED:
+        lines.append(annotate)
+    lines.append(f"row[{prop!r}] = value")
+    if edm in (Edm.STRING, Edm.BINARY):
+        lines.append("weight += len(value)")
+    return lines
 
 
 def make_key_function(label: str, partition: Template, row: Template) -> Callable[[Mapping[str, Any]], tuple[str, str]]:
