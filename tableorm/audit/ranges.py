@@ -99,10 +99,6 @@ class RangeCounts:
         return taken
 
 
-def _no_cursor() -> None:
-    return None
-
-
 @attrs.frozen(eq=False, kw_only=True)
 class RangeReport:
     """
@@ -117,7 +113,7 @@ class RangeReport:
     entities: int = 0
     requests: int = 0
     seconds: float = 0.0
-    _cursor: Callable[[], str | None] = attrs.field(default=_no_cursor, alias="cursor", repr=False)
+    _cursor: Callable[[], str | None] = attrs.field(alias="cursor", repr=False)
 
     @property
     def cursor(self) -> str | None:

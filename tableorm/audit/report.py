@@ -227,12 +227,7 @@ def make_report(counts: AuditCounts, purpose: bytes = b"", ranges: Sequence[Audi
 
 def _plain_values(value: Finding | AuditReport | BuildReport) -> dict[str, Any]:
     """Return the public fields as JSON has them."""
-    return attrs.asdict(value, filter=_is_public, value_serializer=_plain_value)
-
-
-def _is_public(attribute: "attrs.Attribute[Any]", value: object) -> bool:
-    del value
-    return not attribute.name.startswith("_")
+    return attrs.asdict(value, filter=attrs.filters.exclude("_cursor"), value_serializer=_plain_value)
 
 
 def _plain_value(instance: object, attribute: object, value: Any) -> Any:

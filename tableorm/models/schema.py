@@ -239,13 +239,13 @@ class Schema:
         self.decode_current = make_decoder(
             self.model, self.stored, self._keys_read(), constant=self.kind_properties, written=written
         )
-        self._make_keys = make_key_function(self.name, *self._templates())
+        self._make_keys = make_key_function(self.name, *self.templates())
         self._encode = make_encoder(self.name, self.stored, self._slow_encoder, self.kind_properties)
         self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
 
     def _keys_read(self) -> list[tuple[str, Template, Sequence[str]]]:
         """Which fields are read from which key."""
-        partition, row = self._templates()
+        partition, row = self.templates()
         in_keys = [name for name, info in self.fields.items() if not info.stored]
         from_partition = [name for name in in_keys if name in partition.full_fields]
         from_row = [name for name in in_keys if name not in from_partition]
@@ -264,7 +264,8 @@ class Schema:
 
         return encode
 
-    def _templates(self) -> tuple[Template, Template]:
+    def templates(self) -> tuple[Template, Template]:
+        """Return the templates of its PartitionKey and RowKey. Raises ModelError for an abstract base without them."""
         if self.partition is None or self.row is None:
             raise ModelError(f"{self.name} is abstract and has no keys of its own; use one of its concrete classes")
         return self.partition, self.row
@@ -300,7 +301,7 @@ class Schema:
         return self._make_keys(values)
 
     def _format_keys(self, values: Mapping[str, Any]) -> tuple[str, str]:
-        partition, row = self._templates()
+        partition, row = self.templates()
         return partition.format(values), row.format(values)
 
     def key(self, values: Mapping[str, Any]) -> Key[Any]:
@@ -323,7 +324,7 @@ class Schema:
         return Key(self.model, self.table_name(), partition, row)
 
     def _key_error(self, problem: str) -> TemplateError:
-        partition, row = self._templates()
+        partition, row = self.templates()
         return TemplateError(problem, self.name, "key", f"{partition.text}, {row.text}")
 
     def parse_keys(self, partition_key: str, row_key: str) -> dict[str, Any]:
@@ -333,7 +334,7 @@ class Schema:
         Raises:
             ValueError: The keys are not of the templates.
         """
-        partition, row = self._templates()
+        partition, row = self.templates()
         return partition.parse(partition_key) | row.parse(row_key)
 
     def table_name(self) -> str:

@@ -123,9 +123,7 @@ class IndexSchema(Schema):
     def _check(self, row: Template) -> None:
         primary, name = self.primary, self.label
         refuse_without_kind(name, primary)
-        partition, own = primary.partition, primary.row
-        assert partition is not None
-        assert own is not None
+        partition, own = primary.templates()
         refuse_meeting(name, row, f"{primary.name}.row_key", own)
         missing = [field for field in own.fields if field not in {*row.full_fields, *partition.full_fields}]
         if missing and not self.unique:
@@ -137,8 +135,7 @@ class IndexSchema(Schema):
     def _fields(self, row: Template) -> dict[str, FieldInfo]:
         """Return the fields of the model as entries hold them: in their keys, or as properties."""
         primary, include = self.primary, self.include
-        partition = primary.partition
-        assert partition is not None
+        partition, _ = primary.templates()
         in_keys = row.full_fields | partition.full_fields
         chosen = frozenset(row.fields) | frozenset(partition.fields)
         kept = frozenset(info.name for info in primary.maintained)

@@ -55,11 +55,10 @@ class ListSchema(Maintainer):
         self.row, self._where, self._divide_at = row, where, divide_at
         self.kind = f"{schema.kind}#{name}"
         self._needed = tuple(each for each in row.fields if schema.fields[each].optional)
-        assert schema.partition is not None
-        assert schema.row is not None
-        self.key_names = frozenset({*schema.partition.fields, *row.fields})
+        partition, own = schema.templates()
+        self.key_names = frozenset({*partition.fields, *row.fields})
         refuse_without_kind(self.label, schema)
-        refuse_meeting(self.label, self._row_template(), f"{schema.name}.row_key", schema.row)
+        refuse_meeting(self.label, self._row_template(), f"{schema.name}.row_key", own)
         schema.refuse_maintained(row.fields, self.label, f"row_key {row.text!r} has")
 
     def _row_template(self) -> Template:
