@@ -139,7 +139,7 @@ class EmbedSchema(Relation[dict[str, str]]):
     def _fill(self, entry: SourceEntry | None, source: Source) -> list[Effect]:
         target, properties = self.target
         address = None if entry is None else entry.row_key
-        source.fills.append(FillCopies(source.row_key, address, properties, self.label))
+        source.fills.append(_FillCopies(source.row_key, address, properties, self.label))
         if entry is None:
             return []
         needed = f"{self.label} is {target.name} {entry.row_key!r} of this partition, which does not exist"
@@ -147,7 +147,7 @@ class EmbedSchema(Relation[dict[str, str]]):
         return [EntityPatch(address=entry.row_key, origin=source.write, entries=entries, needed=needed, target=target)]
 
 
-class FillCopies(Fill, frozen=True, eq=False, gc=False):
+class _FillCopies(Fill, frozen=True, eq=False, gc=False):
     """
     The copies that an entity has to hold of another one.
 

@@ -260,10 +260,8 @@ class IndexMaintainer(AuditedSchema):
         entry = self.entry(source.values, source.partition_key, source.row_key)
         effects: list[Effect] = []
         if entry is not None:
-            row, named = (
-                with_tokens_of(rows.entry_row(source.values, source.row, entry.row_key), write),
-                entry == before,
-            )
+            row = with_tokens_of(rows.entry_row(source.values, source.row, entry.row_key), write)
+            named = entry == before
             effects.append(IndexEntryEffect(rows, entry.row_key, write, named, row, source.values, reads=named))
         if before is not None and before != entry:
             effects += undo_entry(self.name, before, write, checked=True)
