@@ -63,15 +63,13 @@ async def rewrite(
     check_arguments("rewrite", parallel, on_progress)
     schemas = _find_schemas(models)
     purpose = purpose_of("rewrite", schemas)
-    tables = {
-        name: [each for each in schemas if each.table == name] for name in sorted({s.table_name() for s in schemas})
-    }
+    tables = sorted({schema.table_name() for schema in schemas})
+    kinds = {table: KindSet.of([each.model for each in schemas if each.table == table], table) for table in tables}
     if cursor is None:
-        ranges = [each for name, some in tables.items() for each in audit_ranges_of(name, some, parallel)]
+        ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
         counts = RewriteCounts()
     else:
         ranges, counts = read_cursor(purpose, cursor, "rewrite", RewriteCounts)
-    kinds = {name: KindSet.of([schema.model for schema in some], name) for name, some in tables.items()}
     begun = time.monotonic() - counts.seconds
 
     def report() -> RewriteReport:

@@ -55,15 +55,13 @@ async def audit(
         raise ModelError("audit() needs at least one model: give those whose entities are to be checked")
     schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete_schemas(model))))
     purpose = purpose_of("audit", schemas)
-    tables = {
-        name: [s for s in schemas if s.table_name() == name] for name in sorted({s.table_name() for s in schemas})
-    }
+    tables = sorted({schema.table_name() for schema in schemas})
+    kinds = {table: KindSet.of([each.model for each in schemas if each.table == table], table) for table in tables}
     if cursor is None:
-        ranges = [each for name, some in tables.items() for each in audit_ranges_of(name, some, parallel)]
+        ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
         counts = AuditCounts()
     else:
         ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts)
-    kinds = {name: KindSet.of([schema.model for schema in some], name) for name, some in tables.items()}
     begun = time.monotonic() - counts.seconds
 
     def report() -> AuditReport:
