@@ -27,6 +27,7 @@ from tableorm.stores import (
     RowQuery,
     check_transaction,
     check_transaction_size,
+    project,
     with_index,
 )
 
@@ -48,7 +49,7 @@ from .files import Files, after_fork, open_file, open_memory
 from .group_commit import GroupCommit
 from .queues import Queues
 from .reclaim import Reclaimer
-from .scan import PageScan, check_limit, project
+from .scan import PageScan, check_limit
 from .sqlite import Connection
 from .stored_settings import Settings
 from .worker import InlineWorker, ThreadWorker, Worker
