@@ -22,7 +22,7 @@ from tableorm.errors import NotSupported, Unavailable
 from tableorm.protocol.edm import TICKS_PER_SECOND
 
 from . import blob_contents, blobs, catalog, queues, stored_settings
-from .faults import open_error_from
+from .faults import DAMAGE, open_error_from
 from .sqlite import Connection, connect
 from .writer_lock import WriterLock
 
@@ -117,7 +117,7 @@ def open_file(path: str, timeout: float, *, create: bool = True) -> Files:
     try:
         with _opening:
             return _open(path, timeout, create=create)
-    except (apsw.Error, OSError) as error:
+    except (apsw.Error, OSError, *DAMAGE) as error:
         raise open_error_from(error, repr(path)) from error
 
 
@@ -153,8 +153,15 @@ def _check_beside(path: str) -> None:
     """Refuse a database if what lies beside it under the name of one of its files could lead to another file."""
     for beside in (path + suffix for suffix in _BESIDE):
         status = _look_at(beside)
-        if status is not None and not stat.S_ISREG(status.st_mode):
+        if status is None:
+            continue
+        if not stat.S_ISREG(status.st_mode):
             raise NotSupported(f"{beside!r} is not a regular file, as {path!r} needs it to be; remove it.")
+        if status.st_nlink > 1:
+            raise NotSupported(
+                f"{beside!r} has another name (a hard link), and what {path!r} writes would appear there; replace it "
+                "by a copy of itself."
+            )
     with contextlib.suppress(FileNotFoundError), Path(path + "-journal").open("rb") as journal:
         journal.seek(max(0, journal.seek(0, os.SEEK_END) - len(_NAMES_ANOTHER)))
         if journal.read() == _NAMES_ANOTHER:
