@@ -26,7 +26,7 @@ from .faults import DAMAGE, open_error_from
 from .sqlite import Connection, connect
 from .writer_lock import WriterLock
 
-__all__ = ["Files", "after_fork", "open_file", "open_memory"]
+__all__ = ["Files", "after_fork", "find_damage", "open_file", "open_memory"]
 
 APPLICATION_ID = 0x5462_4F72  # "TbOr"
 FORMAT = 1
@@ -245,14 +245,29 @@ def _check_content(connection: Connection, path: str) -> None:
             raise _schema_error(path, f"it has the {item[0]} {item[1][:80]!r}, which this version does not make so")
     for kind, name, *_ in sorted(missing):
         raise _schema_error(path, f"it lacks the {kind} {name!r}")
+    shared = connection.execute("SELECT name FROM sqlite_schema GROUP BY rootpage HAVING count(*) > 1 LIMIT 1").get
+    if shared is not None:
+        raise _damage_error(path, f"{shared!r} and another table begin at one page")
     for table in ("clock", "catalog", "settings", "queues", "containers"):
-        problem = connection.execute(f"PRAGMA quick_check({table})").get
-        if problem != "ok":
-            raise Unavailable(f"{path!r} is damaged ({problem}); restore it from a backup.")
+        problem = find_damage(connection, table)
+        if problem is not None:
+            raise _damage_error(path, problem)
     tick = connection.execute("SELECT tick FROM clock").get
     if not isinstance(tick, int) or not 0 <= tick < _LAST_TICK:
-        raise Unavailable(f"{path!r} is damaged (its clock says {tick}); restore it from a backup.")
+        raise _damage_error(path, f"its clock says {tick}")
     connection.set_progress_handler(None)
+
+
+def find_damage(connection: Connection, table: str | None = None) -> str | None:
+    """Check every page and index of a table, or of the file: that each page has one owner. Return what is wrong."""
+    found = connection.execute(f"PRAGMA integrity_check({1 if table is None else table})")
+    problem: str = next(iter(found))[0]
+    found.close()
+    return None if problem == "ok" else problem
+
+
+def _damage_error(path: str, problem: str) -> Unavailable:
+    return Unavailable(f"{path!r} is damaged ({problem}); restore it from a backup.")
 
 
 def _schema_error(path: str, problem: str) -> NotSupported:
