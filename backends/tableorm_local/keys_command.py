@@ -34,9 +34,9 @@ class Keys:
         """Replace the key, and print what that means."""
         file: str = args.file
         if asyncio.run(_rotate(file)):
-            done = "has a new key; tokens signed with the old one are refused from now on, by running programs too"
+            done = "is in order, and has a new key; tokens signed with the old one are refused from now on, by running programs too"
         else:
-            done = "has no key, as it has never signed a token; nothing is changed"
+            done = "is in order, and has no key, as it has never signed a token; nothing is changed"
         print(f"{file} {done}")  # noqa: T201 - what the program says
         return 0
 
