@@ -34,10 +34,10 @@ class Keys:
         """Replace the key, and print what that means."""
         file: str = args.file
         if asyncio.run(_rotate(file)):
-            done = "is in order, and has a new key; tokens signed with the old one are refused from now on, by running programs too"
+            done = "has a new key; tokens signed with the old one are refused from now on, by running programs too"
         else:
-            done = "is in order, and has no key, as it has never signed a token; nothing is changed"
-        print(f"{file} {done}")  # noqa: T201 - what the program says
+            done = "has no key, as it has never signed a token; nothing is changed"
+        print(f"{file} is in order and {done}")  # noqa: T201 - what the program says
         return 0
 
 

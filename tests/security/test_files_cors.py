@@ -31,7 +31,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_rules_of_cors_in_a_given_file(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A server with the published key, with which any page can sign, warns at its start of pages that the file lets in."""
+    """A server with the published key, with which any page can sign, warns of pages that the file lets in."""
     async with serve(path, port=0):
         (told,) = warnings_of(caplog)
 
