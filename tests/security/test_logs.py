@@ -10,9 +10,9 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
+from tableorm.protocol.redaction import without_signature
 from tableorm_local.server import serve
 from tableorm_local.server.dispatch import Service
-from tableorm_local.server.front.access_log import without_signature
 from tests.local.server.client import Wire, root_of
 
 SECRET = "S3cr3t+S1gnatur3/abc="
