@@ -28,6 +28,8 @@ def without_signature(text: str) -> str:
 _SIGNATURE = re.compile(r"(sig[\s+\0]*[=:])([^&;?#'\"\r\n]*)", re.IGNORECASE)
 _MOST_DECODED = 10
 _ENCODED_PERCENT = re.compile("%(?:25)+")
+# Python refuses to read numbers of thousands of digits. No character has one of more than seven.
+_NUMBER = re.compile("&#0*([0-9]{0,8})[0-9]*")
 _JSON_ESCAPE = re.compile(r"\\u00([0-7][0-9a-f])", re.IGNORECASE)
 
 
@@ -35,7 +37,8 @@ def _decode(text: str) -> str | None:
     """Decode a text as far as it can be decoded; None if it can be more often than anybody encodes it."""
     for _ in range(_MOST_DECODED):
         # All at once: a text of 64 KiB may say `%` with 30,000 levels.
-        once = unescape(unquote(_ENCODED_PERCENT.sub("%", text), errors="surrogateescape"))
+        once = unquote(_ENCODED_PERCENT.sub("%", text), errors="surrogateescape")
+        once = unescape(_NUMBER.sub(r"&#\1", once))
         once = _JSON_ESCAPE.sub(lambda found: chr(int(found[1], 16)), once)
         if once == text:
             return text

@@ -5,6 +5,7 @@ Database files made by somebody else, on a server: the rules of CORS in them let
 import base64
 import logging
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import apsw
@@ -52,7 +53,7 @@ async def test_no_warning_without_need(path: Path, tmp_path: Path, caplog: pytes
 @pytest.mark.parametrize("value", ["[]", '{"sections":{},"cors":5}', "\ud800"])
 async def test_properties_of_another_form(path: Path, session: aiohttp.ClientSession, value: str) -> None:
     """Properties that the server has not written are reported as damage, and do not keep it from starting."""
-    connection = apsw.Connection(str(path))
+    connection: Any = apsw.Connection(str(path))
     stored = value.encode("utf-8", "surrogatepass")
     connection.execute("UPDATE settings SET value = ? WHERE name = 'service'", (stored,))
     connection.close()

@@ -45,6 +45,8 @@ MISTAKES = [
     f"/a/Tab?sv=1%00sig={SENT}",
     f"/a/Tab?sv=1\\u0026sig={SENT}",
     f"/a/Tab?sig:{SENT}",
+    f"/a/Tab?x=%26%23{'9' * 4_301}&%2573ig={SENT}",
+    f"/a/Tab?x=1&#{'0' * 4_301}115;ig={SENT}",
     f"http://x/a/Tab?sig={SENT}",
 ]
 
