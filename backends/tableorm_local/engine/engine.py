@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import apsw
 
-from tableorm.errors import TableOrmError
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_key, check_table_name
 from tableorm.stores import (
@@ -366,14 +365,14 @@ async def _open_in_worker(worker: Worker, path: str, patience: float, *, create:
     """Open the file in the worker. If the caller is cancelled meanwhile, close it again."""
     opened: asyncio.Future[Files] = asyncio.get_running_loop().create_future()
 
-    def job() -> Files | TableOrmError:
+    def job() -> Files | BaseException:
         try:
             return open_file(path, patience, create=create)
-        except TableOrmError as error:
+        except BaseException as error:  # noqa: BLE001 - raised in the caller, which would wait for ever otherwise
             return error
 
-    def done(outcome: Files | TableOrmError) -> None:
-        if isinstance(outcome, TableOrmError):
+    def done(outcome: Files | BaseException) -> None:
+        if isinstance(outcome, BaseException):
             if not opened.done():
                 opened.set_exception(outcome)
         elif not opened.done():
