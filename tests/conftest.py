@@ -1,5 +1,5 @@
 """
-What holds for every test: no test is skipped unseen, and none depends on how fast the machine is.
+What holds for every test: none is skipped unseen, and none waits for ever.
 """
 
 import os
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.torture import Rounds, choose_rounds, load_profile
+from tests.waiting import limit_all
 
 if TYPE_CHECKING:
     from tests.azurite import Azurite
@@ -22,12 +23,13 @@ ACCEPTED = "capability"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that `make torture` runs: those of hypothesis, and those that ask for `rounds`."""
+    """Mark the tests that `make torture` runs: those of hypothesis, and those that ask for `rounds`. Limit the rest."""
     for item in items:
         if isinstance(item, pytest.Function) and (
             getattr(item.obj, "is_hypothesis_test", False) or "rounds" in item.fixturenames
         ):
             item.add_marker(pytest.mark.torture)
+    limit_all(items)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 
 __all__ = ["limit", "limit_all"]
 
-_SECONDS = 30
+_SECONDS = 60
 
 
 def limit(test: Callable[..., Coroutine[Any, Any, None]], seconds: float) -> Callable[..., Coroutine[Any, Any, None]]:

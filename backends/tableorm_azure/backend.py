@@ -5,6 +5,7 @@ The backend of `https:` URLs and connection strings: opens an account's tables, 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, ClassVar, Self
+from urllib.parse import parse_qs
 
 import attrs
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -14,6 +15,7 @@ from azure.storage.blob.aio import BlobServiceClient
 from azure.storage.queue.aio import QueueServiceClient
 
 from tableorm.errors import NotSupported
+from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.rights import Rights
 from tableorm.protocol.shared_key import decode_key
 from tableorm.stores import (
@@ -226,6 +228,10 @@ class AzureBackend:
         async def admit(token: str) -> Rights | None:
             nonlocal known
             if known[0] != token:
+                if not _is_token(token):
+                    raise Fault(
+                        Code.AUTHENTICATION_FAILED, "What sas= supplied has no parameter 'sig': it is no token."
+                    )
                 known = token, rights_of(token)
             if credential.signature.lstrip("?") != token:
                 credential.update(token)
@@ -299,6 +305,11 @@ class _CredentialTokens:
 _PENDING = "sig=pending"
 
 
+def _is_token(text: str) -> bool:
+    """Return whether a text has a signature. Otherwise one that is spelled otherwise would be logged as a name."""
+    return "sig" in parse_qs(text, keep_blank_values=True)
+
+
 def _choose_credential(account: Account, key: str | None, sas: str | None, credential: Credential | None) -> Credential:
     """Return the one credential among those given and the URL's."""
     given = [name for name, value in (("key", key), ("sas", sas), ("credential", credential)) if value is not None]
@@ -312,7 +323,12 @@ def _choose_credential(account: Account, key: str | None, sas: str | None, crede
         return credential
     sas = sas or (account.sas if key is None else None)
     if sas is not None:
-        return AzureSasCredential(sas.strip().lstrip("?"))
+        token = sas.strip().lstrip("?")
+        if not _is_token(token):
+            raise NotSupported(
+                "connect(): the SAS has no parameter 'sig', its signature; give the token as it was made"
+            )
+        return AzureSasCredential(token)
     key = key or account.key
     if key is None:
         raise NotSupported(

@@ -116,8 +116,8 @@ def parse(url: str, service: str = "table") -> Account:
 
 
 def _from_url(url: str, service: str) -> Account:
-    # Of a URL with a mistake at most scheme and host are shown: a key or a token may be anywhere else. What the library
-    # says of a URL that it cannot take apart shows more, so it gets none of these.
+    # Of a URL with a mistake nothing is shown: a key or a token may be anywhere, also in place of the host. What the
+    # library says of a URL that it cannot take apart shows more, so it gets none of these.
     begun = _SCHEME_AND_HOST.match(url)
     if "@" in url.partition("?")[0]:
         raise ValueError("the URL has a user in front of the host; give key= or credential= instead")
@@ -141,8 +141,8 @@ def _from_url(url: str, service: str) -> Account:
     style = _PATH_STYLE.fullmatch(path)
     if path and style is None:
         raise ValueError(
-            f"{begun.group()!r} has a path that is not an account; an endpoint ends with the host, or with /ACCOUNT; a "
-            "token is given as ?TOKEN or sas="
+            "the URL has a path that is not an account; an endpoint ends with the host, or with /ACCOUNT; a token is "
+            "given as ?TOKEN or sas="
         )
     return Account(name=style.group(1) if style else "", sas=sas, **{service: base})
 

@@ -3,9 +3,11 @@ The backend of `local:` URLs: opens the embedded engine for the mapper.
 """
 
 import os
+import re
 from typing import Any, Self
 
 from tableorm.errors import NotSupported
+from tableorm.protocol.redaction import without_signature
 from tableorm.stores import AccessControl, BlobStore, GuardedStore, QueueStore, Supplier, TableStore, Tokens
 
 from .access import DEVELOPMENT_ACCOUNT, LocalAccess, TokenCheck
@@ -15,6 +17,8 @@ __all__ = ["LocalBackend"]
 
 _SCHEME = "local:"
 _MEMORY = ":memory:"
+# A key in front of a host, or in a connection string.
+_KEY = re.compile(r"^local://[^@]*:[^@]*@|accountkey\s*=", re.IGNORECASE)
 _OPTIONS = frozenset({"account", "create", "key", "sas"})
 
 
@@ -67,8 +71,10 @@ class LocalBackend:
             TypeError: There are other options, or `sas` is not a token.
             NotSupported: There is no path, the account or key cannot be used, or a token is given for memory.
         """
-        if "sig=" in url:  # a path is shown in errors, and a token must not be
-            raise NotSupported("connect('local:...'): the path holds what looks like a token; give it as sas=...")
+        if _KEY.search(url) or without_signature(url) != url:  # a path is shown in errors, and a secret must not be
+            raise NotSupported(
+                "connect('local:...'): the path holds what looks like a token or a key; give it as sas= or key="
+            )
         unknown = sorted(options.keys() - _OPTIONS)
         if unknown:
             names = ", ".join(map(repr, unknown))

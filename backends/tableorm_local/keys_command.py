@@ -1,5 +1,5 @@
 """
-The command `tableorm keys`, which replaces the key in a database file that signs tokens.
+The command `tableorm keys`, which checks a database file and replaces the key in it that signs tokens.
 """
 
 import argparse
@@ -7,21 +7,27 @@ import asyncio
 
 import attrs
 
+from tableorm.errors import Unavailable
+from tableorm.protocol.codes import Fault
+
 from .engine import Engine
+from .engine.files import find_damage
 
 __all__ = ["KEYS", "Keys"]
 
 
 @attrs.frozen
 class Keys:
-    """`tableorm keys rotate FILE` makes the tokens invalid that were signed with the file's key."""
+    """`tableorm keys rotate FILE` checks a file and makes the tokens invalid that were signed with its key."""
 
     help: str = "replace the key of a database file, which signs tokens"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         actions = parser.add_subparsers(metavar="ACTION", required=True)
-        rotate = actions.add_parser("rotate", help="make a new key; tokens that were signed with the old one end")
+        rotate = actions.add_parser(
+            "rotate", help="check the whole file and make a new key; tokens that were signed with the old one end"
+        )
         rotate.add_argument("file", metavar="FILE", help="the database file")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -31,7 +37,7 @@ class Keys:
             done = "has a new key; tokens signed with the old one are refused from now on, by running programs too"
         else:
             done = "has no key, as it has never signed a token; nothing is changed"
-        print(f"{file} {done}")  # noqa: T201 - what the program says
+        print(f"{file} is in order and {done}")  # noqa: T201 - what the program says
         return 0
 
 
@@ -39,7 +45,16 @@ async def _rotate(file: str) -> bool:
     engine = Engine(file, create=False)
     await engine.open()
     try:
+        # The file may be somebody else's: opening it checks only the tables that list others.
+        problem = await engine.read(find_damage)
+        if problem is not None:
+            raise Unavailable(
+                f"{file!r} is damaged ({problem}); nothing is changed. Restore it from a backup. If somebody gave "
+                "it to you, do not use it."
+            )
         return await engine.access.rotate_key()
+    except Fault as fault:
+        raise Unavailable(fault.message) from fault
     finally:
         await engine.close()
 

@@ -2,11 +2,9 @@
 The report of a rewrite: what it has done so far, and the cursor from which another process can go on.
 """
 
-from collections.abc import Callable
-
 import attrs
 
-from tableorm.audit.ranges import KEPT, RangeCounts
+from tableorm.audit.ranges import KEPT, RangeCounts, RangeReport
 
 __all__ = ["RewriteCounts", "RewriteFailure", "RewriteReport"]
 
@@ -36,7 +34,6 @@ class RewriteFailure:
 class RewriteCounts(RangeCounts):
     """What is counted while rows are rewritten. The names are those of `RewriteReport`."""
 
-    entities: int = 0
     rewritten: int = 0
     failed: int = 0
     failures: list[RewriteFailure] = attrs.field(factory=list[RewriteFailure])
@@ -48,12 +45,8 @@ class RewriteCounts(RangeCounts):
             self.failures.append(failure)
 
 
-def _no_cursor() -> None:
-    return None
-
-
 @attrs.frozen(eq=False, kw_only=True)
-class RewriteReport:
+class RewriteReport(RangeReport):
     """
     What a rewrite has done so far, or in all when it has ended.
 
@@ -66,23 +59,14 @@ class RewriteReport:
         seconds: How long it took, earlier parts included if it was resumed.
     """
 
-    entities: int = 0
     rewritten: int = 0
     failed: int = 0
     failures: tuple[RewriteFailure, ...] = ()
-    requests: int = 0
-    seconds: float = 0.0
-    _cursor: Callable[[], str | None] = attrs.field(default=_no_cursor, alias="cursor", repr=False)
 
     @property
     def complete(self) -> bool:
         """Whether it came to the end, and no row of an older version is left of those that it has read."""
         return self.cursor is None and not self.failed
-
-    @property
-    def cursor(self) -> str | None:
-        """The text to go on from: `rewrite(..., cursor=...)`, in any process. None at the end."""
-        return self._cursor()
 
     def __str__(self) -> str:
         failed = f", {self.failed} failed" if self.failed else ""

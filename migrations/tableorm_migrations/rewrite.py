@@ -3,7 +3,7 @@ Rewriting rows of older versions: each is read, upgraded, and written under the 
 """
 
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from tableorm import Conflict, Database, Entity, EntityNotFound, Key, ModelError, OutcomeUnknown, PreconditionFailed
-from tableorm.audit.audit import check_arguments, work_on_ranges
+from tableorm.audit.audit import Steps, check_arguments, work_on_ranges
 from tableorm.audit.ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
 from tableorm.audit.scan import pages
 from tableorm.models.entity import schema_of
@@ -63,15 +63,13 @@ async def rewrite(
     check_arguments("rewrite", parallel, on_progress)
     schemas = _find_schemas(models)
     purpose = purpose_of("rewrite", schemas)
-    tables = {
-        name: [each for each in schemas if each.table == name] for name in sorted({s.table_name() for s in schemas})
-    }
+    tables = sorted({schema.table_name() for schema in schemas})
+    kinds = {table: KindSet.of([each.model for each in schemas if each.table == table], table) for table in tables}
     if cursor is None:
-        ranges = [each for name, some in tables.items() for each in audit_ranges_of(name, some, parallel)]
+        ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
         counts = RewriteCounts()
     else:
         ranges, counts = read_cursor(purpose, cursor, "rewrite", RewriteCounts)
-    kinds = {name: KindSet.of([schema.model for schema in some], name) for name, some in tables.items()}
     begun = time.monotonic() - counts.seconds
 
     def report() -> RewriteReport:
@@ -86,14 +84,10 @@ async def rewrite(
             cursor=partial(write_cursor, purpose, tuple(ranges), attrs.evolve(counts)),
         )
 
-    def tell() -> None:
-        if on_progress is not None:
-            on_progress(report())
-
-    def work(part: AuditRange) -> AsyncGenerator[tuple[AuditRange, RewriteCounts], None]:
+    def work(part: AuditRange) -> Steps[RewriteCounts]:
         return _rewrite_range(db, kinds[part.table], part)
 
-    await work_on_ranges(ranges, work, counts, parallel, tell)
+    await work_on_ranges(ranges, work, counts, parallel, report, on_progress)
     return report()
 
 
@@ -110,9 +104,7 @@ def _find_schemas(models: Sequence[type[Entity]]) -> list[Schema]:
     return schemas
 
 
-async def _rewrite_range(
-    db: Database, kinds: KindSet, part: AuditRange
-) -> AsyncGenerator[tuple[AuditRange, RewriteCounts], None]:
+async def _rewrite_range(db: Database, kinds: KindSet, part: AuditRange) -> Steps[RewriteCounts]:
     """Rewrite the rows of a range, page by page. Yield how far it is, and what was counted since."""
     counts, ordered = RewriteCounts(), db.store.capabilities.ordered
     async with aclosing(pages(db, part.table, kinds.filter, part.left, counts, "rewrite")) as found:

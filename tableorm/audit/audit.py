@@ -19,13 +19,19 @@ from ..models.kinds import KindSet
 from ..models.schema import Schema, concrete
 from ..stores import Bounds, Row
 from .context import AuditContext
-from .ranges import AuditRange, RangeCounts, audit_ranges_of, purpose_of, read_cursor
+from .ranges import AuditRange, RangeCounts, RangeReport, audit_ranges_of, purpose_of, read_cursor
 from .report import AuditCounts, AuditReport, make_report
 from .scan import family_filter, pages, partition_start
 from .segment import Segment, Verification
 from .table_audit import TableAudit, with_related
 
-__all__ = ["SEGMENT", "audit", "audit_range", "check_arguments", "work_on_ranges"]
+__all__ = ["SEGMENT", "Steps", "audit", "audit_range", "check_arguments", "work_on_ranges"]
+
+C = TypeVar("C", bound=RangeCounts)
+R = TypeVar("R", bound=RangeReport)
+
+Steps = AsyncGenerator[tuple[AuditRange, C], None]
+"""Work on a range: how far it is, and what was counted since, again and again."""
 
 SEGMENT = 20_000
 """Rows that are summed up before candidates are verified, if a partition ends there."""
@@ -49,29 +55,23 @@ async def audit(
         raise ModelError("audit() needs at least one model: give those whose entities are to be checked")
     schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete_schemas(model))))
     purpose = purpose_of("audit", schemas)
-    tables = {
-        name: [s for s in schemas if s.table_name() == name] for name in sorted({s.table_name() for s in schemas})
-    }
+    tables = sorted({schema.table_name() for schema in schemas})
+    kinds = {table: KindSet.of([each.model for each in schemas if each.table == table], table) for table in tables}
     if cursor is None:
-        ranges = [each for name, some in tables.items() for each in audit_ranges_of(name, some, parallel)]
+        ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
         counts = AuditCounts()
     else:
         ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts)
-    kinds = {name: KindSet.of([schema.model for schema in some], name) for name, some in tables.items()}
     begun = time.monotonic() - counts.seconds
 
     def report() -> AuditReport:
         counts.seconds = time.monotonic() - begun
         return make_report(counts, purpose, ranges)
 
-    def tell() -> None:
-        if on_progress is not None:
-            on_progress(report())
-
-    def work(part: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
+    def work(part: AuditRange) -> Steps[AuditCounts]:
         return audit_range(AuditContext(db=db, kinds=kinds[part.table], repair=repair), part, parallel)
 
-    await work_on_ranges(ranges, work, counts, parallel, tell)
+    await work_on_ranges(ranges, work, counts, parallel, report, on_progress)
     return report()
 
 
@@ -100,15 +100,13 @@ def _concrete_schemas(model: type[Entity]) -> list[Schema]:
     return schemas
 
 
-C = TypeVar("C", bound=RangeCounts)
-
-
 async def work_on_ranges(
     ranges: list[AuditRange],
-    work: Callable[[AuditRange], AsyncGenerator[tuple[AuditRange, C], None]],
+    work: Callable[[AuditRange], Steps[C]],
     counts: C,
     parallel: int,
-    tell: Callable[[], None],
+    report: Callable[[], R],
+    on_progress: Callable[[R], object] | None,
     *,
     building: bool = False,
 ) -> None:
@@ -120,7 +118,8 @@ async def work_on_ranges(
         work: Works on a range, and yields again and again how far it is and what was found since.
         counts: Gets what is found.
         parallel: How many ranges are worked on at the same time.
-        tell: Called after each step.
+        report: Makes the report so far.
+        on_progress: Called with the report after each step.
         building: Which of the ranges: those where an index is built, or those where rows are checked.
     """
     todo = iter([number for number, each in enumerate(ranges) if not each.done and each.building is building])
@@ -132,14 +131,13 @@ async def work_on_ranges(
                     # Both at once, so that who goes on from here counts nothing twice.
                     ranges[number] = done
                     counts.add(found)
-                    tell()
+                    if on_progress is not None:
+                        on_progress(report())
 
     await work_together(worker, parallel)
 
 
-async def audit_range(
-    context: AuditContext, part: AuditRange, parallel: int
-) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
+async def audit_range(context: AuditContext, part: AuditRange, parallel: int) -> Steps[AuditCounts]:
     """
     Audit a range, segment by segment. Yield how far it is, and what was found since.
 

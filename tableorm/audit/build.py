@@ -7,7 +7,7 @@ somebody has written meanwhile or a value is taken, is left to the audit that fo
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import groupby
@@ -24,7 +24,7 @@ from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row
 from ..writes.commit import commit
 from ..writes.rows import new_token
-from .audit import audit_range, check_arguments, work_on_ranges
+from .audit import Steps, audit_range, check_arguments, work_on_ranges
 from .check import AuditedSchema
 from .context import AuditContext
 from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
@@ -82,26 +82,22 @@ async def build_index(
             cursor=partial(write_cursor, purpose, tuple(ranges), (attrs.evolve(built), attrs.evolve(checked))),
         )
 
-    def tell() -> None:
-        if on_progress is not None:
-            on_progress(report())
-
     def context() -> AuditContext:
         return AuditContext(db=db, kinds=kinds, repair=True, only=index.name)
 
     if not auditing:
         limit = asyncio.Semaphore(parallel)
 
-        def build(part: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
-            return _Builder(context(), index.name, limit).build_range(part)
+        def build(part: AuditRange) -> Steps[AuditCounts]:
+            return _build_range(context(), limit, part)
 
-        await work_on_ranges(ranges, build, built, parallel, tell, building=True)
+        await work_on_ranges(ranges, build, built, parallel, report, on_progress, building=True)
         auditing, begun_audit = True, time.monotonic()
 
-    def check(part: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
+    def check(part: AuditRange) -> Steps[AuditCounts]:
         return audit_range(context(), part, parallel)
 
-    await work_on_ranges(ranges, check, checked, parallel, tell)
+    await work_on_ranges(ranges, check, checked, parallel, report, on_progress)
     return report()
 
 
@@ -122,94 +118,76 @@ def _find_declarations(index: object) -> list[AuditedSchema]:
     return buildable
 
 
-@attrs.frozen
-class _Incomplete:
+async def _build_range(context: AuditContext, limit: asyncio.Semaphore, part: AuditRange) -> Steps[AuditCounts]:
     """
-    An entity that lacks what is built.
+    Build a range, page by page: derive what is declared for many entities in one transaction.
 
     Args:
-        row: Its row.
-        row_keys: RowKeys of what has to be written with it.
-    """
-
-    row: Row
-    row_keys: list[str]
-
-
-@attrs.frozen(eq=False)
-class _Builder:
-    """
-    Derives what is declared under a name, for many entities in one transaction.
-
-    Args:
-        context: The rows of the table.
-        name: Name of the declaration.
+        context: The rows of the table; its `only` is what is built.
         limit: How many transactions are under way at the same time.
+        part: The range, without what is done of it.
     """
+    db, counts = context.db, context.counts
+    async with aclosing(pages(db, part.table, context.kinds.filter, part.left, counts, "build_index")) as found:
+        async for rows in found:
+            if not rows:
+                continue
+            incomplete: list[_Incomplete] = []
+            for start in range(0, len(rows), TURN):
+                some = rows[start : start + TURN]
+                row_keys = [_rows_to_write(context, row) for row in some]
+                incomplete += [(keys, row) for keys, row in zip(row_keys, some, strict=True) if keys]
+                await db.yield_to_loop(len(some))
+            partitions = [list(group) for _, group in groupby(incomplete, key=_partition_of)]
+            # Those of a partition after each other: they may write the same list, or the same count.
+            await asyncio.gather(*(_write(context, limit, [*_chunks(group)]) for group in partitions))
+            if db.store.capabilities.ordered:
+                part = attrs.evolve(part, partition=rows[-1]["PartitionKey"], row=rows[-1]["RowKey"])
+            yield part, counts.take()
+    yield attrs.evolve(part, done=True), counts.take()
 
-    context: AuditContext
-    name: str
-    limit: asyncio.Semaphore
 
-    async def build_range(self, part: AuditRange) -> AsyncGenerator[tuple[AuditRange, AuditCounts], None]:
-        """Build a range, page by page. Yield how far it is, and what was counted since."""
-        db, counts, where = self.context.db, self.context.counts, self.context.kinds.filter
-        ordered = db.store.capabilities.ordered
-        async with aclosing(pages(db, part.table, where, part.left, counts, "build_index")) as found:
-            async for rows in found:
-                if not rows:
-                    continue
-                incomplete: list[_Incomplete] = []
-                for start in range(0, len(rows), TURN):
-                    some = rows[start : start + TURN]
-                    row_keys = [self._rows_to_write(row) for row in some]
-                    incomplete += [_Incomplete(row, keys) for row, keys in zip(some, row_keys, strict=True) if keys]
-                    await db.yield_to_loop(len(some))
-                partitions = [list(group) for _, group in groupby(incomplete, key=_partition_of)]
-                # Those of a partition after each other: they may write the same list, or the same count.
-                await asyncio.gather(*(self._write([*_chunks(group)]) for group in partitions))
-                if ordered:
-                    last = rows[-1]
-                    part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
-                yield part, counts.take()
-        yield attrs.evolve(part, done=True), counts.take()
+_Incomplete = tuple[list[str], Row]
+"""An entity that lacks what is built: RowKeys of what has to be written with it, and its row."""
 
-    def _rows_to_write(self, row: Row) -> list[str]:
-        """
-        Return the RowKeys of what has to be written with an entity whose manifest does not say what it ought to; none
-        if it does, or if the entity is left to the audit.
-        """
-        snapshot = self.context.snapshot(row)
-        if snapshot is None or self.name not in snapshot.schema.derived:
-            return []
-        self.context.counts.entities += 1
-        if snapshot.problem is not None or not snapshot.legible or snapshot.age == "newer":
-            return []  # the audit says what is wrong with it
-        noted, due = snapshot.manifest.get(self.name), snapshot.expected.get(self.name)
-        if noted == due:
-            return []
-        return [entry.address for entry in (due, noted) if entry is not None and entry.address is not None]
 
-    async def _write(self, chunks: Sequence[Sequence[Row]]) -> None:
-        """Write entities of a partition, each chunk in one transaction; in halves if that is refused."""
-        todo, context = [*reversed(chunks)], self.context
-        while todo:
-            some = todo.pop()
-            token = new_token()
-            async with self.limit:
-                context.counts.requests += 1
-                try:
-                    writes = [rebuild_write(context.kinds, row, (self.name,), token, counts=True) for row in some]
-                    await commit(context.db, writes)
-                except _REFUSED:
-                    half = len(some) // 2
-                    todo += [some[half:], some[:half]] if half else []
-                else:
-                    context.counts.built += len(some)
+def _rows_to_write(context: AuditContext, row: Row) -> list[str]:
+    """
+    Return the RowKeys of what has to be written with an entity whose manifest does not say what it ought to; none if it
+    does, or if the entity is left to the audit.
+    """
+    snapshot, name = context.snapshot(row), str(context.only)
+    if snapshot is None or name not in snapshot.schema.derived:
+        return []
+    context.counts.entities += 1
+    if snapshot.problem is not None or not snapshot.legible or snapshot.age == "newer":
+        return []  # the audit says what is wrong with it
+    noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
+    if noted == due:
+        return []
+    return [entry.address for entry in (due, noted) if entry is not None and entry.address is not None]
+
+
+async def _write(context: AuditContext, limit: asyncio.Semaphore, chunks: Sequence[Sequence[Row]]) -> None:
+    """Write entities of a partition, each chunk in one transaction; in halves if that is refused."""
+    todo, names = [*reversed(chunks)], (str(context.only),)
+    while todo:
+        some = todo.pop()
+        token = new_token()
+        async with limit:
+            context.counts.requests += 1
+            try:
+                writes = [rebuild_write(context.kinds, row, names, token, counts=True) for row in some]
+                await commit(context.db, writes)
+            except _REFUSED:
+                half = len(some) // 2
+                todo += [some[half:], some[:half]] if half else []
+            else:
+                context.counts.built += len(some)
 
 
 def _partition_of(incomplete: _Incomplete) -> str:
-    partition_key: str = incomplete.row["PartitionKey"]
+    partition_key: str = incomplete[1]["PartitionKey"]
     return partition_key
 
 
@@ -219,12 +197,12 @@ def _chunks(incomplete: Sequence[_Incomplete]) -> Iterator[Sequence[Row]]:
     same row come together, so that it is written once.
     """
     chunk: list[Row] = []
-    row_keys: set[str] = set()
-    for each in sorted(incomplete, key=lambda each: each.row_keys):
-        if len(chunk) + 1 + len(row_keys.union(each.row_keys)) > MAX_TRANSACTION_OPERATIONS:
+    written: set[str] = set()
+    for row_keys, row in sorted(incomplete, key=lambda each: each[0]):
+        if len(chunk) + 1 + len(written.union(row_keys)) > MAX_TRANSACTION_OPERATIONS:
             yield chunk
-            chunk, row_keys = [], set()
-        chunk.append(each.row)
-        row_keys.update(each.row_keys)
+            chunk, written = [], set()
+        chunk.append(row)
+        written.update(row_keys)
     if chunk:
         yield chunk

@@ -83,30 +83,28 @@ class EntryCheck(Check):
         """Return whether the row names its entity: otherwise a declaration that is not known here may have made it."""
         return isinstance(row.get(COPY_OF), str)
 
+    def names(self, snapshot: EntitySnapshot) -> Iterable[str]:
+        """Return the names of the declarations whose row is checked."""
+        del snapshot
+        return (self.name,)
+
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim the row that the entity ought to have; WRONG where its manifest names another one, or none."""
-        if snapshot.problem is not None or not snapshot.legible:
-            return ()
-        return self.claims_of(self.name, snapshot)
-
-    def claims_of(self, name: str, snapshot: EntitySnapshot) -> list[tuple[str, int]]:
-        """Return the claims on the row of some declaration."""
-        noted = snapshot.manifest.get(name)
-        address, noted_address = _row_key_of(snapshot.expected.get(name)), _row_key_of(noted)
         claims: list[tuple[str, int]] = []
-        if address is not None:
-            if noted_address != address:
-                if noted is not None or not self._lenient:
-                    claims.append((address, WRONG))
-            else:
-                derived_row = snapshot.derived_rows.get(name)
-                if derived_row is not None:
-                    number = hash(self.contents(derived_row))
-                else:
-                    number = hash((f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]))
-                claims.append((address, number))
-        if noted_address is not None and noted_address != address:
-            claims.append((noted_address, WRONG))
+        if snapshot.problem is not None or not snapshot.legible:
+            return claims
+        for name in self.names(snapshot):
+            noted = snapshot.manifest.get(name)
+            address, noted_address = _row_key_of(snapshot.expected.get(name)), _row_key_of(noted)
+            if address is not None and noted_address == address:
+                row = snapshot.derived_rows.get(name)
+                unknown = f"{self.schema.kind}#{name}", snapshot.version, snapshot.row["RowKey"]
+                claims.append((address, hash(unknown if row is None else self.contents(row))))
+                continue
+            if address is not None and (noted is not None or not self._lenient):
+                claims.append((address, WRONG))
+            if noted_address is not None:
+                claims.append((noted_address, WRONG))
         return claims
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
@@ -117,33 +115,22 @@ class EntryCheck(Check):
         return ((row["RowKey"], hash((kind, version, row.get(COPY_OF)))),)
 
     def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
-        """Return where its row ought to be, and where the manifest says it is."""
+        """Return where its rows ought to be, and where the manifest says they are."""
         del found
-        return self.addresses_of(self.name, snapshot)
-
-    def addresses_of(self, name: str, snapshot: EntitySnapshot) -> set[str]:
-        """Return the addresses of the row of some declaration."""
-        if snapshot.problem is not None:
-            return set()
-        found = (_row_key_of(snapshot.manifest.get(name)), _row_key_of(snapshot.expected.get(name)))
-        return {address for address in found if address is not None}
+        names = self.names(snapshot) if snapshot.problem is None else ()
+        entries = [each.get(name) for name in names for each in (snapshot.manifest, snapshot.expected)]
+        return {entry.row_key for entry in entries if isinstance(entry, IndexEntry)}
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Compare the row that ought to be there; then look for one that the manifest names besides."""
-        if snapshot.problem is not None:
-            return ()
-        return self.compare_row(self.name, snapshot, found)
-
-    def compare_row(self, name: str, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> list[Problem]:
-        """Return what is wrong with the row of some declaration."""
         problems: list[Problem] = []
-        noted = _row_key_of(snapshot.manifest.get(name))
-        address = _row_key_of(snapshot.expected.get(name))
-        if address is not None:
-            problem = self._compare_expected(name, address, snapshot, found.get(address))
-            problems += [] if problem is None else [problem]
-        if noted is not None and noted != address:
-            problems += self.compare_leftover(name, noted, snapshot, found.get(noted))
+        for name in self.names(snapshot) if snapshot.problem is None else ():
+            noted, address = _row_key_of(snapshot.manifest.get(name)), _row_key_of(snapshot.expected.get(name))
+            if address is not None:
+                problem = self._compare_expected(name, address, snapshot, found.get(address))
+                problems += [] if problem is None else [problem]
+            if noted is not None and noted != address:
+                problems += self.compare_leftover(name, noted, snapshot, found.get(noted))
         return problems
 
     def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
@@ -256,27 +243,20 @@ class EntityCheck(EntryCheck):
         """Return whether it is the kind of derived rows of the model; it is asked after all other checks."""
         return kind.startswith(self.kind)
 
+    def names(self, snapshot: EntitySnapshot) -> Iterable[str]:
+        """Return the unknown names; of a newer entity, a newer program may know them: its manifest counts then."""
+        entries = snapshot.manifest.items()
+        return [name for name, entry in entries if isinstance(entry, IndexEntry) and name not in self._declared]
+
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim WRONG for an entity that cannot be read; and the rows that it names under unknown names."""
         if snapshot.problem is not None or not snapshot.legible:
             return [(snapshot.row["RowKey"], WRONG)]
-        claims: list[tuple[str, int]] = []
-        for name in self._undeclared(snapshot):
-            claims += self.claims_of(name, snapshot)
-        return claims
-
-    def addresses(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> set[str]:
-        """Return the rows that the manifest names under unknown names."""
-        del found
-        return {address for name in self._undeclared(snapshot) for address in self.addresses_of(name, snapshot)}
+        return super().claims(snapshot)
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Return why the entity cannot be read, and what is wrong with rows of unknown names."""
-        problems = entity_problems(snapshot)
-        if snapshot.problem is None:
-            for name in self._undeclared(snapshot):
-                problems += self.compare_row(name, snapshot, found)
-        return problems
+        return [*entity_problems(snapshot), *super().compare(snapshot, found)]
 
     def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
         """Report the name, with the row that is there or only named."""
@@ -284,8 +264,3 @@ class EntityCheck(EntryCheck):
         what = f"there is a {self.noun} of it" if here else "the manifest of the entity names one"
         text = f"the model declares no {name!r}, and {what} at {address!r}"
         return [Problem(Damage.UNDECLARED, name, address, text)]
-
-    def _undeclared(self, snapshot: EntitySnapshot) -> list[str]:
-        """Return the unknown names; of a newer entity, a newer program may know them: its manifest counts then."""
-        entries = snapshot.manifest.items()
-        return [name for name, entry in entries if isinstance(entry, IndexEntry) and name not in self._declared]

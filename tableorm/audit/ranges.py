@@ -3,7 +3,7 @@ Ranges of keys that are worked on one by one, what is counted meanwhile, and the
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, Self, TypeVar
 from zlib import compress, crc32, decompress, error
@@ -16,7 +16,16 @@ from ..keys.ranges import EVERYTHING, KeyInterval, KeyRegion, divide
 from ..models.schema import Schema
 from ..stores import Bounds
 
-__all__ = ["KEPT", "AuditRange", "RangeCounts", "audit_ranges_of", "purpose_of", "read_cursor", "write_cursor"]
+__all__ = [
+    "KEPT",
+    "AuditRange",
+    "RangeCounts",
+    "RangeReport",
+    "audit_ranges_of",
+    "purpose_of",
+    "read_cursor",
+    "write_cursor",
+]
 
 S = TypeVar("S")
 
@@ -67,6 +76,7 @@ class RangeCounts:
     What is counted while ranges are worked on. Subclasses have more fields: numbers, dictionaries of numbers, lists.
     """
 
+    entities: int = 0
     requests: int = 0
     seconds: float = 0.0
 
@@ -87,6 +97,33 @@ class RangeCounts:
         for field in attrs.fields(type(self)):
             setattr(self, field.name, getattr(fresh, field.name))
         return taken
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class RangeReport:
+    """
+    What work on ranges has done so far, or in all when it has ended: the base of reports.
+
+    Args:
+        entities: Entities that were read.
+        requests: Requests that were sent, without repetitions.
+        seconds: How long it took, earlier parts included if it was resumed.
+    """
+
+    entities: int = 0
+    requests: int = 0
+    seconds: float = 0.0
+    _cursor: Callable[[], str | None] = attrs.field(alias="cursor", repr=False)
+
+    @property
+    def cursor(self) -> str | None:
+        """The text to go on from, by the argument `cursor` of an equal call in any process. None at the end."""
+        return self._cursor()
+
+    @property
+    def rate(self) -> float:
+        """Entities per second."""
+        return self.entities / self.seconds if self.seconds else 0.0
 
 
 def audit_ranges_of(

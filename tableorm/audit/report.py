@@ -2,14 +2,14 @@
 What an audit found: kinds of damage, findings, and the reports of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Any
 
 import attrs
 
-from .ranges import KEPT, AuditRange, RangeCounts, write_cursor
+from .ranges import KEPT, AuditRange, RangeCounts, RangeReport, write_cursor
 
 __all__ = ["AuditCounts", "AuditReport", "BuildReport", "Damage", "Finding", "make_report"]
 
@@ -106,7 +106,6 @@ class AuditCounts(RangeCounts):
     What was found so far, while it is being counted. The names are those of `AuditReport`.
     """
 
-    entities: int = 0
     derived_rows: int = 0
     built: int = 0
     repaired: int = 0
@@ -123,12 +122,8 @@ class AuditCounts(RangeCounts):
             self.findings.append(finding)
 
 
-def _no_cursor() -> None:
-    return None
-
-
 @attrs.frozen(eq=False, kw_only=True)
-class AuditReport:
+class AuditReport(RangeReport):
     """
     What an audit has found so far, or in all when it has ended.
 
@@ -143,15 +138,11 @@ class AuditReport:
         seconds: How long it took, earlier parts included if it was resumed.
     """
 
-    entities: int = 0
     derived_rows: int = 0
     counts: Mapping[str, int] = attrs.Factory(dict[str, int])
     findings: tuple[Finding, ...] = ()
     repaired: int = 0
     undecided: int = 0
-    requests: int = 0
-    seconds: float = 0.0
-    _cursor: Callable[[], str | None] = attrs.field(default=_no_cursor, alias="cursor", repr=False)
 
     @property
     def found(self) -> int:
@@ -162,16 +153,6 @@ class AuditReport:
     def clean(self) -> bool:
         """Whether everything is right: nothing was found, or all of it was repaired, and nothing is undecided."""
         return self.found == self.repaired and not self.undecided
-
-    @property
-    def cursor(self) -> str | None:
-        """The text to go on from: `db.audit(..., cursor=...)`, in any process. None at the end."""
-        return self._cursor()
-
-    @property
-    def rate(self) -> float:
-        """Entities per second."""
-        return self.entities / self.seconds if self.seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as a dictionary of plain values, for JSON."""
@@ -188,7 +169,7 @@ class AuditReport:
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class BuildReport:
+class BuildReport(RangeReport):
     """
     What `db.build_index` has done so far, or in all when it has ended.
 
@@ -203,27 +184,13 @@ class BuildReport:
     """
 
     index: str
-    entities: int = 0
     built: int = 0
-    requests: int = 0
-    seconds: float = 0.0
     audit: AuditReport | None = None
-    _cursor: Callable[[], str | None] = attrs.field(default=_no_cursor, alias="cursor", repr=False)
 
     @property
     def complete(self) -> bool:
         """Whether it came to the end and nothing is missing: then the index can be read."""
         return self.audit is not None and self.audit.clean and self.cursor is None
-
-    @property
-    def cursor(self) -> str | None:
-        """The text to go on from: `db.build_index(..., cursor=...)`, in any process. None at the end."""
-        return self._cursor()
-
-    @property
-    def rate(self) -> float:
-        """Entities per second, including the audit."""
-        return self.entities / self.seconds if self.seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as a dictionary of plain values, for JSON."""
@@ -260,12 +227,7 @@ def make_report(counts: AuditCounts, purpose: bytes = b"", ranges: Sequence[Audi
 
 def _plain_values(value: Finding | AuditReport | BuildReport) -> dict[str, Any]:
     """Return the public fields as JSON has them."""
-    return attrs.asdict(value, filter=_is_public, value_serializer=_plain_value)
-
-
-def _is_public(attribute: "attrs.Attribute[Any]", value: object) -> bool:
-    del value
-    return not attribute.name.startswith("_")
+    return attrs.asdict(value, filter=attrs.filters.exclude("_cursor"), value_serializer=_plain_value)
 
 
 def _plain_value(instance: object, attribute: object, value: Any) -> Any:

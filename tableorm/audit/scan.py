@@ -4,7 +4,6 @@ Reading rows page by page; the next page is on its way while one is worked on.
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
 
 from ..connection.connection import Connection
 from ..keys.ranges import KeyRegion
@@ -14,14 +13,9 @@ from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage, RowQuery
+from .ranges import RangeCounts
 
-__all__ = ["RequestCounts", "family_filter", "pages", "partition_start"]
-
-
-class RequestCounts(Protocol):
-    """What counts the requests for pages."""
-
-    requests: int
+__all__ = ["family_filter", "pages", "partition_start"]
 
 
 async def pages(
@@ -29,7 +23,7 @@ async def pages(
     table: str,
     where: Filter | None,
     regions: Sequence[KeyRegion],
-    counts: RequestCounts | None,
+    counts: RangeCounts | None,
     what: str,
 ) -> AsyncGenerator[list[Row], None]:
     """

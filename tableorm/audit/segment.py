@@ -4,11 +4,11 @@ A segment of rows: the sums of their claims, by which an audit finds the rows th
 
 from array import array
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from ..stores import Row
-from .check import Check, Phase, VerifyTotals
+from .check import Phase, VerifyTotals
 from .context import EntitySnapshot
 from .table_audit import TableAudit
 
@@ -91,7 +91,7 @@ class Segment:
             partition_key, row_key = row["PartitionKey"], row["RowKey"]
             owner = self._table.check_of(row)
             if owner is not None:
-                if phase in owner.row_phases and self._is_any_candidate(partition_key, owner, row):
+                if phase in owner.row_phases and self._is_any_candidate(partition_key, owner.row_claims(row)):
                     is_candidate = partial(self.is_candidate, partition_key)
                     found.append(partial(owner.verify_row, partition_key, row_key, phase, is_candidate))
                 continue
@@ -100,15 +100,12 @@ class Segment:
             snapshot = self._table.context.snapshot(row)
             if snapshot is not None:
                 snapshots.append((partition_key, snapshot))
-                if phase is Phase.ENTITIES and self._claims_candidate(partition_key, snapshot):
+                claims = (claim for check in self._table.checks(snapshot) for claim in check.claims(snapshot))
+                if phase is Phase.ENTITIES and self._is_any_candidate(partition_key, claims):
                     found.append(partial(self._table.verify_entity, partition_key, row_key))
         return found if phase is not Phase.AFTER else [*found, *self._total_verifications(snapshots)]
 
-    def _is_any_candidate(self, partition_key: str, owner: Check, row: Row) -> bool:
-        return any(self.is_candidate(partition_key, address) for address, _ in owner.row_claims(row))
-
-    def _claims_candidate(self, partition_key: str, snapshot: EntitySnapshot) -> bool:
-        claims = (claim for check in self._table.checks(snapshot) for claim in check.claims(snapshot))
+    def _is_any_candidate(self, partition_key: str, claims: Iterable[tuple[str, int]]) -> bool:
         return any(self.is_candidate(partition_key, address) for address, _ in claims)
 
     def _total_verifications(self, snapshots: Sequence[tuple[str, EntitySnapshot]]) -> Iterator[Verification]:

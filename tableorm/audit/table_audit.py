@@ -99,24 +99,18 @@ class TableAudit:
 
     def __init__(self, context: AuditContext) -> None:
         self.context = context
-        self._checks: dict[int, list[Check]] = {}
+        self._checks: dict[Schema, list[Check]] = {schema: [] for schema in context.kinds.schemas}
         self._by_row_kind: dict[str, Check | None] = {}
-        for schema in context.kinds.schemas:
-            self._checks[id(schema)] = []
-        for schema in context.kinds.schemas:
-            for each in schema.derived.values():
-                if isinstance(each, AuditedSchema) and context.only in (None, each.name):
-                    for check in each.checks(context):
-                        self._add(check)
-        for schema in context.kinds.schemas if context.only is None else ():
-            checks = self._checks[id(schema)]
-            declared = [check.name for check in checks if isinstance(check, EntryCheck)]
-            checks.insert(0, EntityCheck(context, schema, declared))
-
-    def _add(self, check: Check) -> None:
-        others = self._checks[id(check.schema)]
-        if all(check.identity != other.identity for other in others):
-            others.append(check)
+        declared = [each for schema in self._checks for each in schema.derived.values()]
+        for each in declared:
+            if isinstance(each, AuditedSchema) and context.only in (None, each.name):
+                for check in each.checks(context):
+                    others = self._checks[check.schema]
+                    if all(check.identity != other.identity for other in others):
+                        others.append(check)
+        for schema, checks in self._checks.items() if context.only is None else ():
+            names = [check.name for check in checks if isinstance(check, EntryCheck)]
+            checks.insert(0, EntityCheck(context, schema, names))
 
     @property
     def all_checks(self) -> list[Check]:
@@ -125,7 +119,7 @@ class TableAudit:
 
     def checks(self, snapshot: EntitySnapshot) -> Sequence[Check]:
         """Return what is checked of an entity."""
-        return self._checks[id(snapshot.schema)]
+        return self._checks[snapshot.schema]
 
     def check_of(self, row: Row) -> Check | None:
         """Return the check that a derived row belongs to; None for entities, and for rows that are not checked."""
@@ -134,8 +128,8 @@ class TableAudit:
             return None
         if kind not in self._by_row_kind:
             name = kind.partition("#")[0]
-            schema = next((each for each in self.context.kinds.schemas if each.kind == name), None)
-            owners = [check for check in self._checks.get(id(schema), ()) if check.owns(kind)]
+            checks = next((checks for schema, checks in self._checks.items() if schema.kind == name), ())
+            owners = [check for check in checks if check.owns(kind)]
             # The check of the entity itself takes what no declaration owns.
             owners.sort(key=lambda check: isinstance(check, EntityCheck))
             self._by_row_kind[kind] = next(iter(owners), None)

@@ -17,7 +17,7 @@ import msgspec
 
 from ..audit.report import AuditReport
 from ..models.entity import Entity
-from .arguments import URL_HELP, open_existing, parse_count
+from .arguments import URL_HELP, escape_unprintable, open_existing, parse_count
 
 __all__ = ["AUDIT", "Audit"]
 
@@ -60,10 +60,10 @@ class Audit:
         cursor = state.read_text(encoding="ascii").strip() if state is not None and state.exists() else None
         report = asyncio.run(self._run(args, state, cursor))
         if args.json:
-            print(msgspec.json.encode(report.to_dict()).decode())
+            print(escape_unprintable(msgspec.json.encode(report.to_dict()).decode()))
         else:
             for finding in report.findings:
-                print(finding)
+                print(escape_unprintable(str(finding)))
             if report.found > len(report.findings):
                 print(f"and {report.found - len(report.findings)} more")
             print(report)

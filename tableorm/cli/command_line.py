@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from .. import __version__
 from ..errors import TableOrmError
+from .arguments import escape_unprintable
 
 __all__ = ["COMMANDS", "Command", "main"]
 
@@ -135,4 +136,4 @@ def _distribution(entry: EntryPoint) -> str:
 
 
 def _report(message: str) -> None:
-    print("tableorm:", " ".join(message.split()), file=sys.stderr)
+    print("tableorm:", escape_unprintable(" ".join(message.split())), file=sys.stderr)

@@ -11,7 +11,7 @@ import msgspec
 
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, RowQuery
-from .arguments import URL_HELP, open_existing, parse_count
+from .arguments import URL_HELP, escape_unprintable, open_existing, parse_count
 
 __all__ = ["SHOW", "Show"]
 
@@ -48,7 +48,7 @@ class Show:
                 request = db.store.query(table, query, limit=size, continuation=continuation)
                 page = await db.call(f"show {table}", table, request)
                 for row in page.rows:
-                    sys.stdout.buffer.write(encode(row) + b"\n")
+                    sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")
                 if limit is not None:
                     limit -= len(page.rows)
                 continuation = page.continuation

@@ -7,7 +7,7 @@ import asyncio
 
 import attrs
 
-from .arguments import URL_HELP, open_existing
+from .arguments import URL_HELP, escape_unprintable, open_existing
 
 __all__ = ["TABLES", "Tables"]
 
@@ -29,7 +29,7 @@ class Tables:
     async def _run(self, url: str) -> int:
         async with open_existing(url) as db:
             for name in await db.tables():
-                print(name)
+                print(escape_unprintable(name))
         return 0
 
 

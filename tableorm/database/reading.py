@@ -28,7 +28,7 @@ from ..queries.raw import RawSelect
 from ..queries.run import CONCURRENCY
 from ..queries.union import Union
 from ..stores import Row
-from ..writes.target import key_from
+from ..writes.subject import key_from
 
 __all__ = ["Reader"]
 
@@ -60,9 +60,11 @@ class Reader(Connection):
         return {}
 
     @overload
-    async def get(self, target: type[E] | IndexOf[E], /, **fields: Any) -> E: ...
+    async def get(self, target: type[E], /, **fields: Any) -> E: ...
     @overload
     async def get(self, target: Key[M], /) -> M: ...
+    @overload
+    async def get(self, target: IndexOf[E], /, **fields: Any) -> E: ...
     async def get(self, target: Any, /, **fields: Any) -> Any:
         """
         Read one entity by its key: a point query.
@@ -86,9 +88,11 @@ class Reader(Connection):
         return entity
 
     @overload
-    async def get_or_none(self, target: type[E] | IndexOf[E], /, **fields: Any) -> E | None: ...
+    async def get_or_none(self, target: type[E], /, **fields: Any) -> E | None: ...
     @overload
     async def get_or_none(self, target: Key[M], /) -> M | None: ...
+    @overload
+    async def get_or_none(self, target: IndexOf[E], /, **fields: Any) -> E | None: ...
     async def get_or_none(self, target: Any, /, **fields: Any) -> Any:
         """Read one entity by its key, or return None if there is no such row. Takes and raises what `get` does."""
         return await self._point(target, fields)
@@ -271,7 +275,9 @@ class Reader(Connection):
         return self._together.setdefault((kinds.schemas, kinds.table, kinds.bags), kinds)
 
     @overload
-    def select(self, model: type[A] | IndexOf[A], /) -> Select[A]: ...
+    def select(self, model: IndexOf[E], /) -> Select[E]: ...
+    @overload
+    def select(self, model: type[A], /) -> Select[A]: ...
     @overload
     def select(self, model: type[A], model2: type[B], /) -> Select[A | B]: ...
     @overload

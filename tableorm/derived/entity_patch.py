@@ -67,9 +67,8 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         amounts = dict(self.amounts)
         for name, amount in other.amounts.items():
             amounts[name] = amounts.get(name, 0) + amount
-        return EntityPatch(
-            address=self.address,
-            origin=other.origin,
+        return structs.replace(
+            other,
             amounts=amounts,
             members={**self.members, **other.members},
             entries={**self.entries, **other.entries},

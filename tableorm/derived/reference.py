@@ -31,12 +31,11 @@ def find_target(label: str, given: Any) -> Any:
         return given
     try:
         return given()
-    except NameError as error:
+    except (NameError, AttributeError) as error:
+        # A module may be on the way of being imported.
+        if isinstance(error, AttributeError) and not isinstance(error.obj, ModuleType):
+            raise ModelError(f"{label}: {error}; give a field of the model, or the model, that is meant") from error
         raise _Undeclared(f"{label}: {error}; declare or import it before entities are written") from error
-    except AttributeError as error:
-        if isinstance(error.obj, ModuleType):  # which may be on the way of being imported
-            raise _Undeclared(f"{label}: {error}; declare or import it before entities are written") from error
-        raise ModelError(f"{label}: {error}; give a field of the model, or the model, that is meant") from error
 
 
 class Relation(Maintainer, Generic[T]):

@@ -17,7 +17,7 @@ from ..protocol.codes import Fault
 from ..protocol.limits import check_property_name
 from ..types import Int32
 from .fields import FieldDeclaration, Mapped
-from .property_types import PropertyType, property_type, split_optional
+from .property_types import PropertyType, annotation_name, property_type, split_optional
 from .reserved import RESERVED_FIELDS, is_reserved_property
 from .schema import FieldInfo, Schema
 
@@ -107,7 +107,7 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
             continue
         if typing.get_origin(annotation) is not Mapped:
             raise ModelError(
-                f"{name}.{field} is annotated {_show_annotation(annotation)}; a field is Mapped[...], for example "
+                f"{name}.{field} is annotated {annotation_name(annotation)}; a field is Mapped[...], for example "
                 f"{field}: Mapped[str], and anything else is ClassVar[...]"
             )
         _check_field_name(name, field)
@@ -134,10 +134,6 @@ def all_fields(model: type[Any], own: dict[str, _Declared]) -> dict[str, _Declar
                 f"name, or declare the field again: {field}: Mapped[...] = field(default=...)"
             )
     return declared
-
-
-def _show_annotation(annotation: Any) -> str:
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def _check_field_name(model: str, field: str) -> None:

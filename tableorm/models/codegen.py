@@ -9,10 +9,10 @@ case; what does not fit is left to the slow functions, which know how to say wha
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 from uuid import UUID
 
-import attrs
 import msgspec
 
 from ..keys.bounds import Part
@@ -20,10 +20,10 @@ from ..keys.formats import DIGITS, ESCAPE, unescape
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, Edm, check_text, datetime_from_text
 from ..protocol.limits import MAX_KEY_UNITS
-from .property_types import PropertyType
+from .property_types import FieldInfo
 from .state import STATE, EntityState, PackedState, packed_state
 
-__all__ = ["ANNOTATED", "CodedField", "make_decoder", "make_encoder", "make_key_function"]
+__all__ = ["ANNOTATED", "make_decoder", "make_encoder", "make_key_function"]
 
 Decoder = Callable[[dict[str, Any]], Any]
 Encoder = Callable[[dict[str, Any], str, str], tuple[dict[str, Any], int]]
@@ -33,28 +33,6 @@ ANNOTATED = frozenset({Edm.INT64, Edm.DATETIME, Edm.GUID, Edm.BINARY})
 
 _UNANNOTATED = frozenset({Edm.STRING, Edm.INT32})
 """The types whose values have an annotation only if they are of another type."""
-
-
-@attrs.frozen
-class CodedField:
-    """
-    What the generated code needs of a stored field.
-
-    Args:
-        name: In Python.
-        property: As stored.
-        type: How it is stored.
-        optional: Absent is None.
-        default: Makes the value of an absent property that is not optional; None if it must be there.
-        encode: The slow encoder: value to JSON value, or an EncodeError that names the field.
-    """
-
-    name: str
-    property: str
-    type: PropertyType
-    optional: bool
-    default: Callable[[], Any] | None
-    encode: Callable[[Any], Any]
 
 
 class _Source:
@@ -81,7 +59,7 @@ class _Source:
 
 def make_decoder(
     model: type[Any],
-    fields: Sequence[CodedField],
+    fields: Sequence[FieldInfo],
     keys: Sequence[tuple[str, Template, Sequence[str]]],
     *,
     partial: bool = False,
@@ -143,13 +121,13 @@ def make_decoder(
     return decode
 
 
-def _most_members(fields: Sequence[CodedField], constant: Mapping[str, Any]) -> int:
+def _most_members(fields: Sequence[FieldInfo], constant: Mapping[str, Any]) -> int:
     """The members of a row that has all that is declared, and nothing else."""
     return 4 + len(constant) + sum(1 + (field.type.edm in ANNOTATED) for field in fields)
 
 
 def _remember(
-    source: _Source, fields: Sequence[CodedField], constant: Mapping[str, Any], written: Sequence[str]
+    source: _Source, fields: Sequence[FieldInfo], constant: Mapping[str, Any], written: Sequence[str]
 ) -> None:
     """Let the entity remember the values of a row that has nothing unknown, `size` members, and otherwise the row."""
     for number, name in enumerate(written):
@@ -175,7 +153,7 @@ def _remember(
 
 
 def _make_packed(
-    label: str, fields: Sequence[CodedField], constant: Mapping[str, Any], written: Sequence[str]
+    label: str, fields: Sequence[FieldInfo], constant: Mapping[str, Any], written: Sequence[str]
 ) -> type[PackedState]:
     """The state of entities whose rows have nothing unknown, with the function that makes the row again."""
     source = _Source()
@@ -202,7 +180,8 @@ def _decode_key(source: _Source, number: int, member: str, template: Template, w
     form = part.format if part is not None else None
     in_place = form is not None and (form.free or form.from_text is int)
     if part is None or part.field is None or form is None or not in_place:
-        source.names[f"parse{number}"] = _cached(template.parse) if member == "PartitionKey" else template.parse
+        repeats = member == "PartitionKey"  # from row to row
+        source.names[f"parse{number}"] = lru_cache(4096)(template.parse) if repeats else template.parse
         source.add(1, f"values = parse{number}(key)")
         source.add(1, *(f"{source.put(name)} = values[{name!r}]" for name in wanted))
         return
@@ -222,38 +201,30 @@ def _decode_key(source: _Source, number: int, member: str, template: Template, w
     source.add(1, f"if not ({digits}): raise ValueError(key)", f"{source.put(part.field)} = int(key)")
 
 
-_PARSES_KEPT = 4096  # PartitionKeys repeat from row to row
+_DECODERS = {
+    Edm.STRING: ("type({raw}) is str", "{raw}"),
+    Edm.BOOLEAN: ("{raw} is True or {raw} is False", "{raw}"),
+    Edm.INT32: ("type({raw}) is int", "{raw}"),
+    Edm.INT64: ("type({raw}) is str and get({annotation!r}) == 'Edm.Int64'", "int({raw})"),
+    Edm.DOUBLE: ("type({raw}) is float", "{raw}"),
+    Edm.DATETIME: (
+        "get({annotation!r}) == 'Edm.DateTime'",
+        "value if (value := moment({raw})).tzinfo is UTC else to_utc({raw})",
+    ),
+    Edm.GUID: ("get({annotation!r}) == 'Edm.Guid'", "UUID({raw})"),
+}
+"""By type of fields converted inline: what a value satisfies that is as the encoder writes it, and its value."""
 
 
-def _cached(parse: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
-    cache: dict[str, dict[str, Any]] = {}
-
-    def parse_cached(key: str) -> dict[str, Any]:
-        values = cache.get(key)
-        if values is None:
-            values = parse(key)
-            if len(cache) >= _PARSES_KEPT:
-                cache.clear()
-            cache[key] = values
-        return values
-
-    return parse_cached
-
-
-def _decode_field(source: _Source, number: int, field: CodedField, *, packs: bool) -> None:
-    name, prop, annotation = field.name, field.property, field.property + ANNOTATION
+def _decode_field(source: _Source, number: int, field: FieldInfo, *, packs: bool) -> None:
+    raw, prop, annotation, edm = f"raw{number}", field.property, field.property + ANNOTATION, field.type.edm
     source.names[f"slow{number}"] = field.type.decode
-    # A value that is not as the encoder writes it is remembered with its row.
-    slow = [f"value = slow{number}(value, get({annotation!r}))"] + ["size = 0"] * packs
-    raw = f"raw{number} = " if packs else ""
-    # The annotation that must not be there is looked for only where the row has something unknown.
-    alone = "" if packs else f" or {annotation!r} in row"
-    put = source.put(name)
-    indent = 1
+    put, indent = source.put(field.name), 1
+    slow = f"{put} = slow{number}({raw}, get({annotation!r}))"
     if field.optional or field.default is not None:
-        source.add(1, f"value = {raw}get({prop!r})", "if value is None:")
+        source.add(1, f"{raw} = get({prop!r})", f"if {raw} is None:")
         if packs:
-            source.add(2, f"size -= {1 + (field.type.edm in ANNOTATED)}")
+            source.add(2, f"size -= {1 + (edm in ANNOTATED)}")
         if field.optional:
             source.add(2, f"{put} = None")
         else:
@@ -262,37 +233,24 @@ def _decode_field(source: _Source, number: int, field: CodedField, *, packs: boo
         source.add(1, "else:")
         indent = 2
     else:
-        source.add(1, f"value = {raw}row[{prop!r}]")
-    kind = field.type.edm if field.type.inline else None
-    inner = ["    " + line for line in slow]
-    match kind:
-        case Edm.STRING:
-            source.add(indent, f"if type(value) is not str{alone}:", *inner)
-        case Edm.BOOLEAN:
-            source.add(indent, "if value is not True and value is not False:", *inner)
-        case Edm.INT32:
-            source.add(indent, f"if type(value) is not int{alone}:", *inner)
-        case Edm.INT64:
-            source.add(indent, f"if type(value) is str and get({annotation!r}) == 'Edm.Int64':")
-            source.add(indent, "    value = int(value)", "else:", *inner)
-        case Edm.DOUBLE:
-            source.add(indent, "if type(value) is not float:", *inner)
-        case Edm.DATETIME:
-            source.add(indent, f"if get({annotation!r}) == 'Edm.DateTime':")
-            source.add(indent, "    text = value", "    value = moment(text)")
-            source.add(indent, "    if value.tzinfo is not UTC:", "        value = to_utc(text)")
-            source.add(indent, "else:", *inner)
-        case Edm.GUID:
-            source.add(indent, f"if get({annotation!r}) == 'Edm.Guid':", "    value = UUID(value)")
-            source.add(indent, "else:", *inner)
-        case _:
-            if packs and field.type.edm in ANNOTATED:
-                source.add(indent, f"if get({annotation!r}) != {field.type.edm.value!r}: size = 0")
-            source.add(indent, slow[0])
-    source.add(indent, f"{put} = value")
+        source.add(1, f"{raw} = row[{prop!r}]")
+    if field.type.inline and edm in _DECODERS:
+        test, value = (text.format(raw=raw, annotation=annotation) for text in _DECODERS[edm])
+        if not packs and edm in _UNANNOTATED:
+            # In a row that is packed it is looked for only where the row has something unknown.
+            test += f" and {annotation!r} not in row"
+        source.add(indent, f"if {test}:", f"    {put} = {value}", "else:", f"    {slow}")
+        # A value that is not as the encoder writes it is remembered with its row.
+        source.add(indent, *["    size = 0"] * packs)
+        return
+    if packs and edm in ANNOTATED:
+        source.add(indent, f"if get({annotation!r}) != {edm.value!r}: size = 0")
+    source.add(indent, slow)
 
 
-def make_encoder(label: str, fields: Sequence[CodedField], constant: dict[str, Any]) -> Encoder:
+def make_encoder(
+    label: str, fields: Sequence[FieldInfo], slow: Callable[[FieldInfo], Callable[[Any], Any]], constant: dict[str, Any]
+) -> Encoder:
     """
     `encode(own, partition_key, row_key) -> (row, weight)`: the stored fields of an entity's dictionary as a row.
 
@@ -301,6 +259,7 @@ def make_encoder(label: str, fields: Sequence[CodedField], constant: dict[str, A
     Args:
         label: Name of the model.
         fields: The stored fields.
+        slow: Makes the slow encoder of a field: value to JSON value, or an EncodeError that names the field.
         constant: What all rows have.
 
     Raises:
@@ -312,7 +271,7 @@ def make_encoder(label: str, fields: Sequence[CodedField], constant: dict[str, A
     source.add(0, "def encode(own, partition_key, row_key):")
     source.add(1, "weight = 0", f"row = {{'PartitionKey': partition_key, 'RowKey': row_key{members}}}")
     for number, field in enumerate(fields):
-        source.names[f"slow{number}"] = field.encode
+        source.names[f"slow{number}"] = slow(field)
         source.add(1, f"value = own[{field.name!r}]")
         indent = 1
         if field.optional:
@@ -324,58 +283,37 @@ def make_encoder(label: str, fields: Sequence[CodedField], constant: dict[str, A
     return encode
 
 
-def _encode_field(number: int, field: CodedField) -> list[str]:
-    prop, annotation, edm = field.property, field.property + ANNOTATION, field.type.edm
-    slow = f"slow{number}(value)"
-    annotate = f"row[{annotation!r}] = {edm.value!r}"
-    put = f"row[{prop!r}] = value"
-    kind = edm if field.type.inline else None
-    match kind:
-        case Edm.STRING:
-            return [
-                "if type(value) is not str or not (value.isascii() or check_text(value) is None):",
-                f"    value = {slow}",
-                put,
-                "weight += len(value)",
-            ]
-        case Edm.BOOLEAN:
-            return ["if value is not True and value is not False:", f"    value = {slow}", put]
-        case Edm.INT32:
-            return [f"if type(value) is not int or not -{2**31} <= value < {2**31}:", f"    value = {slow}", put]
-        case Edm.INT64:
-            return [
-                annotate,
-                f"if type(value) is int and -{2**63} <= value < {2**63}:",
-                f"    row[{prop!r}] = str(value)",
-                "else:",
-                f"    row[{prop!r}] = {slow}",
-            ]
-        case Edm.DOUBLE:
-            return [
-                "if type(value) is not float or value - value != 0.0:",  # not finite
-                f"    value = {slow}",
-                "    if type(value) is str:",
-                f"        {annotate}",
-                put,
-            ]
-        case Edm.DATETIME:
-            return [
-                annotate,
-                "if type(value) is datetime and value.tzinfo is UTC and value.year >= 1601:",
-                "    text = plain(value)",  # a quarter of the time of isoformat(); microseconds only if there are any
-                f"    row[{prop!r}] = text[:19] + '.0000000Z' if len(text) == 20 else text[:26] + '0Z'",
-                "else:",
-                f"    row[{prop!r}] = {slow}",
-            ]
-        case _:
-            lines = [f"value = {slow}", put]
-            if edm in ANNOTATED:
-                lines.append(annotate)
-            elif edm is Edm.DOUBLE:  # NaN and the infinities are spelt out
-                lines += ["if type(value) is str:", f"    {annotate}"]
-            if edm in (Edm.STRING, Edm.BINARY):
-                lines.append("weight += len(value)")
-            return lines
+_ENCODERS = {
+    Edm.STRING: ("type(value) is str and (value.isascii() or check_text(value) is None)", ""),
+    Edm.BOOLEAN: ("value is True or value is False", ""),
+    Edm.INT32: (f"type(value) is int and -{2**31} <= value < {2**31}", ""),
+    Edm.INT64: (f"type(value) is int and -{2**63} <= value < {2**63}", "str(value)"),
+    Edm.DOUBLE: ("type(value) is float and value - value == 0.0", ""),  # finite
+    Edm.DATETIME: (
+        "type(value) is datetime and value.tzinfo is UTC and value.year >= 1601",
+        # A quarter of the time of isoformat(); there are microseconds only if they are not 0.
+        "text[:19] + '.0000000Z' if len(text := plain(value)) == 20 else text[:26] + '0Z'",
+    ),
+}
+"""By type of fields converted inline: what a value satisfies that fits, and what is stored if it is not the value."""
+
+
+def _encode_field(number: int, field: FieldInfo) -> list[str]:
+    prop, edm = field.property, field.type.edm
+    annotate = f"row[{prop + ANNOTATION!r}] = {edm.value!r}"
+    lines = [f"value = slow{number}(value)"]
+    if edm is Edm.DOUBLE:  # NaN and the infinities are spelt out
+        lines += ["if type(value) is str:", f"    {annotate}"]
+    if field.type.inline and edm in _ENCODERS:
+        test, stored = _ENCODERS[edm]
+        slow = ["    " + line for line in lines]
+        lines = [f"if {test}:", f"    value = {stored}", "else:", *slow] if stored else [f"if not ({test}):", *slow]
+    if edm in ANNOTATED:
+        lines.append(annotate)
+    lines.append(f"row[{prop!r}] = value")
+    if edm in (Edm.STRING, Edm.BINARY):
+        lines.append("weight += len(value)")
+    return lines
 
 
 def make_key_function(label: str, partition: Template, row: Template) -> Callable[[Mapping[str, Any]], tuple[str, str]]:

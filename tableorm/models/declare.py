@@ -2,9 +2,8 @@
 From a class body to a schema: what `class Employee(Entity, ...)` declares, checked when the class is made.
 """
 
-import enum
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict, cast
 
 from ..errors import ModelError
 from ..expressions import Field
@@ -32,72 +31,64 @@ from .key import Storable
 from .reserved import RESERVED_FIELDS
 from .schema import Discriminator, FieldInfo, Schema
 
-__all__ = ["Auto", "declare"]
+__all__ = ["ClassKeywords", "declare"]
 
 
-class Auto(enum.Enum):
-    """Default of the class keyword `kind`, where None means something else."""
+class ClassKeywords(TypedDict, total=False):
+    """The keywords of the class statement of a model, as the docstring of `Entity` explains them."""
 
-    CLASS_NAME = "the name of the class"
+    table: str | None
+    partition_key: str | None
+    row_key: str | None
+    kind: str | None
+    version: int
+    discriminator: Discriminator | None
+    abstract: bool
+    naming: Naming | None
+    write_token: bool | None
+    tracked: bool | None
 
 
-def declare(
-    model: type[Storable],
-    *,
-    table: str | None,
-    partition_key: str | None,
-    row_key: str | None,
-    kind: str | Auto | None,
-    version: int,
-    discriminator: Discriminator | None,
-    abstract: bool,
-    naming: Naming | None,
-    write_token: bool | None,
-    tracked: bool | None,
-    frames: int,
-) -> Schema:
+def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     """
     Make an attrs class of `model` and read its schema.
 
     Args:
         model: The new class.
-        table: Class keyword, None if not given; inherited like the next two.
-        partition_key: Class keyword.
-        row_key: Class keyword.
-        kind: Class keyword; the class name if not given.
-        version: Class keyword.
-        discriminator: Class keyword.
-        abstract: Class keyword.
-        naming: Class keyword.
-        write_token: Class keyword, None if not given; inherited.
-        tracked: Class keyword, None if not given; inherited.
+        given: Its class keywords.
         frames: How many frames up the class statement stands, to resolve names local to a function.
 
     Raises:
         ModelError: The declaration is wrong; names the class and the field or keyword.
+        TypeError: There is no such class keyword.
     """
     name = model.__name__
+    unknown = [keyword for keyword in given if keyword not in ClassKeywords.__annotations__]
+    if unknown:
+        keywords = ", ".join(ClassKeywords.__annotations__)
+        raise TypeError(f"{name}: there is no class keyword {unknown[0]!r}; there are {keywords}")
     refuse_odd_bases(model)
-    _check_texts(name, table=table, partition_key=partition_key, row_key=row_key)
+    table, version, naming = given.get("table"), given.get("version", 1), given.get("naming")
+    texts = {"partition_key": given.get("partition_key"), "row_key": given.get("row_key")}
+    abstract = given.get("abstract", False)
+    _check_texts(name, table=table, **texts)
     found = [base.__dict__.get("__schema__") for base in model.__mro__[1:]]
     parents = [schema for schema in found if isinstance(schema, Schema)]
-    inherited = parents[0].naming if parents else as_written
-    rename = (
-        {"as_written": as_written, "pascal": pascal_case}.get(naming)
-        if isinstance(naming, str)
-        else naming or inherited
-    )
+    rename: Callable[[str], str] | None = parents[0].naming if parents else as_written
+    if naming:
+        named: Mapping[str, Callable[[str], str]] = {"as_written": as_written, "pascal": pascal_case}
+        rename = named.get(naming) if isinstance(naming, str) else naming
     if rename is None:
         raise ModelError(f"{name}: naming={naming!r} is unknown; use 'as_written', 'pascal' or a function")
     own = own_fields(model, rename, frames + 1)
-    chosen: Any = discriminator or (parents[0].discriminator if parents else "property")
+    chosen: Any = given.get("discriminator") or (parents[0].discriminator if parents else "property")
     if chosen not in ("property", "row_key", "partition_key") and not callable(chosen):
         raise ModelError(
             f"{name}: discriminator={chosen!r} is unknown; use 'property', 'row_key', 'partition_key' or a "
             "function from a PropertyBag to a model"
         )
-    stored_kind = name if isinstance(kind, Auto) else kind
-    _check_kind(name, stored_kind, version)
+    kind = given.get("kind", name)
+    _check_kind(name, kind, version)
     if table is None:
         table = next((p.table for p in parents if p.table), None)
     if table is not None:
@@ -108,14 +99,12 @@ def declare(
     make_attrs_class(model, own)
     declared = all_fields(model, own)
     annotations = {field: bare_annotation(each.annotation) for field, each in declared.items()}
-    if partition_key is None:
-        partition_key = next((p.partition.text for p in parents if p.partition), None)
-    if row_key is None:
-        row_key = next((p.row.text for p in parents if p.row), None)
-    texts = {"partition_key": partition_key, "row_key": row_key}
+    if texts["partition_key"] is None:
+        texts["partition_key"] = next((p.partition.text for p in parents if p.partition), None)
+    if texts["row_key"] is None:
+        texts["row_key"] = next((p.row.text for p in parents if p.row), None)
     templates: dict[str, Template | None] = {
-        key: None if text is None else parse_template(text, name, key, annotations, stored_kind)
-        for key, text in texts.items()
+        key: None if text is None else parse_template(text, name, key, annotations, kind) for key, text in texts.items()
     }
     if not abstract:
         missing = [key for key, template in {"table": table, **templates}.items() if template is None]
@@ -124,6 +113,7 @@ def declare(
                 f"{name} needs {', '.join(missing)}: class {name}(Entity, table=..., partition_key=..., row_key=...), "
                 "or abstract=True for a base without entities"
             )
+    write_token, tracked = given.get("write_token"), given.get("tracked")
     full = frozenset[str]().union(*(t.full_fields for t in templates.values() if t))
     fields = field_infos(model, declared, full)
     derivations = _derivations(model, fields)
@@ -132,7 +122,7 @@ def declare(
         model=model,
         table=table,
         abstract=abstract,
-        kind=stored_kind,
+        kind=kind,
         version=version,
         discriminator=cast(Discriminator, chosen),
         naming=rename,

@@ -14,7 +14,7 @@ from ..errors import ModelError, NotSupported
 from .key import Storable
 from .schema import DerivedSchema, Schema, concrete
 
-__all__ = ["Derivation", "DerivationOf", "RowsOf"]
+__all__ = ["Derivation", "DerivationOf", "RowsOf", "refuse_without_kind"]
 
 E = TypeVar("E", bound=Storable)
 D = TypeVar("D", bound=DerivedSchema)
@@ -64,6 +64,24 @@ class RowsOf(DerivationOf[E]):
                 f"db.build_index({self}) to the end, then declare it without building=True"
             )
         return [each.row_schema for each in bound if each.row_schema is not None]
+
+
+def refuse_without_kind(label: str, schema: Schema) -> None:
+    """
+    Refuse rows of a model that nothing would tell from its entities.
+
+    Args:
+        label: What writes the rows, for the message.
+        schema: The model.
+
+    Raises:
+        ModelError: It has no kind, or one that is not told by a property or the RowKey.
+    """
+    if schema.kind is None or schema.discriminator not in ("property", "row_key"):
+        raise ModelError(
+            f"{label}: an index needs a model with a kind, not kind=None, and with discriminator='property' or "
+            "'row_key', which tell its rows from entities"
+        )
 
 
 class Derivation:

@@ -4,20 +4,19 @@ Entities: the base class of models.
 
 import datetime as dt
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack, cast, dataclass_transform, overload
 
 from ..errors import EncodeError, ModelError, NotLoaded
 from ..protocol.codes import Fault
 from ..protocol.edm import datetime_from_text
 from ..protocol.limits import check_key
 from ..stores import Row
-from .class_body import Naming
-from .declare import Auto, declare
+from .declare import ClassKeywords, declare
 from .derivation import DerivationOf
 from .fields import field
 from .key import Key, Storable
 from .property_bag import PropertyBag
-from .schema import Discriminator, Schema
+from .schema import Schema
 from .state import STATE, set_state, state_of
 
 __all__ = ["Entity", "KeyMaker", "schema_of"]
@@ -97,38 +96,12 @@ class Entity(Storable):
     key = _KeyAccess()
     """On the class `key(**key_fields)` makes a `Key`; on an entity it is its own key, as stored if it was read."""
 
-    def __init_subclass__(
-        cls,
-        *,
-        table: str | None = None,
-        partition_key: str | None = None,
-        row_key: str | None = None,
-        kind: str | Auto | None = Auto.CLASS_NAME,
-        version: int = 1,
-        discriminator: Discriminator | None = None,
-        abstract: bool = False,
-        naming: Naming | None = None,
-        write_token: bool | None = None,
-        tracked: bool | None = None,
-    ) -> None:
+    def __init_subclass__(cls, **keywords: Unpack[ClassKeywords]) -> None:
         super().__init_subclass__()
-        cls.__schema__ = declare(
-            cls,
-            table=table,
-            partition_key=partition_key,
-            row_key=row_key,
-            kind=kind,
-            version=version,
-            discriminator=discriminator,
-            abstract=abstract,
-            naming=naming,
-            write_token=write_token,
-            tracked=tracked,
-            frames=2,
-        )
+        cls.__schema__ = declare(cls, keywords, frames=2)
         cls.kind = cls.__schema__.kind
         Schema.declared += 1
-        if abstract:
+        if cls.__schema__.abstract:
             type.__setattr__(cls, "__init__", _refuse_abstract)
 
     @classmethod
@@ -185,7 +158,8 @@ class Entity(Storable):
             set_state(copy, state_of(self).__copy__())
         for name, value in changes.items():
             if name not in self.__schema__.fields:
-                raise ModelError(f"{type(self).__name__} has no field {name!r}; its fields: {_names(self.__schema__)}")
+                fields = ", ".join(self.__schema__.fields)
+                raise ModelError(f"{type(self).__name__} has no field {name!r}; its fields: {fields}")
             setattr(copy, name, value)
         return copy
 
@@ -250,10 +224,6 @@ def _rebuild_extra(model: type[Entity], row: Row) -> _Extra:
 def _refuse_abstract(self: Entity, **fields: Any) -> None:
     del fields
     raise ModelError(f"{type(self).__name__} is abstract: make an entity of one of its concrete classes")
-
-
-def _names(schema: Schema) -> str:
-    return ", ".join(schema.fields)
 
 
 def schema_of(model: type[Any]) -> Schema:

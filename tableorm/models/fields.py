@@ -3,7 +3,7 @@ The parts of a field declaration in a model's class body: `Mapped[T]` and `field
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 
@@ -71,41 +71,24 @@ class FieldDeclaration:
     arguments: dict[str, Any]
 
 
+class _Options(TypedDict, Generic[T], total=False):
+    """The arguments of `field` but for `default` and `factory`; its docstring explains them."""
+
+    name: str | None
+    stored: bool
+    validator: Any
+    converter: Callable[[Any], T] | None
+    on_insert: Callable[[], T] | None
+    on_write: Callable[[], T] | None
+    maintained: bool
+
+
 @overload
-def field(
-    *,
-    default: T,
-    name: str | None = None,
-    stored: bool = False,
-    validator: Any = None,
-    converter: Callable[[Any], T] | None = None,
-    on_insert: Callable[[], T] | None = None,
-    on_write: Callable[[], T] | None = None,
-    maintained: bool = False,
-) -> Mapped[T]: ...
+def field(*, default: T, **options: Unpack[_Options[T]]) -> Mapped[T]: ...
 @overload
-def field(
-    *,
-    factory: Callable[[], T],
-    name: str | None = None,
-    stored: bool = False,
-    validator: Any = None,
-    converter: Callable[[Any], T] | None = None,
-    on_insert: Callable[[], T] | None = None,
-    on_write: Callable[[], T] | None = None,
-    maintained: bool = False,
-) -> Mapped[T]: ...
+def field(*, factory: Callable[[], T], **options: Unpack[_Options[T]]) -> Mapped[T]: ...
 @overload
-def field(
-    *,
-    init: bool = True,
-    name: str | None = None,
-    stored: bool = False,
-    validator: Any = None,
-    converter: Callable[[Any], Any] | None = None,
-    on_insert: Callable[[], Any] | None = None,
-    on_write: Callable[[], Any] | None = None,
-) -> Any: ...
+def field(*, init: bool = True, **options: Unpack[_Options[Any]]) -> Any: ...
 def field(
     *,
     name: str | None = None,

@@ -62,30 +62,26 @@ def check_derived_rows(schema: Schema, parents: list[Schema]) -> None:
         if _same_class(other, schema):
             continue
         for one, two in ((schema, other), (other, schema)) if schema.discriminator == "row_key" else ():
-            assert two.row is not None
             for derived in one.derived.values():
                 for row in derived.row_templates():
-                    refuse_meeting(derived.label, row, f"{two.name}.row_key", two.row)
+                    refuse_meeting(derived.label, row, f"{two.name}.row_key", two.templates()[1])
         _refuse_common_rows(schema, other)
 
 
 def _refuse_common_rows(schema: Schema, other: Schema) -> None:
     """Refuse derived rows of two models that could have one key, unless both models share them on purpose."""
-    assert schema.partition is not None
-    assert other.partition is not None
-    assert schema.row is not None
-    assert other.row is not None
-    if schema.table != other.table or not may_share(schema.partition, other.partition):
+    (partition, row), (other_partition, other_row) = schema.templates(), other.templates()
+    if schema.table != other.table or not may_share(partition, other_partition):
         return
-    apart = not may_share(schema.row, other.row)
+    apart = not may_share(row, other_row)
     for name, derived in schema.derived.items():
         for its_name, its in other.derived.items():
             if name == its_name and derived.shares_rows(keys_apart=apart):
                 continue
-            for row, its_row in product(derived.row_templates(), its.row_templates()):
-                if may_share(row, its_row):
+            for one, two in product(derived.row_templates(), its.row_templates()):
+                if may_share(one, two):
                     raise ModelError(
-                        f"{derived.label}: a RowKey can be of {row.text!r} and of {its.label} {its_row.text!r}, so "
+                        f"{derived.label}: a RowKey can be of {one.text!r} and of {its.label} {two.text!r}, so "
                         "that entities of the two kinds would want one row; put {kind} into it, as in "
                         f"'{name}_{{kind}}_...'"
                     )

@@ -2,11 +2,9 @@
 Kinds: which model a stored row belongs to, and how its row becomes an entity.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, cast
-
-import attrs
 
 from ..errors import ModelError
 from ..keys.overlap import may_meet
@@ -23,10 +21,9 @@ from .upgrades import parse_version, upgrade_row
 __all__ = ["KindSet", "describe_kind"]
 
 
-@attrs.frozen(eq=False)
 class KindSet:
     """
-    A set of kinds, which tells the model of each row of their table.
+    A set of kinds, which tells the model of each row of their table. It never changes.
 
     Args:
         schemas: The concrete models.
@@ -37,20 +34,16 @@ class KindSet:
         filter: The condition that every row of these kinds satisfies; None if properties do not tell the kind.
     """
 
-    schemas: tuple[Schema, ...]
-    table: str
-    bags: bool
-    filter: Filter | None = attrs.field(init=False)
-    _current: dict[str, Schema] = attrs.field(init=False)
-    _decoders: dict[str, Callable[[Row], Entity]] = attrs.field(init=False)
-    _by_kind: dict[str, Schema] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "filter", _filter_of(self))
-        by_property = [s for s in self.schemas if s.discriminator == "property" and s.kind is not None]
-        object.__setattr__(self, "_current", {s.kind_properties[ENTITY_TYPE]: s for s in by_property})
-        object.__setattr__(self, "_decoders", {s.kind_properties[ENTITY_TYPE]: s.decode_current for s in by_property})
-        object.__setattr__(self, "_by_kind", {str(s.kind): s for s in by_property})
+    def __init__(self, schemas: tuple[Schema, ...], table: str, *, bags: bool) -> None:
+        self.schemas, self.table, self.bags = schemas, table, bags
+        told = [s for s in schemas if s.discriminator == "property" and s.kind is not None]
+        self._current = {s.kind_properties[ENTITY_TYPE]: s for s in told}
+        self._decoders = {kind: s.decode_current for kind, s in self._current.items()}
+        self._by_kind = {str(s.kind): s for s in told}
+        self.filter: Filter | None = None
+        if told and not bags and len(told) == len(schemas):
+            terms = [_filter_of_kind(str(schema.kind)) for schema in told]
+            self.filter = terms[0] if len(terms) == 1 else Or(tuple(terms))
 
     @classmethod
     def of(cls, models: Sequence[type[Any] | RowsOf[Any]], table: str | None = None) -> "KindSet":
@@ -91,7 +84,7 @@ class KindSet:
         same = next((kind for kind in kinds if kinds.count(kind) > 1), 0)
         if same != 0 and any(s.kind == same and s.discriminator == "property" for s in schemas):
             raise ModelError(f"{', '.join(s.name for s in schemas if s.kind == same)} all have the kind {same!r}")
-        return cls(tuple(schemas), tables.pop(), bags)
+        return cls(tuple(schemas), tables.pop(), bags=bags)
 
     def load_all(self, rows: Sequence[Row]) -> list[Entity | PropertyBag]:
         """
@@ -194,15 +187,6 @@ def _refuse_overlaps(schemas: Sequence[Schema]) -> None:
                     f"{one.name} and {two.name} cannot be told apart by {which}_key: a key can be of {mine.text!r} and "
                     f"of {theirs.text!r}; query them one by one, or give them other heads"
                 )
-
-
-def _filter_of(kinds: KindSet) -> Filter | None:
-    """Return the condition that every row of these kinds satisfies; None if properties do not tell the kind."""
-    told = [schema for schema in kinds.schemas if schema.discriminator == "property" and schema.kind is not None]
-    if kinds.bags or not kinds.schemas or len(told) < len(kinds.schemas):
-        return None
-    terms = [_filter_of_kind(str(schema.kind)) for schema in told]
-    return terms[0] if len(terms) == 1 else Or(tuple(terms))
 
 
 def _filter_of_kind(kind: str) -> Filter:

@@ -1,5 +1,5 @@
 """
-Property types: how the values of a field are stored, according to its annotation.
+Fields and property types: how the values of a field are stored, according to its annotation.
 
 `property_type(annotation)` reads an annotation once, when the class is made, and returns a `PropertyType`: the EDM type
 and two functions that convert between the field's value and the row's JSON. The generated code of a model converts the
@@ -32,7 +32,7 @@ from ..protocol.edm import (
     text_from_datetime,
 )
 
-__all__ = ["PropertyType", "annotation_name", "property_type", "split_optional"]
+__all__ = ["FieldInfo", "PropertyType", "annotation_name", "property_type", "split_optional"]
 
 
 @attrs.frozen(kw_only=True)
@@ -60,6 +60,34 @@ class PropertyType:
     def name(self) -> str:
         """The declared type as a user would write it."""
         return "Int32" if self.edm is Edm.INT32 else annotation_name(self.annotation)
+
+
+@attrs.frozen
+class FieldInfo:
+    """
+    A field of a model.
+
+    Args:
+        name: In Python.
+        property: Name of the stored property.
+        type: How values are stored.
+        optional: Declared `| None`.
+        default: Makes the default value; None if there is none.
+        stored: Whether it is a property of the row; False if a key holds it in full.
+        on_insert: Makes the value when an entity is inserted that has none; None if nothing does.
+        on_write: Makes the value whenever the entity is written; None if nothing does.
+        maintained: Whether other entities keep it, and this one's own writes leave it alone.
+    """
+
+    name: str
+    property: str
+    type: PropertyType
+    optional: bool
+    default: Callable[[], Any] | None
+    stored: bool
+    on_insert: Callable[[], Any] | None = None
+    on_write: Callable[[], Any] | None = None
+    maintained: bool = False
 
 
 def annotation_name(annotation: object) -> str:
@@ -279,13 +307,7 @@ def _make_decoder(read: Callable[[str], Any], what: str) -> Callable[[Any, str |
 
 
 _BY_PYTHON_TYPE: dict[type, PropertyType] = {
-    str: _PLAIN[Edm.STRING],
-    bool: _PLAIN[Edm.BOOLEAN],
-    int: _PLAIN[Edm.INT64],
-    float: _PLAIN[Edm.DOUBLE],
-    dt.datetime: _PLAIN[Edm.DATETIME],
-    UUID: _PLAIN[Edm.GUID],
-    bytes: _PLAIN[Edm.BINARY],
+    **{plain.annotation: plain for kind, plain in _PLAIN.items() if kind is not Edm.INT32},
     dt.date: PropertyType(
         annotation=dt.date,
         edm=Edm.STRING,

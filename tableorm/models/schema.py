@@ -13,11 +13,11 @@ from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
 from ..stores import Row
-from .codegen import ANNOTATED, CodedField, make_decoder, make_encoder, make_key_function
-from .field_info import FieldInfo
+from .codegen import ANNOTATED, make_decoder, make_encoder, make_key_function
 from .key import Key, Storable
 from .manifest import ManifestEntry
 from .property_bag import PropertyBag
+from .property_types import FieldInfo
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
@@ -236,21 +236,17 @@ class Schema:
         return {} if self.version == 1 else {ENTITY_VERSION: self.version}
 
     def _generate(self) -> None:
-        coded = self._coded(self.stored)
         written = (WRITE_TOKENS, MANIFEST) if self.write_token else ()
         self.decode_current = make_decoder(
-            self.model, coded, self._keys_read(), constant=self.kind_properties, written=written
+            self.model, self.stored, self._keys_read(), constant=self.kind_properties, written=written
         )
-        self._make_keys = make_key_function(self.name, *self._templates())
-        self._encode = make_encoder(self.name, coded, self.kind_properties)
+        self._make_keys = make_key_function(self.name, *self.templates())
+        self._encode = make_encoder(self.name, self.stored, self._slow_encoder, self.kind_properties)
         self._partial_decoders: dict[frozenset[str], Callable[[Row], Any]] = {}
-
-    def _coded(self, infos: Sequence[FieldInfo]) -> list[CodedField]:
-        return [CodedField(i.name, i.property, i.type, i.optional, i.default, self._slow_encoder(i)) for i in infos]
 
     def _keys_read(self) -> list[tuple[str, Template, Sequence[str]]]:
         """Which fields are read from which key."""
-        partition, row = self._templates()
+        partition, row = self.templates()
         in_keys = [name for name, info in self.fields.items() if not info.stored]
         from_partition = [name for name in in_keys if name in partition.full_fields]
         from_row = [name for name in in_keys if name not in from_partition]
@@ -269,7 +265,8 @@ class Schema:
 
         return encode
 
-    def _templates(self) -> tuple[Template, Template]:
+    def templates(self) -> tuple[Template, Template]:
+        """Return the templates of its PartitionKey and RowKey. Raises ModelError for an abstract base without them."""
         if self.partition is None or self.row is None:
             raise ModelError(f"{self.name} is abstract and has no keys of its own; use one of its concrete classes")
         return self.partition, self.row
@@ -305,7 +302,7 @@ class Schema:
         return self._make_keys(values)
 
     def _format_keys(self, values: Mapping[str, Any]) -> tuple[str, str]:
-        partition, row = self._templates()
+        partition, row = self.templates()
         return partition.format(values), row.format(values)
 
     def key(self, values: Mapping[str, Any]) -> Key[Any]:
@@ -328,7 +325,7 @@ class Schema:
         return Key(self.model, self.table_name(), partition, row)
 
     def _key_error(self, problem: str) -> TemplateError:
-        partition, row = self._templates()
+        partition, row = self.templates()
         return TemplateError(problem, self.name, "key", f"{partition.text}, {row.text}")
 
     def parse_keys(self, partition_key: str, row_key: str) -> dict[str, Any]:
@@ -338,7 +335,7 @@ class Schema:
         Raises:
             ValueError: The keys are not of the templates.
         """
-        partition, row = self._templates()
+        partition, row = self.templates()
         return partition.parse(partition_key) | row.parse(row_key)
 
     def table_name(self) -> str:
@@ -376,8 +373,8 @@ class Schema:
         """
         decode = self._partial_decoders.get(names)
         if decode is None:
-            coded = self._coded([info for info in self.stored if info.name in names])
-            decode = make_decoder(self.model, coded, self._keys_read(), partial=True)
+            infos = [info for info in self.stored if info.name in names]
+            decode = make_decoder(self.model, infos, self._keys_read(), partial=True)
             self._partial_decoders[names] = decode
         try:
             return decode(row)

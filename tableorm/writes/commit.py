@@ -13,6 +13,7 @@ from typing import Any
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.rows import read_row
+from ..connection.tasks import map_together
 from ..connection.translate import translate
 from ..errors import (
     Conflict,
@@ -41,8 +42,7 @@ from .stages.derive import Derived, derive, derives, refused_before_sending
 from .stages.encode import encode, needs_row
 from .stages.execute import execute, plan_writes, refuse
 from .stages.lost_replies import InDoubt
-from .subject import key_of
-from .target import check_change, key_of_target
+from .subject import check_change, key_of, key_of_target
 
 __all__ = [
     "Found",
@@ -77,12 +77,13 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
         TableOrmError: What the verbs of `Database` raise.
     """
     check_change(db.boundary, change)
-    db.require_open()
     if needs_row(change):
         await _write_completed(db, change, missing_ok=missing_ok)
         return
     write = encode(change, 0)
-    if write is not None:
+    if write is None:
+        db.require_open()  # as what sends something does
+    else:
         await commit(db, (write,), SendOptions(repeat=repeat, missing_ok=missing_ok))
 
 
@@ -190,8 +191,6 @@ async def modify_target(
     )
 
 
-_READ_AT_ONCE = 16
-
 _REPLANNED = frozenset(
     {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
 )
@@ -224,29 +223,22 @@ async def commit(
     if db.boundary.narrows:  # asked once more where no verb gets past
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
-    transaction = options.transaction
-    if not any(map(derives, writes)):
-        plan = plan_writes(writes, transaction=transaction)
-        try:
-            await execute(db, plan, options)
-        except Fault as fault:
-            refuse(plan, fault, transaction=transaction)
-        except InDoubt as doubt:
-            raise doubt.error() from doubt.fault
-        return
-    derived, companions = derive(writes, transaction=transaction), list[PlannedWrite]()
+    derived = Derived(writes=list(writes), token="", transaction=options.transaction)
+    if any(map(derives, writes)):
+        derived = derive(writes, transaction=options.transaction)
+    companions: list[PlannedWrite] = []
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
-        check_effects(db.boundary, derived, transaction=transaction)  # before a row of others is read
+        check_effects(db.boundary, derived)  # before a row of others is read
         waiting = [effect for effect in derived.effects.values() if effect.reads]
         found = await _read(db, derived, waiting) if waiting else {}
-        more = _companion_writes(derived, found, transaction=transaction) if waiting and found is not None else None
+        more = _companion_writes(derived, found) if waiting and found is not None else None
         if found is None or more:
             companions += more or ()  # otherwise a row was split
-            derived = _derive_again(derived, [*writes, *companions], transaction=transaction)
+            derived = _derive_again(derived, [*writes, *companions])
             continue
-        plan = derived_plan(derived, found, transaction=transaction)
+        plan = derived_plan(derived, found)
         try:
             await execute(db, plan, options)
         except Fault as fault:
@@ -256,9 +248,9 @@ async def commit(
                 and len(writes) <= fault.index < len(derived.writes)
             ):
                 companions.clear()  # somebody else has made or upgraded it
-                derived = _derive_again(derived, writes, transaction=transaction)
+                derived = _derive_again(derived, writes)
             else:
-                await _correct(db, plan, derived, fault, transaction=transaction)
+                await _correct(db, plan, derived, fault)
         except InDoubt as doubt:
             raise doubt.error() from doubt.fault
         else:
@@ -271,7 +263,7 @@ async def commit(
     )
 
 
-def check_effects(boundary: Boundary, derived: Derived, *, transaction: bool) -> None:
+def check_effects(boundary: Boundary, derived: Derived) -> None:
     """
     Refuse effects on rows outside of a boundary: what is derived is checked as what is written is. Where a key does
     not tell, the effect looks at the stored row.
@@ -287,39 +279,38 @@ def check_effects(boundary: Boundary, derived: Derived, *, transaction: bool) ->
             if not boundary.check_derived_row(change.schema, change.table, change.partition_key, address):
                 derived.effects[address] = effect.checked()
         except TableOrmError as error:
-            raise refused_before_sending(effect.origin, error, transaction=transaction) from error
+            raise refused_before_sending(effect.origin, error, transaction=derived.transaction) from error
 
 
-def _companion_writes(derived: Derived, found: Found, *, transaction: bool) -> list[PlannedWrite]:
+def _companion_writes(derived: Derived, found: Found) -> list[PlannedWrite]:
     """Return writes of entities that must be written in full before effects can change them."""
     companions: list[PlannedWrite] = []
     for effect in derived.effects.values():
         try:
             write = effect.full_write(found.get(effect.address), derived.token)
         except TableOrmError as error:
-            raise refused_before_sending(effect.origin, error, transaction=transaction) from error
+            raise refused_before_sending(effect.origin, error, transaction=derived.transaction) from error
         if write is not None:
             companions.append(write)
     return companions
 
 
-def _derive_again(derived: Derived, writes: Sequence[PlannedWrite], *, transaction: bool) -> Derived:
+def _derive_again(derived: Derived, writes: Sequence[PlannedWrite]) -> Derived:
     """Derive the effects of writes anew, and keep those that have learnt how their rows are stored."""
-    again = derive(writes, transaction=transaction)
+    again = derive(writes, transaction=derived.transaction)
     for address, effect in derived.effects.items():
         if effect.survives_replan and type(again.effects.get(address)) is type(effect):
             again.effects[address] = effect
     return again
 
 
-def derived_plan(derived: Derived, found: Mapping[str, Row | None], *, transaction: bool) -> WritePlan:
+def derived_plan(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan:
     """
     Return the plan of writes and their effects.
 
     Args:
         derived: What `derive` made.
         found: The rows that had to be read.
-        transaction: Whether the user asked for a transaction, and gets its errors.
 
     Raises:
         ReferenceNotFound: An entity that is counted in, or referred to, does not exist.
@@ -329,22 +320,20 @@ def derived_plan(derived: Derived, found: Mapping[str, Row | None], *, transacti
     writes = list(derived.writes)
     for fill in derived.fills:
         number = next(n for n, write in enumerate(writes) if write.operation.row["RowKey"] == fill.row_key)
-        writes[number] = _fill(writes, number, fill, found, transaction=transaction)
+        writes[number] = _fill(derived, writes, number, fill, found)
     for effect in derived.effects.values():
-        write = _plan_effect(effect, derived.token, found, transaction=transaction)
+        write = _plan_effect(derived, effect, found.get(effect.address))
         if write is not None:
             writes.append(write)
-    return plan_writes(writes, transaction=transaction)
+    return plan_writes(writes, transaction=derived.transaction)
 
 
-def _plan_effect(
-    effect: Effect, token: str, found: Mapping[str, Row | None], *, transaction: bool
-) -> PlannedWrite | None:
-    origin, stored = effect.origin, found.get(effect.address)
+def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> PlannedWrite | None:
+    origin = effect.origin
     try:
-        operation = effect.operation(stored, token)
+        operation = effect.operation(stored, derived.token)
     except TableOrmError as error:
-        raise refused_before_sending(origin, error, transaction=transaction) from error
+        raise refused_before_sending(origin, error, transaction=derived.transaction) from error
     if operation is None:
         return None
     row = None if operation.verb is Verb.DELETE else operation.row
@@ -359,14 +348,14 @@ def _plan_effect(
         after=row,
         weight=weight,
         partial=operation.verb is Verb.MERGE,
-        token=None if row is None else token,
+        token=None if row is None else derived.token,
         first=origin.first,
         effect=effect,
     )
 
 
 def _fill(
-    writes: Sequence[PlannedWrite], number: int, fill: Fill, found: Mapping[str, Row | None], *, transaction: bool
+    derived: Derived, writes: Sequence[PlannedWrite], number: int, fill: Fill, found: Mapping[str, Row | None]
 ) -> PlannedWrite:
     """Return a write with the part that is made from another row, as that is stored or will be by these writes."""
     write = writes[number]
@@ -377,17 +366,19 @@ def _fill(
     try:
         return fill.apply_to(write, source)
     except TableOrmError as error:
-        raise refused_before_sending(write, error, transaction=transaction) from error
+        raise refused_before_sending(write, error, transaction=derived.transaction) from error
 
 
 async def _read(db: Connection, derived: Derived, waiting: list[Effect]) -> Found | None:
     """Read the rows that effects must know. Return None if a row was too large and has been split: plan anew then."""
     found: Found = {}
+    change = derived.writes[0].change
     while waiting:
-        rows = await _read_all(db, derived, [effect.address for effect in waiting])
+        rows = await map_together(
+            lambda effect: read_row(db, change.table, change.partition_key, effect.address), waiting
+        )
         deeper: list[Effect] = []
-        for effect in waiting:
-            row = rows[effect.address]
+        for effect, row in zip(waiting, rows, strict=True):
             routed = effect.route(row)
             if routed == [effect]:
                 found[effect.address] = row
@@ -417,24 +408,13 @@ async def _split(db: Connection, effect: Effect, row: Row | None, derived: Deriv
     return True
 
 
-async def _read_all(db: Connection, derived: Derived, addresses: Sequence[str]) -> Found:
-    turn = asyncio.Semaphore(_READ_AT_ONCE)
-    change = derived.writes[0].change
-
-    async def read(address: str) -> Row | None:
-        async with turn:
-            return await read_row(db, change.table, change.partition_key, address)
-
-    return dict(zip(addresses, await asyncio.gather(*map(read, addresses)), strict=True))
-
-
-async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fault, *, transaction: bool) -> None:
+async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fault) -> None:
     """Correct the effect that the store has refused; raise what else it refused."""
     at = fault.index
     write = plan.writes[at] if at is not None and at < len(plan.writes) else plan.writes[0]
     effect = write.effect
     if effect is None or fault.code not in _REPLANNED:
-        refuse(plan, fault, transaction=transaction)
+        refuse(plan, fault, transaction=derived.transaction)
     row = None if effect.reads else await read_row(db, plan.table, plan.partition_key, effect.address)
     if (
         row
@@ -445,6 +425,6 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
     try:
         derived.effects[effect.address] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:
-        if not transaction:
+        if not derived.transaction:
             raise error from fault
         raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error

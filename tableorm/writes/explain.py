@@ -2,7 +2,7 @@
 What a write would send, as a value that can be printed and compared: `db.explain_write`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -20,7 +20,7 @@ from .stages.change import delete_change, insert_change, merge_change, replace_c
 from .stages.derive import derive, derives
 from .stages.encode import encode, needs_row
 from .stages.execute import plan_writes
-from .target import check_change
+from .subject import check_change
 
 __all__ = ["WriteExplanation", "WriteStep", "changes_of_verb", "explain"]
 
@@ -96,65 +96,48 @@ class WriteExplanation:
         return "\n".join([*reads, *writes, f"({self.cost} {noun}, {self.bytes_sent} bytes)"])
 
 
-_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
-    "insert": (),
-    "save": (),
-    "merge": ("only", "if_match"),
-    "replace": ("if_match", "drop_extra"),
-    "upsert": ("mode",),
-    "delete": ("if_match",),
+_VERBS: Mapping[str, tuple[Callable[..., Change], tuple[str, ...]]] = {
+    "insert": (insert_change, ()),
+    "save": (save_change, ()),
+    "merge": (merge_change, ("only", "if_match")),
+    "replace": (replace_change, ("if_match", "drop_extra")),
+    "upsert": (upsert_change, ("mode",)),
+    "delete": (delete_change, ("if_match",)),
 }
+"""What makes the change of each verb, and the arguments that it takes beside the entity."""
 
 
-def _changes_of(verb: str, target: Any, given: Mapping[str, Any]) -> tuple[Change, ...]:
+def changes_of_verb(boundary: Boundary, verb: str, target: Any, given: dict[str, Any]) -> tuple[Change, ...]:
     """
-    What a verb makes of its arguments: the delete and the insert of a move, one change of anything else.
+    Return what a verb makes of its arguments: the delete and the insert of a move, one change of anything else.
 
     Args:
+        boundary: The connection's.
         verb: The method of the database.
         target: An entity or bag; to be deleted also a key.
         given: The keyword arguments; of a move the new key fields.
 
     Raises:
+        AccessDenied: The row is outside of the boundary.
         ModelError: There is no such verb, or it does not take them.
         TableOrmError: What the verb would raise.
     """
-    if verb != "move" and verb not in _ARGUMENTS:
-        raise ModelError(f"explain_write({verb!r}) is unknown; use {', '.join(_ARGUMENTS)}, move")
+    if verb == "move":
+        boundary.check_move(target, given)
+    else:
+        boundary.check(target)
+    if verb != "move" and verb not in _VERBS:
+        raise ModelError(f"explain_write({verb!r}) is unknown; use {', '.join(_VERBS)}, move")
     if verb != "delete" and isinstance(target, Key):
         raise ModelError(f"explain_write({verb!r}): {target!r} is a key; give an entity or a bag")
     if verb == "move":
-        return move_changes(target, dict(given))
+        return move_changes(target, given)
+    make, names = _VERBS[verb]
     for name in given:
-        if name not in _ARGUMENTS[verb]:
-            takes = " and ".join(_ARGUMENTS[verb]) or "nothing"
+        if name not in names:
+            takes = " and ".join(names) or "nothing"
             raise ModelError(f"explain_write({verb!r}, {name}=...) is refused: {verb} takes {takes} beside the entity")
-    if_match = given.get("if_match")
-    match verb:
-        case "insert":
-            change = insert_change(target)
-        case "save":
-            change = save_change(target)
-        case "merge":
-            change = merge_change(target, given.get("only"), if_match)
-        case "replace":
-            change = replace_change(target, if_match, drop_extra=given.get("drop_extra", False))
-        case "upsert":
-            change = upsert_change(target, given.get("mode", "merge"))
-        case _:
-            change = delete_change(target, if_match)
-    return (change,)
-
-
-def changes_of_verb(boundary: Boundary, verb: str, target: Any, arguments: dict[str, Any]) -> Sequence[Change]:
-    """
-    Return the changes that a verb makes of its arguments, for `explain_write`. Raises what the verb would raise.
-    """
-    if verb == "move":
-        boundary.check_move(target, arguments)
-    else:
-        boundary.check(target)
-    return _changes_of(verb, target, arguments)
+    return (make(target, **given),)
 
 
 _AS_READ = "the ETag that was read"
@@ -183,12 +166,12 @@ def explain(boundary: Boundary, changes: Sequence[Change]) -> WriteExplanation:
     if not any(map(derives, writes)):
         return _explanation(plan_writes(writes))
     derived = derive(writes)
-    check_effects(boundary, derived, transaction=False)
+    check_effects(boundary, derived)
     read = [effect for effect in derived.effects.values() if effect.reads]
     known = {address: effect for address, effect in derived.effects.items() if not effect.reads}
     unread = [fill for fill in derived.fills if fill.source in {effect.address for effect in read}]
     fills = [fill for fill in derived.fills if fill not in unread]
-    plan = derived_plan(structs.replace(derived, effects=known, fills=fills), {}, transaction=False)
+    plan = derived_plan(structs.replace(derived, effects=known, fills=fills), {})
     return _explanation(plan, read, frozenset(fill.row_key for fill in unread))
 
 

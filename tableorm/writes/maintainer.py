@@ -28,7 +28,6 @@ __all__ = [
     "rules_of",
     "touch_operation",
     "undo_entry",
-    "with_tokens_of",
 ]
 
 
@@ -58,40 +57,29 @@ class Fill(msgspec.Struct, frozen=True, eq=False, gc=False):
         raise NotImplementedError
 
 
-class Source(msgspec.Struct, frozen=True, eq=False, gc=False):
+class Source(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """
     A write of an entity, as what is derived from the entity sees it.
 
     Args:
         write: The write.
         row: The row as it will be.
+        partition_key: PartitionKey of the entity.
+        row_key: RowKey of the entity.
         values: The fields of the entity as they will be stored.
         changed: Names of the properties that change; empty for an entity that was not there.
+        upgraded: Whether the stored row is of an older version.
         fills: Gets the parts of the row that have to be made from other rows.
     """
 
     write: PlannedWrite
     row: Row
+    partition_key: str
+    row_key: str
     values: Mapping[str, Any]
     changed: set[str]
+    upgraded: bool
     fills: list[Fill]
-
-    @property
-    def partition_key(self) -> str:
-        """PartitionKey of the entity."""
-        key: str = self.row["PartitionKey"]
-        return key
-
-    @property
-    def row_key(self) -> str:
-        """RowKey of the entity."""
-        key: str = self.row["RowKey"]
-        return key
-
-    @property
-    def upgraded(self) -> bool:
-        """Whether the stored row is of an older version."""
-        return self.write.change.upgraded or self.write.origin.upgraded
 
 
 class Maintainer(DerivedSchema):
@@ -217,11 +205,3 @@ def touch_operation(stored: Row, token: str) -> Operation:
     """Return a merge of nothing, which fails if the row has changed since it was read."""
     keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
     return Operation(Verb.MERGE, {**keys, WRITE_TOKENS: with_token(tokens_of(stored), token)}, stored["odata.etag"])
-
-
-def with_tokens_of(row: Row, write: PlannedWrite) -> Row:
-    """Give a derived row the tokens of the row it is derived from: finding one of them proves the write of both."""
-    tokens = write.operation.row.get(WRITE_TOKENS) or (write.after or {}).get(WRITE_TOKENS)
-    if tokens is not None:
-        row[WRITE_TOKENS] = tokens
-    return row

@@ -13,6 +13,7 @@ from ..models.property_bag import PropertyBag
 from .modify import forget_maintained
 from .plan import Change, PlannedWrite
 from .stages.change import delete_change, insert_change
+from .stages.encode import is_partial
 from .subject import key_of
 
 __all__ = ["move_changes"]
@@ -41,7 +42,7 @@ def move_changes(
         EncodeError: The new key is the old one, or none that the service takes.
     """
     delete = delete_change(subject, None, pending, "move")
-    if delete.partial:
+    if is_partial(delete):
         raise NotLoaded(
             f"{delete}: its row may have properties that were not read, which would be lost; refresh() it first"
         )

@@ -39,13 +39,8 @@ class HeldRow:
         write: What is written when the block ends; None if the row was only read.
     """
 
-    subject: object
+    subject: Any
     write: PlannedWrite | None = None
-
-    @property
-    def entity(self) -> Any:
-        """The subject, where it is an entity or bag."""
-        return self.subject
 
 
 def copy_subject(subject: Entity | PropertyBag) -> Entity | PropertyBag:

@@ -20,7 +20,6 @@ from ..stores import Operation, Row
 __all__ = [
     "PLAIN",
     "Change",
-    "Diff",
     "Effect",
     "Mode",
     "PlannedWrite",
@@ -119,16 +118,6 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     counts: bool = False
     bag: PropertyBag | None = None
 
-    @property
-    def upgraded(self) -> bool:
-        """Whether the row was of an older version, so that it is written in full."""
-        return self.stored is not None and self.stored.upgraded
-
-    @property
-    def partial(self) -> bool:
-        """Whether the row may have more than the subject remembers."""
-        return self.before is not None and not self.before.complete
-
     def __str__(self) -> str:
         model = self.schema.name if self.schema is not None else "PropertyBag"
         return f"{self.verb} of {model} ({self.partition_key!r}, {self.row_key!r})"
@@ -149,26 +138,6 @@ class SendOptions(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
     repeat: bool = True
     missing_ok: bool = False
     throttled: Callable[[], None] | None = None
-
-
-class Diff(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """
-    What a subject has that differs from what it remembers of its row.
-
-    Args:
-        row: All members that it has.
-        weight: Of the row, if that is known.
-        changed: The members that differ, with their annotations.
-        removed: The properties that it no longer has.
-        made: Whether nothing differs but what the write itself makes, such as `updated_at`, and what reading made of
-            properties that the row does not have.
-    """
-
-    row: Row
-    weight: int | None
-    changed: Row
-    removed: list[str]
-    made: bool
 
 
 PLAIN = SendOptions()

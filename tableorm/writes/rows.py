@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ..models.reserved import MANIFEST, WRITE_TOKENS
 from ..models.schema import FieldInfo, Schema
-from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS
+from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..stores import Row
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "same_value",
     "tokens_of",
     "with_token",
+    "with_tokens_of",
 ]
 
 NOT_PROPERTIES = SYSTEM_MEMBERS | {WRITE_TOKENS, MANIFEST}
@@ -119,6 +120,8 @@ def _means_the_same(
     info: FieldInfo, new: object, annotation: str | None, old: object, old_annotation: str | None
 ) -> bool:
     """Whether a field has the same value, whichever of two spellings is stored."""
+    if info.type.inline and info.type.edm is Edm.STRING and type(new) is type(old) is str:
+        return new == old
     try:
         value, read = info.type.decode(new, annotation), info.type.decode(old, old_annotation)
     except (ValueError, TypeError):
@@ -168,3 +171,10 @@ def tokens_of(row: Row | None) -> tuple[str, ...]:
 def with_token(tail: Sequence[str], token: str) -> str:
     """The property with a token in front."""
     return ",".join([token, *tail[: KEPT - 1]])
+
+
+def with_tokens_of(row: Row, source: Row) -> Row:
+    """Give a derived row the tokens of the row it is derived from: finding one of them proves the write of both."""
+    if WRITE_TOKENS in source:
+        row[WRITE_TOKENS] = source[WRITE_TOKENS]
+    return row

@@ -1,18 +1,18 @@
 """
-The subject of a write: an entity, a bag or a key, and what it knows of its row.
+The subject of a write: an entity, a bag or a key, what it knows of its row, and what else can name a row.
 """
 
 from typing import Any
 
+from ..connection.boundary import Boundary
 from ..errors import ModelError
-from ..models.entity import Entity
+from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
-from ..models.state import state_of
-from .plan import Stored
+from .plan import Change, Mode
 
-__all__ = ["Subject", "copied_properties", "key_of", "schema_of_subject", "stored_of"]
+__all__ = ["Subject", "check_change", "key_from", "key_of", "key_of_target", "schema_of_subject"]
 
 Subject = Entity | PropertyBag
 
@@ -32,25 +32,65 @@ def key_of(subject: Subject) -> Key[Any]:
     return key
 
 
-def stored_of(subject: Subject) -> Stored | None:
-    """Return what a subject remembers of the stored row; None if it was neither read nor written. Raises ModelError."""
-    if isinstance(subject, PropertyBag):
-        before = subject.before
-        return None if before is None else Stored(before, not subject.partial, before.get("odata.etag"))
-    _ = schema_of_subject(subject)
-    state = state_of(subject)
-    row = state.row
-    return None if row is None else Stored(row, not state.partial, row.get("odata.etag"), state.upgraded)
-
-
-def copied_properties(subject: object) -> frozenset[str] | None:
-    """Return the properties that an entity knows which was read from an index entry and not written since."""
-    return state_of(subject).copied if isinstance(subject, Entity) else None
-
-
 def schema_of_subject(subject: object) -> Schema:
     """Return the schema of an entity. Raises ModelError if it is not one."""
     schema = getattr(type(subject), "__schema__", None)
     if not isinstance(schema, Schema):
         raise ModelError(f"{subject!r} cannot be written: it is not an entity; give an instance of a model, or a bag")
     return schema
+
+
+def key_from(boundary: Boundary, target: Any, fields: dict[str, Any]) -> Key[Any]:
+    """
+    Return the key of a `Key`, or of a model and its key fields.
+
+    Args:
+        boundary: The connection's; it completes the fields, and refuses other keys than its own.
+        target: The key or model.
+        fields: The key fields of the model.
+
+    Raises:
+        AccessDenied: The key is outside of the boundary.
+        ModelError: The target is neither, the model is abstract, or there are fields beside a key.
+        TemplateError: A key field is missing, unknown, or does not fit.
+    """
+    given: Key[Any] | type[Any] = target
+    if isinstance(given, Key):
+        if fields:
+            raise ModelError(f"{given!r} is a key already; give it without fields")
+        boundary.check(given)
+        return given
+    schema = schema_of(given)
+    if schema.abstract:
+        raise ModelError(f"{schema.name} is abstract: name one of its concrete classes, or give a Key")
+    made = schema.key(boundary.fill_key(schema, fields))
+    boundary.check(made)
+    return made
+
+
+def key_of_target(boundary: Boundary, target: Any, fields: dict[str, Any]) -> Key[Any]:
+    """
+    Return the key of an entity or bag, or of what `key_from` takes.
+
+    Raises:
+        AccessDenied: It is outside of the boundary.
+        ModelError: As `key_from`; or it is an entity, which has its key, and there are fields.
+        TemplateError: A key field is missing, unknown, or does not fit.
+    """
+    if not isinstance(target, (Entity, PropertyBag)):
+        return key_from(boundary, target, fields)
+    if fields:
+        raise ModelError(f"{target!r} has its key already; give it without fields")
+    boundary.check(target)
+    key = key_of(target)
+    boundary.check(key)
+    return key
+
+
+def check_change(boundary: Boundary, change: Change) -> None:
+    """Refuse a change of an entity, bag or key outside of a boundary, or of such a row. Raises as `boundary.check`."""
+    if boundary.narrows:
+        boundary.check(change.subject)
+        boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
+        if isinstance(change.subject, PropertyBag) and change.mode is not Mode.DELETE:
+            boundary.check_bag(change.subject, merged=change.only is not None)

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from ..connection.connection import Connection
 from ..connection.rows import read_row
+from ..connection.tasks import map_together
 from ..errors import (
     Conflict,
     EntityExists,
@@ -46,8 +47,7 @@ from .stages.change import (
 from .stages.coalesce import coalesce, gone
 from .stages.complete import complete
 from .stages.encode import encode, needs_row
-from .subject import key_of
-from .target import check_change, key_from, key_of_target
+from .subject import check_change, key_from, key_of, key_of_target
 
 __all__ = ["Transaction", "run_transaction"]
 
@@ -158,12 +158,12 @@ class Transaction:
         key = key_from(self._db.boundary, target, fields)
         held = await self._hold(key)
         if guard and held.write is None:
-            self._add(guard_change(held.entity))
+            self._add(guard_change(held.subject))
         elif (
             guard and held.write is not None and _is_blind(held.write) and held.write.operation.verb is not Verb.INSERT
         ):
             raise _unread(key)
-        return held.entity
+        return held.subject
 
     @overload
     async def modify(self, target: type[E], fn: Callable[[E], E | None], /, **fields: Any) -> E: ...
@@ -198,7 +198,7 @@ class Transaction:
         self._refuse_unsaved(key, instance)
         before = None if instance is None else copy_subject(instance)
         held = await self._hold(key, instance)
-        entity: Any = held.entity
+        entity: Any = held.subject
         if before is None:
             before = copy_subject(entity)
         try:
@@ -337,7 +337,7 @@ class Transaction:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(self._db, attempt))
-            late = await asyncio.gather(*(self._completed(change, index) for change, index in self._late.values()))
+            late = await map_together(self._completed, list(self._late.values()))
             writes = [*known, *(write for write in late if write is not None)]
             if not writes:
                 return
@@ -350,8 +350,9 @@ class Transaction:
             else:
                 return
 
-    async def _completed(self, change: Change, index: int) -> PlannedWrite | None:
+    async def _completed(self, late: tuple[Change, int]) -> PlannedWrite | None:
         """Return the write of a change that needs the stored row."""
+        change, index = late
         if not needs_row(change):
             return encode(change, index, self._token)
         row = await read_row(self._db, change.table, change.partition_key, change.row_key)

@@ -14,15 +14,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.azure.stub import Stub
-from tests.waiting import limit_all
-
-_FOLDER = Path(__file__).parent
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let no test of this folder wait for an answer for ever, whatever the backend does wrong."""
-    limit_all(item for item in items if item.path.is_relative_to(_FOLDER))
 
 
 @pytest.fixture

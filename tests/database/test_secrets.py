@@ -14,6 +14,7 @@ from tableorm import TableOrmError, connect
 KEY = "Zm9vYmFyc2VjcmV0a2V5MTIzNDU2Nzg5MA=="
 SIGNATURE = "S3cr3tS1gnatur3Va1u3"
 TOKEN = f"sv=2019-02-02&tn=T&sp=r&se=2099-01-01&sig={SIGNATURE}%2Babc%3D"
+SLASHED = f"{KEY[:16]}/{KEY[16:]}"
 PARTS = (KEY[:8], KEY[8:16], KEY[16:24], KEY[24:32], SIGNATURE[:10], SIGNATURE[10:])
 
 URLS = [
@@ -38,6 +39,8 @@ URLS = [
     f"http://127.0.0.1\u2100{KEY}",
     f"http://acc:{KEY}",
     f"http://{KEY}",
+    f"http://{SLASHED}",
+    f"https://{SLASHED}/acc",
     f"ftp://acc:{KEY}@127.0.0.1",
     f"acc:{KEY}@127.0.0.1",
     f"{KEY}:acc",
@@ -47,6 +50,14 @@ URLS = [
     f"local:hr.tables?{TOKEN}",
     f"local:hr.tables/{TOKEN}",
     f"local:{TOKEN}",
+    *(f"local:x?sv=1&{name}{SIGNATURE}" for name in ("SIG=", "Sig=", "sig%3D", "%73ig=", "sig%253D")),
+    f"local://acc:{KEY}@127.0.0.1",
+    f"local://acc:{SLASHED}@127.0.0.1",
+    f"local:AccountName=acc;AccountKey={KEY}",
+    f"http://127.0.0.1:1/acc?sv=1&sig%3D{SIGNATURE}",
+    f"http://127.0.0.1:1/acc?sv=1%26sig={SIGNATURE}",
+    f"https://acc.table.core.windows.net?{KEY}",
+    f"TableEndpoint=http://127.0.0.1:1/acc;SharedAccessSignature=sv=1&sig%3D{SIGNATURE}",
     f"AccountName=acc;{KEY}",
     f"AccountName=acc;AccountKey:{KEY}",
     f"AccountName=acc AccountKey={KEY}",
@@ -64,7 +75,22 @@ URLS = [
     f"UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://{KEY}",
 ]
 
-OPTIONS: list[dict[str, Any]] = [{}, {"key": "a2V5"}, {"key": KEY}, {"sas": TOKEN}, {"nonsense": 1}, {"timeout": 0}]
+
+async def supply() -> str:
+    """Return a token of which the signature is encoded with its name."""
+    return f"sv=1&sig%3D{SIGNATURE}"
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"key": "a2V5"},
+    {"key": KEY},
+    {"sas": TOKEN},
+    {"sas": f"sv=1&sig%3D{SIGNATURE}"},
+    {"sas": supply},
+    {"nonsense": 1},
+    {"timeout": 0},
+]
 
 
 def shown_by(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from tableorm import Entity, Index, Int32, Mapped, PropertyBag, field
+from tableorm import Entity, Index, Int32, Mapped, PropertyBag, RowKey, field
 from tableorm.expressions import AnyOf, PropertyComparison
 from tableorm.protocol.edm import Edm, text_from_ticks, ticks_from_datetime, utf16_key
 from tableorm.protocol.filters import Constant, Op
@@ -31,6 +31,7 @@ from tests.queries.worlds import (
     in_key,
     maybe,
     stored,
+    system,
 )
 
 __all__ = ["FOREIGN_WORLDS"]
@@ -471,6 +472,7 @@ MEMBER_COLUMNS = (
     stored(Member, "mail", STRINGS),
     stored(Member, "age", INTS),
     stored(Member, "price", PRICES),
+    system(RowKey, st.sampled_from(["id_005", "id_00", "name_a_005"])),
 )
 
 

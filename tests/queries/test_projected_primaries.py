@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, NotLoaded, PropertyBag, Select, field, upgrade
+from tableorm import Database, Entity, Index, Mapped, NotLoaded, PropertyBag, RowKey, Select, field, upgrade
 from tableorm.models.entity import schema_of
 from tableorm.stores import Operation, Row, Verb
 from tests.database.between import Recorded
@@ -146,6 +146,16 @@ async def test_a_count_reads_no_more_than_it_needs(backend: Selected, office: Da
         backend.selected.clear()
         assert await query.count() == 2
         assert {"age", "note", "pay"}.isdisjoint(name for each in backend.selected for name in each or ("age",))
+
+
+async def test_a_negated_condition_on_stored_keys_takes_the_primary_key(office: Database) -> None:
+    """Index entries have other keys; so it is with the condition itself."""
+    named = office.select(Clerk).where(Clerk.office == "Oslo", Clerk.name == "Li")
+    for condition in (RowKey != "id_001", ~(RowKey == "id_001"), ~((RowKey == "id_001") | (Clerk.age == 0))):
+        query = named.where(condition)
+
+        assert query.explain().path == "primary key"
+        assert [each.id for each in await query.all()] == [2]
 
 
 async def test_what_is_fetched_is_shown(office: Database) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "maybe",
     "results",
     "stored",
+    "system",
 ]
 
 UTC = dt.UTC

@@ -249,6 +249,25 @@ async def test_what_lies_beside_the_file(path: Path, tmp_path: Path, suffix: str
     assert kind != "link" or victim.read_bytes() == b"precious"
 
 
+@pytest.mark.parametrize("suffix", ["-lock", "-wal", "-shm", "-journal"])
+async def test_a_file_of_two_names_beside_the_file(path: Path, tmp_path: Path, suffix: str) -> None:
+    """A file of the database that has another name elsewhere is refused: what is written would appear there too."""
+    beside, victim = path.with_name(path.name + suffix), tmp_path / "victim"
+    victim.write_bytes(b"precious" * 1000)
+    beside.hardlink_to(victim)
+    error = await refused(path)
+
+    assert repr(str(beside)) in str(error)
+    assert "hard link" in str(error)
+
+
+async def test_a_database_of_two_names(path: Path, tmp_path: Path) -> None:
+    """A database that has another name itself opens: copies of whole folders may be made of hard links."""
+    (tmp_path / "copy").hardlink_to(path)
+
+    assert await reads(path) == ["a", "b"]
+
+
 def test_the_writers_lock_follows_no_link(tmp_path: Path) -> None:
     """A link that is put there after the file was checked is not followed either."""
     (tmp_path / "lock").symlink_to(tmp_path / "target")

@@ -3,7 +3,8 @@ The embedded engine: tables, queues and blobs in one SQLite file. Imports nothin
 stores' contract.
 """
 
+from .access import AccessRecords
 from .engine import Engine
 from .fairness import CALLER, FairSlots
 
-__all__ = ["CALLER", "Engine", "FairSlots"]
+__all__ = ["CALLER", "AccessRecords", "Engine", "FairSlots"]

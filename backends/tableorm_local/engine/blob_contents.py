@@ -135,9 +135,11 @@ def reclaim(connection: Connection, rows: int) -> bool:
     """Delete up to `rows` chunks of contents without a name. Return False if there are none."""
     deleted_any, find = False, "SELECT id FROM contents WHERE until <= ? LIMIT 1"
     while rows > 0 and (content := connection.execute(find, (now(),)).get) is not None:
-        deleted_any = True
         # It is dead from now on, also if its upload should go on.
         connection.execute("UPDATE contents SET until = 0 WHERE id = ?", (content,))
+        if not connection.changes():
+            break  # The file is damaged: only an index has this content, and would have it for ever.
+        deleted_any = True
         sql = "DELETE FROM chunks WHERE id IN (SELECT id FROM chunks WHERE content = ? ORDER BY start LIMIT ?)"
         connection.execute(sql, (content, rows))
         deleted = connection.changes()

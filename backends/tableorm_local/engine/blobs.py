@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterable, Generator, Mapping
 from functools import partial
+from typing import Any
 
 import attrs
 import msgspec
@@ -318,7 +319,7 @@ def _require_container(connection: Connection, container: str) -> int:
 _COLUMNS = "name, content, length, tick, appends, metadata"
 
 
-def _make_blob(number: int, row: tuple[str, int, int, int, int | None, bytes]) -> _Blob:
+def _make_blob(number: int, row: tuple[Any, ...]) -> _Blob:
     name, content, length, tick, appends, metadata = row
     info = BlobInfo(name=name, etag=_etag_of(tick), length=length, metadata=_decode(metadata), modified=moment(tick))
     return _Blob(number, content, appends, info)
@@ -346,7 +347,7 @@ def _list_page(connection: Connection, container: str, prefix: str, after: str, 
         if not row[0].startswith(prefix):
             rows.close()
             break
-        found.append(_make_blob(number, (row[0], row[1], row[2], row[3], row[4], row[5])).info)
+        found.append(_make_blob(number, row).info)
     return found
 
 

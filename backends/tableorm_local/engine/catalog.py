@@ -37,7 +37,8 @@ CREATE TABLE catalog (id INTEGER PRIMARY KEY AUTOINCREMENT, folded TEXT NOT NULL
 _ROWS = "(key BLOB PRIMARY KEY, ts INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID, STRICT"
 # AUTOINCREMENT: an id must never be used again, or a statement cached elsewhere would reach another table.
 
-_NAME = re.compile(r"(t|(?P<deleted>gone_))[1-9][0-9]*", re.ASCII)
+# SQLite counts to a number of 19 digits.
+_NAME = re.compile(r"(t|(?P<deleted>gone_))[1-9][0-9]{0,18}", re.ASCII)
 
 
 def key_of(partition_key: str, row_key: str) -> bytes:

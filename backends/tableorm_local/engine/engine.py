@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import apsw
 
-from tableorm.errors import TableOrmError
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_key, check_table_name
 from tableorm.stores import (
@@ -27,6 +26,7 @@ from tableorm.stores import (
     RowQuery,
     check_transaction,
     check_transaction_size,
+    project,
     with_index,
 )
 
@@ -48,7 +48,7 @@ from .files import Files, after_fork, open_file, open_memory
 from .group_commit import GroupCommit
 from .queues import Queues
 from .reclaim import Reclaimer
-from .scan import PageScan, check_limit, project
+from .scan import PageScan, check_limit
 from .sqlite import Connection
 from .stored_settings import Settings
 from .worker import InlineWorker, ThreadWorker, Worker
@@ -365,14 +365,14 @@ async def _open_in_worker(worker: Worker, path: str, patience: float, *, create:
     """Open the file in the worker. If the caller is cancelled meanwhile, close it again."""
     opened: asyncio.Future[Files] = asyncio.get_running_loop().create_future()
 
-    def job() -> Files | TableOrmError:
+    def job() -> Files | BaseException:
         try:
             return open_file(path, patience, create=create)
-        except TableOrmError as error:
+        except BaseException as error:  # noqa: BLE001 - raised in the caller, which would wait for ever otherwise
             return error
 
-    def done(outcome: Files | TableOrmError) -> None:
-        if isinstance(outcome, TableOrmError):
+    def done(outcome: Files | BaseException) -> None:
+        if isinstance(outcome, BaseException):
             if not opened.done():
                 opened.set_exception(outcome)
         elif not opened.done():

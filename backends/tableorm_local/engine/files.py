@@ -22,11 +22,11 @@ from tableorm.errors import NotSupported, Unavailable
 from tableorm.protocol.edm import TICKS_PER_SECOND
 
 from . import blob_contents, blobs, catalog, queues, stored_settings
-from .faults import open_error_from
+from .faults import DAMAGE, open_error_from
 from .sqlite import Connection, connect
 from .writer_lock import WriterLock
 
-__all__ = ["Files", "after_fork", "open_file", "open_memory"]
+__all__ = ["Files", "after_fork", "find_damage", "open_file", "open_memory"]
 
 APPLICATION_ID = 0x5462_4F72  # "TbOr"
 FORMAT = 1
@@ -117,7 +117,7 @@ def open_file(path: str, timeout: float, *, create: bool = True) -> Files:
     try:
         with _opening:
             return _open(path, timeout, create=create)
-    except (apsw.Error, OSError) as error:
+    except (apsw.Error, OSError, *DAMAGE) as error:
         raise open_error_from(error, repr(path)) from error
 
 
@@ -153,8 +153,15 @@ def _check_beside(path: str) -> None:
     """Refuse a database if what lies beside it under the name of one of its files could lead to another file."""
     for beside in (path + suffix for suffix in _BESIDE):
         status = _look_at(beside)
-        if status is not None and not stat.S_ISREG(status.st_mode):
+        if status is None:
+            continue
+        if not stat.S_ISREG(status.st_mode):
             raise NotSupported(f"{beside!r} is not a regular file, as {path!r} needs it to be; remove it.")
+        if status.st_nlink > 1:
+            raise NotSupported(
+                f"{beside!r} has another name (a hard link), and what {path!r} writes would appear there; replace it "
+                "by a copy of itself."
+            )
     with contextlib.suppress(FileNotFoundError), Path(path + "-journal").open("rb") as journal:
         journal.seek(max(0, journal.seek(0, os.SEEK_END) - len(_NAMES_ANOTHER)))
         if journal.read() == _NAMES_ANOTHER:
@@ -238,14 +245,29 @@ def _check_content(connection: Connection, path: str) -> None:
             raise _schema_error(path, f"it has the {item[0]} {item[1][:80]!r}, which this version does not make so")
     for kind, name, *_ in sorted(missing):
         raise _schema_error(path, f"it lacks the {kind} {name!r}")
+    shared = connection.execute("SELECT name FROM sqlite_schema GROUP BY rootpage HAVING count(*) > 1 LIMIT 1").get
+    if shared is not None:
+        raise _damage_error(path, f"{shared!r} and another table begin at one page")
     for table in ("clock", "catalog", "settings", "queues", "containers"):
-        problem = connection.execute(f"PRAGMA quick_check({table})").get
-        if problem != "ok":
-            raise Unavailable(f"{path!r} is damaged ({problem}); restore it from a backup.")
+        problem = find_damage(connection, table)
+        if problem is not None:
+            raise _damage_error(path, problem)
     tick = connection.execute("SELECT tick FROM clock").get
     if not isinstance(tick, int) or not 0 <= tick < _LAST_TICK:
-        raise Unavailable(f"{path!r} is damaged (its clock says {tick}); restore it from a backup.")
+        raise _damage_error(path, f"its clock says {tick}")
     connection.set_progress_handler(None)
+
+
+def find_damage(connection: Connection, table: str | None = None) -> str | None:
+    """Check every page and index of a table, or of the file: that each page has one owner. Return what is wrong."""
+    found = connection.execute(f"PRAGMA integrity_check({1 if table is None else table})")
+    problem: str = next(iter(found))[0]
+    found.close()
+    return None if problem == "ok" else problem
+
+
+def _damage_error(path: str, problem: str) -> Unavailable:
+    return Unavailable(f"{path!r} is damaged ({problem}); restore it from a backup.")
 
 
 def _schema_error(path: str, problem: str) -> NotSupported:

@@ -3,7 +3,9 @@ Serving: makes a server of a file and an address, starts it and stops it.
 """
 
 import asyncio
+import contextlib
 import functools
+import logging
 import os
 import socket
 import ssl
@@ -13,15 +15,21 @@ from typing import IO, Self
 
 from aiohttp import web
 
+from tableorm.protocol.codes import Fault
+
 from ..engine import Engine
 from .dispatch import Service
 from .front.access_log import AccessLog
 from .front.http import Front
 from .front.limits import Limits
 from .front.metrics import Metrics
+from .operations.service_properties import read_cors_rules
 from .security.accounts import Account, Accounts, is_loopback
+from .security.cors import CorsRule
 
 __all__ = ["Server", "bind", "data_files", "serve"]
+
+_logger = logging.getLogger("tableorm.server")
 
 _BACKLOG = 1024
 _GAUGE_SECONDS = 1.0
@@ -209,6 +217,7 @@ class Server:
         try:
             for engine in self._engines.values():
                 await engine.open()
+            await self._warn_of_cors()
             await runner.setup()
             listener = bind(*self._address, share=self._share_port)
             self._check_public(listener)
@@ -220,6 +229,22 @@ class Server:
             raise
         self._running = runner, site, front
         self._gauging = asyncio.create_task(_update_gauges(front))
+
+    async def _warn_of_cors(self) -> None:
+        """Tell which web pages may use the data of a public account: the file may be somebody else's, rules and all."""
+        for name, engine in self._engines.items():
+            rules: tuple[CorsRule, ...] = ()
+            if self._accounts.is_public(name):
+                with contextlib.suppress(Fault):  # what cannot be read lets nobody in
+                    rules = await read_cors_rules(engine)
+            origins = sorted({origin[:80] for rule in rules for origin in rule.origins})
+            if origins:
+                _logger.warning(
+                    "rules of CORS in the data let web pages of %s use account %s, whose key is published; if you have "
+                    "not set them, remove them (Set Table Service Properties), or give the account a key of its own",
+                    ", ".join(map(repr, origins)),
+                    name,
+                )
 
     def _check_public(self, listener: socket.socket) -> None:
         # A name may stand for another address than it seems to: `localhost` need not be a loopback address.

@@ -1,16 +1,27 @@
 """
 What an audit checks of a count or sum: what entities say that they add, and what the entities that hold it have.
+
+Whoever changes what an entity adds writes the holder too. So if the holder has the same ETag before and after all
+entities were read, they added exactly that all the time. Many holders of a partition are verified at once.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
 
-from ...audit.check import WRONG, Check
-from ...audit.context import AuditContext, EntitySnapshot, Problem
+import attrs
+
+from ...audit.check import WRONG, Check, VerifyEntity
+from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
-from ...models.manifest import ManifestEntry
+from ...errors import Conflict, DecodeError, EncodeError, EntityNotFound, OutcomeUnknown
+from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
 from ...models.schema import FieldInfo, Schema, concrete
-from ...stores import Row
-from .repair import amounts_of, counted_value, verify_holders
+from ...stores import Operation, Row, Verb
+from ...writes.commit import commit
+from ...writes.stages.change import insert_change
+from ...writes.stages.encode import encode
 from .schema import AggregateSchema
 
 __all__ = ["AggregateCheck", "HolderCheck", "aggregate_checks"]
@@ -47,7 +58,7 @@ class AggregateCheck(Check):
     def __init__(self, context: AuditContext, aggregate: AggregateSchema) -> None:
         super().__init__(context, aggregate.schema, aggregate.name)
         self.aggregate = aggregate
-        self.verify_totals = verify_holders
+        self.verify_totals = _verify_holders
 
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim WRONG where the manifest says another amount, or another holder."""
@@ -57,7 +68,7 @@ class AggregateCheck(Check):
 
     def contributions(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, str, int]]:
         """Return what the entity adds by its fields."""
-        for holder, property_, amount in amounts_of(snapshot.expected.get(self.name)):
+        for holder, property_, amount in _amounts_of(snapshot.expected.get(self.name)):
             address = _claim_address(holder, property_)
             yield holder, address, amount * _factor(address)
 
@@ -67,13 +78,13 @@ class AggregateCheck(Check):
         noted, due = snapshot.manifest.get(self.name), snapshot.expected.get(self.name)
         if noted == due:
             return ()
-        address = next((holder for holder, _, _ in amounts_of(due)), None)
+        address = next((holder for holder, _, _ in _amounts_of(due)), None)
         text = f"its manifest says that it {_describe(noted)}, and it {_describe(due)}"
         return (Problem(Damage.MANIFEST, self.name, address, text),)
 
 
 def _describe(entry: ManifestEntry | None) -> str:
-    parts = [f"adds {amount} to {name} of {holder!r}" for holder, name, amount in amounts_of(entry)]
+    parts = [f"adds {amount} to {name} of {holder!r}" for holder, name, amount in _amounts_of(entry)]
     return " and ".join(parts) or "adds nothing"
 
 
@@ -90,7 +101,7 @@ class HolderCheck(Check):
     def __init__(self, context: AuditContext, schema: Schema, info: FieldInfo) -> None:
         super().__init__(context, schema, info.name)
         self._info = info
-        self.verify_totals = verify_holders
+        self.verify_totals = _verify_holders
 
     @property
     def identity(self) -> Hashable:
@@ -103,4 +114,201 @@ class HolderCheck(Check):
             return
         holder = snapshot.row["RowKey"]
         address = _claim_address(holder, self._info.property)
-        yield holder, address, -counted_value(snapshot.row, self._info) * _factor(address)
+        yield holder, address, -_counted_value(snapshot.row, self._info) * _factor(address)
+
+
+_SWEEPS = 6
+"""How often all entities of a partition are read for its counts, before these are left as undecided."""
+
+
+def _amounts_of(entry: ManifestEntry | None) -> Iterable[tuple[str, str, int]]:
+    """Return what a manifest entry says that is added: RowKey of the holder, property, amount."""
+    if not isinstance(entry, AggregateEntry):
+        return []
+    return [(entry.row_key, name, amount) for name, amount in entry.amounts.items()]
+
+
+def _counted_value(row: Row, info: FieldInfo) -> int:
+    """Return what entities have added to the field of a holder, if it is right: its value less that of a new one."""
+    value = row.get(info.property)
+    return 0 if value is None else int(value) - _initial_value(info)
+
+
+def _initial_value(info: FieldInfo) -> int:
+    return 0 if info.default is None else int(info.default())
+
+
+def _checked_aggregates(context: AuditContext, schema: Schema) -> dict[str, AggregateSchema]:
+    """Return the counts and sums of a model that are checked."""
+    return {name: each for name, each in schema.derived_as(AggregateSchema).items() if context.only in (None, name)}
+
+
+def _held_fields(context: AuditContext, schema: Schema) -> list[FieldInfo]:
+    """Return the fields of a model that hold the counts and sums that are checked."""
+    found: dict[str, FieldInfo] = {}
+    for other in context.kinds.schemas:
+        for aggregate in _checked_aggregates(context, other).values():
+            target, info = aggregate.target
+            if schema in concrete(target):
+                found[info.name] = schema.fields[info.name]
+    return list(found.values())
+
+
+@attrs.define(eq=False)
+class _Totals:
+    """
+    What the entities of a partition add up to.
+
+    Args:
+        amounts: By RowKey of the holder, and property.
+        adders: By RowKey of the holder, an entity that adds to it, and the declaration.
+        unsettled: RowKeys of entities whose manifests say something else than they ought to add.
+    """
+
+    amounts: defaultdict[tuple[str, str], int] = attrs.Factory(lambda: defaultdict[tuple[str, str], int](int))
+    adders: dict[str, tuple[str, AggregateSchema]] = attrs.Factory(dict[str, tuple[str, AggregateSchema]])
+    unsettled: list[str] = attrs.Factory(list[str])
+
+
+async def _verify_holders(
+    context: AuditContext, partition_key: str, holders: Collection[str], verify_entity: VerifyEntity
+) -> None:
+    """
+    Verify the counts and sums that some entities of a partition hold, and repair them.
+
+    Args:
+        context: The rows of the table.
+        partition_key: The partition.
+        holders: RowKeys of the entities.
+        verify_entity: Verifies, and repairs, an entity that adds to them.
+    """
+    left, verified = set(holders), set[str]()
+    for attempt in range(_SWEEPS):
+        await context.pause(attempt)
+        order = sorted(left)
+        before = dict(zip(order, await context.read_all(partition_key, order), strict=True))
+        totals = await _add_up(context, partition_key, left, verified)
+        if context.repair and totals.unsettled:
+            for row_key in totals.unsettled:
+                await verify_entity(partition_key, row_key)
+            verified.update(totals.unsettled)
+            continue
+        for row_key in order:
+            if await _verify_holder(context, partition_key, row_key, before[row_key], totals):
+                left.discard(row_key)
+        if not left:
+            return
+    context.counts.undecided += len(left)
+
+
+async def _add_up(
+    context: AuditContext, partition_key: str, holders: Collection[str], verified: Collection[str]
+) -> _Totals:
+    """Add up what all rows of a partition add, also those of other programs, which this one may not know."""
+    totals = _Totals()
+    async with aclosing(context.rows(partition_key)) as all_rows:
+        async for rows in all_rows:
+            for row in rows:
+                _add_row(context, row, holders, verified, totals)
+    return totals
+
+
+def _add_row(
+    context: AuditContext, row: Row, holders: Collection[str], verified: Collection[str], totals: _Totals
+) -> None:
+    snapshot, row_key = context.snapshot(row), row["RowKey"]
+    if snapshot is None:
+        if "#" in kind_of(row):
+            return
+        try:
+            manifest: Mapping[str, ManifestEntry] = manifest_of(row)
+        except DecodeError:
+            manifest = {}
+        declared: Mapping[str, AggregateSchema] = {}
+    else:
+        manifest, declared = snapshot.manifest, _checked_aggregates(context, snapshot.schema)
+    for name in {**declared, **manifest}:
+        entry = manifest.get(name)
+        if snapshot is not None and name in declared and entry != snapshot.expected.get(name):
+            due = snapshot.expected.get(name)
+            concerned = any(holder in holders for each in (entry, due) for holder, _, _ in _amounts_of(each))
+            if concerned and row_key not in verified:
+                totals.unsettled.append(row_key)
+            # An entry that could not be repaired is taken back as it is when the entity is written next.
+            entry = entry if context.repair else due
+        for holder, property_, amount in _amounts_of(entry):
+            if holder in holders:
+                totals.amounts[holder, property_] += amount
+                if name in declared:
+                    totals.adders.setdefault(holder, (row_key, declared[name]))
+
+
+async def _verify_holder(
+    context: AuditContext, partition_key: str, row_key: str, row: Row | None, totals: _Totals
+) -> bool:
+    """Verify a holder by the totals, and repair it. Return False if it was written meanwhile: look again."""
+    if row is None:
+        return await _verify_absent(context, partition_key, row_key, totals)
+    snapshot = context.snapshot(row)
+    if snapshot is None or snapshot.age != "current" or snapshot.problem is not None:
+        return True  # what is wrong with it is reported elsewhere
+    problems: list[Problem] = []
+    changes: Row = {}
+    for info in _held_fields(context, snapshot.schema):
+        total = totals.amounts.get((row_key, info.property), 0)
+        if _counted_value(row, info) == total:
+            continue
+        properties = _encode_total(snapshot.schema, info, total)
+        changes |= properties or {}
+        text = f"{info.name} is {row.get(info.property)}, and the entities make it {_initial_value(info) + total}"
+        problems.append(Problem(Damage.STALE, info.name, row_key, text, rebuilt=properties is not None))
+    keys = {"PartitionKey": partition_key, "RowKey": row_key}
+    repairs = [Operation(Verb.MERGE, {**keys, **changes}, row["odata.etag"])] if changes else []
+    if not await context.settle(partition_key, row_key, row, repairs):
+        return False
+    for problem in problems:
+        repaired = context.repair and problem.rebuilt
+        context.record(snapshot.schema, partition_key, row_key, problem, repaired=repaired)
+    return True
+
+
+def _encode_total(schema: Schema, info: FieldInfo, total: int) -> Row | None:
+    """Return the property of a holder for what entities add; None if its type does not hold that."""
+    try:
+        return schema.encode_some({info.name: _initial_value(info) + total}, [info])
+    except EncodeError:
+        return None
+
+
+async def _verify_absent(context: AuditContext, partition_key: str, row_key: str, totals: _Totals) -> bool:
+    """Verify that an entity is counted in one that does not exist, both at the same time; insert it if declared so."""
+    adder = totals.adders.get(row_key)
+    if adder is None:
+        return await context.settle(partition_key, row_key, None)
+    by, declared = adder
+    first = await context.read(partition_key, by)
+    missing = await context.settle(partition_key, row_key, None)
+    if first is None or not missing or not await context.settle(partition_key, by, first):
+        return False
+    snapshot = context.snapshot(first)
+    if snapshot is None or not _adds_to(snapshot, declared, row_key):
+        return False
+    target, create = declared.target[0], declared.create
+    repaired = create and context.repair
+    if repaired:
+        holder: Any = declared.make_holder(partition_key, row_key)
+        write = encode(insert_change(holder), 0)
+        assert write is not None
+        try:
+            context.counts.requests += 1
+            await commit(context.db, (write,))
+        except (Conflict, EntityNotFound, OutcomeUnknown):
+            return False
+    text = f"it is counted in the {target.name} {row_key!r} of this partition, which does not exist; so may be others"
+    problem = Problem(Damage.MISSING if create else Damage.DANGLING, declared.name, row_key, text)
+    context.record(snapshot.schema, partition_key, by, problem, repaired=repaired)
+    return not repaired  # a holder that was inserted is verified next
+
+
+def _adds_to(snapshot: EntitySnapshot, declared: AggregateSchema, row_key: str) -> bool:
+    return any(holder == row_key for holder, _, _ in _amounts_of(snapshot.expected.get(declared.name)))

@@ -116,7 +116,7 @@ class AggregateSchema(Relation[FieldInfo]):
     def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Take back what the entity has added, and add what it adds now."""
         entry, target = self.entry(source.values, source.partition_key, source.row_key), self.target[0]
-        if entry == (None if before is None else self.current_entry(before)):
+        if entry == before or (before is not None and entry == self.current_entry(before)):
             return entry, []
         effects = [] if before is None else undo_entry(self.name, before, source.write)
         if entry is not None:

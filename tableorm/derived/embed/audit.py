@@ -15,8 +15,7 @@ from ...models.schema import Schema, concrete
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
 from ...writes.rows import same_value
-from .effect import copies_of
-from .schema import EmbedSchema
+from .schema import EmbedSchema, copies_of
 
 __all__ = ["HolderCheck", "SourceCheck", "embed_checks"]
 

@@ -10,13 +10,8 @@ from ...audit.context import AuditContext
 from ...errors import ModelError
 from ...models.derivation import Derivation
 from ...models.key import Storable
-from ...models.manifest import ManifestEntry, SourceEntry
 from ...models.schema import Schema
-from ...writes.maintainer import Source, undo_entry
-from ...writes.plan import Effect
-from ..entity_patch import EntityPatch
 from .audit import embed_checks
-from .effect import FillCopies
 from .schema import EmbedSchema
 
 __all__ = ["EmbedMaintainer", "Embedded"]
@@ -64,41 +59,10 @@ class Embedded(Derivation):
 
 
 class EmbedMaintainer(EmbedSchema, AuditedSchema):
-    """What entities of a model embed, kept right by their writes and by those of the other entities."""
+    """What entities of a model embed, which the audit checks."""
 
     buildable = False
-
-    def own_rows(self, values: Mapping[str, Any] | None) -> int:
-        """Return 1 for the other entity, unless the entity goes."""
-        return int(values is not None)
-
-    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
-        """Take the copies of another entity, if the entity refers to another one now."""
-        entry = self.entry(source.values, source.partition_key, source.row_key)
-        # An upgrade may have renamed what holds the copies, which the manifest of the other entity names.
-        if entry == before and not (entry is not None and source.upgraded):
-            return entry, []
-        effects: list[Effect] = [] if before is None else undo_entry(self.name, before, source.write)
-        return entry, [*effects, *self._fill(entry, source)]
-
-    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
-        """Take the copies in any case, and let the other entity's manifest say so."""
-        entry = self.entry(source.values, source.partition_key, source.row_key)
-        effects = self._fill(entry, source)
-        if before is not None and before != entry:
-            effects += undo_entry(self.name, before, source.write, checked=True)
-        return entry, effects
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the checks of the copies, and of what the other entities say of their holders."""
         return embed_checks(context, self)
-
-    def _fill(self, entry: SourceEntry | None, source: Source) -> list[Effect]:
-        target, properties = self.target
-        address = None if entry is None else entry.row_key
-        source.fills.append(FillCopies(source.row_key, address, properties, self.label))
-        if entry is None:
-            return []
-        needed = f"{self.label} is {target.name} {entry.row_key!r} of this partition, which does not exist"
-        entries = {entry.holder_name: self.holder_entry(source.row_key)}
-        return [EntityPatch(address=entry.row_key, origin=source.write, entries=entries, needed=needed, target=target)]

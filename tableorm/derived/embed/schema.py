@@ -1,25 +1,32 @@
 """
-The schema of an `Embedded`: which fields of which other entity an entity holds copies of.
+The schema of an `Embedded`: which fields of which other entity an entity holds copies of, and what writes do.
+
+An entity takes the fields of another one, and the other one's manifest says so.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakSet
 
-from ...errors import ModelError
+from ...errors import Conflict, ModelError, NotSupported, ReferenceNotFound
 from ...models.key import Storable
-from ...models.manifest import HolderEntry, SourceEntry
+from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
 from ...models.schema import Schema, concrete
+from ...protocol.codes import Code
+from ...protocol.edm import ANNOTATION
+from ...stores import Row
+from ...writes.maintainer import EntryRules, Fill, Source, entry_rules, undo_entry
+from ...writes.plan import Change, Effect, PlannedWrite
+from ..entity_patch import EntityPatch
 from ..reference import Relation, find_target
 
-__all__ = ["EmbedSchema", "find_embed"]
-
+__all__ = ["EmbedSchema", "copies_of"]
 
 _EMBEDS: "WeakSet[EmbedSchema]" = WeakSet()
 """All that are declared: an entity must find the models of those that hold copies of it."""
 
 
-def find_embed(source: Schema, entry_name: str) -> "EmbedSchema | None":
+def _find_embed(source: Schema, entry_name: str) -> "EmbedSchema | None":
     """
     Return the declaration that a `HolderEntry` belongs to; None if this program does not declare it.
 
@@ -107,3 +114,114 @@ class EmbedSchema(Relation[dict[str, str]]):
     def holder_entry(self, row_key: str) -> HolderEntry:
         """Return what the other entity's manifest says then."""
         return HolderEntry(row_key, {theirs: own for own, theirs in self.target[1].items()})
+
+    def own_rows(self, values: Mapping[str, Any] | None) -> int:
+        """Return 1 for the other entity, unless the entity goes."""
+        return int(values is not None)
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Take the copies of another entity, if the entity refers to another one now."""
+        entry = self.entry(source.values, source.partition_key, source.row_key)
+        # An upgrade may have renamed what holds the copies, which the manifest of the other entity names.
+        if entry == before and not (entry is not None and source.upgraded):
+            return entry, []
+        effects: list[Effect] = [] if before is None else undo_entry(self.name, before, source.write)
+        return entry, [*effects, *self._fill(entry, source)]
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Take the copies in any case, and let the other entity's manifest say so."""
+        entry = self.entry(source.values, source.partition_key, source.row_key)
+        effects = self._fill(entry, source)
+        if before is not None and before != entry:
+            effects += undo_entry(self.name, before, source.write, checked=True)
+        return entry, effects
+
+    def _fill(self, entry: SourceEntry | None, source: Source) -> list[Effect]:
+        target, properties = self.target
+        address = None if entry is None else entry.row_key
+        source.fills.append(_FillCopies(source.row_key, address, properties, self.label))
+        if entry is None:
+            return []
+        needed = f"{self.label} is {target.name} {entry.row_key!r} of this partition, which does not exist"
+        entries = {entry.holder_name: self.holder_entry(source.row_key)}
+        return [EntityPatch(address=entry.row_key, origin=source.write, entries=entries, needed=needed, target=target)]
+
+
+class _FillCopies(Fill, frozen=True, eq=False, gc=False):
+    """
+    The copies that an entity has to hold of another one.
+
+    Args:
+        properties: By property of the entity the property of the other one.
+        label: The declaration, for messages.
+    """
+
+    properties: Mapping[str, str]
+    label: str
+
+    def apply_to(self, write: PlannedWrite, source: Row | None) -> PlannedWrite:
+        """Return the write with the copies; without any if the entity refers to none."""
+        if source is None and self.source is not None:
+            raise ReferenceNotFound(
+                f"{write.origin}: {self.label} refers to {self.source!r} of this partition, which does not exist",
+                Code.RESOURCE_NOT_FOUND,
+                (write.change.partition_key, self.source),
+            )
+        members = copies_of({theirs: mine for mine, theirs in self.properties.items()}, source or {})
+        return EntityPatch(address=self.row_key, origin=write, members=members).apply_to(write)
+
+
+def copies_of(properties: Mapping[str, str], row: Row) -> Row:
+    """
+    Return the members that hold copies of a row; None for what the row does not have.
+
+    Args:
+        properties: By property of the row the property that is its copy.
+        row: The row.
+    """
+    return {copy + end: row.get(name + end) for name, copy in properties.items() for end in ("", ANNOTATION)}
+
+
+@entry_rules(SourceEntry)
+class _SourceRules(EntryRules[SourceEntry]):
+    def undo(self, name: str, entry: SourceEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Let the other entity's manifest forget the holder."""
+        del name, checked
+        return [EntityPatch(address=entry.row_key, origin=write, entries={entry.holder_name: None})]
+
+
+@entry_rules(HolderEntry)
+class _HolderRules(EntryRules[HolderEntry]):
+    def undo(self, name: str, entry: HolderEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Do nothing: only the holder takes it back, and until then a delete is refused."""
+        del name, entry, write, checked
+        return []
+
+    def follow(self, name: str, entry: HolderEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Change the copies that the holder has of properties that change."""
+        schema = source.write.change.schema
+        assert schema is not None
+        holder, properties = entry.row_key, entry.properties
+        if source.upgraded and not all(mine in schema.by_property for mine in properties):
+            embed = _find_embed(schema, name)
+            if embed is None:
+                raise NotSupported(
+                    f"{source.write.change}: the entity {holder!r} of this partition holds copies of it "
+                    f"({name.partition(':')[0]}), and what they are called after the upgrade to version "
+                    f"{schema.version} only that one's model says; import it, with Embedded as it is now"
+                )
+            # The holder may be of an older version as well, and is upgraded then.
+            entry = embed.holder_entry(holder)
+            members = copies_of(entry.properties, source.row)
+            return entry, [EntityPatch(address=holder, origin=source.write, members=members, target=embed.schema)]
+        members = copies_of({mine: copy for mine, copy in properties.items() if mine in source.changed}, source.row)
+        return entry, [EntityPatch(address=holder, origin=source.write, members=members)] if members else []
+
+    def refuse_delete(self, name: str, entry: HolderEntry, change: Change) -> None:
+        """Refuse to delete an entity that others hold copies of."""
+        raise Conflict(
+            f"{change}: the entity {entry.row_key!r} of this partition holds copies of it "
+            f"({name.partition(':')[0]}); let that refer to another one first, or in the same transaction",
+            None,
+            change.subject,
+        )

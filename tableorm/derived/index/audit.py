@@ -26,9 +26,9 @@ class IndexCheck(EntryCheck):
     noun = "index entry"
 
     def __init__(self, context: AuditContext, index: IndexSchema) -> None:
-        name = index.index.name
+        name = index.entry_name
         # While an index is being built, entities may lack entries that their manifests do not name.
-        super().__init__(context, index.primary, name, lenient=index.index.building and context.only != name)
+        super().__init__(context, index.primary, name, lenient=index.building and context.only != name)
         self._index = index
         self._alone = context.only is not None
         self._current = index.kind_properties[ENTITY_TYPE]

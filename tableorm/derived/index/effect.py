@@ -1,23 +1,34 @@
 """
-The effect of a write on the index entry of its entity.
+What writes do to the index entries of their entities.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
+from ...audit.check import AuditedSchema, Check
+from ...audit.context import AuditContext
 from ...errors import EntityExists, TableOrmError, UniqueViolation
-from ...models.manifest import IndexEntry
-from ...models.reserved import COPY_OF, ENTITY_TYPE
+from ...keys.template import Template
+from ...models.manifest import IndexEntry, ManifestEntry
+from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...protocol.codes import Code, Fault
+from ...protocol.edm import SYSTEM_MEMBERS
 from ...stores import Operation, Row, Verb
-from ...writes.maintainer import EntryRules, entry_rules
+from ...writes.maintainer import EntryRules, Source, entry_rules, undo_entry
 from ...writes.plan import Effect, PlannedWrite
+from ...writes.rows import with_tokens_of
+from .audit import IndexCheck
 from .schema import IndexSchema, contents_of
 
-__all__ = ["IndexEntryEffect"]
+__all__ = ["IndexEntryEffect", "IndexMaintainer"]
+
+_IN_NO_ENTRY = frozenset({MANIFEST, WRITE_TOKENS, *SYSTEM_MEMBERS})
+
+_KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
 
 
 class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -78,13 +89,9 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         """Return the user's write, if it deletes the entry with its entity; an index entry is not an entity."""
         if write.after is None and self.row is None:
             return write
-        change = self.origin.origin
-        raise EntityExists(
-            f"{change}: the key {self.address!r} of its index entry is that of {write.origin}; begin the row_key of "
-            "the index with literal text of its own",
-            Code.ENTITY_EXISTS,
-            change.subject,
-            index="" if self.index is None else self.index.name,
+        raise self._exists(
+            f"the key {self.address!r} of its index entry is that of {write.origin}; begin the row_key of the index "
+            "with literal text of its own"
         )
 
     def after_conflict(self, code: str, stored: Row | None) -> Effect:
@@ -94,16 +101,13 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         if stored is None or code != Code.ENTITY_EXISTS:
             return structs.replace(self, existed=stored is not None and self.existed)
         if self.row is not None and self._is_ours(stored):
-            change = self.origin.origin
-            if change.verb == "rebuild":  # which repairs this: the entry is read, and replaced as it was found
+            if (
+                self.origin.origin.verb == "rebuild"
+            ):  # which repairs this: the entry is read, and replaced as it was found
                 return structs.replace(self, reads=True)
-            raise EntityExists(
-                f"{change}: its index entry {self.address!r} exists already, and its manifest does not name it: a "
-                "program that knows no indexes has deleted or replaced the entity; repair it with `tableorm audit "
-                "--repair`",
-                Code.ENTITY_EXISTS,
-                change.subject,
-                index="" if self.index is None else self.index.name,
+            raise self._exists(
+                f"its index entry {self.address!r} exists already, and its manifest does not name it: a program that "
+                "knows no indexes has deleted or replaced the entity; repair it with `tableorm audit --repair`"
             )
         raise self._violation(stored)
 
@@ -135,35 +139,32 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             return False
         return kind == self.index.kind if self.index is not None else kind.startswith(f"{schema.kind}#")
 
+    def _exists(self, problem: str) -> EntityExists:
+        change, index = self.origin.origin, "" if self.index is None else self.index.name
+        return EntityExists(f"{change}: {problem}", Code.ENTITY_EXISTS, change.subject, index=index)
+
     def _violation(self, stored: Row | None) -> TableOrmError:
         change, index = self.origin.origin, self.index
         assert index is not None
         kind = None if stored is None else str(stored.get(ENTITY_TYPE, "")).partition(":")[0]
         # Classes that inherit from one share its indexes, and the values of unique ones.
-        alike = kind is None or (COPY_OF in (stored or {}) and kind.endswith(f"#{index.index.name}"))
+        alike = kind is None or (COPY_OF in (stored or {}) and kind.endswith(f"#{index.entry_name}"))
         if not alike:
-            return EntityExists(
-                f"{change}: index {index.name} needs the row {self.address!r} of this partition for its entry, and a "
-                f"row of another kind ({kind!r}) has that key; change the index's row_key, or remove that row",
-                Code.ENTITY_EXISTS,
-                change.subject,
-                index=index.name,
+            return self._exists(
+                f"index {index.name} needs the row {self.address!r} of this partition for its entry, and a row of "
+                f"another kind ({kind!r}) has that key; change the index's row_key, or remove that row"
             )
         assert index.row is not None
-        if not index.index.unique:
-            of = "another entity of the transaction" if stored is None else f"the entity {stored.get(COPY_OF)!r}"
-            return EntityExists(
-                f"{change}: the key {self.address!r} of its entry in index {index.name} is that of the entry of {of}; "
-                "put {kind} into the row_key of the index, or whatever else tells the two",
-                Code.ENTITY_EXISTS,
-                change.subject,
-                index=index.name,
-            )
-        fields = {name: self.values.get(name) for name in index.row.fields}
-        given = ", ".join(f"{name}={value!r}" for name, value in fields.items())
         holder = "another entity of the transaction" if stored is None else "another entity"
         if stored is not None and stored.get(COPY_OF):
             holder = f"the entity {stored[COPY_OF]!r}"
+        if not index.unique:
+            return self._exists(
+                f"the key {self.address!r} of its entry in index {index.name} is that of the entry of {holder}; put "
+                "{kind} into the row_key of the index, or whatever else tells the two"
+            )
+        fields = {name: self.values.get(name) for name in index.row.fields}
+        given = ", ".join(f"{name}={value!r}" for name, value in fields.items())
         return UniqueViolation(
             f"{change}: {holder} of this partition has {given} already, and index {index.name} is unique; choose "
             "another value, or change that entity first",
@@ -183,3 +184,103 @@ class _Rules(EntryRules[IndexEntry]):
         rows = None if derived is None else derived.row_schema
         index = rows if isinstance(rows, IndexSchema) else None
         return [IndexEntryEffect(index, entry.row_key, write, existed=True, reads=checked)]
+
+
+class IndexMaintainer(AuditedSchema):
+    """
+    An index of a model, kept right by the writes of its entities.
+
+    Args:
+        rows: The schema of its entries.
+        template: Template of their RowKeys.
+    """
+
+    entry_type = IndexEntry
+
+    def __init__(self, rows: IndexSchema, template: Template) -> None:
+        super().__init__(rows.entry_name, rows.primary)
+        self.rows, self._template = rows, template
+        self.building = rows.building
+        self._all = rows.include == "all"
+        # Which properties of the entity an entry holds, or does not hold.
+        self._held = rows.properties | _KIND
+        self._not_held = _IN_NO_ENTRY | rows.maintained_properties
+
+    # What is declared
+
+    def row_templates(self) -> Sequence[Template]:
+        """Return the template of the entries' RowKeys."""
+        return (self._template,)
+
+    def shares_rows(self, *, keys_apart: bool) -> bool:
+        """Return whether classes share the values of a unique index, or have keys that keep the entries apart."""
+        return self.rows.unique or not keys_apart
+
+    def own_rows(self, values: Mapping[str, Any] | None) -> int:
+        """Return 1 if an entity with these fields has an entry."""
+        return int(values is None or all(values.get(name) is not None for name in self.rows.needed))
+
+    @property
+    def row_schema(self) -> IndexSchema:
+        """The schema of its entries."""
+        return self.rows
+
+    def holds_all(self, given: AbstractSet[str]) -> bool:
+        """Return whether there is an entry of all such entities, which has all fields or is followed to them."""
+        index = self.rows
+        if index.building or index.where is not None:
+            return False
+        if index.include != "keys" and (index.include != "all" or self.schema.maintained):
+            return False
+        return given >= frozenset(self.rows.needed)
+
+    # What writes do
+
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> IndexEntry | None:
+        """Return the RowKey of the entity's entry. Raises TemplateError."""
+        del partition_key, row_key
+        address = self.rows.address(values)
+        return None if address is None else IndexEntry(address)
+
+    def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
+        """Return the entry that the entity ought to have."""
+        return self.rows.entry_row(values, row, entry.row_key) if isinstance(entry, IndexEntry) else None
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Write the entry if what it holds changes; delete the entry at another key."""
+        rows, write = self.rows, source.write
+        address = rows.address(source.values)
+        old = before.address if before is not None else None
+        effects: list[Effect] = []
+        if address is not None and (address != old or self._concerns(source.changed)):
+            row = with_tokens_of(rows.entry_row(source.values, source.row, address), source.row)
+            canonical = write.operation.canonical
+            effects.append(
+                IndexEntryEffect(rows, address, write, address == old, row, source.values, canonical=canonical)
+            )
+        if old is not None and old != address:
+            effects.append(IndexEntryEffect(rows, old, write, existed=True))
+        if address == old:
+            return before, effects
+        return None if address is None else IndexEntry(address), effects
+
+    def _concerns(self, changed: set[str]) -> bool:
+        """Return whether an entry holds some of the properties that change."""
+        return not changed <= self._not_held if self._all else not changed.isdisjoint(self._held)
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Write the entry, after reading it if the manifest names it; delete what the manifest names wrongly."""
+        rows, write = self.rows, source.write
+        entry = self.entry(source.values, source.partition_key, source.row_key)
+        effects: list[Effect] = []
+        if entry is not None:
+            row = with_tokens_of(rows.entry_row(source.values, source.row, entry.row_key), source.row)
+            named = entry == before
+            effects.append(IndexEntryEffect(rows, entry.row_key, write, named, row, source.values, reads=named))
+        if before is not None and before != entry:
+            effects += undo_entry(self.name, before, write, checked=True)
+        return entry, effects
+
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return the check of the entries."""
+        return (IndexCheck(context, self.rows),)

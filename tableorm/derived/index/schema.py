@@ -15,6 +15,7 @@ from ...errors import ModelError
 from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.codegen import make_decoder, make_encoder
+from ...models.derivation import refuse_without_kind
 from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema
 from ...models.state import EntityState, set_state, state_of
@@ -22,29 +23,9 @@ from ...protocol.edm import ANNOTATION, Edm
 from ...protocol.limits import MAX_CUSTOM_PROPERTIES
 from ...stores import Row
 
-__all__ = ["Include", "IndexOptions", "IndexSchema", "contents_of"]
+__all__ = ["Include", "IndexSchema", "contents_of"]
 
 Include = Literal["all", "keys"] | Sequence[str]
-
-
-@attrs.frozen(kw_only=True)
-class IndexOptions:
-    """
-    What an index is declared with.
-
-    Args:
-        name: Name of the declaration.
-        unique: Whether no two entities of a partition may have the same key.
-        include: Which fields index entries hold: "all", "keys" or names.
-        where: Takes the entity; only entities for which it is true have an entry. None for all.
-        building: Whether the index is written and not read yet.
-    """
-
-    name: str
-    unique: bool = False
-    include: Include = "all"
-    where: Callable[[Any], bool] | None = None
-    building: bool = False
 
 
 class IndexSchema(Schema):
@@ -52,27 +33,41 @@ class IndexSchema(Schema):
     The schema of the entries of an index.
 
     Args:
-        options: What the index is declared with.
+        entry_name: Name of the declaration.
         primary: The schema of the model.
         row: Template of the entries' RowKeys.
+        unique: Whether no two entities of a partition may have the same key.
+        include: Which fields index entries hold: "all", "keys" or names.
+        where: Takes the entity; only entities for which it is true have an entry. None for all.
+        building: Whether the index is written and not read yet.
 
     Attributes:
-        index: What the index is declared with.
         keys_only: Whether an entry holds nothing but where its primary row is.
         needed: The optional fields of its template: None in one of them means no entry.
     """
 
-    def __init__(self, options: IndexOptions, primary: Schema, row: Template) -> None:
-        self.index, self._primary = options, primary
-        self.label = f"{primary.name}.{options.name}"
-        self.keys_only = self.follows = options.include == "keys"
+    def __init__(
+        self,
+        entry_name: str,
+        primary: Schema,
+        row: Template,
+        *,
+        unique: bool,
+        include: Include,
+        where: Callable[[Any], bool] | None,
+        building: bool,
+    ) -> None:
+        self.entry_name, self._primary = entry_name, primary
+        self.unique, self.include, self.where, self.building = unique, include, where, building
+        self.label = f"{primary.name}.{entry_name}"
+        self.keys_only = self.follows = include == "keys"
         self._check(row)
         fields = self._fields(row)
         super().__init__(
             model=primary.model,
             table=primary.table,
             abstract=False,
-            kind=f"{primary.kind}#{options.name}",
+            kind=f"{primary.kind}#{entry_name}",
             version=primary.version,
             discriminator="property",
             naming=primary.naming,
@@ -85,13 +80,13 @@ class IndexSchema(Schema):
         self.needed = tuple(name for name in row.fields if primary.fields[name].optional)
         # What entries have and their primary row does not.
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
-        self._encode_own = make_encoder(self.label, self._coded(self._own), {})
+        self._encode_own = make_encoder(self.label, self._own, self._slow_encoder, {})
         extra = [info.property for info in self._own]
         annotated = [info.property + ANNOTATION for info in self._own if info.type.edm is not Edm.STRING]
         self._dropped = (COPY_OF, "odata.etag", *extra, *annotated)
         # Rows of other programs may store what is in their keys as well, and as another type.
         self._left_out_types = tuple(name + ANNOTATION for name in extra)
-        if options.include != "all":
+        if include != "all":
             self._dropped += ("Timestamp",)  # they are not written whenever their primary is
         if len(self.stored) + len(self.kind_properties) + len((COPY_OF, WRITE_TOKENS)) > MAX_CUSTOM_PROPERTIES:
             raise ModelError(
@@ -118,7 +113,7 @@ class IndexSchema(Schema):
             self.decode_current = _as_it_is
             return
         self.partial = len(self.fields) < len(self.primary.fields)
-        decode = make_decoder(self.model, self._coded(self.stored), self._keys_read(), partial=self.partial)
+        decode = make_decoder(self.model, self.stored, self._keys_read(), partial=self.partial)
 
         def decode_entry(row: Row) -> Any:
             return self._finish(decode(row), row, self.properties)
@@ -127,20 +122,11 @@ class IndexSchema(Schema):
 
     def _check(self, row: Template) -> None:
         primary, name = self.primary, self.label
-        if primary.kind is None:
-            raise ModelError(
-                f"{name}: a model with kind=None has no indexes, since nothing would tell their entries from it"
-            )
-        if primary.discriminator not in ("property", "row_key"):
-            raise ModelError(
-                f"{name}: an index needs discriminator='property' or 'row_key', which tell its entries apart"
-            )
-        partition, own = primary.partition, primary.row
-        assert partition is not None
-        assert own is not None
+        refuse_without_kind(name, primary)
+        partition, own = primary.templates()
         refuse_meeting(name, row, f"{primary.name}.row_key", own)
         missing = [field for field in own.fields if field not in {*row.full_fields, *partition.full_fields}]
-        if missing and not self.index.unique:
+        if missing and not self.unique:
             raise ModelError(
                 f"{name}: row_key {row.text!r} lacks {', '.join(missing)}, so that two entities could have one entry; "
                 f"add {{{missing[0]}}} to it, or unique=True if there can be but one"
@@ -148,9 +134,8 @@ class IndexSchema(Schema):
 
     def _fields(self, row: Template) -> dict[str, FieldInfo]:
         """Return the fields of the model as entries hold them: in their keys, or as properties."""
-        primary, include = self.primary, self.index.include
-        partition = primary.partition
-        assert partition is not None
+        primary, include = self.primary, self.include
+        partition, _ = primary.templates()
         in_keys = row.full_fields | partition.full_fields
         chosen = frozenset(row.fields) | frozenset(partition.fields)
         kept = frozenset(info.name for info in primary.maintained)
@@ -166,8 +151,7 @@ class IndexSchema(Schema):
                 if name not in primary.fields:
                     raise ModelError(
                         f"{self.label}: include={list(include)!r} is refused: {primary.name} has no field {name!r}; "
-                        "its "
-                        f"fields are {', '.join(primary.fields)}"
+                        f"its fields are {', '.join(primary.fields)}"
                     )
             if kept & set(include):
                 raise ModelError(
@@ -206,7 +190,7 @@ class IndexSchema(Schema):
         for name in self.needed:
             if values[name] is None:
                 return None
-        where = self.index.where
+        where = self.where
         if where is not None and not self.primary.satisfies(where, values, f"the index {self.label}"):
             return None
         assert self.row is not None
@@ -221,7 +205,7 @@ class IndexSchema(Schema):
             row: The row of the entity, in full.
             address: The RowKey of the entry.
         """
-        if self.index.include != "all":
+        if self.include != "all":
             entry: Row = {name: row[name] for name in self._members if name in row}
         else:
             entry = row.copy()

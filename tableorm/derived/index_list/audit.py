@@ -3,21 +3,45 @@ What an audit checks of an index list: that each entity is in its list, once, an
 
 Each key in a row of a list claims what its entity claims, so that one wrong key in a list of very many makes only that
 one a candidate. A row that was divided claims its two halves, so that neither of them is where no reader would look.
+
+Rows of lists are verified one by one: first whether readers and writers find them, later what is too much in them. A
+row that was divided stays divided, and its halves are found through it alone. A damaged row cannot be written by
+programs that keep lists right; so what the manifests of entities say of it stays as it is while they are read.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import aclosing
+
+import attrs
 
 from ...audit.check import WRONG, Check, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
-from ...errors import shown
-from ...models.reserved import ENTITY_TYPE
-from ...stores import Row
-from .repair import claim_address, is_row_key, list_key_of, read_keys, split_address, verify_keys, verify_shape
-from .rows import SEPARATOR, bits_of, is_divided
+from ...errors import DecodeError, shown
+from ...models.manifest import ListEntry, ManifestEntry
+from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
+from ...stores import Operation, Row, Verb
+from ...writes.races import ATTEMPTS
+from .rows import BITS, SEPARATOR, bits_of, is_divided, keys_of, list_row
 from .schema import ListSchema
 
 __all__ = ["ListCheck"]
+
+
+@attrs.frozen(eq=False)
+class _Damaged:
+    """
+    What is wrong with a row of a list, and what repairs it.
+
+    Args:
+        problem: What is wrong; its address is the RowKey of the row.
+        stored: The row as it was read; None if there is none.
+        repairs: The operations that repair it; empty if nothing does.
+    """
+
+    problem: Problem
+    stored: Row | None
+    repairs: tuple[Operation, ...] = ()
 
 
 class ListCheck(Check):
@@ -33,34 +57,34 @@ class ListCheck(Check):
 
     def __init__(self, context: AuditContext, index: ListSchema) -> None:
         super().__init__(context, index.schema, index.name)
-        self._index = index
+        self.kind = index.kind
 
     def owns(self, kind: str) -> bool:
         """Return whether it is the kind of the list's rows."""
-        return kind == self._index.kind
+        return kind == self.kind
 
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim the entity's key in its list; WRONG where the manifest names another list, or none."""
         row_key, due = snapshot.row["RowKey"], snapshot.expected.get(self.name)
         if snapshot.manifest.get(self.name) != due:
             yield row_key, WRONG
-        key = list_key_of(due)
+        key = _list_key_of(due)
         if key is not None:
-            address = claim_address(key, row_key)
-            yield address, hash((self._index.kind, address))
+            address = _claim_address(key, row_key)
+            yield address, hash((self.kind, address))
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim the keys of a row, its halves if it was divided, and that it is a half of another row; or WRONG."""
-        if not is_row_key(self._index, row["RowKey"]):
+        if not self._is_row_key(row["RowKey"]):
             yield row["RowKey"], WRONG
             return
-        (list_key, bits), number = split_address(row), hash(row[ENTITY_TYPE])
-        divided, keys = is_divided(row), read_keys(row)
+        (list_key, bits), number = _split_address(row), hash(row[ENTITY_TYPE])
+        divided, keys = is_divided(row), _read_keys(row)
         if keys is None or (divided and keys):
             yield row["RowKey"], WRONG
         for key in keys or ():
             right = not divided and bits_of(key, len(bits)) == bits
-            address = claim_address(list_key, key)
+            address = _claim_address(list_key, key)
             yield address, hash((row[ENTITY_TYPE], address)) + (0 if right else WRONG)
         if divided:
             yield row["RowKey"], -2 * number
@@ -71,7 +95,7 @@ class ListCheck(Check):
         """Return the rows from the first of a list to the one where the key belongs: of its list, and the one noted."""
         wanted: set[str] = set()
         for entries in (snapshot.expected, snapshot.manifest):
-            key = list_key_of(entries.get(self.name))
+            key = _list_key_of(entries.get(self.name))
             if key is not None:
                 wanted |= _path_to_key(key, snapshot.row["RowKey"], found)
         return wanted
@@ -84,13 +108,13 @@ class ListCheck(Check):
     def _compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Problem | None:
         name, row_key = self.name, snapshot.row["RowKey"]
         noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
-        key, noted_key = list_key_of(due), list_key_of(noted)
+        key, noted_key = _list_key_of(due), _list_key_of(noted)
         address = None if key is None else _last_address(key, row_key, found)
         row = None if address is None else found.get(address)
-        if row is not None and row.get(ENTITY_TYPE) != self._index.kind:
+        if row is not None and row.get(ENTITY_TYPE) != self.kind:
             text = f"a row of kind {kind_of(row)!r} is at {address!r}, where the list belongs"
             return Problem(Damage.BLOCKED, name, address, text, rebuilt=False)
-        keys: set[str] | None = set() if row is None else read_keys(row)
+        keys: set[str] | None = set() if row is None else _read_keys(row)
         if key is not None and keys is not None and row_key not in keys:
             return Problem(Damage.MISSING, name, address, f"it is not in the list {key!r}")
         if noted == due:
@@ -105,9 +129,163 @@ class ListCheck(Check):
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify first whether a row can be read and is found; later whether it has keys that do not belong there."""
         if phase is Phase.BEFORE:
-            await verify_shape(self.context, self._index, partition_key, row_key)
+            await self._verify_shape(partition_key, row_key)
         else:
-            await verify_keys(self.context, self._index, partition_key, row_key, is_candidate)
+            await self._verify_keys(partition_key, row_key, is_candidate)
+
+    def _is_row_key(self, row_key: str) -> bool:
+        """Return whether a row of a list can have a RowKey: it ends in bits, and is not of an entity."""
+        _, separator, bits = row_key.rpartition(SEPARATOR)
+        if not separator or len(bits) >= BITS or bits.strip("01"):
+            return False
+        assert self.schema.row is not None
+        try:
+            self.schema.row.parse(row_key)
+        except ValueError:
+            return True
+        return False
+
+    async def _verify_shape(self, partition_key: str, address: str) -> None:
+        """Verify that a row can be read, and that it is where readers look; repair it."""
+        context = self.context
+        for attempt in range(ATTEMPTS):
+            await context.pause(attempt)
+            row = await context.read(partition_key, address)
+            if row is None or kind_of(row) != self.kind:
+                return
+            if not self._is_row_key(address):
+                text, reason = f"the row {address!r} says that it is of the list", "no row of a list has such a key"
+                problem = Problem(Damage.ORPHAN, self.name, address, text, refused=reason)
+                context.record(self.schema, partition_key, "", problem, repaired=False)
+                return
+            fault = await self._find_misplaced(row) or await self._find_unreadable(row)
+            if fault is None:
+                return
+            if not await context.settle(partition_key, str(fault.problem.address), fault.stored, fault.repairs):
+                continue
+            repaired = context.repair and bool(fault.repairs)
+            context.record(self.schema, partition_key, "", fault.problem, repaired=repaired)
+            if not repaired:
+                return
+        context.counts.undecided += 1
+
+    def _damaged(self, damage: Damage, address: str, text: str, stored: Row | None, *repairs: Operation) -> _Damaged:
+        return _Damaged(Problem(damage, self.name, address, text), stored, repairs)
+
+    async def _find_misplaced(self, row: Row) -> _Damaged | None:
+        """Find a row on the way to this one that is gone, or no longer says that it was divided."""
+        partition_key, address = row["PartitionKey"], row["RowKey"]
+        _, bits = _split_address(row)
+        for length in range(len(bits), 0, -1):
+            above = address[: len(address) - length]
+            found = await self.context.read(partition_key, above)
+            if is_divided(found):
+                continue
+            if found is None:
+                fresh = list_row(partition_key, above, self.kind, (), divided=True)
+                text = f"the row {above!r} of the list, by which readers find {address!r}, is gone"
+                return self._damaged(Damage.MISSING, above, text, None, Operation(Verb.INSERT, fresh))
+            if found.get(ENTITY_TYPE) != self.kind:
+                text = f"a row of kind {kind_of(found)!r} is at {above!r}, where a row of the list belongs"
+                return self._damaged(Damage.BLOCKED, above, text, found)
+            return await self._divide_again(found)
+        return None
+
+    async def _divide_again(self, row: Row) -> _Damaged:
+        """Mark a row as divided again; the keys that it has go to its two halves."""
+        partition_key, address = row["PartitionKey"], row["RowKey"]
+        halves = await self.context.read_all(partition_key, [address + bit for bit in "01"])
+        _, bits = _split_address(row)
+        operations = [_replace(row, self._divided_row(row))]
+        for bit, half in zip("01", halves, strict=True):
+            begin = bits + bit
+            mine = {key for key in _read_keys(row) or () if bits_of(key, len(begin)) == begin}
+            keys = set[str]() if half is None else _read_keys(half)
+            if is_divided(half) or keys is None or mine <= keys:
+                continue  # entities whose keys are missing then are verified by themselves
+            fresh = list_row(partition_key, address + bit, self.kind, keys | mine)
+            if half is None:
+                operations.append(Operation(Verb.INSERT, fresh))
+            elif half.get(ENTITY_TYPE) == self.kind:
+                operations.append(_replace(half, fresh))
+        text = f"the row {address!r} of the list was divided, and does not say so"
+        return self._damaged(Damage.STALE, address, text, row, *operations)
+
+    async def _find_unreadable(self, row: Row) -> _Damaged | None:
+        """Find that a row cannot be read: then its keys are those of the entities that ought to be in the list."""
+        if is_divided(row) or _read_keys(row) is not None:
+            return None
+        partition_key, address = row["PartitionKey"], row["RowKey"]
+        list_key, bits = _split_address(row)
+        text = f"the row {address!r} of the list cannot be read"
+        halves = await self.context.read_all(partition_key, [address + bit for bit in "01"])
+        if any(half is not None and half.get(ENTITY_TYPE) == self.kind for half in halves):
+            fresh = self._divided_row(row)
+        elif not self.context.repair:
+            return self._damaged(Damage.STALE, address, text, row)
+        else:
+            keys = await self._keys_of_entities(partition_key, list_key, bits)
+            fresh = list_row(partition_key, address, self.kind, keys)
+        operation = _replace(row, fresh)
+        return self._damaged(Damage.STALE, address, text, row, operation)
+
+    async def _keys_of_entities(self, partition_key: str, list_key: str, bits: str) -> set[str]:
+        found: set[str] = set()
+        async with aclosing(self.context.rows(partition_key, self.context.kinds.filter)) as all_rows:
+            async for rows in all_rows:
+                for snapshot in filter(None, map(self.context.snapshot, rows)):
+                    row_key, due = snapshot.row["RowKey"], _list_key_of(snapshot.expected.get(self.name))
+                    if snapshot.schema is self.schema and due == list_key and bits_of(row_key, len(bits)) == bits:
+                        found.add(row_key)
+        return found
+
+    async def _verify_keys(self, partition_key: str, address: str, is_candidate: IsCandidate) -> None:
+        """Verify that a row has no keys that do not belong there; repair it."""
+        context = self.context
+        for attempt in range(ATTEMPTS):
+            await context.pause(attempt)
+            row = await context.read(partition_key, address)
+            if row is None or kind_of(row) != self.kind or not self._is_row_key(address):
+                return
+            keys = _read_keys(row)
+            if keys is None and not is_divided(row):
+                return  # its shape was reported before
+            list_key, _ = _split_address(row)
+            candidates = sorted(key for key in keys or () if is_candidate(_claim_address(list_key, key)))
+            wrong = await self._find_superfluous(row, candidates)
+            if is_divided(row) and keys != set():
+                wrong = {"": "the row has keys, though it was divided", **wrong}
+            if not wrong:
+                return
+            left = () if is_divided(row) else (keys or set()) - wrong.keys()
+            fresh = list_row(partition_key, address, self.kind, left, divided=is_divided(row))
+            repair = _replace(row, fresh)
+            if not await context.settle(partition_key, address, row, [repair]):
+                continue
+            for key, text in wrong.items():
+                problem = Problem(Damage.ORPHAN, self.name, address, text)
+                context.record(self.schema, partition_key, key, problem, repaired=context.repair)
+            return
+        context.counts.undecided += 1
+
+    async def _find_superfluous(self, row: Row, candidates: list[str]) -> Mapping[str, str]:
+        """Return the keys in a row that do not belong there, and why."""
+        (list_key, bits), name = _split_address(row), self.name
+        wrong: dict[str, str] = {}
+        for key in candidates:
+            if is_divided(row) or bits_of(key, len(bits)) != bits:
+                wrong[key] = f"the key is in the row {row['RowKey']!r} of the list, and belongs into another"
+                continue
+            primary = await self.context.read(row["PartitionKey"], key)
+            snapshot = None if primary is None else self.context.snapshot(primary)
+            if snapshot is not None and snapshot.schema is self.schema and _belongs(snapshot, name, list_key):
+                continue  # what is wrong then is verified with the entity
+            what = "is gone" if snapshot is None else "does not say that it is in the list, nor should"
+            wrong[key] = f"the list {list_key!r} has the key {key!r}, whose entity {what}"
+        return wrong
+
+    def _divided_row(self, row: Row) -> Row:
+        return list_row(row["PartitionKey"], row["RowKey"], self.kind, (), divided=True)
 
 
 def _path_to_key(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> set[str]:
@@ -128,4 +306,42 @@ def _last_address(list_key: str, row_key: str, found: Mapping[str, Row | None]) 
 
 def _is_listed(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> bool:
     row = found.get(_last_address(list_key, row_key, found))
-    return row is not None and row_key in (read_keys(row) or ())
+    return row is not None and row_key in (_read_keys(row) or ())
+
+
+def _list_key_of(entry: ManifestEntry | None) -> str | None:
+    """Return the key of the list that a manifest entry says the entity is in; None if it is not such an entry."""
+    return entry.list_key if isinstance(entry, ListEntry) else None
+
+
+def _split_address(row: Row) -> tuple[str, str]:
+    """Return the key of the list that a row belongs to, and the bits of its own place in it."""
+    key, _, bits = row["RowKey"].rpartition(SEPARATOR)
+    return key, bits
+
+
+def _claim_address(list_key: str, row_key: str) -> str:
+    """Return the address at which an entity claims its key, and the row that has it does."""
+    return f"{list_key}{SEPARATOR}\n{row_key}"
+
+
+def _read_keys(row: Row) -> set[str] | None:
+    """Return the keys in a row of a list; None if it is damaged."""
+    try:
+        return set(keys_of(row))
+    except DecodeError:
+        return None
+
+
+def _replace(row: Row, fresh: Row) -> Operation:
+    """Return what replaces a row; its write tokens stay, by which its writers recognise that they wrote it."""
+    tokens = row.get(WRITE_TOKENS)
+    kept = {} if tokens is None else {WRITE_TOKENS: tokens}
+    return Operation(Verb.REPLACE, {**fresh, **kept}, row["odata.etag"])
+
+
+def _belongs(snapshot: EntitySnapshot, name: str, list_key: str) -> bool:
+    """Return whether an entity may be in a list: its manifest says so, or it should be, or nobody knows."""
+    if snapshot.problem or not snapshot.legible:
+        return True
+    return list_key in (_list_key_of(snapshot.manifest.get(name)), _list_key_of(snapshot.expected.get(name)))

@@ -104,14 +104,9 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         if stored is None:
             return Operation(Verb.INSERT, row)
         if stored.get(ENTITY_TYPE) != self.kind:
-            change = self.origin.origin
-            raise EntityExists(
-                f"{change}: the index list {self.kind} needs the row {self.address!r} of this partition, and a row of "
-                f"another kind ({stored.get(ENTITY_TYPE)!r}) has that key; change the list's row_key, or remove "
-                "that row",
-                Code.ENTITY_EXISTS,
-                change.subject,
-                index=self.kind,
+            raise self._exists(
+                f"the index list {self.kind} needs the row {self.address!r} of this partition, and a row of another "
+                f"kind ({stored.get(ENTITY_TYPE)!r}) has that key; change the list's row_key, or remove that row"
             )
         return Operation(Verb.REPLACE, row, stored["odata.etag"])
 
@@ -119,14 +114,14 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         """Return the user's write, if it deletes the row with entities that leave it; a list is not an entity."""
         if write.after is None and not self.adds:
             return write
-        change = self.origin.origin
-        raise EntityExists(
-            f"{change}: the key {self.address!r} of a list that it is in is that of {write.origin}; begin the row_key "
-            "of the list with literal text of its own",
-            Code.ENTITY_EXISTS,
-            change.subject,
-            index=self.kind,
+        raise self._exists(
+            f"the key {self.address!r} of a list that it is in is that of {write.origin}; begin the row_key of the "
+            "list with literal text of its own"
         )
+
+    def _exists(self, problem: str) -> EntityExists:
+        change = self.origin.origin
+        return EntityExists(f"{change}: {problem}", Code.ENTITY_EXISTS, change.subject, index=self.kind)
 
 
 def _packed(key: str) -> int:

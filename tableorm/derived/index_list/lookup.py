@@ -52,8 +52,7 @@ async def look_up(
     if len(schemas) != 1:
         raise ModelError(f"{index} is of an abstract model: look up the list of one of its concrete classes")
     schema = schemas[0]
-    partition = schema.primary.partition
-    assert partition is not None
+    partition, _ = schema.primary.templates()
     fields = db.boundary.fill_key(schema.primary, fields, schema.key_names)
     if fields.keys() != schema.key_names:
         wanted = ", ".join(sorted(schema.key_names))

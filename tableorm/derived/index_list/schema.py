@@ -10,11 +10,12 @@ the hash of each key, `lastname_Jones~0` and `lastname_Jones~1`, and so on; the 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...errors import ModelError, TemplateError
+from ...errors import TemplateError
 from ...keys.bounds import Part
 from ...keys.formats import Format, make_format
 from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
+from ...models.derivation import refuse_without_kind
 from ...models.manifest import ListEntry, ManifestEntry
 from ...models.schema import Schema
 from ...protocol.limits import MAX_KEY_UNITS
@@ -54,14 +55,10 @@ class ListSchema(Maintainer):
         self.row, self._where, self._divide_at = row, where, divide_at
         self.kind = f"{schema.kind}#{name}"
         self._needed = tuple(each for each in row.fields if schema.fields[each].optional)
-        assert schema.partition is not None
-        assert schema.row is not None
-        self.key_names = frozenset({*schema.partition.fields, *row.fields})
-        if schema.kind is None or schema.discriminator not in ("property", "row_key"):
-            raise ModelError(
-                f"{self.label}: an index needs a kind, and discriminator='property' or 'row_key', which tell rows apart"
-            )
-        refuse_meeting(self.label, self._row_template(), f"{schema.name}.row_key", schema.row)
+        partition, own = schema.templates()
+        self.key_names = frozenset({*partition.fields, *row.fields})
+        refuse_without_kind(self.label, schema)
+        refuse_meeting(self.label, self._row_template(), f"{schema.name}.row_key", own)
         schema.refuse_maintained(row.fields, self.label, f"row_key {row.text!r} has")
 
     def _row_template(self) -> Template:

@@ -14,6 +14,7 @@ from ...expressions import Comparison, Expression, Membership, PropertyCompariso
 from ...models.schema import DerivedSchema, Schema
 from ...protocol.filters import Op
 from .index_following import conditions_on_entries
+from .normalize import leaves
 from .parameters import shape_of
 from .plan import RANKS, Access
 from .planner import Planner, planner_of
@@ -64,19 +65,14 @@ def _rank(planner: Planner, where: Sequence[Expression]) -> int:
 
 def _has_every_entity(index: DerivedSchema, terms: Sequence[Expression]) -> bool:
     """Return whether every entity that satisfies the conditions can be read by the rows that are derived from it."""
-    if any(_is_on_stored_rows(term) for term in terms):
-        return False
+    if any(isinstance(leaf, PropertyComparison) for term in terms for leaf in leaves(term)):
+        return False  # properties and keys as they are stored differ in entries
     given = {
         term.field.name
         for term in terms
         if isinstance(term, (Comparison, Membership)) and not (isinstance(term, Membership) and term.negated)
     }
     return index.holds_all(given)  # what satisfies a comparison is not None
-
-
-def _is_on_stored_rows(term: Expression) -> bool:
-    """Return whether a condition is on properties or keys as they are stored, which differ in entries."""
-    return isinstance(term, PropertyComparison) or any(map(_is_on_stored_rows, getattr(term, "terms", ())))
 
 
 def _keeps_order(schema: Schema, entries: Schema, terms: Sequence[Expression]) -> bool:

@@ -178,18 +178,8 @@ _KeyRule = _StoredKeyRule | _TemplateRule | _JoinedRules
 """What conditions say of one key of one kind: `match` takes values, and gives None if no key can satisfy them."""
 
 
-@attrs.frozen
-class _KeyRules:
-    """
-    What conditions say of both keys of one kind.
-
-    Args:
-        partition: The rule for the PartitionKey.
-        row: The rule for the RowKey.
-    """
-
-    partition: _KeyRule
-    row: _KeyRule
+_KeyRules = tuple[_KeyRule, _KeyRule]
+"""The rules for the PartitionKey and the RowKey of one kind."""
 
 
 class KeyRegions:
@@ -219,12 +209,12 @@ class KeyRegions:
         self._same = [(False, False)] * len(self._rules)
         if base is not None:
             pairs = zip(self._rules, base._rules, strict=True)
-            self._same = [(own.partition == other.partition, own.row == other.row) for own, other in pairs]
+            self._same = [(own[0] == other[0], own[1] == other[1]) for own, other in pairs]
         self.adds_nothing = self._same == [(True, True)]
 
     def match_keys(self, values: Values) -> list[KeyPair]:
         """Return what the terms say of the keys of each kind."""
-        return [KeyPair(rules.partition.match(values), rules.row.match(values)) for rules in self._rules]
+        return [KeyPair(partition.match(values), row.match(values)) for partition, row in self._rules]
 
     def find(self, values: Values, known: Sequence[KeyPair]) -> list[RegionMatch]:
         """
@@ -237,10 +227,10 @@ class KeyRegions:
         return self.merge_kinds(
             [
                 KeyPair(
-                    pair.partition if same[0] else rules.partition.match(values),
-                    pair.row if same[1] else rules.row.match(values),
+                    pair.partition if same[0] else partition.match(values),
+                    pair.row if same[1] else row.match(values),
                 )
-                for rules, same, pair in zip(self._rules, self._same, known, strict=True)
+                for (partition, row), same, pair in zip(self._rules, self._same, known, strict=True)
             ]
         )
 
@@ -316,7 +306,7 @@ def _rules_of(schema: Schema | None, terms: Sequence[Expression]) -> _KeyRules:
                 if found is not None:
                     rules[which].append(found)
     partition, row = [each[0] if len(each) == 1 else _JoinedRules(tuple(each)) for each in rules]
-    return _KeyRules(partition, row)
+    return partition, row
 
 
 def _rule_of_other_model(

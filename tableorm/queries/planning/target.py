@@ -69,7 +69,7 @@ class QueryTarget:
         part = self._parts.get(wanted)
         if part is None:
             named = tuple([schema for schema in wanted if schema is not None])
-            part = self._parts[wanted] = QueryTarget(KindSet(named, self.table, None in wanted))
+            part = self._parts[wanted] = QueryTarget(KindSet(named, self.table, bags=None in wanted))
         return part
 
     def entries_of(self, index: Schema) -> KindSet:

@@ -34,7 +34,7 @@ from ..stages.derive import derives
 from ..stages.encode import encode, needs_row
 from ..stages.execute import claim, execute, is_light, most_bytes, plan_writes
 from ..stages.lost_replies import InDoubt
-from ..target import check_change
+from ..subject import check_change
 from .chunk import commit_chunk, defer
 from .pacing import AdaptiveConcurrency, Pace
 from .partition_queue import Address, PartitionQueue
@@ -92,9 +92,8 @@ class Bulk:
         self._pace = Pace(rate)
         self._concurrency = AdaptiveConcurrency(concurrency)
         self._queues: dict[Address, PartitionQueue] = {}
-        # By the id of an object that is not written yet: the queue that it waits in, and others if it was given again.
-        self._given: dict[int, PartitionQueue] = {}
-        self._given_again: dict[int, list[PartitionQueue]] = {}
+        # By the id of an object that is not written yet: the queues that it waits in, one for each time it was given.
+        self._given: dict[int, list[PartitionQueue]] = {}
         self._ready: deque[PartitionQueue] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = self._bytes = self._taken = 0
@@ -178,9 +177,9 @@ class Bulk:
 
     async def _wait_until_written(self, subject: object) -> None:
         """Wait until the operations that were given of this object are written: then it has its new ETag."""
-        while (queue := self._given.get(id(subject))) is not None:
+        while (queues := self._given.get(id(subject))) is not None:
             self._require_open()
-            self._make_ready(queue)
+            self._make_ready(queues[0])
             self._start()
             await self._wait_for_room()
 
@@ -217,11 +216,7 @@ class Bulk:
         queue.derives = queue.derives or late or derives(write)
         self._waiting += 1
         self._bytes += size
-        subject = id(change.subject)
-        if subject in self._given:
-            self._given_again.setdefault(subject, []).append(queue)
-        else:
-            self._given[subject] = queue
+        self._given.setdefault(id(change.subject), []).append(queue)
         count, chunk = len(queue.writes), self._pace.chunk
         if count >= chunk:
             if not (queue.busy or queue.ready):
@@ -304,11 +299,10 @@ class Bulk:
             self._waiting -= len(chunk)
             self._bytes -= size
             for write in chunk:
-                subject = id(write.change.subject)
-                if subject in self._given_again:
-                    self._note_written(subject, queue)
-                else:
-                    del self._given[subject]
+                queues = self._given[id(write.change.subject)]
+                queues.remove(queue)
+                if not queues:
+                    del self._given[id(write.change.subject)]
             queue.busy = False
             if not queue.writes:
                 self._queues.pop(queue.address, None)
@@ -319,16 +313,6 @@ class Bulk:
             if inspect.iscoroutine(result):
                 result.close()
                 raise _asynchronous_error(self._on_progress)
-
-    def _note_written(self, subject: int, queue: PartitionQueue) -> None:
-        """Note that one of several operations on an object is written."""
-        queues = self._given_again[subject]
-        if self._given[subject] is queue:
-            self._given[subject] = queues.pop()
-        else:
-            queues.remove(queue)
-        if not queues:
-            del self._given_again[subject]
 
     async def _send_plan(self, plan: WritePlan) -> None:
         """Send operations as one transaction, and those that did not fail again after a failure."""

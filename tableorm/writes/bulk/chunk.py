@@ -11,6 +11,7 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.rows import read_row
+from ...connection.tasks import map_together
 from ...errors import LimitExceeded, TableOrmError, TransactionFailed
 from ...models.schema import Schema
 from ...stores import Operation, Row, Verb
@@ -22,8 +23,6 @@ from ..stages.complete import complete
 from ..stages.encode import encode, needs_row
 
 __all__ = ["ChunkOutcome", "commit_chunk", "defer", "most_rows", "most_shared_rows"]
-
-_READ_AT_ONCE = 16
 
 
 @attrs.frozen
@@ -123,22 +122,20 @@ async def _completed(
     db: Connection, writes: Sequence[PlannedWrite]
 ) -> tuple[list[tuple[PlannedWrite, PlannedWrite]], list[tuple[PlannedWrite, TableOrmError]]]:
     """Return each write with the one that is sent for it, and each that fails; those without effect are in neither."""
-    turn = asyncio.Semaphore(_READ_AT_ONCE)
 
     async def completed(write: PlannedWrite) -> PlannedWrite | TableOrmError | None:
         change = write.change
         if not needs_row(change):
             return write
-        async with turn:
-            try:
-                row = await read_row(db, change.table, change.partition_key, change.row_key)
-                return encode(complete(change, row), 0)
-            except TableOrmError as error:
-                return error
+        try:
+            row = await read_row(db, change.table, change.partition_key, change.row_key)
+            return encode(complete(change, row), 0)
+        except TableOrmError as error:
+            return error
 
     ready: list[tuple[PlannedWrite, PlannedWrite]] = []
     failed: list[tuple[PlannedWrite, TableOrmError]] = []
-    for write, found in zip(writes, await asyncio.gather(*map(completed, writes)), strict=True):
+    for write, found in zip(writes, await map_together(completed, writes), strict=True):
         if isinstance(found, TableOrmError):
             failed.append((write, found))
         elif found is not None:

@@ -17,7 +17,7 @@ from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState, state_of
 from ...stores import Row
 from ..plan import Change, Mode, PlannedWrite, Stored
-from ..subject import Subject, copied_properties, key_of, schema_of_subject, stored_of
+from ..subject import Subject, key_of, schema_of_subject
 from .prepare import fill_fields, loaded_in_part, merged_names, missing_etag, refuse_new_key, refuse_partial, validate
 
 __all__ = [
@@ -32,6 +32,12 @@ __all__ = [
     "state_change",
     "upsert_change",
 ]
+
+_BLIND = frozenset({Mode.INSERT, Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE})
+"""Modes that need no ETag."""
+
+_IN_FULL = _BLIND | {Mode.REPLACE}
+"""Modes that write all fields."""
 
 _UPSERTS = {"merge": Mode.UPSERT_MERGE, "replace": Mode.UPSERT_REPLACE}
 
@@ -49,10 +55,12 @@ def insert_change(subject: Subject, pending: PlannedWrite | None = None, verb: s
         TemplateError: A key field is missing or does not fit.
         NotLoaded: It was loaded in part.
     """
-    return _in_full(verb, Mode.INSERT, subject, pending)
+    return _write_change(verb, Mode.INSERT, subject, pending)
 
 
-def upsert_change(subject: Subject, mode: Literal["merge", "replace"], pending: PlannedWrite | None = None) -> Change:
+def upsert_change(
+    subject: Subject, mode: Literal["merge", "replace"] = "merge", pending: PlannedWrite | None = None
+) -> Change:
     """
     Insert an entity, or merge it into the row or replace the row that is there, without looking.
 
@@ -64,57 +72,93 @@ def upsert_change(subject: Subject, mode: Literal["merge", "replace"], pending: 
     chosen = _UPSERTS.get(mode)
     if chosen is None:
         raise ModelError(f"upsert(mode={mode!r}) is unknown; use 'merge' or 'replace'")
-    return _in_full("upsert", chosen, subject, pending)
+    return _write_change("upsert", chosen, subject, pending)
 
 
-def _in_full(verb: str, mode: Mode, subject: Subject, pending: PlannedWrite | None) -> Change:
-    inserts = mode is Mode.INSERT
-    unseen = not inserts and pending is None
+def _write_change(
+    verb: str,
+    mode: Mode,
+    subject: Subject,
+    pending: PlannedWrite | None,
+    if_match: str | None = None,
+    *,
+    only: tuple[str, ...] | None = None,
+    drop_extra: bool = False,
+) -> Change:
+    """Make the change of a verb that writes values. Raises what the verbs raise."""
     state, before = _state_of(subject)
+    etag = None if before is None else before.etag
+    before, condition = before if pending is None else _pending_row(before, pending), None
+    blind, inserts = mode in _BLIND, mode is Mode.INSERT
+    unseen = not inserts and pending is None
+    if not blind:
+        if pending is None:
+            condition = if_match or etag
+            if condition is None and state.copied is None:
+                raise missing_etag(verb, subject)
+        else:
+            etag = pending.operation.if_match
+            condition = etag if if_match in (None, "*") else if_match
+            everything = mode is Mode.REPLACE or (mode is Mode.MERGE and only is None)
+            if pending.stale and everything and if_match is None:
+                raise missing_etag(verb, subject, stale=True)
+        unseen = condition != etag
+    dropped = None if pending is None else pending.change.dropped
+    copied = None if blind or if_match is not None else state.copied
     if isinstance(subject, PropertyBag):
-        if subject.selected:
+        if subject.selected and mode in _IN_FULL:
             raise loaded_in_part(verb, subject, "properties that were not selected")
-        return _bag_change(verb, mode, subject, None, _pending_row(before, pending), unseen=unseen)
-    schema, own = subject.__schema__, subject.__dict__
-    if state.partial:
-        refuse_partial(verb, subject, schema)
-    before = _pending_row(before, pending)
-    values: dict[str, Any] = own
-    made: dict[str, Any] | None = None
-    if schema.filled:
-        values, made, _ = fill_fields(schema, own, pending, inserted=before is None or inserts)
-    if schema.has_validators:
-        validate(subject, schema, values)
-    if before is None or inserts:
-        partition_key, row_key = schema.make_keys(values)
+        change = _row_change(verb, mode, subject, condition, before, unseen=unseen)
     else:
-        partition_key, row_key = _stored_keys(verb, own, schema, before)
-    return Change(
-        verb=verb,
-        mode=mode,
-        subject=subject,
-        schema=schema,
-        table=schema.table_name(),
-        partition_key=partition_key,
-        row_key=row_key,
-        values=values,
-        made=made,
-        extra=_unknown_of(state, schema),
-        loaded=state.loaded,
-        before=before,
-        stored=before,
-        dropped=None if pending is None else pending.change.dropped,
-        unseen=unseen,
-    )
+        schema, own = subject.__schema__, subject.__dict__
+        if state.partial and mode in _IN_FULL:
+            refuse_partial(verb, subject, schema)
+        values: dict[str, Any] = own
+        made: dict[str, Any] | None = None
+        if schema.filled:
+            values, made, new = fill_fields(schema, own, pending, inserted=inserts or (blind and before is None))
+            if new and only is not None:
+                only = (*only, *(name for name in new if name not in only))
+        if schema.has_validators:
+            validate(subject, schema, values)
+        extra = _unknown_of(state, schema)
+        keys = schema.make_keys(values) if before is None or inserts else _stored_keys(verb, own, schema, before)
+        # Python passes more than 15 keyword arguments as a dictionary, which takes five times as long.
+        change = Change(
+            verb=verb,
+            mode=mode,
+            subject=subject,
+            schema=schema,
+            table=schema.table_name(),
+            partition_key=keys[0],
+            row_key=keys[1],
+            if_match=condition,
+            values=values,
+            made=made,
+            extra=extra,
+            loaded=state.loaded,
+            before=before,
+            stored=before,
+            unseen=unseen,
+        )
+        if drop_extra:
+            dropped = extra
+    if only is None and dropped is None and copied is None and not drop_extra:
+        return change
+    return structs.replace(change, only=only, drop_extra=drop_extra, dropped=dropped, copied=copied)
 
 
-def _state_of(subject: Subject) -> tuple[EntityState, Stored | None]:
+def _state_of(subject: object) -> tuple[EntityState, Stored | None]:
     """Return what a subject knows of its row, and the row as it remembers it. Raises ModelError if it has none."""
-    if not isinstance(subject, Entity) or type(subject) is Entity:
-        return UNSTORED, stored_of(subject)
-    state: EntityState = getattr(subject, STATE, UNSTORED)
-    row = state.row
-    return state, None if row is None else Stored(row, not state.partial, row.get("odata.etag"), state.upgraded)
+    if isinstance(subject, Entity) and type(subject) is not Entity:
+        state: EntityState = getattr(subject, STATE, UNSTORED)
+        row = state.row
+        return state, None if row is None else Stored(row, not state.partial, row.get("odata.etag"), state.upgraded)
+    if not isinstance(subject, PropertyBag):
+        schema_of_subject(subject)
+        return UNSTORED, None
+    before = subject.before
+    return UNSTORED, None if before is None else Stored(before, not subject.partial, before.get("odata.etag"))
 
 
 def _unknown_of(state: EntityState, schema: Schema | None) -> Row:
@@ -146,34 +190,6 @@ def _stored_keys(verb: str, own: dict[str, Any], schema: Schema, before: Stored)
     return keys
 
 
-def _bag_change(
-    verb: str,
-    mode: Mode,
-    bag: PropertyBag,
-    if_match: str | None,
-    before: Stored | None,
-    *,
-    only: tuple[str, ...] | None = None,
-    drop_extra: bool = False,
-    unseen: bool = False,
-) -> Change:
-    return Change(
-        verb=verb,
-        mode=mode,
-        subject=bag,
-        schema=None,
-        table=bag.table,
-        partition_key=bag.partition_key,
-        row_key=bag.row_key,
-        if_match=if_match,
-        before=before,
-        stored=before,
-        only=only,
-        drop_extra=drop_extra,
-        unseen=unseen,
-    )
-
-
 def save_change(subject: Subject, pending: PlannedWrite | None = None, verb: str = "save") -> Change:
     """
     Write what changed since the entity was read, under its ETag and the keys it was read with.
@@ -187,13 +203,13 @@ def save_change(subject: Subject, pending: PlannedWrite | None = None, verb: str
         PreconditionFailed: It was never read nor written.
         EncodeError: A key field was changed.
     """
-    return _update(verb, Mode.SAVE, subject, None, pending)
+    return _write_change(verb, Mode.SAVE, subject, pending)
 
 
 def merge_change(
     subject: Subject,
-    only: Sequence[Field[Any] | str] | None,
-    if_match: str | None,
+    only: Sequence[Field[Any] | str] | None = None,
+    if_match: str | None = None,
     pending: PlannedWrite | None = None,
 ) -> Change:
     """
@@ -205,11 +221,11 @@ def merge_change(
         ModelError: One of `only` is no stored field of the model.
     """
     names = None if only is None else tuple(merged_names(subject, only))
-    return _update("merge", Mode.MERGE, subject, if_match, pending, only=names)
+    return _write_change("merge", Mode.MERGE, subject, pending, if_match, only=names)
 
 
 def replace_change(
-    subject: Subject, if_match: str | None, *, drop_extra: bool, pending: PlannedWrite | None = None
+    subject: Subject, if_match: str | None = None, *, drop_extra: bool = False, pending: PlannedWrite | None = None
 ) -> Change:
     """
     Make the change that replaces a row by an entity. Properties that the model does not know stay, unless `drop_extra`.
@@ -219,71 +235,7 @@ def replace_change(
         EncodeError: A key field was changed.
         NotLoaded: It was loaded in part.
     """
-    return _update("replace", Mode.REPLACE, subject, if_match, pending, drop_extra=drop_extra)
-
-
-def _update(
-    verb: str,
-    mode: Mode,
-    subject: Subject,
-    if_match: str | None,
-    pending: PlannedWrite | None,
-    *,
-    only: tuple[str, ...] | None = None,
-    drop_extra: bool = False,
-) -> Change:
-    state, before = _state_of(subject)
-    etag = None if before is None else before.etag
-    if pending is not None:
-        before, etag = _pending_row(before, pending), pending.operation.if_match
-        condition = etag if if_match in (None, "*") else if_match
-        everything = mode is Mode.REPLACE or (mode is Mode.MERGE and only is None)
-        if pending.stale and everything and if_match is None:
-            raise missing_etag(verb, subject, stale=True)
-    else:
-        condition = if_match or etag
-        if condition is None and state.copied is None:
-            raise missing_etag(verb, subject)
-    unseen = condition != etag
-    if isinstance(subject, PropertyBag):
-        if mode is Mode.REPLACE and subject.selected:
-            raise loaded_in_part(verb, subject, "properties that were not selected")
-        return _bag_change(verb, mode, subject, condition, before, only=only, drop_extra=drop_extra, unseen=unseen)
-    schema, own = subject.__schema__, subject.__dict__
-    if mode is Mode.REPLACE and state.partial:
-        refuse_partial(verb, subject, schema)
-    values: dict[str, Any] = own
-    made: dict[str, Any] | None = None
-    if schema.filled:
-        values, made, new = fill_fields(schema, own, pending, inserted=False)
-        if new and only is not None:
-            only = (*only, *(name for name in new if name not in only))
-    extra = _unknown_of(state, schema)
-    dropped = extra if drop_extra else None if pending is None else pending.change.dropped
-    if schema.has_validators:
-        validate(subject, schema, values)
-    keys = schema.make_keys(values) if before is None else _stored_keys(verb, own, schema, before)
-    return Change(
-        verb=verb,
-        mode=mode,
-        subject=subject,
-        schema=schema,
-        table=schema.table_name(),
-        partition_key=keys[0],
-        row_key=keys[1],
-        if_match=condition,
-        values=values,
-        made=made,
-        extra=extra,
-        loaded=state.loaded,
-        before=before,
-        stored=before,
-        only=only,
-        drop_extra=drop_extra,
-        dropped=dropped,
-        unseen=unseen,
-        copied=state.copied if if_match is None else None,
-    )
+    return _write_change("replace", Mode.REPLACE, subject, pending, if_match, drop_extra=drop_extra)
 
 
 def state_change(subject: Subject, pending: PlannedWrite | None = None) -> Change:
@@ -298,46 +250,69 @@ def state_change(subject: Subject, pending: PlannedWrite | None = None) -> Chang
         PreconditionFailed: It was never read nor written.
         EncodeError: A key field was changed.
     """
-    before = stored_of(subject)
+    _, before = _state_of(subject)
     etag = None if before is None else before.etag
     before = _pending_row(before, pending)
     if before is None:
         raise missing_etag("modify", subject)
     if isinstance(subject, PropertyBag):
-        return _bag_change("modify", Mode.SAVE, subject, etag, before)
-    schema, own = schema_of_subject(subject), subject.__dict__
-    _stored_keys("modify", own, schema, before)
-    made = None if pending is None else pending.change.made
+        return _row_change("modify", Mode.SAVE, subject, etag, before)
+    own = subject.__dict__
+    _stored_keys("modify", own, schema_of_subject(subject), before)
+    made, dropped = (None, None) if pending is None else (pending.change.made, pending.change.dropped)
     values = own if made is None else {**own, **made}  # it gets them when the transaction has succeeded
-    dropped = None if pending is None else pending.change.dropped
-    return structs.replace(_key_change("modify", Mode.SAVE, subject, etag, before), values=values, dropped=dropped)
+    return _row_change("modify", Mode.SAVE, subject, etag, before, values=values, dropped=dropped)
 
 
-def _key_change(
-    verb: str, mode: Mode, subject: Subject | Key[Any], if_match: str | None, before: Stored | None
+def _row_change(
+    verb: str,
+    mode: Mode,
+    subject: Subject | Key[Any],
+    if_match: str | None,
+    before: Stored | None,
+    *,
+    unseen: bool = False,
+    **more: Any,
 ) -> Change:
-    """Return a change of the row of a subject, or of a key, that writes no values yet."""
-    key = subject if isinstance(subject, Key) else key_of(subject)
-    schema = None if key.model is PropertyBag else schema_of(key.model)
+    """
+    Return a change of the row of a bag or key; or of an entity, which fills and validates nothing.
+
+    Args:
+        verb: As the user called it.
+        mode: What it does to the row.
+        subject: The entity, bag or key.
+        if_match: ETag to send, "*", or None.
+        before: What the subject remembers of the row.
+        unseen: Whether the row may be another version than that.
+        more: What else the change has.
+    """
+    named = subject if isinstance(subject, (PropertyBag, Key)) else key_of(subject)
+    schema = None if isinstance(named, PropertyBag) or named.model is PropertyBag else schema_of(named.model)
     state = state_of(subject) if isinstance(subject, Entity) else UNSTORED
-    return Change(
+    change = Change(
         verb=verb,
         mode=mode,
         subject=subject,
         schema=schema,
-        table=key.table,
-        partition_key=key.partition_key,
-        row_key=key.row_key,
+        table=named.table,
+        partition_key=named.partition_key,
+        row_key=named.row_key,
         if_match=if_match,
+        values={},
         extra=_unknown_of(state, schema),
         loaded=state.loaded,
         before=before,
         stored=before,
+        unseen=unseen,
     )
+    return structs.replace(change, **more) if more else change
 
 
 def delete_change(
-    subject: Subject | Key[Any], if_match: str | None, pending: PlannedWrite | None = None, verb: str = "delete"
+    subject: Subject | Key[Any],
+    if_match: str | None = None,
+    pending: PlannedWrite | None = None,
+    verb: str = "delete",
 ) -> Change:
     """
     Delete a row: under the ETag it was read with, or under `if_match`.
@@ -345,26 +320,23 @@ def delete_change(
     Raises:
         PreconditionFailed: There is no ETag; say if_match="*" to delete whatever is there.
     """
-    before = None if isinstance(subject, Key) else stored_of(subject)
+    state, before = (UNSTORED, None) if isinstance(subject, Key) else _state_of(subject)
     etag = None if before is None else before.etag
     condition = if_match or etag or (None if pending is None else pending.operation.if_match or "*")
-    copied = copied_properties(subject) if if_match is None else None
+    copied = state.copied if if_match is None else None
     if condition is None and copied is None:
         raise missing_etag(verb, subject)
-    return structs.replace(
-        _key_change(verb, Mode.DELETE, subject, condition, before),
-        dropped=None if pending is None else pending.change.dropped,
-        unseen=condition != etag,
-        copied=copied,
-    )
+    dropped = None if pending is None else pending.change.dropped
+    unseen = condition != etag
+    return _row_change(verb, Mode.DELETE, subject, condition, before, dropped=dropped, unseen=unseen, copied=copied)
 
 
 def guard_change(subject: Subject) -> Change:
     """
     Touch a row that is as it was read: merge nothing under its ETag, which fails if the row has changed since.
     """
-    before = stored_of(subject)
-    return _key_change("get", Mode.GUARD, subject, None if before is None else before.etag, before)
+    _, before = _state_of(subject)
+    return _row_change("get", Mode.GUARD, subject, None if before is None else before.etag, before)
 
 
 def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False) -> Change:
@@ -377,11 +349,17 @@ def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False
         only: Names of what is declared, also of some that its model does not have: what the row notes of those goes.
         counts: Whether what it adds to counts and sums changes these too, and not its note of that alone.
     """
-    before = stored_of(subject)
+    _, before = _state_of(subject)
     etag, upgraded = (None, False) if before is None else (before.etag, before.upgraded)
-    change = _key_change("rebuild", Mode.SAVE if upgraded else Mode.REBUILD, subject, etag, before)
-    return structs.replace(
-        change, values=subject.__dict__, only=None if upgraded else tuple(only), counts=counts and not upgraded
+    return _row_change(
+        "rebuild",
+        Mode.SAVE if upgraded else Mode.REBUILD,
+        subject,
+        etag,
+        before,
+        values=subject.__dict__,
+        only=None if upgraded else tuple(only),
+        counts=counts and not upgraded,
     )
 
 

@@ -19,6 +19,7 @@ from ...protocol.edm import ANNOTATION
 from ...stores import Row
 from ..plan import Change, Mode, Stored
 from ..rows import changes, content
+from .encode import is_partial, is_upgraded
 
 __all__ = ["complete"]
 
@@ -47,7 +48,7 @@ def complete(change: Change, row: Row | None) -> Change:
     etag: str = row["odata.etag"]
     if change.schema is not None and (COPY_OF in row or "#" in str(row.get(ENTITY_TYPE, ""))):
         _refuse_derived(change, row)
-    upgraded = change.upgraded and change.mode is not Mode.DELETE
+    upgraded = is_upgraded(change) and change.mode is not Mode.DELETE
     if change.schema is not None and (upgraded or _is_older(change, row)):
         entity = KindSet.of([change.schema.model]).load(row.copy())
         if isinstance(entity, Entity):
@@ -68,7 +69,7 @@ def complete(change: Change, row: Row | None) -> Change:
     stored = Stored(row, etag=etag, upgraded=upgraded)
     if change.copied is not None:
         _refuse_other(change, row, change.copied)
-        if not change.partial:
+        if not is_partial(change):
             extra = _with_unseen(change, row)
             return structs.replace(change, before=stored, stored=stored, if_match=etag, copied=None, extra=extra)
     elif change.mode is Mode.UPSERT_REPLACE:
@@ -113,7 +114,7 @@ def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
     for members in (mine, now):
         for name in (*schema.kind_properties, *unseen):
             members.pop(name, None)
-    if change.partial:
+    if is_partial(change):
         mine, now = (
             {name: value for name, value in members.items() if name.partition("@")[0] in properties}
             for members in (mine, now)

@@ -28,7 +28,7 @@ _WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE, M
 _INSERT, _MERGE, _INSERT_OR_MERGE = Mode.INSERT, Verb.MERGE, Verb.INSERT_OR_MERGE  # an enum looks its members up
 
 
-class Derived(msgspec.Struct, frozen=True, eq=False, gc=False):
+class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """
     Some writes, and what else they do.
 
@@ -37,12 +37,14 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False):
         effects: Their effects on other rows, by RowKey.
         fills: Parts of the writes' rows that have to be made from other rows.
         token: The write token of all of them.
+        transaction: Whether the user asked for a transaction, and gets its errors.
     """
 
     writes: list[PlannedWrite]
-    effects: dict[str, Effect]
-    fills: list[Fill]
+    effects: dict[str, Effect] = {}
+    fills: list[Fill] = []
     token: str
+    transaction: bool
 
 
 def derives(write: PlannedWrite) -> bool:
@@ -72,7 +74,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
     token: str | None = None
     for write in writes:
         token = token or write.token
-    result = Derived([], {}, [], token or new_token())
+    result = Derived(writes=[], token=token or new_token(), transaction=transaction)
     for write in writes:
         try:
             one, found = _derive_one(write, result.fills) if derives(write) else (write, [])
@@ -103,8 +105,8 @@ def refused_before_sending(write: PlannedWrite, error: TableOrmError, *, transac
 
 def _derive_one(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list[Effect]]:
     """Return a write with its new manifest, and its effects."""
-    change, first = write.change, write.origin
-    schema = change.schema
+    change = write.change
+    first, schema = write.first or change, change.schema
     seen = None if first.mode is _INSERT or first.stored is None else first.stored.row
     if seen is not None:
         if change.mode is Mode.REBUILD:
@@ -123,7 +125,7 @@ def _derive_one(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, l
         return write, []
     write = _keep_maintained(write, schema, seen)
     row = cast("Row", write.after)
-    source = Source(write, row, _values(write, schema, row), _changed(write, seen, row), fills)
+    source = _source(write, schema, row, seen, fills)
     old, new = stored.copy(), dict[str, ManifestEntry]()
     effects: list[Effect] = []
     for name, each in schema.derived.items():
@@ -145,15 +147,33 @@ def _derive_one(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, l
     return _with_manifest(write, stored, new), effects
 
 
-def _changed(write: PlannedWrite, seen: Row | None, row: Row) -> set[str]:
-    """Return the names of the properties that a write changes; none for a row that was not there."""
-    if seen is None:
-        return set()
-    changed = {name for name in changes(seen, row) if ANNOTATION not in name}
-    changed |= {name for name in seen if ANNOTATION not in name and name not in row}
-    if write.change.upgraded or write.origin.upgraded:
-        changed.update(row)  # derived rows are of the version that was stored
-    return changed
+def _source(write: PlannedWrite, schema: Schema, row: Row, seen: Row | None, fills: list[Fill]) -> Source:
+    """
+    Return a write as what is derived from its entity sees it.
+
+    Args:
+        write: The write.
+        schema: The schema of the entity.
+        row: The row as it will be.
+        seen: The row as it is, to compare with; None if there is none, or nothing changes.
+        fills: Gets the parts of the row that have to be made from other rows.
+    """
+    change, changed = write.change, set[str]()
+    # Derived rows are of the version that was stored.
+    upgraded = any(each.stored is not None and each.stored.upgraded for each in (change, write.first or change))
+    if seen is not None:
+        changed = {name for name in (row if upgraded else changes(seen, row)) if ANNOTATION not in name}
+        changed |= {name for name in seen if ANNOTATION not in name and name not in row}
+    return Source(
+        write=write,
+        row=row,
+        partition_key=row["PartitionKey"],
+        row_key=row["RowKey"],
+        values=_values(write, schema, row),
+        changed=changed,
+        upgraded=upgraded,
+        fills=fills,
+    )
 
 
 def _rebuild(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list[Effect]]:
@@ -168,7 +188,7 @@ def _rebuild(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
         stored = None
     names = frozenset(change.only or ())
     new = {name: entry for name, entry in (stored or {}).items() if name not in names}
-    source = Source(write, row, _values(write, schema, row), set(), fills)
+    source = _source(write, schema, row, None, fills)
     effects: list[Effect] = []
     for name in sorted(names):
         each, before = schema.derived.get(name), (stored or {}).get(name)
@@ -184,12 +204,9 @@ def _rebuild(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
 
 def _values(write: PlannedWrite, schema: Schema, row: Row) -> Mapping[str, Any]:
     """Return the fields of the entity as they will be stored."""
-    change = write.change
-    if (
-        write.first is None
-        and change.mode in _WHOLE
-        and not (change.partial or change.loaded is not None or schema.maintained)
-    ):
+    change, before = write.change, write.change.before
+    complete = change.loaded is None and (before is None or before.complete)
+    if write.first is None and change.mode in _WHOLE and complete and not schema.maintained:
         return change.values
     return cast("dict[str, Any]", schema.decode(dict(row)).__dict__)
 

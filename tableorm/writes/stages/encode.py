@@ -12,11 +12,11 @@ from ...models.schema import FieldInfo, Schema
 from ...models.upgrades import stored_version
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ...stores import Operation, Row, Verb
-from ..plan import Change, Diff, Mode, PlannedWrite
+from ..plan import Change, Mode, PlannedWrite
 from ..rows import NOT_PROPERTIES, changes, compare, content, new_token, overlaid, rebased, tokens_of, with_token
 from .prepare import no_removal, refuse_removal
 
-__all__ = ["encode", "needs_row", "own_extra", "unsaved"]
+__all__ = ["encode", "is_partial", "is_upgraded", "needs_row", "own_extra", "unsaved"]
 
 _VERBS = {
     Mode.INSERT: Verb.INSERT,
@@ -43,12 +43,12 @@ def needs_row(change: Change) -> bool:
         return False  # it has been read, or nobody needs it
     needed = change.copied is not None or _reads_first(change)
     # What writes nothing reads nothing.
-    return needed and (change.mode is not Mode.SAVE or change.upgraded or bool(unsaved(change)))
+    return needed and (change.mode is not Mode.SAVE or is_upgraded(change) or bool(unsaved(change)))
 
 
 def _reads_first(change: Change) -> bool:
     before = change.before
-    partial = before is not None and not before.complete
+    partial = is_partial(change)
     if change.schema is not None and change.schema.tracked:
         # Where its copies are is told by the row alone.
         return partial or before is None or change.unseen or change.mode in _UPSERTS
@@ -57,7 +57,7 @@ def _reads_first(change: Change) -> bool:
     if change.mode is Mode.REPLACE and not change.drop_extra:
         # A bag is all that its row shall be, whoever has added to that.
         return partial or ((before is None or change.unseen) and change.schema is not None)
-    return change.mode is not Mode.REPLACE and change.upgraded and change.unseen
+    return change.mode is not Mode.REPLACE and is_upgraded(change) and change.unseen
 
 
 def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite | None:
@@ -91,23 +91,13 @@ def _with_view(write: PlannedWrite) -> PlannedWrite:
         return write
     before = _remembered(change)
     mine = _loaded(structs.replace(change, stored=change.before, extends=False))
-    unseen = {
-        name
-        for name in after
-        if _is_property(name) and name not in mine and name not in before and _is_looked_at(change, name)
-    }
+    unseen = {name for name in after if _is_property(name) and name not in mine and name not in before}
+    if change.schema is not None:
+        # An entity says nothing of a field that was not loaded, nor of what its model does not know.
+        unseen &= {info.property for info in change.schema.stored if info.name in change.values}
     if not unseen:
         return write
     return structs.replace(write, view={n: v for n, v in after.items() if n.removesuffix(ANNOTATION) not in unseen})
-
-
-def _is_looked_at(change: Change, name: str) -> bool:
-    """Whether a subject that has no such property says so; an entity says nothing of a field that was not loaded."""
-    schema = change.schema
-    if schema is None:
-        return True
-    info = schema.by_property.get(name)
-    return info is not None and info.name in change.values
 
 
 def _remembered(change: Change) -> Row:
@@ -115,11 +105,13 @@ def _remembered(change: Change) -> Row:
     return {} if change.before is None else change.before.row
 
 
-def _is_partial(change: Change) -> bool:
+def is_partial(change: Change) -> bool:
+    """Whether the row may have more than the subject remembers."""
     return change.before is not None and not change.before.complete
 
 
-def _is_upgraded(change: Change) -> bool:
+def is_upgraded(change: Change) -> bool:
+    """Whether the row was of an older version, so that it is written in full."""
     return change.stored is not None and change.stored.upgraded
 
 
@@ -166,31 +158,28 @@ def _finish(
     carries = change.schema is not None and change.schema.write_token
     # Not for rows of which nothing is known: a plain table stays as other programs expect it.
     if base is None and not carries:
-        operation = Operation(verb, row, change.if_match, weight is not None)
-        return PlannedWrite(
-            operation=operation, change=change, index=index, after=after, weight=weight, partial=partial
-        )
-    if token is None:
-        token = new_token()
-    # What overwrites without looking must not claim to follow what it may never have seen; nor what overwrites the
-    # version of an ETag that it was given, and has itself read another one.
-    blind = stored is None or change.if_match in (None, "*") or change.if_match != stored.etag
-    if read[:1] == (token,):
-        read = read[1:]  # what the transaction holds of the row already follows what it has seen, and no more
-    elif blind:
-        read = ()
-    tokens = with_token(read, token)
-    # Both were made for this write; where they are one, the store gets another than the subject.
-    after = row.copy() if after is None or after is row else after
-    for members in (row, after):
-        members[WRITE_TOKENS] = tokens
-        members.pop(WRITE_TOKENS + ANNOTATION, None)  # the name is reserved, whoever has used it
-    if weight is not None:
-        weight += len(tokens)
-    # A model that does not carry them may have no room for one more property.
-    operation = Operation(verb, row, change.if_match, carries and weight is not None)
+        token, blind = None, True
+    else:
+        token = token or new_token()
+        # What overwrites without looking must not claim to follow what it may never have seen; nor what overwrites the
+        # version of an ETag that it was given, and has itself read another one.
+        blind = stored is None or change.if_match in (None, "*") or change.if_match != stored.etag
+        if read[:1] == (token,):
+            read = read[1:]  # what the transaction holds of the row already follows what it has seen, and no more
+        elif blind:
+            read = ()
+        tokens = with_token(read, token)
+        # Both were made for this write; where they are one, the store gets another than the subject.
+        after = row.copy() if after is None or after is row else after
+        for members in (row, after):
+            members[WRITE_TOKENS] = tokens
+            members.pop(WRITE_TOKENS + ANNOTATION, None)  # the name is reserved, whoever has used it
+        if weight is not None:
+            weight += len(tokens)
+    # A model whose rows do not carry tokens may have no room for one more property.
+    canonical = weight is not None and (token is None or carries)
     return PlannedWrite(
-        operation=operation,
+        operation=Operation(verb, row, change.if_match, canonical),
         change=change,
         index=index,
         after=after,
@@ -219,11 +208,11 @@ def _whole(change: Change) -> tuple[Row, int | None, Row | None]:
     weight: int | None
     row, weight = schema.encode(change.values, change.partition_key, change.row_key)
     if base is None:
-        if not change.drop_extra and (extra := _extra(change, schema)):
+        if change.extra and not change.drop_extra and (extra := _extra(change, schema)):
             row |= extra
             weight = None
         return row, weight, None
-    if not _is_upgraded(change) and _keep_kind(row, base.row):
+    if not is_upgraded(change) and _keep_kind(row, base.row):
         weight = None
     if not change.drop_extra and (extra := _extra(change, schema)):
         row |= extra
@@ -237,36 +226,11 @@ def _bag(change: Change) -> PropertyBag:
     return bag
 
 
-def _diff(change: Change) -> Diff:
-    before, schema = _remembered(change), change.schema
-    weight: int | None = None
-    if _is_partial(change):
-        row = _loaded(change)
-        changed = changes(before, row)
-        # The row may have what the subject knows nothing of, and has a default for.
-        changed = _without(changed, [name for name in changed if _is_default(change, name, changed)])
-        removed = _removed_properties(change, row)
-    else:
-        row, weight, differing = _whole(change)
-        changed = changes(before, row) if differing is None or change.extends else differing
-        removed = [name for name in before if name not in row and name not in NOT_PROPERTIES and ANNOTATION not in name]
-    if removed or schema is None or _is_upgraded(change):
-        return Diff(row, weight, changed, removed, made=False)
-    made = change.made or ()
-    for name in changed:
-        if ANNOTATION in name or _is_default(change, name, changed):
-            continue
-        info = schema.by_property.get(name)
-        if info is None or info.name not in made:
-            return Diff(row, weight, changed, removed, made=False)
-    return Diff(row, weight, changed, removed, made=True)
-
-
 def unsaved(change: Change) -> list[str]:
     """The properties that a save would write or remove because they were changed since they were read."""
-    if _is_upgraded(change):
+    if is_upgraded(change):
         return []  # the upgrade changed it
-    row = _loaded(change) if _is_partial(change) else _whole(change)[0]
+    row = _loaded(change) if is_partial(change) else _whole(change)[0]
     changed = [
         name
         for name in changes(_remembered(change), row)
@@ -276,17 +240,26 @@ def unsaved(change: Change) -> list[str]:
 
 
 def _save(change: Change, index: int, token: str | None) -> PlannedWrite | None:
-    before = change.before
+    before, upgraded = change.before, is_upgraded(change)
     assert before is not None
-    diff = _diff(change)
-    changed, removed, upgraded = diff.changed, diff.removed, _is_upgraded(change)
-    if diff.made or not (changed or removed or (upgraded and before.complete)):
+    weight: int | None = None
+    if before.complete:
+        row, weight, differing = _whole(change)
+        changed = changes(before.row, row) if differing is None or change.extends else differing
+        removed = [name for name in before.row if name not in row and _is_property(name)]
+    else:
+        row = _loaded(change)
+        changed = changes(before.row, row)
+        # The row may have what the subject knows nothing of, and has a default for.
+        changed = _without(changed, [name for name in changed if _is_default(change, name, changed)])
+        removed = _removed_properties(change, row)
+    if not removed and (not (changed or before.complete) if upgraded else _is_only_made(change, changed)):
         return None
     if before.complete:
         if upgraded or removed:
             # A merge cannot remove a property; the row holds all that the model does not know as well.
-            return _finish(change, index, token, Verb.REPLACE, diff.row, diff.row, diff.weight)
-        return _finish(change, index, token, Verb.MERGE, {**_keys(change), **changed}, diff.row, diff.weight)
+            return _finish(change, index, token, Verb.REPLACE, row, row, weight)
+        return _finish(change, index, token, Verb.MERGE, {**_keys(change), **changed}, row, weight)
     # Of what was loaded in part only what changed among that is written, whatever the rest of the row is.
     read = change.stored if change.extends else None
     if not removed:
@@ -297,6 +270,21 @@ def _save(change: Change, index: int, token: str | None) -> PlannedWrite | None:
     assert read is not None
     whole = _without(overlaid(content(read.row), changed), removed)
     return _finish(change, index, token, Verb.REPLACE, whole, whole, None)
+
+
+def _is_only_made(change: Change, changed: Row) -> bool:
+    """
+    Whether nothing differs but what the write itself makes, such as `updated_at`, and what reading made of properties
+    that the row does not have.
+    """
+    by_property = {} if change.schema is None else change.schema.by_property
+    made = change.made or ()
+    return all(
+        ANNOTATION in name
+        or _is_default(change, name, changed)
+        or ((info := by_property.get(name)) is not None and info.name in made)
+        for name in changed
+    )
 
 
 def _without(row: Row, names: Sequence[str]) -> Row:
@@ -365,7 +353,7 @@ def _merge(change: Change, index: int, token: str | None) -> PlannedWrite | None
     stale = some and change.unseen and before is not None
     base = change.stored if change.extends else before
     row = _chosen(change)
-    if schema is not None and _is_upgraded(change) and base is not None:
+    if schema is not None and is_upgraded(change) and base is not None:
         # The first write of an upgraded entity is a replace: of what it was upgraded to, and of these fields.
         row = overlaid(content(base.row), row)
         write = _finish(change, index, token, Verb.REPLACE, row, row, None)

@@ -29,19 +29,7 @@ from ..rows import rebased
 from .encode import own_extra
 from .lost_replies import InDoubt, resolve
 
-__all__ = ["check", "claim", "execute", "is_light", "most_bytes", "place", "plan_writes", "refuse"]
-
-
-def plan_writes(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> WritePlan:
-    """
-    Place and check encoded changes.
-
-    Raises:
-        LimitExceeded: A limit of the service would be passed.
-        TransactionFailed: A limit would be passed in a transaction, or its changes do not fit together; `index` counts
-            the changes.
-    """
-    return check(place(writes), transaction=transaction)
+__all__ = ["claim", "execute", "is_light", "most_bytes", "plan_writes", "refuse"]
 
 
 # Below this many characters nothing of a row of a model can pass a limit, so nothing has to be measured: a character
@@ -58,19 +46,25 @@ _MEMBER_BYTES = 300  # a name of 255 characters, and a value of fixed size
 _HEADERS = 1024  # of an operation in the body of a transaction, with the address of the account
 
 
-def check(plan: WritePlan, *, transaction: bool = False) -> WritePlan:
+def plan_writes(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> WritePlan:
     """
-    Refuse a plan that the service would refuse for its size.
+    Return the plan of some writes, each of another row: of one table and partition, and within the service's limits.
 
     Args:
-        plan: What is to be sent.
+        writes: What is to be sent.
         transaction: Whether the user asked for a transaction, and gets its errors.
 
     Raises:
         LimitExceeded: A single write passes a limit; names model, field, limit and actual size.
-        TransactionFailed: A write of a transaction passes a limit, or the transaction as a whole is too large.
+        TransactionFailed: A write of a transaction passes a limit, the transaction as a whole is too large, or a write
+            is of another partition than the first; `index` counts the changes.
     """
-    writes = plan.writes
+    first = writes[0].change
+    plan = WritePlan(first.table, first.partition_key, tuple(writes))
+    for write in writes:
+        # What is derived from the first change has that change too.
+        if write.change is not first:
+            _check_partition(plan, write)
     short = len(writes) <= _FEW
     for write in writes:
         if write.weight is None or write.weight > _SHORT:
@@ -111,23 +105,21 @@ def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> No
 
 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
+    """Return a fault that says which field, or what is derived from the entity, is too much."""
+    schema, hint = write.change.schema, None if write.effect is None else write.effect.limit_hint(fault)
+    info = None if schema is None else schema.by_property.get(fault.property or "")
     if fault.property == MANIFEST:
-        row_key = write.operation.row["RowKey"]
-        return Fault(
-            fault.code,
-            f"{fault.message} There the entity {row_key!r} notes what is derived from it, as who holds copies of it: "
-            "too many do; let fewer refer to it",
-            fault.index,
-            fault.property,
+        message = (
+            f"{fault.message} There the entity {write.operation.row['RowKey']!r} notes what is derived from it, as who "
+            "holds copies of it: too many do; let fewer refer to it"
         )
-    hint = None if write.effect is None else write.effect.limit_hint(fault)
-    if hint is not None:
-        return Fault(fault.code, f"{fault.message} {hint}", fault.index, fault.property)
-    schema = write.change.schema
-    info = schema.by_property.get(fault.property or "") if schema is not None else None
-    if info is None or schema is None:
+    elif hint is not None:
+        message = f"{fault.message} {hint}"
+    elif schema is not None and info is not None:
+        message = f"field {schema.name}.{info.name}: {fault.message}"
+    else:
         return fault
-    return Fault(fault.code, f"field {schema.name}.{info.name}: {fault.message}", fault.index, fault.property)
+    return Fault(fault.code, message, fault.index, fault.property)
 
 
 def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
@@ -163,31 +155,15 @@ def _refuse_size(write: PlannedWrite, problem: str, code: Code, *, transaction: 
     raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error
 
 
-def place(writes: Sequence[PlannedWrite]) -> WritePlan:
-    """
-    The group of some writes, each of another row: one table, one partition.
-
-    Raises:
-        TransactionFailed: They do not fit into one transaction; `index` is the first that does not.
-    """
-    first = writes[0].change
-    for write in writes:
-        if write.change is first:
-            continue  # what is derived from it
-        change = write.origin
-        if change.table != first.table or change.partition_key != first.partition_key:
-            _refuse_partition(
-                write,
-                f"is in table {change.table}, partition {change.partition_key!r}, and the transaction in table "
-                f"{first.table}, partition {first.partition_key!r}; a transaction has one of each",
-                "CommandsInBatchActOnDifferentPartitions",
-            )
-    return WritePlan(first.table, first.partition_key, tuple(writes))
-
-
-def _refuse_partition(write: PlannedWrite, problem: str, code: str) -> NoReturn:
-    error = TableOrmError(f"{write.origin} {problem}", code)
-    raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error
+def _check_partition(plan: WritePlan, write: PlannedWrite) -> None:
+    change = write.origin
+    if change.table != plan.table or change.partition_key != plan.partition_key:
+        error = TableOrmError(
+            f"{change} is in table {change.table}, partition {change.partition_key!r}, and the transaction in table "
+            f"{plan.table}, partition {plan.partition_key!r}; a transaction has one of each",
+            "CommandsInBatchActOnDifferentPartitions",
+        )
+        raise in_transaction(change, write.index, error, "; nothing was sent") from error
 
 
 async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> None:

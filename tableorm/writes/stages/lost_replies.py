@@ -12,7 +12,6 @@ first, and what is left to do is done under the ETag that was read. An insert ha
 when somebody deletes the row; with writes beside it that have none, it is not sent again at all.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
@@ -20,6 +19,7 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.retry import RetryBudget
+from ...connection.tasks import map_together
 from ...errors import OutcomeUnknown, TableOrmError
 from ...models.kinds import KindSet
 from ...models.property_bag import PropertyBag
@@ -30,7 +30,6 @@ from ..rows import changes, content, tokens_of
 
 __all__ = ["Applied", "InDoubt", "resolve"]
 
-_READ_AT_ONCE = 16
 _NAMED = 5  # operations of a transaction that an error names
 _WHOLE = frozenset({Verb.INSERT, Verb.REPLACE, Verb.INSERT_OR_REPLACE})
 
@@ -205,27 +204,21 @@ def _deletes(write: PlannedWrite) -> bool:
 
 async def _read_all(db: Connection, store: TableStore, plan: WritePlan) -> list[Row | None] | None:
     """The rows of a plan, None for each that is absent; None if they cannot be read."""
-    turn = asyncio.Semaphore(_READ_AT_ONCE)
     db.stats.requests += len(plan.writes)
 
     async def read(write: PlannedWrite) -> Row | None:
         keys = write.operation.row
-        async with turn:
-            try:
-                return await store.get(plan.table, keys["PartitionKey"], keys["RowKey"])
-            except Fault as fault:
-                if fault.code == Code.RESOURCE_NOT_FOUND:
-                    return None
-                raise
+        try:
+            return await store.get(plan.table, keys["PartitionKey"], keys["RowKey"])
+        except Fault as fault:
+            if fault.code == Code.RESOURCE_NOT_FOUND:
+                return None
+            raise
 
-    failed = False
-    tasks: list[asyncio.Task[Row | None]] = []
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(read(write)) for write in plan.writes]
-    except* Fault:
-        failed = True
-    return None if failed else [task.result() for task in tasks]
+        return await map_together(read, plan.writes)
+    except Fault:
+        return None
 
 
 def _proved(plan: WritePlan, rows: Sequence[Row | None]) -> bool:

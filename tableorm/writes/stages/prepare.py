@@ -35,27 +35,20 @@ __all__ = [
 
 def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False) -> PreconditionFailed:
     """Return the error of a write that needs an ETag where there is none."""
-    if stale or (isinstance(subject, Entity) and state_of(subject).superseded):
-        return PreconditionFailed(
-            f"{verb} of {subject!r}: it was written, and what it does not know of its row may have been changed by "
-            "somebody else; refresh() it first",
-            None,
-            subject,
-        )
-    if verb == "delete":
-        return PreconditionFailed(
-            f"delete of {subject!r}: it has no ETag, since it was not read or is deleted; read it first, or give "
-            "if_match='*' to delete whatever is there",
-            None,
-            subject,
-        )
     force = "" if verb in ("save", "modify", "move") else ", or give if_match='*' to write over whatever is there"
-    return PreconditionFailed(
-        f"{verb} of {subject!r}: it was neither read nor written, so it has no ETag; insert() it, or read it "
-        f"first{force}",
-        None,
-        subject,
-    )
+    if stale or (isinstance(subject, Entity) and state_of(subject).superseded):
+        problem = (
+            "it was written, and what it does not know of its row may have been changed by somebody else; refresh() it "
+            "first"
+        )
+    elif verb == "delete":
+        problem = (
+            "it has no ETag, since it was not read or is deleted; read it first, or give if_match='*' to delete "
+            "whatever is there"
+        )
+    else:
+        problem = f"it was neither read nor written, so it has no ETag; insert() it, or read it first{force}"
+    return PreconditionFailed(f"{verb} of {subject!r}: {problem}", None, subject)
 
 
 def refuse_partial(verb: str, subject: Entity, schema: Schema) -> None:

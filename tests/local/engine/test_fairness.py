@@ -13,8 +13,7 @@ from tableorm.protocol.filters import Compare, Filter, Op, Or, constant
 from tableorm.stores import Operation, Row, RowQuery, Verb
 from tableorm_local.engine import CALLER, Engine, FairSlots, scan
 from tableorm_local.engine.catalog import Table
-from tableorm_local.engine.key_intervals import count_comparisons
-from tableorm_local.engine.scan import PageScan
+from tableorm_local.engine.scan import PageScan, count_comparisons
 from tableorm_local.engine.sqlite import Connection
 from tableorm_local.engine.writes import decode
 

@@ -17,7 +17,7 @@ from tableorm.protocol.key_range import KeyRange
 from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb, narrowed
 from tableorm_local.engine import Engine, scan
 from tableorm_local.engine.catalog import key_of
-from tableorm_local.engine.key_intervals import (
+from tableorm_local.engine.scan import (
     filter_interval,
     filter_rows,
     narrow_to_rows,

@@ -7,16 +7,15 @@ It shows neither signatures nor `Authorization` headers; nor does the log of err
 import contextlib
 import logging
 import queue
-import re
 import threading
 import time
-from html import unescape
 from typing import IO
-from urllib.parse import unquote
 
 import msgspec
 
-__all__ = ["AccessLog", "Entry", "shorten", "without_signature"]
+from tableorm.protocol.redaction import without_signature
+
+__all__ = ["AccessLog", "Entry", "shorten"]
 
 _MAX_WAITING = 10_000
 _MAX_TEXT = 2000
@@ -60,40 +59,6 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     client_id: str = ""
     agent: str = ""
     lost: int = 0
-
-
-def without_signature(text: str) -> str:
-    """
-    Return the target of a request, or another text, as it was sent, without the signatures of tokens.
-
-    A URL that was encoded once more, or pasted with `&amp;`, has its signature behind other characters than it should.
-    What looks like one in any of the forms that the text decodes to is left out; then the decoded text is returned.
-    """
-    shown = _SIGNATURE.sub(r"\1REDACTED", text)
-    decoded = _decode(shown)
-    if decoded is None:
-        return "REDACTED: it is encoded too often"
-    if any(found[2] != "REDACTED" for found in _SIGNATURE.finditer(decoded)):
-        shown = _SIGNATURE.sub(r"\1REDACTED", decoded)
-    return shown
-
-
-_SIGNATURE = re.compile(r"(sig[\s+\0]*[=:])([^&;?#'\"\r\n]*)", re.IGNORECASE)
-_MOST_DECODED = 10
-_ENCODED_PERCENT = re.compile("%(?:25)+")
-_JSON_ESCAPE = re.compile(r"\\u00([0-7][0-9a-f])", re.IGNORECASE)
-
-
-def _decode(text: str) -> str | None:
-    """Decode a text as far as it can be decoded; None if it can be more often than anybody encodes it."""
-    for _ in range(_MOST_DECODED):
-        # All at once: a text of 64 KiB may say `%` with 30,000 levels.
-        once = unescape(unquote(_ENCODED_PERCENT.sub("%", text), errors="surrogateescape"))
-        once = _JSON_ESCAPE.sub(lambda found: chr(int(found[1], 16)), once)
-        if once == text:
-            return text
-        text = once
-    return None
 
 
 def shorten(text: str) -> str:

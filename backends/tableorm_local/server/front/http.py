@@ -15,6 +15,7 @@ from aiohttp.http_exceptions import LineTooLong
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import text_from_datetime
+from tableorm.protocol.redaction import without_signature
 
 from ..dispatch import Service
 from ..security.accounts import is_loopback
@@ -23,7 +24,7 @@ from ..wire.addressing import is_host_style, place_of
 from ..wire.answers import error_answer, new_request_id, standard_headers
 from ..wire.calls import Answer, Incoming, internal_error, invalid_input
 from ..wire.options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
-from .access_log import AccessLog, Entry, shorten, without_signature
+from .access_log import AccessLog, Entry, shorten
 from .connection import ConnectionServer, TooMuchWaitsError, end_request
 from .limits import Budget, Limits
 from .metrics import Metrics

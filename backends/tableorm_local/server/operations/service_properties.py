@@ -12,6 +12,8 @@ from xml.etree import ElementTree as ET
 import attrs
 import msgspec
 
+from tableorm.protocol.codes import Code, Fault
+
 from ...engine import Engine
 from ..security.cors import CorsRule, read_rules, write_rules
 from ..wire import xml
@@ -48,7 +50,13 @@ _decode = msgspec.json.Decoder(_Properties).decode
 
 
 def _read_stored(value: bytes | None) -> _Properties:
-    return _Properties() if value is None else _decode(value)
+    if value is None:
+        return _Properties()
+    try:
+        return _decode(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        problem = f"The stored properties of the service are damaged ({error}); restore a backup."
+        raise Fault(Code.INTERNAL_ERROR, problem) from error
 
 
 async def read_cors_rules(engine: Engine) -> tuple[CorsRule, ...]:

@@ -12,7 +12,7 @@ from tableorm.protocol.rights import Owner, Rights, admit, failed, read_token
 from tableorm.protocol.sas import TableSas
 from tableorm.protocol.shared_key import SignedParts, date_fault, parse_authorization, verify
 
-from ...engine.access import AccessRecords
+from ...engine import AccessRecords
 from ..wire.calls import Incoming
 
 __all__ = ["authenticate"]

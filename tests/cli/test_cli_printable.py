@@ -1,0 +1,64 @@
+"""
+What a database holds is printed without control characters, which a terminal would obey.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tableorm import connect
+from tableorm.cli.arguments import escape_unprintable
+from tableorm.stores import Operation, Verb
+from tests.commandline import run_command
+
+ODD = "\x1b]0;owned\x07\x7f\x9b31m\u202ea\n\U000e0041é"
+SHOWN = r"\u001b]0;owned\u0007\u007f\u009b31m\u202ea\u000a\udb40\udc41é"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A database in which a value, and the name of a table, hold control characters."""
+    path = tmp_path / "data.tables"
+
+    async def fill() -> None:
+        async with connect(f"local:{path}") as db:
+            await db.store.create_table("Things")
+            row = {"PartitionKey": "p", "RowKey": "r", "Value": ODD}
+            await db.store.write("Things", Operation(Verb.INSERT, row))
+
+    asyncio.run(fill())
+    connection: Any = apsw.Connection(str(path))
+    connection.execute("UPDATE catalog SET name = ?", (ODD,))
+    connection.close()
+    return f"local:{path}"
+
+
+def test_names_of_tables(url: str) -> None:
+    """Each name is one line, in which whatever is not printable is escaped."""
+    assert run_command("tables", url).stdout == SHOWN + "\n"
+
+
+def test_rows(url: str) -> None:
+    """Lines of JSON escape it as JSON does, and mean the same."""
+    printed = run_command("show", url, "Things").stdout
+
+    assert printed.removesuffix("\n").isprintable()
+    assert json.loads(printed)["Value"] == ODD
+
+
+def test_errors() -> None:
+    """An error is one line that can be printed, whatever it names."""
+    done = run_command("show", "local:\x1b[31m/none.tables", "Things")
+
+    assert done.returncode == 1
+    assert done.stderr.removesuffix("\n").isprintable()
+
+
+@pytest.mark.parametrize("text", ["", "plain", "Jürgen, 日本 🎉", r"a\nb"])
+def test_what_is_printable_stays(text: str) -> None:
+    """Text in any language is not changed."""
+    assert escape_unprintable(text) == text
