@@ -172,7 +172,8 @@ class Reader(Connection):
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
             table = schema.table_name()
-            self.boundary.check_row(schema, table, partition_key, row_key)
+            if self.boundary.narrows:
+                self.boundary.check_row(schema, table, partition_key, row_key)
         select = None if whole or model is PropertyBag else Projection.of(self._kinds_of(model), ()).select
         row = await read_row(self, table, partition_key, row_key, select, model.__name__)
         if row is None:
