@@ -108,3 +108,27 @@ async def test_the_log_of_errors_shows_no_signature(
     text = "\n".join(logging.Formatter().format(record) for record in caplog.records)
     assert "LookupError: cannot read /a/Tab?sig=REDACTED" in text
     assert not any(part in text for part in PARTS)
+
+
+LONG_NUMBER = f"/devstoreaccount1/Tab()?x=%26%23{'9' * 4_400}&sig={SENT}"
+
+
+async def test_no_target_keeps_its_request_out_of_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A target that names a character by thousands of digits has its entry, like any other, and no signature in it."""
+    log = io.BytesIO()
+    async with serve(None, port=0, access_log=log) as server:
+        wire = await Wire.connect(server)
+        wire.writer.write(f"GET {LONG_NUMBER} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert await wire.status() == 403
+        await wire.close()
+
+    entry = json.loads(log.getvalue())
+    assert (entry["status"], entry["url"]) == (403, "REDACTED: it cannot be decoded")
+    assert caplog.records == []
+
+
+def test_an_error_that_quotes_such_a_target_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The log of errors takes such a text too, without what it quotes."""
+    logging.getLogger("tableorm.server").error("cannot read %s", LONG_NUMBER)
+
+    assert caplog.messages == ["REDACTED: it cannot be decoded"]

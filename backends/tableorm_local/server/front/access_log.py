@@ -67,12 +67,13 @@ def without_signature(text: str) -> str:
     Return the target of a request, or another text, as it was sent, without the signatures of tokens.
 
     A URL that was encoded once more, or pasted with `&amp;`, has its signature behind other characters than it should.
-    What looks like one in any of the forms that the text decodes to is left out; then the decoded text is returned.
+    What looks like one in any of the forms that the text decodes to is left out; then the decoded text is returned. A
+    text that cannot be decoded is not shown.
     """
     shown = _SIGNATURE.sub(r"\1REDACTED", text)
     decoded = _decode(shown)
     if decoded is None:
-        return "REDACTED: it is encoded too often"
+        return "REDACTED: it cannot be decoded"
     if any(found[2] != "REDACTED" for found in _SIGNATURE.finditer(decoded)):
         shown = _SIGNATURE.sub(r"\1REDACTED", decoded)
     return shown
@@ -85,10 +86,13 @@ _JSON_ESCAPE = re.compile(r"\\u00([0-7][0-9a-f])", re.IGNORECASE)
 
 
 def _decode(text: str) -> str | None:
-    """Decode a text as far as it can be decoded; None if it can be more often than anybody encodes it."""
+    """Decode a text as far as it can be decoded; None if it is encoded more often, or otherwise, than anybody does it."""
     for _ in range(_MOST_DECODED):
         # All at once: a text of 64 KiB may say `%` with 30,000 levels.
-        once = unescape(unquote(_ENCODED_PERCENT.sub("%", text), errors="surrogateescape"))
+        try:
+            once = unescape(unquote(_ENCODED_PERCENT.sub("%", text), errors="surrogateescape"))
+        except ValueError:
+            return None  # the number of a character has thousands of digits
         once = _JSON_ESCAPE.sub(lambda found: chr(int(found[1], 16)), once)
         if once == text:
             return text
