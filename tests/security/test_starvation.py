@@ -3,6 +3,8 @@ Starvation: how much of the server one client, with a narrow token, can take fro
 """
 
 import asyncio
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Callable
 
@@ -11,7 +13,7 @@ import pytest
 from multidict import CIMultiDict
 
 from tableorm import Entity, Mapped, connect
-from tableorm.protocol.filters import And, Compare, Filter, Not, Or, matcher
+from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or, constant, matcher
 from tableorm.protocol.rights import Owner
 from tableorm.protocol.sas import TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, decode_key
@@ -206,3 +208,17 @@ async def test_a_filter_of_tables_is_sliced(monkeypatch: pytest.MonkeyPatch, api
     )
     assert len(tested) <= 1_000
     counting.cancel()
+
+
+def test_filters_that_are_kept_are_bounded() -> None:
+    """A function made for a long filter lives no longer than its use; the same short filter gets the same function."""
+    gone = list[weakref.ref[Callable[[Row], bool]]]()
+    for number in range(5):
+        many = [Compare(f"B{term}", Op.EQ, constant(f"{number}")) for term in range(MAX_COMPARISONS)]
+        for tree in (Or(tuple(many)), Not(And(tuple(many))), Compare("B", Op.EQ, constant(f"{number}" + "x" * 30_000))):
+            gone.append(weakref.ref(matcher(tree)))
+    gc.collect()
+    assert [function() for function in gone] == [None] * 15
+
+    short = [Compare("B", Op.EQ, constant("x")) for _ in range(2)]
+    assert matcher(short[0]) is matcher(short[1])
