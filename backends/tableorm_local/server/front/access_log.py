@@ -86,7 +86,7 @@ _JSON_ESCAPE = re.compile(r"\\u00([0-7][0-9a-f])", re.IGNORECASE)
 
 
 def _decode(text: str) -> str | None:
-    """Decode a text as far as it can be decoded; None if it is encoded more often, or otherwise, than anybody does it."""
+    """Decode a text as far as it can be decoded; None if it is encoded as nobody would encode it."""
     for _ in range(_MOST_DECODED):
         # All at once: a text of 64 KiB may say `%` with 30,000 levels.
         try:
