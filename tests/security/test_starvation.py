@@ -4,6 +4,8 @@ Starvation: how much of the server one client, with a narrow token, can take fro
 
 import asyncio
 import gc
+import io
+import json
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -26,7 +28,7 @@ from tableorm_local.server.wire import options
 from tableorm_local.server.wire.addressing import Place
 from tableorm_local.server.wire.calls import Incoming
 from tableorm_local.server.wire.options import MAX_COMPARISONS
-from tests.local.server.client import Api, Reply, Wire, root_of
+from tests.local.server.client import Api, Reply, Wire, head, root_of
 
 
 def alternatives(count: int, comparison: str = "A eq {}") -> str:
@@ -252,6 +254,28 @@ async def test_places_for_requests_are_shared_fairly(
     assert Counter(reply.status for reply in replies) == {200: 8, 503: 22}
     assert {reply.code for reply in replies if reply.status == 503} == {"ServerBusy"}
     assert [reply.status for reply in others] == [404, 404]
+
+
+async def test_what_nobody_waits_for_is_not_worked_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request whose client has closed the connection ends at once; it has its entry in the access log."""
+    blocked, log = Blocked(), io.BytesIO()
+    async with (
+        serve(None, port=0, limits=Limits(requests=16, stop_seconds=0.5), access_log=log) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        monkeypatch.setattr(Engine, "query", blocked.query)
+        for _ in range(20):
+            wire = await Wire.connect(server)
+            wire.writer.write(head("GET", "/Tab()"))
+            await blocked.began.acquire()
+            await wire.close()
+            async with asyncio.timeout(10):
+                await blocked.ended.acquire()
+
+    entries = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert [(entry["operation"], entry["code"]) for entry in entries[1:]] == [("QueryEntities", "ClientGone")] * 20
 
 
 async def test_bytes_of_bodies_are_shared_fairly(session: aiohttp.ClientSession) -> None:

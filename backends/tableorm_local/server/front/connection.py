@@ -243,7 +243,8 @@ class ConnectionServer(web.Server):
     """
 
     def __init__(self, handler: _Handler, refuse: _Refuse, limits: Limits, metrics: Metrics) -> None:
-        super().__init__(handler, request_factory=_request_of)
+        # What nobody waits for any longer is not worked on.
+        super().__init__(handler, request_factory=_request_of, handler_cancellation=True)
         self.refuse, self.limits, self.metrics = refuse, limits, metrics
         self.waiting = Budget(limits.waiting_bytes, "too much waits to be read")
 
