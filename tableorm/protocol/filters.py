@@ -226,8 +226,10 @@ def matcher(node: Filter) -> Callable[[Row], bool]:
     known = _KNOWN.get(id(node))  # the pages of a query pass the same object
     if known is not None:
         return known[1]
-    # This must come before the cached call, which hashes the tree recursively.
+    # This must come before what goes through the tree recursively.
     check_depth(node)
+    if _size(node) > _MOST_KEPT:
+        return _make_matcher(node)
     match = _matcher(node)
     if len(_KNOWN) >= _MOST_KNOWN:
         _KNOWN.clear()
@@ -237,10 +239,24 @@ def matcher(node: Filter) -> Callable[[Row], bool]:
 
 _KNOWN: dict[int, tuple[Filter, Callable[[Row], bool]]] = {}
 _MOST_KNOWN = 256
+# Functions of longer filters take too much memory to be kept: 2 KiB for each comparison, besides the text.
+_MOST_KEPT = 2_500
 
 
-@lru_cache(maxsize=256)
+def _size(node: Filter) -> int:
+    """Return about how many characters a tree has as text."""
+    if isinstance(node, Compare):
+        value = node.constant.value
+        return 100 + len(node.property) + (len(value) if isinstance(value, str | bytes) else 0)
+    return 100 + sum(map(_size, _terms(node)))
+
+
+@lru_cache(maxsize=_MOST_KNOWN)
 def _matcher(node: Filter) -> Callable[[Row], bool]:
+    return _make_matcher(node)
+
+
+def _make_matcher(node: Filter) -> Callable[[Row], bool]:
     names: dict[str, Any] = {}
     text = _expression(node, names, negated=False)
     # The filter's names and values are variables of the generated text, never part of it.

@@ -206,7 +206,7 @@ async def test_a_body_that_comes_late_costs_no_answer(line: str) -> None:
 
 async def test_bodies_are_given_back(session: aiohttp.ClientSession) -> None:
     """What compressed bodies take from what all bodies may hold together is given back, whatever becomes of them."""
-    async with serve(None, port=0, limits=Limits(buffered_bytes=4_000_000)) as server:
+    async with serve(None, port=0, limits=Limits(buffered_bytes=8_000_000)) as server:
         api = Api(session, root_of(server))
         await api("POST", "/Tables", {"TableName": "Tab"})
         for _ in range(3):

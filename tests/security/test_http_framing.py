@@ -75,7 +75,7 @@ async def count_open(wires: list[Wire]) -> int:
 
 async def test_unfinished_heads_together_are_bounded(session: aiohttp.ClientSession) -> None:
     """Connections that send no more than a part of a head hold a bounded amount together; others are served."""
-    async with serve(None, port=0, limits=Limits(waiting_bytes=200_000)) as server:
+    async with serve(None, port=0, limits=Limits(waiting_bytes=400_000)) as server:
         wires = [await Wire.connect(server) for _ in range(30)]
         for wire in wires:
             wire.writer.write(LINE + fields(3))
@@ -118,7 +118,7 @@ async def test_requests_in_a_row_together_are_bounded(monkeypatch: pytest.Monkey
         await go_on.wait()
         return Answer(200)
 
-    async with serve(None, port=0, limits=Limits(waiting_bytes=300_000)) as server:
+    async with serve(None, port=0, limits=Limits(waiting_bytes=600_000)) as server:
         monkeypatch.setattr(Service, "answer", answer)
         wires = [await Wire.connect(server) for _ in range(6)]
         for wire in wires:

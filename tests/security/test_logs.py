@@ -2,6 +2,7 @@
 Logs: no signature stands in the access log or in the log of errors, however the URL with it was mistaken.
 """
 
+import html
 import io
 import json
 import logging
@@ -10,9 +11,11 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
+from tableorm.protocol import redaction
 from tableorm.protocol.redaction import without_signature
 from tableorm_local.server import serve
 from tableorm_local.server.dispatch import Service
+from tableorm_local.server.front.access_log import show_target
 from tests.local.server.client import Wire, root_of
 
 SECRET = "S3cr3t+S1gnatur3/abc="
@@ -110,3 +113,46 @@ async def test_the_log_of_errors_shows_no_signature(
     text = "\n".join(logging.Formatter().format(record) for record in caplog.records)
     assert "LookupError: cannot read /a/Tab?sig=REDACTED" in text
     assert not any(part in text for part in PARTS)
+
+
+LONG_NUMBER = f"/devstoreaccount1/Tab()?x=%26%23{'9' * 4_400}&sig={SENT}"
+
+
+async def test_no_target_keeps_its_request_out_of_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A target that names a character by thousands of digits has its entry, like any other, and no signature in it."""
+    log = io.BytesIO()
+    async with serve(None, port=0, access_log=log) as server:
+        wire = await Wire.connect(server)
+        wire.writer.write(f"GET {LONG_NUMBER} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert await wire.status() == 403
+        await wire.close()
+
+    entry = json.loads(log.getvalue())
+    assert entry["status"] == 403
+    assert entry["url"].endswith("sig=REDACTED")
+    assert caplog.records == []
+
+
+def test_an_error_that_quotes_such_a_target_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The log of errors takes such a text too, without what it quotes."""
+    logging.getLogger("tableorm.server").error("cannot read %s", LONG_NUMBER)
+
+    (message,) = caplog.messages
+    assert message.endswith("sig=REDACTED")
+
+
+async def test_a_long_target_is_decoded_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a target of 60 KB only as much is decoded as the log could show, however often it is encoded."""
+    sizes = list[int]()
+
+    def count(text: str) -> str:
+        sizes.append(len(text))
+        return html.unescape(text)
+
+    monkeypatch.setattr(redaction, "unescape", count)
+    target = "/a?&" + "amp;" * 9 + "&a" * 30_000 + f"&sig={SENT}"
+
+    shown = show_target(target)
+
+    assert shown.startswith("/a?&") and SENT not in shown
+    assert 0 < sum(sizes) <= len(target)

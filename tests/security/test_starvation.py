@@ -3,6 +3,10 @@ Starvation: how much of the server one client, with a narrow token, can take fro
 """
 
 import asyncio
+import gc
+import io
+import json
+import weakref
 from collections import Counter
 from collections.abc import Callable
 
@@ -11,7 +15,7 @@ import pytest
 from multidict import CIMultiDict
 
 from tableorm import Entity, Mapped, connect
-from tableorm.protocol.filters import And, Compare, Filter, Not, Or, matcher
+from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or, constant, matcher
 from tableorm.protocol.rights import Owner
 from tableorm.protocol.sas import TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, decode_key
@@ -24,7 +28,7 @@ from tableorm_local.server.wire import options
 from tableorm_local.server.wire.addressing import Place
 from tableorm_local.server.wire.calls import Incoming
 from tableorm_local.server.wire.options import MAX_COMPARISONS
-from tests.local.server.client import Api, Reply, root_of
+from tests.local.server.client import Api, Reply, Wire, head, root_of
 
 
 def alternatives(count: int, comparison: str = "A eq {}") -> str:
@@ -96,11 +100,16 @@ class Blocked:
 
     def __init__(self) -> None:
         self.there = Counter[str]()
+        self.began, self.ended = asyncio.Semaphore(0), asyncio.Semaphore(0)
         self.go = asyncio.Event()
 
     async def query(self, *_: object) -> RowPage:
         self.there[CALLER.get()] += 1
-        await self.go.wait()
+        self.began.release()
+        try:
+            await self.go.wait()
+        finally:
+            self.ended.release()
         return RowPage([], None)
 
 
@@ -163,6 +172,7 @@ def caller_at(address: str) -> str:
         version="",
         scheme="http",
         address=address,
+        on_caller=lambda _: None,
         read_body=lambda: asyncio.sleep(0, b""),
     )
     return caller_of(incoming, Owner())
@@ -206,3 +216,116 @@ async def test_a_filter_of_tables_is_sliced(monkeypatch: pytest.MonkeyPatch, api
     )
     assert len(tested) <= 1_000
     counting.cancel()
+
+
+def test_filters_that_are_kept_are_bounded() -> None:
+    """A function made for a long filter lives no longer than its use; the same short filter gets the same function."""
+    gone = list[weakref.ref[Callable[[Row], bool]]]()
+    for number in range(5):
+        many = [Compare(f"B{term}", Op.EQ, constant(f"{number}")) for term in range(MAX_COMPARISONS)]
+        for tree in (Or(tuple(many)), Not(And(tuple(many))), Compare("B", Op.EQ, constant(f"{number}" + "x" * 30_000))):
+            gone.append(weakref.ref(matcher(tree)))
+    gc.collect()
+    assert [function() for function in gone] == [None] * 15
+
+    short = [Compare("B", Op.EQ, constant("x")) for _ in range(2)]
+    assert matcher(short[0]) is matcher(short[1])
+
+
+async def test_places_for_requests_are_shared_fairly(
+    monkeypatch: pytest.MonkeyPatch, session: aiohttp.ClientSession
+) -> None:
+    """Whoever sends many requests at once holds half of the places; what is beyond is refused, and others are not."""
+    blocked = Blocked()
+    async with serve(None, port=0, limits=Limits(requests=16, stop_seconds=0.5)) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        monkeypatch.setattr(Engine, "query", blocked.query)
+        token = table_token(spk="a", epk="b")
+        greedy = [asyncio.create_task(api("GET", "/Tab()", query=token, scheme=None)) for _ in range(30)]
+        await settle()
+        others = [
+            await api("GET", "/Tab(PartitionKey='c',RowKey='r')", query=query, scheme=scheme)
+            for query, scheme in ((table_token(spk="c", epk="d"), None), ("", Scheme.SHARED_KEY))
+        ]
+        blocked.go.set()
+        replies = await asyncio.gather(*greedy)
+
+    assert Counter(reply.status for reply in replies) == {200: 8, 503: 22}
+    assert {reply.code for reply in replies if reply.status == 503} == {"ServerBusy"}
+    assert [reply.status for reply in others] == [404, 404]
+
+
+async def test_what_nobody_waits_for_is_not_worked_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request whose client has closed the connection ends at once; it has its entry in the access log."""
+    blocked, log = Blocked(), io.BytesIO()
+    async with (
+        serve(None, port=0, limits=Limits(requests=16, stop_seconds=0.5), access_log=log) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        monkeypatch.setattr(Engine, "query", blocked.query)
+        for _ in range(20):
+            wire = await Wire.connect(server)
+            wire.writer.write(head("GET", "/Tab()"))
+            await blocked.began.acquire()
+            await wire.close()
+            async with asyncio.timeout(10):
+                await blocked.ended.acquire()
+
+    entries = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert [(entry["operation"], entry["code"]) for entry in entries[1:]] == [("QueryEntities", "ClientGone")] * 20
+
+
+async def test_bytes_of_bodies_are_shared_fairly(session: aiohttp.ClientSession) -> None:
+    """Bodies that a caller does not finish take half of the bytes; another caller's bodies and answers have room."""
+    async with serve(None, port=0, limits=Limits(buffered_bytes=8_000_000, stop_seconds=0.5)) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        token, wires = table_token(spk="a", epk="b"), list[Wire]()
+        for _ in range(10):
+            wire = await Wire.connect(server)
+            line = (
+                f"POST /{DEVELOPMENT_ACCOUNT}/$batch?{token} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n"
+            )
+            wire.writer.write(f"{line}Content-Type: multipart/mixed; boundary=b\r\n\r\n".encode() + bytes(1_000_000))
+            wires.append(wire)
+        await settle()
+        row = {"PartitionKey": "p", "RowKey": "r", "B": "x" * 30_000}
+        assert (await api("POST", "/Tab", row)).status == 201
+        assert len((await api("GET", "/Tab()")).rows) == 1
+        refused = [wire for wire in wires if b" 503 " in await seen(wire)]
+        for wire in wires:
+            await wire.close()
+
+    assert len(refused) >= 6
+
+
+async def seen(wire: Wire) -> bytes:
+    """What has arrived at a client so far."""
+    try:
+        async with asyncio.timeout(0.01):
+            return await wire.reader.readuntil(b"\r\n\r\n")
+    except TimeoutError:
+        return b""
+
+
+async def test_answers_that_are_not_taken_are_shared_fairly(session: aiohttp.ClientSession) -> None:
+    """Answers that a caller does not take use half of the bytes; another caller's answers have room."""
+    async with serve(None, port=0, limits=Limits(buffered_bytes=20_000_000, stop_seconds=0.5)) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        for number in range(8):
+            row = {"PartitionKey": "a", "RowKey": f"{number}"} | {f"B{n}": "x" * 30_000 for n in range(15)}
+            assert (await api("POST", "/Tab", row, Prefer="return-no-content")).status == 204
+        wires, target = list[Wire](), f"/{DEVELOPMENT_ACCOUNT}/Tab()?{table_token(spk='a', epk='b')}"
+        for _ in range(12):
+            wire = await Wire.connect(server)
+            wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            wire.writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 3)
+            wires.append(wire)
+        await settle()
+        assert [(await api("GET", "/Tab()")).status for _ in range(3)] == [200] * 3
+        for wire in wires:
+            wire.writer.transport.abort()

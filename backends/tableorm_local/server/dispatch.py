@@ -9,7 +9,6 @@ the same answer as there.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from ipaddress import ip_network
 
 import attrs
 
@@ -26,7 +25,7 @@ from .operations.service_properties import get_properties, get_statistics, read_
 from .operations.tables import create_table, delete_table, get_table, list_tables
 from .operations.transactions import run_transaction
 from .security import cors
-from .security.accounts import Accounts
+from .security.accounts import Accounts, network_of
 from .security.authentication import authenticate
 from .wire.addressing import Kind, Place, resource_of
 from .wire.calls import Answer, Call, Incoming, invalid_parameter
@@ -120,6 +119,9 @@ class Service:
             return cors.answer_preflight(await read_cors_rules(engine), incoming.headers)
         signing_keys = self.accounts.keys(incoming.place.account)
         rights = await authenticate(incoming, signing_keys, engine.access, file_tokens=self._file_tokens)
+        caller = caller_of(incoming, rights)
+        incoming.on_caller(caller)
+        CALLER.set(caller)
         resource = resource_of(incoming.place.resource_path)
         request = Request(
             id=incoming.id,
@@ -160,9 +162,7 @@ class Service:
         if route.writes and request.verb != "DELETE":
             request = attrs.evolve(request, body=await incoming.read_body())
         if route.run is query_entities:
-            caller = caller_of(incoming, request.rights)
-            CALLER.set(caller)
-            async with self._pages.hold(caller):
+            async with self._pages.hold(CALLER.get()):
                 return await route.run(request)
         return await route.run(request)
 
@@ -171,13 +171,11 @@ def caller_of(incoming: Incoming, rights: Rights) -> str:
     """
     Return with whom a request shares its part of the server: those with the same rights at the same address.
 
-    Rights are what is signed, so nobody makes more callers of one token. An address of IPv6 counts by its first half,
-    as whoever has one has the whole of the other half.
+    Rights are what is signed, so nobody makes more callers of one token.
     """
-    address = incoming.address.partition("%")[0]
-    if ":" in address:
-        address = str(ip_network((address, 64), strict=False))
-    return f"{incoming.place.account} {address} {rights}".lower()  # the case of a table's name is not signed
+    return (
+        f"{incoming.place.account} {network_of(incoming.address)} {rights}".lower()
+    )  # the case of a table's name is not signed
 
 
 def _find_route(call: Call) -> _Route:

@@ -348,7 +348,7 @@ async def test_too_many_connections(session: aiohttp.ClientSession) -> None:
 
 async def test_too_many_requests() -> None:
     """More requests than may wait are told to come back, with Retry-After; those that wait are done."""
-    async with serve(None, port=0, limits=Limits(requests=2)) as server, aiohttp.ClientSession() as session:
+    async with serve(None, port=0, limits=Limits(requests=4)) as server, aiohttp.ClientSession() as session:
         api = Api(session, root_of(server))
         await api("POST", "/Tables", {"TableName": "Tab"})
         waiting = [await Wire.connect(server) for _ in range(2)]
@@ -376,6 +376,15 @@ async def test_memory_is_bounded() -> None:
         ).status == 204
         assert (await api("GET", "/Tab()")).code == "ServerBusy"
         assert (await api("GET", "/Tab()", query="$top=1")).status == 200
+
+
+async def test_a_write_is_answered_though_there_is_no_room(session: aiohttp.ClientSession) -> None:
+    """What was written is not answered as if it was not, when body and answer together are more than may be held."""
+    async with serve(None, port=0, limits=Limits(buffered_bytes=10_000)) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        assert (await api("POST", "/Tab", ROW | {"B": "x" * 9_000})).status == 201
+        assert len((await api("GET", "/Tab()")).rows) == 1
 
 
 async def test_what_was_sent_is_not_kept(server: Server, api: Api) -> None:

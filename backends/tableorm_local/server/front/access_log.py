@@ -15,11 +15,10 @@ import msgspec
 
 from tableorm.protocol.redaction import without_signature
 
-__all__ = ["AccessLog", "Entry", "shorten"]
+__all__ = ["AccessLog", "Entry", "shorten", "show_target"]
 
 _MAX_WAITING = 10_000
 _MAX_TEXT = 2000
-
 
 _encode = msgspec.json.Encoder().encode
 
@@ -59,6 +58,11 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     client_id: str = ""
     agent: str = ""
     lost: int = 0
+
+
+def show_target(target: str) -> str:
+    """Return the target of a request without signatures, and of a bounded length. What is not shown is not decoded."""
+    return shorten(without_signature(target[: 3 * _MAX_TEXT]))
 
 
 def shorten(text: str) -> str:

@@ -17,6 +17,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 
 from tableorm.protocol.codes import Fault
 
+from ..security.accounts import network_of
 from ..wire.answers import RETRY_SECONDS
 from .limits import Budget, Limits
 from .metrics import Metrics
@@ -56,6 +57,8 @@ class _BoundedParser:
 
     def __init__(self, parser: "HttpRequestParser", most: int, budget: Budget) -> None:
         self._parser, self._most, self._budget = parser, most, budget
+        # Who takes from the budget: the client's address, known once it is connected.
+        self.caller = ""
         # The body of the last request, and the bytes that came after it.
         self._body: StreamReader = EMPTY_PAYLOAD
         self._head_bytes = 0
@@ -126,7 +129,10 @@ class _BoundedParser:
         if amount == self._held:
             return
         try:
-            self._budget.take(amount - self._held)
+            if amount > self._held:
+                self._budget.take(amount - self._held, self.caller)
+            else:
+                self._budget.give_back(self._held - amount, self.caller)
         except Fault:
             raise TooMuchWaitsError(code=503, message="too much waits") from None
         self._held = amount
@@ -140,7 +146,7 @@ class _BoundedParser:
 
     def release(self) -> None:
         """Count nothing any longer."""
-        self._budget.give_back(self._held)
+        self._budget.give_back(self._held, self.caller)
         self._held = self._head_bytes = 0
         self._waiting.clear()
 
@@ -190,6 +196,7 @@ class _Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         server = self._server
+        self._bounds.caller = network_of((transport.get_extra_info("peername") or ("",))[0])
         if len(server.connections) > server.limits.connections and isinstance(transport, asyncio.Transport):
             server.metrics.count_refusal("connection")
             transport.write(_BUSY)
@@ -236,9 +243,10 @@ class ConnectionServer(web.Server):
     """
 
     def __init__(self, handler: _Handler, refuse: _Refuse, limits: Limits, metrics: Metrics) -> None:
-        super().__init__(handler, request_factory=_request_of)
+        # What nobody waits for any longer is not worked on.
+        super().__init__(handler, request_factory=_request_of, handler_cancellation=True)
         self.refuse, self.limits, self.metrics = refuse, limits, metrics
-        self.waiting = Budget(limits.waiting_bytes)
+        self.waiting = Budget(limits.waiting_bytes, "too much waits to be read")
 
     def __call__(self) -> web.RequestHandler:
         """Make a connection."""

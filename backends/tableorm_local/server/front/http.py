@@ -15,16 +15,15 @@ from aiohttp.http_exceptions import LineTooLong
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import text_from_datetime
-from tableorm.protocol.redaction import without_signature
 
 from ..dispatch import Service
-from ..security.accounts import is_loopback
+from ..security.accounts import is_loopback, network_of
 from ..security.browsers import check_browser, names_this_machine
 from ..wire.addressing import is_host_style, place_of
 from ..wire.answers import error_answer, new_request_id, standard_headers
 from ..wire.calls import Answer, Incoming, internal_error, invalid_input
 from ..wire.options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
-from .access_log import AccessLog, Entry, shorten
+from .access_log import AccessLog, Entry, shorten, show_target
 from .connection import ConnectionServer, TooMuchWaitsError, end_request
 from .limits import Budget, Limits
 from .metrics import Metrics
@@ -41,6 +40,10 @@ _COMPRESS_IN_THREAD = 64 * 1024
 _NEVER_WAITS = 16 * 1024
 
 
+# What the access log has of a request whose client did not wait for the answer.
+_CLIENT_GONE = Answer(400, reason="ClientGone")
+
+
 class _Exchange:
     """A request, and what is known about it so far."""
 
@@ -48,6 +51,8 @@ class _Exchange:
         self.request = request
         self.id = new_request_id()
         self.started = asyncio.get_running_loop().time()
+        self.answer = _CLIENT_GONE  # until there is another one
+        self.sent = 0
         self.operation = "Unknown"
         self.version = DEFAULT_VERSION
         self.client_id: str | None = None
@@ -85,8 +90,8 @@ class Front:
         self.service, self.limits, self.log, self.metrics = service, limits, log, metrics
         self._compress_for_all = compress_for_all
         self._open_metrics = open_metrics
-        self._budget = Budget(limits.buffered_bytes)
-        self._at_work = 0
+        self._budget = Budget(limits.buffered_bytes, "too much is being received and sent")
+        self._places = Budget(limits.requests, "too many requests are waiting")
         self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -126,24 +131,42 @@ class Front:
             end_request(request)
 
     async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
-        body = RequestBody(request, self.limits, self._budget)
+        # Who sends it is not known before it is authenticated; until then it counts for the client's address.
+        body = RequestBody(request, self.limits, self._budget, network_of(request.remote or ""))
         exchange = _Exchange(request, body)
-        if self._at_work >= self.limits.requests:
-            self.metrics.count_refusal("request")
-            busy = Fault(Code.SERVER_BUSY, "The server is busy: too many requests are waiting. Try again later.")
-            return await self._send(exchange, error_answer(busy, exchange.id))
-        self._at_work += 1
+        try:
+            self._take_place(body.caller)
+        except Fault as busy:
+            exchange.answer = error_answer(busy, exchange.id)
+            response = await self._send(exchange)
+            self._record(exchange)
+            return response
         self._idle.clear()
         try:
-            response = await self._send(exchange, await self._answer(exchange))
+            exchange.answer = await self._answer(exchange)
+            response = await self._send(exchange)
         finally:
-            self._at_work -= 1
-            if not self._at_work:
+            self._places.give_back(1, body.caller)
+            if not self._places.used:
                 self._idle.set()
             body.give_back()
+            self._record(exchange)
         if not request.content.is_eof():
             await body.discard()
         return response
+
+    def _take_place(self, caller: str) -> None:
+        try:
+            self._places.take(1, caller)
+        except Fault:
+            self.metrics.count_refusal("request")
+            raise
+
+    def _move(self, body: RequestBody, caller: str) -> None:
+        """Let a request count for the caller that sent it."""
+        self._take_place(caller)
+        self._places.give_back(1, body.caller)
+        body.caller = caller
 
     async def _answer(self, exchange: _Exchange) -> Answer:
         xml = exchange.is_xml
@@ -161,8 +184,7 @@ class Front:
             # With the service's own status for the code, 500, clients would take it for a fault of the server.
             return attrs.evolve(error_answer(late, exchange.id, xml=xml), status=408)
         except ConnectionError:
-            # The client has gone: the answer is only for the access log.
-            return Answer(400, reason="ClientGone")
+            return _CLIENT_GONE
         except Exception:
             _logger.exception("request %s failed unexpectedly", exchange.id)
             return error_answer(internal_error(), exchange.id, xml=xml)
@@ -190,12 +212,13 @@ class Front:
             version=exchange.version,
             scheme=request.scheme,
             address=request.remote or "",
+            on_caller=functools.partial(self._move, exchange.body),
             read_body=exchange.body.read,
         )
         return await self.service.answer(incoming, exchange.set_operation)
 
-    async def _send(self, exchange: _Exchange, answer: Answer) -> web.StreamResponse:
-        request = exchange.request
+    async def _send(self, exchange: _Exchange) -> web.StreamResponse:
+        request, answer, caller = exchange.request, exchange.answer, exchange.body.caller
         headers = standard_headers(exchange.id, exchange.version, exchange.client_id) | exchange.cors
         body = answer.body
         if len(body) >= _COMPRESS_FROM and self._compresses(request):
@@ -205,16 +228,20 @@ class Front:
             headers["Content-Encoding"] = "gzip"
             headers["Vary"] = ", ".join(filter(None, [headers.get("Vary"), "Accept-Encoding"]))
         response = _make_response(answer, headers, body)
-        sent = len(body)
+        exchange.sent = sent = len(body)
         if exchange.body.ends or self._stopping:
             # Nobody knows whether a body that was not asked for still comes, or another request in its place.
             response.force_close()
         try:
-            self._budget.take(sent)
+            if request.method == "GET":
+                self._budget.take(sent, caller)
+            else:
+                # What was written must not be answered as if it was not. The answer is about as large as the body was.
+                self._budget.hold(sent, caller)
         except Fault as fault:
             self.metrics.count_refusal("request")
-            answer = error_answer(fault, exchange.id, xml=exchange.is_xml)
-            response, sent = _make_response(answer, headers | {"Content-Encoding": "identity"}), 0
+            exchange.answer, exchange.sent = error_answer(fault, exchange.id, xml=exchange.is_xml), 0
+            response, sent = _make_response(exchange.answer, headers | {"Content-Encoding": "identity"}), 0
         try:
             async with asyncio.timeout(None if _fits_buffer(request, sent) else self.limits.write_seconds):
                 await response.prepare(request)
@@ -225,10 +252,9 @@ class Front:
         except ConnectionError:
             pass
         finally:
-            self._budget.give_back(sent)
+            self._budget.give_back(sent, caller)
         # aiohttp keeps the last response of a connection until its next request.
         response.body = None
-        self._record(exchange, answer, sent)
         return response
 
     def _compresses(self, request: web.BaseRequest) -> bool:
@@ -236,7 +262,8 @@ class Front:
         accepted = request.headers.get("Accept-Encoding", "")
         return "gzip" in accepted and (self._compress_for_all or not is_loopback(request.remote or ""))
 
-    def _record(self, exchange: _Exchange, answer: Answer, sent: int) -> None:
+    def _record(self, exchange: _Exchange) -> None:
+        answer, sent = exchange.answer, exchange.sent
         seconds = asyncio.get_running_loop().time() - exchange.started
         self.metrics.count_request(
             exchange.operation, answer.status, seconds=seconds, received=exchange.body.received, sent=sent
@@ -249,7 +276,7 @@ class Front:
                     id=exchange.id,
                     client=request.remote or "",
                     verb=request.method,
-                    url=shorten(without_signature(request.raw_path)),
+                    url=show_target(request.raw_path),
                     operation=exchange.operation,
                     status=answer.status,
                     code=answer.reason,
@@ -270,7 +297,7 @@ class Front:
 
     async def _answer_page(self, request: web.BaseRequest) -> web.StreamResponse:
         if not request.content.is_eof():
-            await RequestBody(request, self.limits, self._budget).discard()
+            await RequestBody(request, self.limits, self._budget, "").discard()
         if request.raw_path == "/healthz":
             return web.Response(text="ok\n")
         if not (self._open_metrics or is_loopback(request.remote or "")):
@@ -285,7 +312,7 @@ class Front:
         """Set the gauges of the metrics to the values of this moment."""
         self.metrics.set_gauges(
             connections=len(self.server.connections),
-            requests_at_work=self._at_work,
+            requests_at_work=self._places.used,
             buffered_bytes=self._budget.used,
             waiting_bytes=self.server.waiting.used,
         )

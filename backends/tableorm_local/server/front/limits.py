@@ -2,6 +2,8 @@
 Limits of the server: how much one client, or all of them together, can make it hold.
 """
 
+from collections import Counter
+
 import attrs
 
 from tableorm.protocol.codes import Code, Fault
@@ -14,6 +16,8 @@ __all__ = ["Budget", "Limits"]
 class Limits:
     """
     The limits of one process of the server.
+
+    Of `requests`, `waiting_bytes` and `buffered_bytes` one caller gets about half, so that others always find some.
 
     Args:
         connections: Connections open at once; the next one gets the answer that the server is busy, and is closed.
@@ -51,21 +55,34 @@ class Limits:
 
 class Budget:
     """
-    An amount that requests take from, and give back to.
+    An amount that callers take from, and give back to, shared fairly among them.
+
+    A caller gets some if as much is free as it holds already and asks for. So one caller holds half of it, the next one
+    half of the rest, and somebody new nearly always finds some.
 
     Args:
         total: The amount.
+        what: What there is too much of if somebody gets nothing, for the message.
     """
 
-    def __init__(self, total: int) -> None:
-        self.total, self.used = total, 0
+    def __init__(self, total: int, what: str) -> None:
+        self._total, self._what = total, what
+        self.used = 0
+        self._held = Counter[str]()
 
-    def take(self, amount: int) -> None:
-        """Take some. Fault ServerBusy if not enough is left."""
-        if self.used + amount > self.total:
-            raise Fault(Code.SERVER_BUSY, "The server is busy: too much is being received and sent. Try again later.")
-        self.used += amount
+    def take(self, amount: int, caller: str) -> None:
+        """Take some. Fault ServerBusy if there is not enough for this caller."""
+        if amount and self._held[caller] + amount > self._total - self.used:
+            raise Fault(Code.SERVER_BUSY, f"The server is busy: {self._what}. Try again later.")
+        self.hold(amount, caller)
 
-    def give_back(self, amount: int) -> None:
+    def give_back(self, amount: int, caller: str) -> None:
         """Give back what was taken."""
-        self.used -= amount
+        self.hold(-amount, caller)
+
+    def hold(self, amount: int, caller: str) -> None:
+        """Take some in any case."""
+        self.used += amount
+        self._held[caller] += amount
+        if not self._held[caller]:
+            del self._held[caller]

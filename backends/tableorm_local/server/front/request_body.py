@@ -32,14 +32,16 @@ class RequestBody:
         request: The request.
         limits: How much is read.
         budget: What all bodies take from, as long as they are held.
+        caller: Who takes it.
 
     Attributes:
+        caller: Who takes it, which is known better once the request is authenticated, before anything is read.
         received: The bytes that were read, as they were sent.
         ends: Whether the rest is not read, or may never come, so that the connection must end.
     """
 
-    def __init__(self, request: web.BaseRequest, limits: Limits, budget: Budget) -> None:
-        self._request, self._limits, self._budget = request, limits, budget
+    def __init__(self, request: web.BaseRequest, limits: Limits, budget: Budget, caller: str) -> None:
+        self._request, self._limits, self._budget, self.caller = request, limits, budget, caller
         self._held = 0
         self.received = 0
         # A client that waits for the answer 100 may send its body after another answer, or not.
@@ -98,7 +100,7 @@ class RequestBody:
 
     def give_back(self) -> None:
         """Give back what the body has taken from the budget."""
-        self._budget.give_back(self._held)
+        self._budget.give_back(self._held, self.caller)
         self._held = 0
 
     def _send_continue(self) -> None:
@@ -117,7 +119,7 @@ class RequestBody:
         """Take from the budget for a body that has become so large."""
         if size > self._limits.body_bytes:
             raise self._too_large_fault()
-        self._budget.take(amount)
+        self._budget.take(amount, self.caller)
         self._held += amount
 
     async def _decompress(self, body: bytes, encoding: str) -> bytes:

@@ -19,6 +19,7 @@ __all__ = [
     "Account",
     "Accounts",
     "is_loopback",
+    "network_of",
     "read_keys",
 ]
 
@@ -160,3 +161,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def network_of(address: str) -> str:
+    """
+    Return what counts as one client: an address, of IPv6 its first half.
+
+    Whoever has an address of IPv6 has the whole of the other half.
+    """
+    address = address.partition("%")[0]
+    return str(ipaddress.ip_network((address, 64), strict=False)) if ":" in address else address
