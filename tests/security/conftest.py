@@ -2,6 +2,7 @@
 Fixtures of the tests of hostile clients and files: a server on a free port, and a client that sends what it is told.
 """
 
+from tests.azure.conftest import certificate
 from tests.local.server.conftest import api, server, session
 
-__all__ = ["api", "server", "session"]
+__all__ = ["api", "certificate", "server", "session"]

@@ -7,8 +7,11 @@ import gc
 import io
 import json
 import weakref
+from asyncio.sslproto import SSLProtocol
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -329,3 +332,49 @@ async def test_answers_that_are_not_taken_are_shared_fairly(session: aiohttp.Cli
         assert [(await api("GET", "/Tab()")).status for _ in range(3)] == [200] * 3
         for wire in wires:
             wire.writer.transport.abort()
+
+
+async def test_connections_that_do_not_speak_tls_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, session: aiohttp.ClientSession, certificate: Path
+) -> None:
+    """Buffers for TLS are made for half of the places of an address; the connections beyond are closed, and counted."""
+    made = list[object]()
+    real: Any = SSLProtocol.__init__
+
+    def count(self: SSLProtocol, *arguments: Any, **more: Any) -> None:
+        made.append(self)
+        real(self, *arguments, **more)
+
+    async with serve(None, port=0, cert=certificate, limits=Limits(handshakes=16)) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(SSLProtocol, "__init__", count)
+            wires = [await Wire.connect(server) for _ in range(30)]
+            await settle()
+        assert len(made) == 8
+        closed = [wire for wire in wires if wire.reader.at_eof() or wire.reader.exception() is not None]
+        assert len(closed) == 22
+        for wire in wires:
+            await wire.close()
+        await settle()
+        for _ in range(20):
+            async with session.get(f"https://127.0.0.1:{server.port}/healthz", ssl=False) as reply:
+                assert (reply.status, await reply.text()) == (200, "ok\n")
+
+
+async def test_a_connection_that_never_speaks_tls_is_closed(certificate: Path) -> None:
+    """The time for the handshake is bounded, and a server that stops waits for none."""
+    async with serve(None, port=0, cert=certificate, limits=Limits(handshake_seconds=0.05)) as server:
+        silent = await Wire.connect(server)
+        assert await silent.everything() == b""
+        await silent.close()
+        wrong = await Wire.connect(server)
+        wrong.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"HTTP" not in await wrong.everything()
+        await wrong.close()
+    before = asyncio.all_tasks()
+    async with serve(None, port=0, cert=certificate) as server:
+        wire = await Wire.connect(server)
+        await settle()
+    assert asyncio.all_tasks() <= before
+    assert await wire.everything() == b""
+    await wire.close()

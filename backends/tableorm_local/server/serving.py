@@ -23,6 +23,7 @@ from .front.access_log import AccessLog
 from .front.http import Front
 from .front.limits import Limits
 from .front.metrics import Metrics
+from .front.tls import Handshake
 from .operations.service_properties import read_cors_rules
 from .security.accounts import Account, Accounts, is_loopback
 from .security.cors import CorsRule
@@ -153,7 +154,7 @@ class Server:
         self._make_front, self._engines = make_front, engines
         self._accounts, self._address, self._tls, self._share_port = accounts, address, tls, share_port
         self._gauging: asyncio.Task[None] | None = None
-        self._running: tuple[web.ServerRunner, web.SockSite, Front] | None = None
+        self._running: tuple[web.ServerRunner, asyncio.Server, Front] | None = None
         self._port = address[1]
 
     @property
@@ -222,8 +223,8 @@ class Server:
             listener = bind(*self._address, share=self._share_port)
             self._check_public(listener)
             self._port = listener.getsockname()[1]
-            site = web.SockSite(runner, listener, ssl_context=self._tls, backlog=_BACKLOG)
-            await site.start()
+            accept = front.server if self._tls is None else functools.partial(Handshake, front.server, self._tls)
+            site = await asyncio.get_running_loop().create_server(accept, sock=listener, backlog=_BACKLOG)
         except BaseException:
             await self._close(runner, front)
             raise
@@ -258,7 +259,7 @@ class Server:
         if running is not None:
             runner, site, front = running
             try:
-                await site.stop()
+                site.close()
                 await front.drain()
             finally:  # also if the caller is cancelled while requests are under way
                 await self._close(runner, front)

@@ -240,17 +240,28 @@ class ConnectionServer(web.Server):
 
     Attributes:
         waiting: What all connections hold of requests that nobody has looked at.
+        handshakes: How many connections do not speak TLS yet.
+        shaking: The tasks of these.
     """
 
     def __init__(self, handler: _Handler, refuse: _Refuse, limits: Limits, metrics: Metrics) -> None:
         # What nobody waits for any longer is not worked on.
         super().__init__(handler, request_factory=_request_of, handler_cancellation=True)
         self.refuse, self.limits, self.metrics = refuse, limits, metrics
+        self.handshakes = Budget(limits.handshakes, "too many connections begin")
+        self.shaking = set[asyncio.Task[None]]()
         self.waiting = Budget(limits.waiting_bytes, "too much waits to be read")
 
     def __call__(self) -> web.RequestHandler:
         """Make a connection."""
         return _Connection(self, asyncio.get_running_loop())
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's signature
+        """End all connections."""
+        for task in self.shaking:
+            task.cancel()
+        await asyncio.gather(*self.shaking, return_exceptions=True)
+        await super().shutdown(timeout)
 
 
 def end_request(request: web.BaseRequest) -> None:

@@ -311,7 +311,7 @@ class Front:
     def update_gauges(self) -> None:
         """Set the gauges of the metrics to the values of this moment."""
         self.metrics.set_gauges(
-            connections=len(self.server.connections),
+            connections=len(self.server.connections) + self.server.handshakes.used,
             requests_at_work=self._places.used,
             buffered_bytes=self._budget.used,
             waiting_bytes=self.server.waiting.used,

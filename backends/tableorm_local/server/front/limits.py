@@ -17,10 +17,12 @@ class Limits:
     """
     The limits of one process of the server.
 
-    Of `requests`, `waiting_bytes` and `buffered_bytes` one caller gets about half, so that others always find some.
+    Of `handshakes`, `requests`, `waiting_bytes` and `buffered_bytes` one caller gets about half, so that others always
+    find some.
 
     Args:
         connections: Connections open at once; the next one gets the answer that the server is busy, and is closed.
+        handshakes: Connections at once that were accepted and do not speak TLS yet; the next one is closed.
         requests: Requests at work or waiting at once; the next one gets the answer that the server is busy.
         pages: Pages of entities that are built at once; others wait for their turn.
         waiting_bytes: Bytes of heads of requests that are not complete, and of requests that wait behind another one of
@@ -31,6 +33,7 @@ class Limits:
         headers: Headers of a request.
         head_bytes: Bytes of the request line and all headers together.
         body_bytes: Bytes of a request's body, once it is decompressed.
+        handshake_seconds: Time in which a connection must speak TLS.
         idle_seconds: Time after which a connection without a complete request is closed.
         body_seconds: Time in which a body must have arrived.
         write_seconds: Time in which a client must have taken an answer.
@@ -38,6 +41,7 @@ class Limits:
     """
 
     connections: int = 10_000
+    handshakes: int = 512
     requests: int = 4_000
     pages: int = 32
     waiting_bytes: int = 64 * 1024 * 1024
@@ -47,6 +51,7 @@ class Limits:
     headers: int = 100
     head_bytes: int = 64 * 1024
     body_bytes: int = MAX_TRANSACTION_BYTES
+    handshake_seconds: float = 10.0
     idle_seconds: float = 75.0
     body_seconds: float = 60.0
     write_seconds: float = 60.0

@@ -1,0 +1,66 @@
+"""
+TLS: what connections may hold before they have agreed upon a key, when nobody knows yet what they want.
+"""
+
+import asyncio
+import ssl
+
+from tableorm.protocol.codes import Fault
+
+from ..security.accounts import network_of
+from .connection import ConnectionServer
+
+__all__ = ["Handshake"]
+
+
+class Handshake(asyncio.Protocol):
+    """
+    A connection that was accepted; once the handshake is done, one of the server takes its place.
+
+    asyncio's own protocol, which has buffers of 256 KiB, is made only if the client's address has not too many
+    handshakes under way.
+
+    Args:
+        server: Makes the connection, and counts the handshakes.
+        context: The certificate.
+    """
+
+    def __init__(self, server: ConnectionServer, context: ssl.SSLContext) -> None:
+        self._server, self._context = server, context
+        self._received = list[bytes]()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake, or end the connection at once."""
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        server, caller = self._server, network_of((transport.get_extra_info("peername") or ("",))[0])
+        try:
+            server.handshakes.take(1, caller)
+        except Fault:
+            server.metrics.count_refusal("connection")
+            transport.abort()
+            return
+        task = asyncio.create_task(self._shake_hands(transport))
+        server.shaking.add(task)
+        task.add_done_callback(lambda _: server.handshakes.give_back(1, caller))
+        task.add_done_callback(server.shaking.discard)
+
+    def data_received(self, data: bytes) -> None:
+        """Keep what arrives together with the end of the handshake."""
+        self._received.append(data)
+
+    async def _shake_hands(self, transport: asyncio.Transport) -> None:
+        seconds = self._server.limits.handshake_seconds
+        try:
+            encrypted = await asyncio.get_running_loop().start_tls(
+                transport, self, self._context, server_side=True, ssl_handshake_timeout=seconds
+            )
+        except OSError:
+            return  # the client has gone, was too slow, or does not speak TLS
+        if encrypted is None or encrypted.is_closing():
+            return
+        connection = self._server()
+        encrypted.set_protocol(connection)
+        connection.connection_made(encrypted)
+        for data in self._received:
+            connection.data_received(data)
