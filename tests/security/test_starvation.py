@@ -46,13 +46,14 @@ async def test_comparisons_of_a_filter(api: Api, comparison: str, path: str) -> 
 
 
 async def test_a_filter_that_is_refused_is_not_read(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparisons are counted before the filter is parsed, which takes much longer."""
+    """The comparisons and parentheses are counted before the filter is parsed, which takes much longer."""
 
     def parse(text: str) -> Filter:
         raise AssertionError(text)
 
     monkeypatch.setattr(options, "parse_filter", parse)
-    assert (await api("GET", "/Tab()", query=alternatives(1500))).code == "InvalidInput"
+    for query in (alternatives(1500), f"$filter={'(' * 900}A{')' * 900}", "$filter=" + "not%20" * 900 + "A"):
+        assert (await api("GET", "/Tab()", query=query)).code == "InvalidInput"
 
 
 async def test_the_mapper_sends_no_more_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
