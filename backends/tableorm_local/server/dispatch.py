@@ -159,9 +159,9 @@ class Service:
                 raise Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
         if route.writes and request.verb != "DELETE":
             request = attrs.evolve(request, body=await incoming.read_body())
+        caller = caller_of(incoming, request.rights)
+        CALLER.set(caller)
         if route.run is query_entities:
-            caller = caller_of(incoming, request.rights)
-            CALLER.set(caller)
             async with self._pages.hold(caller):
                 return await route.run(request)
         return await route.run(request)
