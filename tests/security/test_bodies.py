@@ -11,7 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tableorm.protocol.codes import Code, Fault
 from tableorm_local.server import Limits, Server, serve
+from tableorm_local.server.wire import bodies, multipart
 from tests.local.server.client import Api, Wire, head, root_of
 
 BOMB = gzip.compress(bytes(3_000_000), mtime=0)
@@ -214,3 +216,60 @@ async def test_bodies_are_given_back(session: aiohttp.ClientSession) -> None:
         large = gzip.compress(bytes(4_100_000))
         assert (await api("POST", "/Tab", large, Content_Encoding="gzip")).code == "ServerBusy"
         assert (await api("POST", "/Tab", BOMB, Content_Encoding="gzip")).status == 400
+
+
+class Searched(bytes):
+    """A body that counts how often it is searched."""
+
+    searches = 0
+
+    def find(self, *what: Any) -> int:
+        self.searches += 1
+        return super().find(*what)
+
+    def index(self, *what: Any) -> int:
+        self.searches += 1
+        return super().index(*what)
+
+
+@pytest.mark.parametrize("line", [b"--bx\n", b"--b", b"x--b\n", b"--b --\n--b -\n"])
+def test_lines_like_a_delimiter(line: bytes) -> None:
+    """Text that is no delimiter costs no step each: within a line it is passed over, and lines of it have a limit."""
+    body = Searched(line * 50_000 + b"--b--")
+
+    with contextlib.suppress(Fault):
+        multipart.read("multipart/mixed; boundary=b", body)
+
+    assert body.searches < 1000
+
+
+def test_a_change_set_whose_delimiter_begins_with_the_outer_one() -> None:
+    """The lines of a change set may all begin like the outer delimiter."""
+    request = b"--bc\r\nContent-Type: application/http\r\n\r\nDELETE /Tab HTTP/1.1\r\n\r\n\r\n"
+    body = b"--b\r\nContent-Type: multipart/mixed; boundary=bc\r\n\r\n" + request * 100 + b"--bc--\r\n--b--\r\n"
+
+    assert len(multipart.read("multipart/mixed; boundary=b", body).parts) == 100
+
+
+@pytest.mark.parametrize(
+    "members",
+    [[f'"a{n}":1' for n in range(5000)], ['"":""'] * 5000, [f'"a{n}\\"\\\\":"\\\\"' for n in range(5000)]],
+    ids=["names", "one name", "escapes"],
+)
+def test_members_are_counted_before_they_are_decoded(members: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object of thousands of members is refused before it is decoded, which takes much longer."""
+
+    def decode(body: bytes) -> None:
+        raise AssertionError(body)
+
+    monkeypatch.setattr(bodies, "_decode", decode)
+    with pytest.raises(Fault) as refused:
+        bodies.read_entity(f"{{{','.join(members)}}}".encode(), ("a", "b"))
+
+    assert refused.value.code == Code.TOO_MANY_PROPERTIES
+
+
+@pytest.mark.parametrize("text", ["", '\\"' * 5000, "\\\\" * 5000, '\\\\\\"' * 3, "\\u0022" * 5, "\\\\u0022"])
+def test_quotes_in_text_are_no_members(text: str) -> None:
+    """Quotes and backslashes in text count as neither more members nor members of one name."""
+    assert len(bodies.read_entity(f'{{"a\\"\\\\":1,"b":"{text}"}}'.encode(), ("a", "b"))) == 4

@@ -24,6 +24,8 @@ from tableorm.protocol.sas import TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, decode_key
 from tableorm.stores import Row, RowPage, RowQuery
 from tableorm_local.engine import CALLER, Engine
+from tableorm_local.engine.group_commit import GroupCommit
+from tableorm_local.engine.write_session import Work
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, serve
 from tableorm_local.server.dispatch import caller_of
 from tableorm_local.server.operations import tables
@@ -53,13 +55,14 @@ async def test_comparisons_of_a_filter(api: Api, comparison: str, path: str) -> 
 
 
 async def test_a_filter_that_is_refused_is_not_read(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparisons are counted before the filter is parsed, which takes much longer."""
+    """The comparisons and parentheses are counted before the filter is parsed, which takes much longer."""
 
     def parse(text: str) -> Filter:
         raise AssertionError(text)
 
     monkeypatch.setattr(options, "parse_filter", parse)
-    assert (await api("GET", "/Tab()", query=alternatives(1500))).code == "InvalidInput"
+    for query in (alternatives(1500), f"$filter={'(' * 900}A{')' * 900}", "$filter=" + "not%20" * 900 + "A"):
+        assert (await api("GET", "/Tab()", query=query)).code == "InvalidInput"
 
 
 async def test_the_mapper_sends_no_more_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,9 +119,9 @@ class Blocked:
         return RowPage([], None)
 
 
-def table_token(table: str = "Tab", **more: str) -> str:
+def table_token(table: str = "Tab", sp: str = "r", **more: str) -> str:
     """A narrow token."""
-    sas = TableSas(sv="2019-02-02", tn=table, sp="r", se="2099-01-01T00:00:00Z", **more)
+    sas = TableSas(sv="2019-02-02", tn=table, sp=sp, se="2099-01-01T00:00:00Z", **more)
     return sign_sas(sas, DEVELOPMENT_ACCOUNT, decode_key(DEVELOPMENT_KEY))
 
 
@@ -378,3 +381,31 @@ async def test_a_connection_that_never_speaks_tls_is_closed(certificate: Path) -
     assert asyncio.all_tasks() <= before
     assert await wire.everything() == b""
     await wire.close()
+
+
+async def test_writes_are_those_of_their_sender(
+    monkeypatch: pytest.MonkeyPatch, session: aiohttp.ClientSession
+) -> None:
+    """Writes and transactions reach the queue of writes as those of who sends them, between whom that takes turns."""
+    callers = list[str]()
+    real = GroupCommit.submit
+
+    def submit(self: GroupCommit, work: Work) -> "asyncio.Future[object]":
+        callers.append(CALLER.get())
+        return real(self, work)
+
+    async with serve(None, port=0) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        monkeypatch.setattr(GroupCommit, "submit", submit)
+        row = "/Tab(PartitionKey='q',RowKey='1')"
+        for query in (table_token(sp="au", spk="q", epk="q"), ""):
+            scheme = None if query else Scheme.SHARED_KEY
+            part = f"Content-Type: application/http\r\n\r\nPUT /{DEVELOPMENT_ACCOUNT}{row} HTTP/1.1\r\n\r\n{{}}\r\n"
+            inner = f"Content-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n{part}--c--\r\n"
+            body = f"--b\r\n{inner}--b--\r\n".encode()
+            assert (await api("PUT", row, {}, query=query, scheme=scheme)).status == 204
+            kind = {"Content-Type": "multipart/mixed; boundary=b"}
+            assert (await api("POST", "/$batch", body, query=query, scheme=scheme, headers=kind)).status == 202
+
+    assert [callers.index(caller) for caller in callers] == [0, 0, 2, 2]

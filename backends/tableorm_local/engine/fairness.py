@@ -1,5 +1,6 @@
 """
-Fairness: no caller, by asking for more, makes the queries of another wait for long.
+Fairness: no caller, by asking for more, makes the queries of another wait for long. `group_commit` does
+the same for writes.
 
 Who the caller is, only the program around the engine knows: a server tells it for each request, by token, account and
 address. Everything that does not say counts as one caller.

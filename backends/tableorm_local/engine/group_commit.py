@@ -1,6 +1,9 @@
 """
 Group commit: requests that wait while the disk works are written together, in one transaction with one sync.
 
+Requests are done in rounds, in each of which every caller has one, and those of one caller in the order they came. So
+a request waits for what was under way when it came, and for at most one of each other caller before each of its own.
+
 Statements of a few microseconds run on the event loop, because handing each to a thread takes longer than running it.
 Calls that may wait (the sync, another process's lock) run in the worker. All of this is callbacks, not a task, so that
 nothing can be cancelled half-way: whatever happens to the loop, a transaction that was begun is handed to the worker
@@ -10,8 +13,10 @@ and ends there.
 import asyncio
 import threading
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 from types import GeneratorType
 from typing import Any, TypeVar, cast
 
@@ -19,6 +24,7 @@ import apsw
 
 from tableorm.protocol.codes import Fault
 
+from .fairness import CALLER
 from .faults import DAMAGE, busy_fault, damage_fault, fault_from
 from .worker import Worker
 from .write_session import Steps, Work, WriteSession
@@ -32,8 +38,12 @@ T = TypeVar("T")
 _LOOP_SECONDS = 0.002
 # After so much work the wait for the worker to begin no longer matters; it can last as long as this thread works.
 _LONG_SECONDS = 0.0002
-# Requests per transaction in the worker: bounds the wait of other processes.
+# Requests per transaction in the worker, and how long it begins more of them: bounds the wait of other processes, and
+# that of callers whose request is done, but not yet durable.
 _WORKER_REQUESTS = 500
+_WORKER_SECONDS = 0.05
+# Callers without requests that are remembered for the present round, besides one for each request that waits.
+_SERVED_CALLERS = 64
 # The pause between two tries for SQLite's lock. Only the holder of the writer lock tries, so this is cheap.
 _RETRY_SECONDS = 0.0003
 # The work of callers between two requests (their own code, checks, encoding, waking), in units of applying one
@@ -45,12 +55,12 @@ _COMMITS_KEPT = 16  # few, because the speed of a disk changes
 class _Request:
     """One request and its outcome."""
 
-    __slots__ = ("changes", "deadline", "fault", "future", "steps", "value", "work")
+    __slots__ = ("changes", "deadline", "fault", "future", "round", "steps", "value", "work")
 
     def __init__(self, work: Work, future: "asyncio.Future[Any]", deadline: float) -> None:
         self.work, self.future, self.deadline = work, future, deadline
         self.steps: Steps | None = None
-        self.changes = 0
+        self.changes = self.round = 0
         self.value: object = None
         self.fault: Fault | None = None
 
@@ -110,8 +120,10 @@ class GroupCommit:
         self._session, self._worker, self._writer_lock = session, worker, writer_lock
         self._name, self._timeout = session.name, timeout
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[_Request] = deque()
-        self._queue_lock = threading.Lock()  # between the worker that takes requests and the timer that expires them
+        self._queue: deque[_Request] = deque()  # by round
+        self._queue_lock = threading.Lock()  # while the worker takes requests, between it and the event loop
+        self._round = 0  # that of the request that was taken last
+        self._last_rounds: dict[str, int] = {}  # of each caller
         self._background_job: _Request | None = None
         self._job_next = False
         self._idle = asyncio.Event()
@@ -125,17 +137,37 @@ class GroupCommit:
 
     def submit(self, work: Work) -> "asyncio.Future[Any]":
         """
-        Queue a request.
+        Queue a request of the current `CALLER`.
 
         Returns:
             A future of its result, set when that is durable. Cancelling it withdraws a request that has not begun.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._queue.append(_Request(work, future, self._loop.time() + self._timeout))
+        request = _Request(work, future, self._loop.time() + self._timeout)
         if self._waiting:
+            with self._queue_lock:
+                self._enqueue(request)
             self._start_timer()
+        else:
+            self._enqueue(request)
         self._start()
         return future
+
+    def _enqueue(self, request: _Request) -> None:
+        """Put a request at the end of the first round in which its caller has none yet."""
+        caller, queue, last_rounds = CALLER.get(), self._queue, self._last_rounds
+        number = self._round
+        last = last_rounds.get(caller)
+        if last is None:
+            if len(last_rounds) > 2 * len(queue) + _SERVED_CALLERS:
+                last_rounds = self._last_rounds = {each: last for each, last in last_rounds.items() if last > number}
+        elif last >= number:
+            number = last + 1
+        last_rounds[caller] = request.round = number
+        if not queue or queue[-1].round <= number:
+            queue.append(request)
+        else:
+            queue.insert(bisect_right(queue, number, key=attrgetter("round")), request)
 
     def submit_background_job(self, work: Work) -> "asyncio.Future[Any]":
         """
@@ -206,6 +238,7 @@ class GroupCommit:
         try:
             while queue and len(batch) < count:
                 request = queue.popleft()
+                self._round = request.round
                 if request.future.done():
                     continue  # cancelled while it waited
                 batch.append(request)
@@ -259,10 +292,15 @@ class GroupCommit:
         try:
             if not self._begin_waiting():
                 return batch, None
-            with self._queue_lock:
-                batch = self._take_requests(_WORKER_REQUESTS)
-            for request in batch:
-                request.run(self._session, None)
+            until = time.perf_counter() + _WORKER_SECONDS
+            for _ in range(min(len(self._queue), _WORKER_REQUESTS)):
+                with self._queue_lock:
+                    taken = self._take_requests(1)
+                batch += taken
+                for request in taken:
+                    request.run(self._session, None)
+                if time.perf_counter() > until:
+                    break
             self._session.commit()
         except BaseException as error:  # noqa: BLE001 - translated, and raised in each caller
             return batch, self._roll_back(error)
@@ -304,6 +342,7 @@ class GroupCommit:
         batch: list[_Request] = []
         while self._queue and len(batch) < count:
             request = self._queue.popleft()
+            self._round = request.round
             if not request.future.done():
                 batch.append(request)
         return batch
@@ -322,14 +361,18 @@ class GroupCommit:
 
     def _start_timer(self) -> None:
         if self._expiry is None and self._queue:
-            self._expiry = self._loop.call_at(self._queue[0].deadline, self._expire)
+            with self._queue_lock:
+                deadline = min((request.deadline for request in self._queue), default=0.0)
+            self._expiry = self._loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
         self._expiry = None
         now = self._loop.time()
         with self._queue_lock:
-            while self._queue and self._queue[0].deadline <= now:
-                self._queue.popleft().notify(busy_fault(self._name))
+            late = [request for request in self._queue if request.deadline <= now]
+            self._queue = deque(request for request in self._queue if request.deadline > now)
+        for request in late:
+            request.notify(busy_fault(self._name))
         self._start_timer()
 
     def _end_batch(self, outcome: _Outcome) -> None:

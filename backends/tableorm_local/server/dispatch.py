@@ -173,9 +173,8 @@ def caller_of(incoming: Incoming, rights: Rights) -> str:
 
     Rights are what is signed, so nobody makes more callers of one token.
     """
-    return (
-        f"{incoming.place.account} {network_of(incoming.address)} {rights}".lower()
-    )  # the case of a table's name is not signed
+    # The case of a table's name is not signed.
+    return f"{incoming.place.account} {network_of(incoming.address)} {rights}".lower()
 
 
 def _find_route(call: Call) -> _Route:

@@ -13,10 +13,11 @@ import pytest
 
 from tableorm_local.engine import group_commit
 from tableorm_local.engine.catalog import SCHEMA
+from tableorm_local.engine.fairness import CALLER
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.sqlite import connect
 from tableorm_local.engine.worker import InlineWorker
-from tableorm_local.engine.write_session import Steps, WriteSession
+from tableorm_local.engine.write_session import Steps, Work, WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
 
 T = TypeVar("T")
@@ -172,3 +173,56 @@ async def test_who_waits_queues_for_the_lock_of_writers(session: WriteSession, t
     lock.close()
 
     assert lock.calls == [("try", False), ("acquire", False), ("release", True)]
+
+
+def submit_for(commits: GroupCommit, caller: str, work: Work) -> "asyncio.Future[str]":
+    """Queue a request of a caller."""
+    before = CALLER.set(caller)
+    try:
+        return commits.submit(work)
+    finally:
+        CALLER.reset(before)
+
+
+@pytest.mark.parametrize("waits_for_lock", [False, True], ids=["on the event loop", "in the worker"])
+async def test_callers_take_turns(
+    session: WriteSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_for_lock: bool
+) -> None:
+    """A caller with many long requests lets those of each other one pass, and the requests of each stay in order."""
+    disk, order, lock = Disk(session, 1.0), list[str](), TakenLock(tmp_path / "lock", session)
+    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
+    commits = GroupCommit(session, Slow(), lock if waits_for_lock else None, _SECONDS)
+    futures = list[asyncio.Future[str]]()
+
+    def work(name: str) -> Work:
+        def apply(session: WriteSession) -> None:
+            disk.apply(session)
+            order.append(name)
+            if name == "greedy 0":
+                for other in ("a1", "b1", "a2", "c1"):
+                    futures.append(submit_for(commits, other[0], work(other)))
+            if name.startswith("greedy"):
+                disk.now += 1.0
+
+        return apply
+
+    for number in range(4):
+        futures.append(submit_for(commits, "greedy", work(f"greedy {number}")))
+    async with asyncio.timeout(_SECONDS):
+        await commits.drain()
+    lock.close()
+
+    assert order == ["greedy 0", "a1", "b1", "c1", "greedy 1", "a2", "greedy 2", "greedy 3"]
+    assert disk.batches == [1, 4, 2, 1]  # a long one is the last of its transaction
+
+
+async def test_cancelled_requests_are_not_begun(session: WriteSession) -> None:
+    """Those of one caller that are cancelled while they wait are passed over, and the others of it are done."""
+    commits, order = GroupCommit(session, Slow(), None, _SECONDS), list[int]()
+    async with asyncio.timeout(_SECONDS):
+        futures = [submit_for(commits, str(n % 2), lambda _, n=n: order.append(n)) for n in range(10)]  # type: ignore[misc]
+        for future in futures[2:6]:
+            future.cancel()
+        await commits.drain()
+
+    assert order == [0, 1, 6, 7, 8, 9]

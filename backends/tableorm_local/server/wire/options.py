@@ -179,15 +179,19 @@ def filter_of(call: Call) -> Filter | None:
     Read `$filter`; None if it is missing or blank.
 
     Raises:
-        Fault: InvalidInput, also if it has more than `MAX_COMPARISONS`; NotImplemented for functions.
+        Fault: InvalidInput, also beyond `MAX_COMPARISONS` or `MAX_NESTINGS`; NotImplemented for functions.
     """
     text = call.options.get("$filter", "")
     if not text or text.isspace():
         return None
     # Counted before it is read, as reading takes longer. Each comparison but the first follows `and` or `or`.
-    count = 1 + len(_JOINS.findall(_QUOTED.sub("", text)))
+    words = _QUOTED.sub("", text)
+    count = 1 + len(_JOINS.findall(words))
     if count > MAX_COMPARISONS:
         raise invalid_input(f"$filter has {count} comparisons, {MAX_COMPARISONS} are allowed.")
+    count = len(_NESTINGS.findall(words))
+    if count > MAX_NESTINGS:
+        raise invalid_input(f"$filter has {count} opening parentheses and nots, {MAX_NESTINGS} are allowed.")
     try:
         return parse_filter(text)
     except FilterSyntaxError as error:
@@ -200,6 +204,8 @@ def filter_of(call: Call) -> Filter | None:
 MAX_COMPARISONS = 400
 _QUOTED = re.compile("'[^']*+'")
 _JOINS = re.compile(r"\b(?:and|or)\b")
+MAX_NESTINGS = 2 * MAX_COMPARISONS  # as many as there are when each comparison stands in parentheses after `not`
+_NESTINGS = re.compile(r"\(|\bnot\b")
 
 
 def top_of(call: Call) -> int:
