@@ -31,6 +31,8 @@ class Damage(StrEnum):
     """Another entity has the value of a unique index."""
     BLOCKED = "blocked"
     """A row of another kind is where the derived row belongs."""
+    FOREIGN = "foreign"
+    """A row says that it is of an index list, and has keys that no row of the list can have."""
     UNREADABLE = "unreadable"
     """The entity does not fit its model, so that nobody knows which rows it ought to have."""
     DANGLING = "dangling"
@@ -45,6 +47,7 @@ _REMEDIES = {
     Damage.UNDECLARED: "repair deletes the row and its entry in the manifest",
     Damage.TAKEN: "repair leaves that to you: change one of the two, then repair",
     Damage.BLOCKED: "repair leaves that to you: change the index's row_key, or remove that row, then repair",
+    Damage.FOREIGN: "repair leaves that to you: find out who wrote the row, then delete it",
     Damage.UNREADABLE: "repair leaves that to you: correct the row, or the model, then repair",
     Damage.DANGLING: "repair leaves that to you: insert what is referred to, or refer to another, then repair",
 }

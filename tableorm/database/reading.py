@@ -11,6 +11,7 @@ from ..connection.connection import Connection
 from ..connection.rows import read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
+from ..derived.index.schema import owner_of
 from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
 from ..errors import EntityNotFound, ModelError, WrongKind
@@ -18,7 +19,6 @@ from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
 from ..models.property_bag import PropertyBag
-from ..models.reserved import COPY_OF
 from ..models.schema import Schema
 from ..protocol.codes import Code
 from ..queries.planning.index_following import is_current
@@ -209,10 +209,11 @@ class Reader(Connection):
                     (partition_key, row_key),
                     entry.get("EntityType"),
                 )
-            if not self.boundary.holds_row(primary, table, partition_key, entry[COPY_OF]):
+            owner = owner_of(entry, str(index))
+            if not self.boundary.holds_row(primary, table, partition_key, owner):
                 return None  # an entry of others, in an index that scopes share
             if isinstance(entity, dict) and whole:
-                row = await read_row(self, table, partition_key, entry[COPY_OF])
+                row = await read_row(self, table, partition_key, owner)
                 if row is None or not is_current(entry, row):
                     continue  # it was moved meanwhile
                 entity = self._kinds_of(schema.model).load(row)

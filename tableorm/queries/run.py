@@ -17,8 +17,8 @@ import msgspec
 from ..connection.connection import TURN, Connection
 from ..connection.tasks import stop_tasks, work_together
 from ..connection.translate import translate
+from ..derived.index.schema import owner_of
 from ..errors import CursorError, NotSupported
-from ..models.reserved import COPY_OF
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
@@ -211,8 +211,9 @@ class QueryExecution:
         if primaries is None:
             rows = await self._fetch_point(target, row["PartitionKey"], row["RowKey"], None)
             return next(iter(target.kinds.load_all(rows)), None)
+        owner = owner_of(row, self.name)
         for select, whole in ((primaries.select, False), (None, True)):
-            rows = await self._fetch_point(primaries.target, row["PartitionKey"], row[COPY_OF], select)
+            rows = await self._fetch_point(primaries.target, row["PartitionKey"], owner, select)
             entity = primaries.load_entry(row, rows, whole=whole)
             if type(entity) is not dict:
                 return entity

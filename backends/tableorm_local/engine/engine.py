@@ -357,7 +357,7 @@ def _read_row(state: _Open, name: str, key: bytes, select: tuple[str, ...] | Non
     body: bytes | None = _call_with_table(state, name, lambda table: state.reader.execute(table.read, (key,)).get)
     if body is None:
         return None
-    row = writes.decode(body)
+    row = writes.decode_at(key, body)
     return row if select is None else project(row, select)
 
 

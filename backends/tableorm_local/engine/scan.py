@@ -13,6 +13,7 @@ from zlib import crc32
 
 import apsw
 
+from tableorm.errors import shown
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import Edm, utf16_key
 from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or, matcher
@@ -314,6 +315,9 @@ class PageScan:
     def _take(self, bodies: list[bytes], size: int) -> None:
         """Add to the page those of the rows that pass the filter. `size` is the size of all bodies together."""
         rows = list(map(decode, bodies))
+        for row in rows:
+            if type(row.get("PartitionKey")) is not str or type(row.get("RowKey")) is not str:
+                raise ValueError(f"its keys are {shown((row.get('PartitionKey'), row.get('RowKey')))}")
         if self._test is not None:
             passes = list(map(self._test, rows))
             if not all(passes):

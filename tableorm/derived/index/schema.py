@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import attrs
 import msgspec
 
-from ...errors import ModelError
+from ...errors import DecodeError, ModelError, shown
 from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.codegen import make_decoder, make_encoder
@@ -23,7 +23,7 @@ from ...protocol.edm import ANNOTATION, Edm
 from ...protocol.limits import MAX_CUSTOM_PROPERTIES
 from ...stores import Row
 
-__all__ = ["Include", "IndexSchema", "contents_of"]
+__all__ = ["Include", "IndexSchema", "contents_of", "owner_of"]
 
 Include = Literal["all", "keys"] | Sequence[str]
 
@@ -239,7 +239,7 @@ class IndexSchema(Schema):
         drop, kind = primary.pop, self._primary_kind
         for name in self._dropped:
             drop(name, None)
-        primary["RowKey"] = row[COPY_OF]
+        primary["RowKey"] = owner_of(row, self.label)
         if kind is None:
             del primary[ENTITY_TYPE]
             primary |= self.primary.kind_properties
@@ -261,6 +261,35 @@ class IndexSchema(Schema):
             return row
         properties = frozenset(self.fields[name].property for name in names) & self.properties
         return self._finish(super().decode_part(row, names), row, properties)
+
+    def _diagnose(self, row: Row, error: Exception, names: frozenset[str] | None = None) -> DecodeError:
+        try:
+            owner_of(row, self.label)
+        except DecodeError as fault:
+            return fault
+        return super()._diagnose(row, error, names)
+
+
+def owner_of(entry: Row, label: str) -> str:
+    """
+    Return the RowKey of the entity whose index entry it is.
+
+    Args:
+        entry: The row of the index entry.
+        label: The index, for messages.
+
+    Raises:
+        DecodeError: The entry names no entity.
+    """
+    owner = entry.get(COPY_OF)
+    if isinstance(owner, str):
+        return owner
+    raise DecodeError(
+        f"is an index entry, and its property {COPY_OF!r} is {shown(owner)} instead of the RowKey of an entity; delete "
+        "the row, then run `tableorm audit --repair`, which writes the entry anew if an entity should have it",
+        label,
+        (str(entry.get("PartitionKey")), str(entry.get("RowKey"))),
+    )
 
 
 _NOT_IN_ENTRY = frozenset({MANIFEST, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TOKENS})

@@ -7,6 +7,9 @@ one a candidate. A row that was divided claims its two halves, so that neither o
 Rows of lists are verified one by one: first whether readers and writers find them, later what is too much in them. A
 row that was divided stays divided, and its halves are found through it alone. A damaged row cannot be written by
 programs that keep lists right; so what the manifests of entities say of it stays as it is while they are read.
+
+A row that says it is of the list, and has keys that no row of the list can have, is reported and never followed: else
+who may write one row could have others written at keys that it chooses.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +25,7 @@ from ...models.manifest import ListEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ...stores import Operation, Row, Verb
 from ...writes.races import ATTEMPTS
-from .rows import BITS, SEPARATOR, bits_of, is_divided, keys_of, list_row
+from .rows import BITS, SEPARATOR, bits_of, is_divided, keys_of, list_row, split_address
 from .schema import ListSchema
 
 __all__ = ["ListCheck"]
@@ -57,7 +60,7 @@ class ListCheck(Check):
 
     def __init__(self, context: AuditContext, index: ListSchema) -> None:
         super().__init__(context, index.schema, index.name)
-        self.kind = index.kind
+        self.kind, self._has_row = index.kind, index.has_row
 
     def owns(self, kind: str) -> bool:
         """Return whether it is the kind of the list's rows."""
@@ -74,11 +77,14 @@ class ListCheck(Check):
             yield address, hash((self.kind, address))
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
-        """Claim the keys of a row, its halves if it was divided, and that it is a half of another row; or WRONG."""
-        if not self._is_row_key(row["RowKey"]):
+        """
+        Claim the keys of a row, its halves if it was divided, and that it is a half of another row; of a foreign row
+        WRONG alone.
+        """
+        if not self._has_row(row["PartitionKey"], row["RowKey"]):
             yield row["RowKey"], WRONG
             return
-        (list_key, bits), number = _split_address(row), hash(row[ENTITY_TYPE])
+        (list_key, bits), number = _place_of(row), hash(row[ENTITY_TYPE])
         divided, keys = is_divided(row), _read_keys(row)
         if keys is None or (divided and keys):
             yield row["RowKey"], WRONG
@@ -130,20 +136,8 @@ class ListCheck(Check):
         """Verify first whether a row can be read and is found; later whether it has keys that do not belong there."""
         if phase is Phase.BEFORE:
             await self._verify_shape(partition_key, row_key)
-        else:
+        elif self._has_row(partition_key, row_key):
             await self._verify_keys(partition_key, row_key, is_candidate)
-
-    def _is_row_key(self, row_key: str) -> bool:
-        """Return whether a row of a list can have a RowKey: it ends in bits, and is not of an entity."""
-        _, separator, bits = row_key.rpartition(SEPARATOR)
-        if not separator or len(bits) >= BITS or bits.strip("01"):
-            return False
-        assert self.schema.row is not None
-        try:
-            self.schema.row.parse(row_key)
-        except ValueError:
-            return True
-        return False
 
     async def _verify_shape(self, partition_key: str, address: str) -> None:
         """Verify that a row can be read, and that it is where readers look; repair it."""
@@ -153,12 +147,7 @@ class ListCheck(Check):
             row = await context.read(partition_key, address)
             if row is None or kind_of(row) != self.kind:
                 return
-            if not self._is_row_key(address):
-                text, reason = f"the row {address!r} says that it is of the list", "no row of a list has such a key"
-                problem = Problem(Damage.ORPHAN, self.name, address, text, refused=reason)
-                context.record(self.schema, partition_key, "", problem, repaired=False)
-                return
-            fault = await self._find_misplaced(row) or await self._find_unreadable(row)
+            fault = self._find_foreign(row) or await self._find_misplaced(row) or await self._find_unreadable(row)
             if fault is None:
                 return
             if not await context.settle(partition_key, str(fault.problem.address), fault.stored, fault.repairs):
@@ -172,19 +161,30 @@ class ListCheck(Check):
     def _damaged(self, damage: Damage, address: str, text: str, stored: Row | None, *repairs: Operation) -> _Damaged:
         return _Damaged(Problem(damage, self.name, address, text), stored, repairs)
 
-    async def _find_misplaced(self, row: Row) -> _Damaged | None:
-        """Find a row on the way to this one that is gone, or no longer says that it was divided."""
+    def _find_foreign(self, row: Row) -> _Damaged | None:
+        """Find that no row of a list can have the keys of this one."""
         partition_key, address = row["PartitionKey"], row["RowKey"]
-        _, bits = _split_address(row)
-        for length in range(len(bits), 0, -1):
-            above = address[: len(address) - length]
-            found = await self.context.read(partition_key, above)
+        if self._has_row(partition_key, address):
+            return None
+        text = f"a row of kind {self.kind!r} is at {address!r}, and no row of the list can have these keys"
+        return self._damaged(Damage.FOREIGN, address, text, row)
+
+    async def _find_misplaced(self, row: Row) -> _Damaged | None:
+        """Find rows on the way to this one that are gone, or one that no longer says that it was divided."""
+        partition_key, address = row["PartitionKey"], row["RowKey"]
+        _, bits = _place_of(row)
+        way = [address[: len(address) - length] for length in range(len(bits), 0, -1)]
+        all_found = dict(zip(way, await self.context.read_all(partition_key, way), strict=True))
+        for above, found in all_found.items():
             if is_divided(found):
                 continue
             if found is None:
-                fresh = list_row(partition_key, above, self.kind, (), divided=True)
-                text = f"the row {above!r} of the list, by which readers find {address!r}, is gone"
-                return self._damaged(Damage.MISSING, above, text, None, Operation(Verb.INSERT, fresh))
+                gone = [each for each, other in all_found.items() if other is None]
+                fresh = [list_row(partition_key, each, self.kind, (), divided=True) for each in gone]
+                what = f"and {len(gone) - 1} behind it are gone" if len(gone) > 1 else "is gone"
+                text = f"the row {above!r} of the list, by which readers find {address!r}, {what}"
+                inserts = [Operation(Verb.INSERT, each) for each in fresh]
+                return self._damaged(Damage.MISSING, above, text, None, *inserts)
             if found.get(ENTITY_TYPE) != self.kind:
                 text = f"a row of kind {kind_of(found)!r} is at {above!r}, where a row of the list belongs"
                 return self._damaged(Damage.BLOCKED, above, text, found)
@@ -195,7 +195,7 @@ class ListCheck(Check):
         """Mark a row as divided again; the keys that it has go to its two halves."""
         partition_key, address = row["PartitionKey"], row["RowKey"]
         halves = await self.context.read_all(partition_key, [address + bit for bit in "01"])
-        _, bits = _split_address(row)
+        _, bits = _place_of(row)
         operations = [_replace(row, self._divided_row(row))]
         for bit, half in zip("01", halves, strict=True):
             begin = bits + bit
@@ -216,7 +216,7 @@ class ListCheck(Check):
         if is_divided(row) or _read_keys(row) is not None:
             return None
         partition_key, address = row["PartitionKey"], row["RowKey"]
-        list_key, bits = _split_address(row)
+        list_key, bits = _place_of(row)
         text = f"the row {address!r} of the list cannot be read"
         halves = await self.context.read_all(partition_key, [address + bit for bit in "01"])
         if any(half is not None and half.get(ENTITY_TYPE) == self.kind for half in halves):
@@ -245,12 +245,12 @@ class ListCheck(Check):
         for attempt in range(ATTEMPTS):
             await context.pause(attempt)
             row = await context.read(partition_key, address)
-            if row is None or kind_of(row) != self.kind or not self._is_row_key(address):
+            if row is None or kind_of(row) != self.kind:
                 return
             keys = _read_keys(row)
             if keys is None and not is_divided(row):
                 return  # its shape was reported before
-            list_key, _ = _split_address(row)
+            list_key, _ = _place_of(row)
             candidates = sorted(key for key in keys or () if is_candidate(_claim_address(list_key, key)))
             wrong = await self._find_superfluous(row, candidates)
             if is_divided(row) and keys != set():
@@ -270,7 +270,7 @@ class ListCheck(Check):
 
     async def _find_superfluous(self, row: Row, candidates: list[str]) -> Mapping[str, str]:
         """Return the keys in a row that do not belong there, and why."""
-        (list_key, bits), name = _split_address(row), self.name
+        (list_key, bits), name = _place_of(row), self.name
         wrong: dict[str, str] = {}
         for key in candidates:
             if is_divided(row) or bits_of(key, len(bits)) != bits:
@@ -298,7 +298,7 @@ def _path_to_key(list_key: str, row_key: str, found: Mapping[str, Row | None]) -
 def _last_address(list_key: str, row_key: str, found: Mapping[str, Row | None]) -> str:
     """Return the RowKey of the last row on the way to where a key belongs, as far as the rows are known."""
     address = list_key + SEPARATOR
-    bits = bits_of(row_key, 256)
+    bits = bits_of(row_key, BITS - 1)
     while is_divided(found.get(address)) and bits:
         address, bits = address + bits[0], bits[1:]
     return address
@@ -314,10 +314,11 @@ def _list_key_of(entry: ManifestEntry | None) -> str | None:
     return entry.list_key if isinstance(entry, ListEntry) else None
 
 
-def _split_address(row: Row) -> tuple[str, str]:
+def _place_of(row: Row) -> tuple[str, str]:
     """Return the key of the list that a row belongs to, and the bits of its own place in it."""
-    key, _, bits = row["RowKey"].rpartition(SEPARATOR)
-    return key, bits
+    place = split_address(row["RowKey"])
+    assert place is not None  # foreign rows were left out
+    return place
 
 
 def _claim_address(list_key: str, row_key: str) -> str:

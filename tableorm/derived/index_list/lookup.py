@@ -18,7 +18,7 @@ from ...models.reserved import ENTITY_TYPE
 from ...protocol.edm import utf16_key
 from ...stores import Bounds, Row
 from .index_list import ListOf
-from .rows import SEPARATOR, is_of, keys_of
+from .rows import SEPARATOR, keys_of, split_address
 from .schema import ListSchema
 
 __all__ = ["look_up"]
@@ -94,6 +94,7 @@ async def _read_keys(db: Connection, schema: ListSchema, partition_key: str, lis
     async with aclosing(found) as all_pages:
         async for rows in all_pages:
             for row in rows:
-                if row.get(ENTITY_TYPE) == schema.kind and is_of(list_key, row["RowKey"]):
+                address = split_address(row["RowKey"])
+                if row.get(ENTITY_TYPE) == schema.kind and address is not None and address[0] == list_key:
                     keys.update(keys_of(row))
     return keys

@@ -3,7 +3,6 @@ The rows of an index list, which hold the keys of its entities, and divide when 
 """
 
 import hashlib
-import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from itertools import count
@@ -15,7 +14,7 @@ from ...protocol.edm import ANNOTATION, Edm
 from ...protocol.limits import binary_size
 from ...stores import Row
 
-__all__ = ["BITS", "DIVIDED", "SEPARATOR", "bits_of", "bytes_of", "is_divided", "is_of", "keys_of", "list_row"]
+__all__ = ["BITS", "DIVIDED", "SEPARATOR", "bits_of", "bytes_of", "is_divided", "keys_of", "list_row", "split_address"]
 
 SEPARATOR = "~"
 
@@ -95,6 +94,9 @@ def keys_of(row: Row | None) -> dict[str, None]:
     return dict.fromkeys(packed.split("\n")[:-1])
 
 
-def is_of(list_key: str, row_key: str) -> bool:
-    """Whether a row is one of a list's."""
-    return re.fullmatch(re.escape(list_key) + re.escape(SEPARATOR) + "[01]*", row_key) is not None
+def split_address(row_key: str) -> tuple[str, str] | None:
+    """The key of the list that a row is of, and the bits of its own place in it; None if no list has such a row."""
+    list_key, separator, bits = row_key.rpartition(SEPARATOR)
+    if not separator or len(bits) >= BITS or bits.strip("01"):
+        return None
+    return list_key, bits

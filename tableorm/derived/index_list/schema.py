@@ -22,7 +22,7 @@ from ...protocol.limits import MAX_KEY_UNITS
 from ...writes.maintainer import Maintainer, Source, undo_entry
 from ...writes.plan import Effect
 from .effect import ListEffect
-from .rows import BITS, SEPARATOR
+from .rows import BITS, SEPARATOR, split_address
 
 __all__ = ["ListSchema"]
 
@@ -74,6 +74,19 @@ class ListSchema(Maintainer):
     def row_templates(self) -> Sequence[Template]:
         """Return the template of the RowKeys that the rows of lists have."""
         return (self._row_template(),)
+
+    def has_row(self, partition_key: str, row_key: str) -> bool:
+        """Return whether a row of its lists can have these keys: no entity is in the list of any other row."""
+        address = split_address(row_key)
+        if address is None:
+            return False
+        partition, _ = self.schema.templates()
+        try:
+            partition.parse(partition_key)
+            self.row.parse(address[0])
+        except ValueError:
+            return False
+        return True
 
     def address(self, values: Mapping[str, Any]) -> str | None:
         """Return the key of the list that an entity with these fields is in; None for none. Raises TemplateError."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Damage, Database
+from tableorm import Damage, Database, Entity, IndexList, Mapped, PropertyBag, field
 from tableorm.audit import audit as auditing
 from tableorm.derived.index_list.rows import bits_of, list_row
 from tableorm.stores import Operation, Row, RowQuery, Verb
@@ -385,6 +385,78 @@ async def test_row_of_another_kind(db: Database) -> None:
         (Damage.BLOCKED, "by_last_name", False)
     ]
     assert (await stored(db, "lastname_Ng~"))["Text"] == "no list"
+
+
+# Rows that no list has
+
+
+@pytest.mark.parametrize(
+    "row_key",
+    [
+        "empid_000009",  # of an entity of the model
+        "lastname_Ng",  # of no row of a list, which all have a "~"
+        "firstname_Ng~",  # of another template
+        "lastname_Ng~012",  # what follows the "~" are bits
+        "lastname_Ng~" + "01" * 17,  # more bits than rows of lists have
+    ],
+)
+@pytest.mark.parametrize("members", [{}, {"Divided": True}, {"Keys00": "nonsense"}], ids=str)
+async def test_a_row_whose_key_no_list_can_have_is_left(db: Database, row_key: str, members: Row) -> None:
+    """It says that it is of the list: that is reported, with few requests, and nothing is written where it leads."""
+    await fill(db)
+    clean = await db.audit(Employee)
+    await write(db, Verb.INSERT, row_key, EntityType=KIND, **members)
+    before = await snapshot(db)
+
+    report = await db.audit(Employee, repair=True)
+    assert [(each.damage, each.index, each.row_key, each.address, each.repaired) for each in report.findings] == [
+        (Damage.FOREIGN, "by_last_name", "", row_key, False)
+    ]
+    assert "delete" in report.findings[0].remedy
+    assert (report.clean, report.undecided) == (False, 0)
+    assert report.requests - clean.requests < 10
+    assert await snapshot(db) == before
+
+    await db.delete(PropertyBag.key("Firm", "Sales", row_key), if_match="*")
+    assert (await db.audit(Employee)).clean
+
+
+class Guest(Entity, table="Firm", partition_key="floor_{floor:02d}", row_key="guest_{id:03d}"):
+    floor: Mapped[int]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="Ann")
+
+    by_name = IndexList(row_key="guests_{name}")
+
+
+async def test_a_row_in_a_partition_that_no_entity_can_be_in_is_left(db: Database) -> None:
+    """The PartitionKey too has to be one that the model makes."""
+    await db.insert(Guest(floor=1, id=1))
+    row = list_row("Sales", "guests_Ann~01", "Guest#by_name", ["guest_001"])
+    await db.store.write("Firm", Operation(Verb.INSERT, row))
+    before = await snapshot(db)
+
+    report = await db.audit(Guest, repair=True)
+    assert [(each.damage, each.partition_key, each.address) for each in report.findings] == [
+        (Damage.FOREIGN, "Sales", "guests_Ann~01")
+    ]
+    assert await snapshot(db) == before
+
+
+async def test_a_row_deep_in_a_list_costs_few_requests(db: Database) -> None:
+    """All rows on the way to it are gone: they are inserted together."""
+    await fill(db)
+    clean = await db.audit(Employee)
+    last = "lastname_Ng~" + "01" * 16
+    await put(db, last)
+
+    report = await db.audit(Employee, repair=True)
+    assert [(each.damage, each.address, each.repaired) for each in report.findings] == [
+        (Damage.MISSING, "lastname_Ng~", True)
+    ]
+    assert report.requests - clean.requests < 3 * 32 + 20
+    assert report.undecided == 0
+    assert (await db.audit(Employee)).clean
 
 
 # What does not exist

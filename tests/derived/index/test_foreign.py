@@ -11,6 +11,7 @@ from tableorm import (
     Conflict,
     CursorError,
     Database,
+    DecodeError,
     Entity,
     EntityExists,
     EntityNotFound,
@@ -420,3 +421,43 @@ async def _some(stream: EntityStream[Employee], count: int) -> AsyncIterator[Emp
         count -= 1
         if not count:
             return
+
+
+class Card(Entity, table="Cards", partition_key="{shop}", row_key="card_{id:03d}"):
+    shop: Mapped[str]
+    id: Mapped[int]
+    code: Mapped[str | None] = field(default=None)
+    note: Mapped[str] = field(default="")
+
+    by_code = Index(row_key="code_{code}", unique=True)
+    by_note = Index(row_key="note_{note}", unique=True, include="keys")
+
+
+@pytest.mark.parametrize("owner", [{}, {"_of": 7}], ids=str)
+async def test_an_entry_that_names_no_entity_is_said_to_be_so(db: Database, owner: dict[str, int]) -> None:
+    """Whatever reads by it: the error names the row, its property and the remedy, which helps."""
+    await db.create_tables(Card)
+    await db.insert(Card(shop="A", id=1, code="c", note="n"))
+    for row_key in ("code_c", "note_n"):
+        entry = await db.get(PropertyBag.key("Cards", "A", row_key))
+        row = {name: value for name, value in entry.row.items() if name not in ("_of", "odata.etag", "Timestamp")}
+        await db.store.write("Cards", Operation(Verb.REPLACE, {**row, **owner}, "*"))
+    said = rf"\('A', '(code_c|note_n)'\).*'_of' is {owner.get('_of')}.*delete the row.*audit --repair"
+
+    for read in (
+        db.get(Card.by_code, shop="A", code="c"),
+        db.get(Card.by_note, shop="A", note="n"),
+        db.exists(Card.by_note, shop="A", note="n"),
+        db.scope(Card, shop="A").get(Card.by_note, note="n"),
+        db.select(Card.by_code).where(Card.shop == "A").all(),
+        db.select(Card.by_code).where(Card.shop == "A").only(Card.id).all(),
+        db.select(Card.by_note).where(Card.shop == "A").all(),
+    ):
+        with pytest.raises(DecodeError, match=said):
+            await read
+
+    for row_key in ("code_c", "note_n"):
+        await db.delete(PropertyBag.key("Cards", "A", row_key), if_match="*")
+    assert (await db.audit(Card, repair=True)).clean
+    assert (await db.get(Card.by_code, shop="A", code="c")).id == 1
+    assert (await db.get(Card.by_note, shop="A", note="n")).id == 1

@@ -12,6 +12,7 @@ from typing import Any
 import apsw
 import pytest
 
+from tableorm import PropertyBag, TableOrmError, connect
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, RowQuery, Verb
 from tableorm_local.engine import Engine
@@ -55,6 +56,51 @@ async def test_a_damaged_row_is_named_as_damage(tmp_path: Path) -> None:
         with pytest.raises(Fault, match=r"data\.tables.*is damaged.*restore a backup") as caught:
             await read
         assert caught.value.code == Code.INTERNAL_ERROR
+    assert (await engine.get("Things", "p", "b"))["RowKey"] == "b"
+    await engine.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('{"RowKey":"a","N":1}', r"its keys are \(None, 'a'\)"),
+        ('{"PartitionKey":"p","RowKey":5}', r"its keys are \('p', 5\)"),
+        ('{"N":1}', r"its keys are \(None, None\)"),
+    ],
+)
+async def test_a_row_without_its_keys_is_damage(tmp_path: Path, body: str, said: str) -> None:
+    """By whatever it is read: the error is the project's, and names what the row has for keys and the remedy."""
+    path = tmp_path / "data.tables"
+    url = f"local:{path}"
+    async with connect(url) as db:
+        await db.require_open().create_table("Things")
+        await db.insert(PropertyBag("Things", "p", "a"))
+    connection: Any = apsw.Connection(str(path))
+    connection.execute("UPDATE t1 SET body = ?", (body.encode(),))
+    connection.close()
+
+    async with connect(url) as db:
+        for read in (db.get(PropertyBag.key("Things", "p", "a")), db.select_raw("Things").allow_scan().all()):
+            with pytest.raises(TableOrmError, match=rf"is damaged.*{said}.*restore a backup"):
+                await read
+
+
+async def test_a_row_with_the_keys_of_another_is_damage(tmp_path: Path) -> None:
+    """A point read gives the row that was asked for, or none."""
+    path = tmp_path / "data.tables"
+    engine = Engine(path)
+    await engine.open()
+    await engine.create_table("Things")
+    for name in ("a", "b"):
+        await engine.write("Things", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": name}))
+    await engine.close()
+    connection: Any = apsw.Connection(str(path))
+    connection.execute("UPDATE t1 SET body = (SELECT body FROM t1 WHERE key = x'700062')")
+    connection.close()
+
+    await engine.open()
+    with pytest.raises(Fault, match=r"damaged.*its keys are \('p', 'b'\), and it is stored at b'p\\x00a'"):
+        await engine.get("Things", "p", "a")
     assert (await engine.get("Things", "p", "b"))["RowKey"] == "b"
     await engine.close()
 
