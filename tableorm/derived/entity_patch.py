@@ -7,6 +7,7 @@ as the user's are, in the same transaction, so that whatever is derived from the
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from msgspec import structs
 from ..errors import LimitExceeded, NotSupported, ReferenceNotFound, WrongKind
 from ..models.key import Storable
 from ..models.kinds import KindSet
-from ..models.manifest import ManifestEntry, manifest_of, manifest_text
+from ..models.manifest import ManifestEntry, SourceEntry, manifest_of, manifest_text
 from ..models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
 from ..models.schema import FieldInfo, Schema, concrete
 from ..protocol.codes import Code
@@ -40,6 +41,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         origin: The write that it comes from.
         amounts: What is added to properties.
         members: Properties that get a value, with their annotations; None removes one.
+        copies: The same, but for an entity alone whose manifest has this entry.
         entries: Entries of its manifest; None removes one.
         needed: What to say if there is no such entity; None if there need not be one.
         create: Makes the entity if there is none; None if it is not made.
@@ -50,6 +52,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
     origin: PlannedWrite
     amounts: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     members: Row = msgspec.field(default_factory=dict[str, Any])
+    copies: Mapping[SourceEntry, Row] = msgspec.field(default_factory=dict[SourceEntry, Row])
     entries: Mapping[str, ManifestEntry | None] = msgspec.field(default_factory=dict[str, ManifestEntry | None])
     needed: str | None = None
     create: Callable[[], Storable] | None = None
@@ -59,7 +62,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
     @property
     def idle(self) -> bool:
         """Whether it changes nothing: for example, it takes back what it adds."""
-        return not (any(self.amounts.values()) or self.members or self.entries)
+        return not (any(self.amounts.values()) or self.members or self.copies or self.entries)
 
     def merge_with(self, other: Effect) -> Effect:
         """Return a patch that does both, this one first."""
@@ -71,6 +74,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             other,
             amounts=amounts,
             members={**self.members, **other.members},
+            copies={**self.copies, **other.copies},
             entries={**self.entries, **other.entries},
             needed=other.needed or self.needed,
             create=other.create or self.create,
@@ -165,7 +169,10 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             row[name] = total if small else str(total)
             if not small:
                 row[name + ANNOTATION] = Edm.INT64.value
-        for name, value in self.members.items():
+        held = manifest_of(row).values() if self.copies else ()
+        for name, value in chain(
+            self.members.items(), *(members.items() for entry, members in self.copies.items() if entry in held)
+        ):
             if value is None:
                 row.pop(name, None)
             else:

@@ -2,8 +2,10 @@
 The manifest of a row: which rows exist elsewhere because of it, and what other entities have of it.
 
 It is stored as JSON text in the property `_ix` of an entity, so that a writer never computes an old key from old
-values, old templates or old versions: what the manifest names is replaced or deleted, and nothing else. It is an
-object. The names in it are those of declarations, its values are the entries, in one of these forms:
+values, old templates or old versions: what the manifest names is replaced or deleted, and nothing else. What the stored
+fields do not say as well may be forged, and is read first: see `tableorm.writes.maintainer.is_proven`.
+
+It is an object. The names in it are those of declarations, its values are the entries, in one of these forms:
 
     "email_x"                               IndexEntry: RowKey of the entity's row in an index
     {"list": ["lastname_x", kind]}          ListEntry: the index list that names the entity, and the kind of its rows

@@ -289,7 +289,8 @@ class Query(Generic[E_co]):
         bulk = Bulk(self._require_db(), concurrency=concurrency, rate=rate, on_progress=on_progress)
         if self._planner.target.primaries is not None:
             return await delete_entities(bulk, self, if_match)
-        run = self.start(keys_only=True)
+        # What a manifest says is compared with the fields, of which any may count.
+        run = self.start(keys_only=not any(schema.tracked for schema in self._planner.target.kinds.schemas))
         return await delete_rows(bulk, run, self._fetch_pages(run, in_order=self._limit is not None), if_match)
 
     # Inside

@@ -370,14 +370,22 @@ def _fill(
         raise refused_before_sending(write, error, transaction=derived.transaction) from error
 
 
+async def _read_other(db: Connection, effect: Effect) -> Row | None:
+    """Read the row of an effect. An index entry of an entity outside of the boundary does not say whose it is."""
+    change = effect.origin.change
+    row = await read_row(db, change.table, change.partition_key, effect.address)
+    owner = None if row is None else row.get(COPY_OF)
+    if not isinstance(owner, str) or db.boundary.holds_row(change.schema, change.table, change.partition_key, owner):
+        return row
+    assert row is not None
+    return {**row, COPY_OF: ""}
+
+
 async def _read(db: Connection, derived: Derived, waiting: list[Effect]) -> Found | None:
     """Read the rows that effects must know. Return None if a row was too large and has been split: plan anew then."""
     found: Found = {}
-    change = derived.writes[0].change
     while waiting:
-        rows = await map_together(
-            lambda effect: read_row(db, change.table, change.partition_key, effect.address), waiting
-        )
+        rows = await map_together(lambda effect: _read_other(db, effect), waiting)
         deeper: list[Effect] = []
         for effect, row in zip(waiting, rows, strict=True):
             routed = effect.route(row)
@@ -416,13 +424,7 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
     effect = write.effect
     if effect is None or fault.code not in _REPLANNED:
         refuse(plan, fault, transaction=derived.transaction)
-    row = None if effect.reads else await read_row(db, plan.table, plan.partition_key, effect.address)
-    if (
-        row
-        and COPY_OF in row
-        and not db.boundary.holds_row(write.change.schema, plan.table, plan.partition_key, row[COPY_OF])
-    ):
-        row = {**row, COPY_OF: ""}  # an index entry of others: the error does not say whose
+    row = None if effect.reads else await _read_other(db, effect)
     try:
         derived.effects[effect.address] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:

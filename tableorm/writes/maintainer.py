@@ -7,11 +7,11 @@ and bulk, know nothing else of patterns.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from ..errors import NotSupported
+from ..errors import NotSupported, TableOrmError
 from ..models.manifest import ManifestEntry
 from ..models.reserved import WRITE_TOKENS
 from ..models.schema import DerivedSchema
@@ -25,6 +25,7 @@ __all__ = [
     "Maintainer",
     "Source",
     "entry_rules",
+    "is_proven",
     "rules_of",
     "touch_operation",
     "undo_entry",
@@ -97,6 +98,21 @@ class Maintainer(DerivedSchema):
             TableOrmError: A value does not fit.
         """
         raise NotImplementedError
+
+    def proves(self, entry: ManifestEntry, values: Mapping[str, Any], partition_key: str, row_key: str) -> bool:
+        """
+        Return whether an entity with these fields has this entry: then nobody need read what the entry names.
+
+        Args:
+            entry: What its manifest says.
+            values: The fields of the entity as they are stored.
+            partition_key: PartitionKey of the entity.
+            row_key: RowKey of the entity.
+
+        Raises:
+            TableOrmError: A value does not fit.
+        """
+        return self.entry(values, partition_key, row_key) == entry
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """
@@ -199,6 +215,32 @@ def undo_entry(name: str, entry: ManifestEntry, write: PlannedWrite, *, checked:
         if checked:
             return []
         raise
+
+
+def is_proven(entry: ManifestEntry, write: PlannedWrite) -> bool:
+    """
+    Return whether the stored fields of an entity say what its manifest says.
+
+    Whoever may write the row of an entity may write any manifest into it. An entry that is not proven may name a row of
+    others: it is read first, and changed only if it says itself that it is of this entity.
+
+    Args:
+        entry: An entry of the manifest.
+        write: The write of the entity.
+    """
+    schema, stored = write.change.schema, write.origin.stored
+    if schema is None or stored is None or not stored.complete:
+        return False
+    row = stored.row
+    try:
+        values = cast("dict[str, Any]", schema.decode(row.copy()).__dict__)
+        return any(
+            each.proves(entry, values, row["PartitionKey"], row["RowKey"])
+            for each in schema.derived.values()
+            if isinstance(each, Maintainer) and each.entry_type is type(entry)
+        )
+    except TableOrmError:
+        return False
 
 
 def touch_operation(stored: Row, token: str) -> Operation:

@@ -10,9 +10,11 @@ from ...errors import ModelError
 from ...expressions import Field
 from ...models.key import Storable
 from ...models.manifest import AggregateEntry, ManifestEntry
+from ...models.reserved import is_reserved_property
 from ...models.schema import FieldInfo, Schema, concrete
+from ...models.upgrades import stored_version
 from ...protocol.edm import Edm
-from ...writes.maintainer import EntryRules, Source, entry_rules, undo_entry
+from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, undo_entry
 from ...writes.plan import Effect, PlannedWrite
 from ..entity_patch import EntityPatch
 from ..reference import Relation, find_target
@@ -94,6 +96,15 @@ class AggregateSchema(Relation[FieldInfo]):
         amount = 1 if self._of is None else int(values[self._of] or 0)
         return AggregateEntry(address, {self.target[1].property: amount}) if amount else None
 
+    def proves(self, entry: ManifestEntry, values: Mapping[str, Any], partition_key: str, row_key: str) -> bool:
+        """Return whether it counts in the field that this declares, of the entity that these fields refer to."""
+        del row_key
+        current = self.current_entry(entry)
+        if not isinstance(current, AggregateEntry) or [*current.amounts] != [self.target[1].property]:
+            return False
+        told = self._of is not None or set(current.amounts.values()) == {1}  # a sum may be over what was there before
+        return told and self.address(values, partition_key) == current.row_key
+
     def current_entry(self, entry: ManifestEntry) -> ManifestEntry:
         """
         Return an entry with the name that the property has now: an upgrade of the entity that holds it may have renamed
@@ -151,9 +162,14 @@ class AggregateSchema(Relation[FieldInfo]):
 @entry_rules(AggregateEntry)
 class _Rules(EntryRules[AggregateEntry]):
     def undo(self, name: str, entry: AggregateEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Take back what the entity has added."""
+        """Take back what the entity has added, if it is proven that it has: nothing in the other entity tells."""
         del checked  # the other entity is read in any case
-        schema = write.change.schema
+        schema, stored = write.change.schema, write.origin.stored
+        # A bag has no model that tells, and the fields of an older version may be called otherwise.
+        if schema is not None and stored is not None:
+            older = stored.upgraded or 0 < stored_version(stored.row) < schema.version
+            if not older and not is_proven(entry, write):
+                return []
         declared = None if schema is None else schema.derived.get(name)
         target: Schema | None = None
         amounts = entry.amounts
@@ -161,5 +177,5 @@ class _Rules(EntryRules[AggregateEntry]):
             target = declared.target[0]
             current = declared.current_entry(entry)
             amounts = current.amounts if isinstance(current, AggregateEntry) else amounts
-        taken = {each: -amount for each, amount in amounts.items()}
+        taken = {each: -amount for each, amount in amounts.items() if not is_reserved_property(each)}
         return [EntityPatch(address=entry.row_key, origin=write, amounts=taken, target=target)]

@@ -11,6 +11,7 @@ from weakref import WeakSet
 from ...errors import Conflict, ModelError, NotSupported, ReferenceNotFound
 from ...models.key import Storable
 from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
+from ...models.reserved import is_reserved_property
 from ...models.schema import Schema, concrete
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
@@ -185,8 +186,10 @@ def copies_of(properties: Mapping[str, str], row: Row) -> Row:
 @entry_rules(SourceEntry)
 class _SourceRules(EntryRules[SourceEntry]):
     def undo(self, name: str, entry: SourceEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
-        """Let the other entity's manifest forget the holder."""
+        """Let the other entity's manifest forget this holder, and no other one."""
         del name, checked
+        if entry.holder_name.partition(":")[2] != write.operation.row["RowKey"]:
+            return []
         return [EntityPatch(address=entry.row_key, origin=write, entries={entry.holder_name: None})]
 
 
@@ -198,9 +201,10 @@ class _HolderRules(EntryRules[HolderEntry]):
         return []
 
     def follow(self, name: str, entry: HolderEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
-        """Change the copies that the holder has of properties that change."""
+        """Change the copies of properties that change, if the manifest of the holder says that it has them."""
         schema = source.write.change.schema
         assert schema is not None
+        held = SourceEntry(source.row_key, name)
         holder, properties = entry.row_key, entry.properties
         if source.upgraded and not all(mine in schema.by_property for mine in properties):
             embed = _find_embed(schema, name)
@@ -212,10 +216,22 @@ class _HolderRules(EntryRules[HolderEntry]):
                 )
             # The holder may be of an older version as well, and is upgraded then.
             entry = embed.holder_entry(holder)
-            members = copies_of(entry.properties, source.row)
-            return entry, [EntityPatch(address=holder, origin=source.write, members=members, target=embed.schema)]
-        members = copies_of({mine: copy for mine, copy in properties.items() if mine in source.changed}, source.row)
-        return entry, [EntityPatch(address=holder, origin=source.write, members=members)] if members else []
+            copies = {held: copies_of(entry.properties, source.row)}
+            return entry, [EntityPatch(address=holder, origin=source.write, copies=copies, target=embed.schema)]
+        changed = {mine: copy for mine, copy in properties.items() if mine in source.changed}
+        if not changed:
+            return entry, []
+        embed = _find_embed(schema, name)
+        known = {} if embed is None else embed.schema.by_property
+        members = copies_of(
+            {
+                mine: copy
+                for mine, copy in changed.items()
+                if not is_reserved_property(copy) and (copy not in known or known[copy].maintained)
+            },
+            source.row,
+        )
+        return entry, [EntityPatch(address=holder, origin=source.write, copies={held: members})] if members else []
 
     def refuse_delete(self, name: str, entry: HolderEntry, change: Change) -> None:
         """Refuse to delete an entity that others hold copies of."""

@@ -18,7 +18,7 @@ from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, W
 from ...protocol.codes import Code, Fault
 from ...protocol.edm import SYSTEM_MEMBERS
 from ...stores import Operation, Row, Verb
-from ...writes.maintainer import EntryRules, Source, entry_rules, undo_entry
+from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, undo_entry
 from ...writes.plan import Effect, PlannedWrite
 from ...writes.rows import with_tokens_of
 from .audit import IndexCheck
@@ -133,11 +133,10 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def _is_ours(self, stored: Row) -> bool:
         """Return whether a row is an entry of this very entity in this index; in any if the index is not known."""
-        schema = self.origin.change.schema
         kind = str(stored.get(ENTITY_TYPE, "")).partition(":")[0]
-        if schema is None or stored.get(COPY_OF) not in (self.origin.operation.row["RowKey"], *self.givers):
+        if stored.get(COPY_OF) not in (self.origin.operation.row["RowKey"], *self.givers):
             return False
-        return kind == self.index.kind if self.index is not None else kind.startswith(f"{schema.kind}#")
+        return kind == self.index.kind if self.index is not None else "#" in kind
 
     def _exists(self, problem: str) -> EntityExists:
         change, index = self.origin.origin, "" if self.index is None else self.index.name
@@ -183,7 +182,8 @@ class _Rules(EntryRules[IndexEntry]):
         derived = None if schema is None else schema.derived.get(name)
         rows = None if derived is None else derived.row_schema
         index = rows if isinstance(rows, IndexSchema) else None
-        return [IndexEntryEffect(index, entry.row_key, write, existed=True, reads=checked)]
+        reads = checked or not is_proven(entry, write)
+        return [IndexEntryEffect(index, entry.row_key, write, existed=True, reads=reads)]
 
 
 class IndexMaintainer(AuditedSchema):
@@ -202,9 +202,18 @@ class IndexMaintainer(AuditedSchema):
         self.rows, self._template = rows, template
         self.building = rows.building
         self._all = rows.include == "all"
-        # Which properties of the entity an entry holds, or does not hold.
+        # Which properties of the entity an entry holds, or does not hold, and which its key is made of.
         self._held = rows.properties | _KIND
         self._not_held = _IN_NO_ENTRY | rows.maintained_properties
+        fields = rows.primary.fields
+        self._keyed = frozenset(fields[name].property for name in template.fields)
+        # How a key is made of plain text; None if it has fields of the entity's own key, which are no properties.
+        self._text: str | None = None
+        if rows.unique and all(fields[name].stored for name in template.fields):
+            self._text = "".join(
+                each.literal.replace("%", "%%") if each.field is None else f"%({fields[each.field].property})s"
+                for each in template.parts
+            )
 
     # What is declared
 
@@ -254,12 +263,19 @@ class IndexMaintainer(AuditedSchema):
         effects: list[Effect] = []
         if address is not None and (address != old or self._concerns(source.changed)):
             row = with_tokens_of(rows.entry_row(source.values, source.row, address), source.row)
-            canonical = write.operation.canonical
+            canonical, existed = write.operation.canonical, address == old
+            # What the key is made of has not changed: the manifest says what the stored row says.
+            reads = existed and not (self._keyed.isdisjoint(source.changed) or is_proven(IndexEntry(address), write))
             effects.append(
-                IndexEntryEffect(rows, address, write, address == old, row, source.values, canonical=canonical)
+                IndexEntryEffect(rows, address, write, existed, row, source.values, reads=reads, canonical=canonical)
             )
         if old is not None and old != address:
-            effects.append(IndexEntryEffect(rows, old, write, existed=True))
+            stored = (write.first or write.change).stored
+            row = {} if stored is None else stored.row
+            # Most keys are plain text, which is compared without decoding the row.
+            told = self._text is not None and self._keyed <= row.keys() and self._text % row == old
+            reads = not told and not is_proven(IndexEntry(old), write)
+            effects.append(IndexEntryEffect(rows, old, write, existed=True, reads=reads))
         if address == old:
             return before, effects
         return None if address is None else IndexEntry(address), effects

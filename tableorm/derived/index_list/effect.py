@@ -70,7 +70,11 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def split_first(self, stored: Row | None, token: str) -> list[Operation]:
         """Return the transaction that divides the row before it is too large."""
-        if stored is None or bytes_of(stored) + sum(map(_packed, self.adds)) <= self.divide_at:
+        if (
+            stored is None
+            or stored.get(ENTITY_TYPE) != self.kind
+            or bytes_of(stored) + sum(map(_packed, self.adds)) <= self.divide_at
+        ):
             return []
         keys = keys_of(stored)
         coming = sum(_packed(key) for key in self.adds if key not in keys)

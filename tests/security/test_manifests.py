@@ -1,0 +1,233 @@
+"""
+Attacks by manifests: who may write one row puts a manifest into it that names rows of others, and waits for the owner.
+"""
+
+import datetime as dt
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    Count,
+    Database,
+    Embedded,
+    Entity,
+    Index,
+    Mapped,
+    PropertyBag,
+    TableOrmError,
+    connect,
+    field,
+    upgrade,
+)
+from tableorm.stores import Operation, Verb
+
+
+class Team(Entity, table="Manifests", partition_key="{country}", row_key="team_{tenant}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    size: Mapped[int] = field(default=0, maintained=True)
+
+
+class Member(Entity, table="Manifests", partition_key="{country}", row_key="member_{tenant}_{id}", tracked=True):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="unknown")
+    mail: Mapped[str | None] = field(default=None)
+    team: Mapped[str | None] = field(default=None)
+
+    by_mail = Index(row_key="mail_{mail}", unique=True)
+    by_name = Index(row_key="name_{name}_{tenant}_{id}", include="keys")
+    counted = Count(lambda: Team.size, country="{country}", tenant="{team}")
+
+
+class Badge(Entity, table="Manifests", partition_key="{country}", row_key="badge_{tenant}_{id}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+    owner: Mapped[int | None] = field(default=None)
+    text: Mapped[str | None] = field(default=None)
+    name: Mapped[str | None] = field(default=None, maintained=True)
+
+    member = Embedded(lambda: Member, {"name": "name"}, country="{country}", tenant="{tenant}", id="{owner}")
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Member)
+        await db.insert(Team(country="SE", tenant="other"))
+        await db.insert(Member(country="SE", tenant="other", id=1, name="Ann", mail="other@x", team="other"))
+        await db.insert(Badge(country="SE", tenant="other", id=1, owner=1, text="mine"))
+        yield db
+
+
+async def plant(db: Database, manifest: dict[str, Any], **members: Any) -> None:
+    """Insert a member with a manifest, as any client can that may insert one key."""
+    row = {"PartitionKey": "SE", "RowKey": "member_acme_9", "EntityType": "Member", "name": "planted", **members}
+    await db.store.write("Manifests", Operation(Verb.INSERT, {**row, "_ix": json.dumps(manifest)}))
+
+
+async def rows_of_others(db: Database) -> dict[str, dict[str, Any]]:
+    """Return the rows of the other tenant, without their write tokens."""
+    rows = await db.select_raw("Manifests").allow_scan().all()
+    return {row.row_key: {n: v for n, v in row.items() if n != "_w"} for row in rows if "other" in row.row_key}
+
+
+MEMBER: dict[str, Any] = {"country": "SE", "tenant": "acme", "id": 9}
+
+MANIFESTS = {
+    "an entity": {"gone": "member_other_1"},
+    "an entity as the entry of an index": {"by_mail": "member_other_1"},
+    "an index entry": {"by_mail": "mail_other@x"},
+    "an index entry under another name": {"gone": "mail_other@x"},
+    "an index entry that holds keys alone": {"by_name": "name_Ann_other_1"},
+    "a count": {"counted": {"add": ["team_other", {"size": 500}]}},
+    "a count under another name": {"gone": {"add": ["team_other", {"size": 500}]}},
+    "a field that is no count": {"counted": {"add": ["badge_other_1", {"text": 5}]}},
+    "who holds copies": {"member": {"from": ["member_other_1", "Badge.member:badge_other_1"]}},
+    "copies in an entity": {"Badge.member:badge_other_1": {"to": ["badge_other_1", {"name": "name"}]}},
+    "copies of another declaration": {"x:team_other": {"to": ["team_other", {"name": "size"}]}},
+}
+
+
+async def delete_by_key(db: Database) -> None:
+    await db.delete(Member, **MEMBER, if_match="*")
+
+
+async def delete_entity(db: Database) -> None:
+    await db.delete(await db.get(Member, **MEMBER))
+
+
+async def delete_found(db: Database) -> None:
+    await db.select(Member).where(Member.country == "SE", Member.tenant == "acme").delete()
+
+
+async def save(db: Database) -> None:
+    entity = await db.get(Member, **MEMBER)
+    entity.name, entity.mail = "changed", "free@x"
+    await db.save(entity)
+
+
+async def take_the_mail(db: Database) -> None:
+    entity = await db.get(Member, **MEMBER)
+    entity.mail = "other@x"
+    await db.save(entity)
+
+
+async def upsert(db: Database) -> None:
+    await db.upsert(Member(**MEMBER, name="changed", mail="free@x"))
+
+
+WRITES = [delete_by_key, delete_entity, delete_found, save, take_the_mail, upsert]
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS.values(), ids=MANIFESTS)
+@pytest.mark.parametrize("scoped", [False, True], ids=["by the owner", "in a scope"])
+@pytest.mark.parametrize("write", WRITES, ids=lambda each: each.__name__)
+async def test_a_manifest_reaches_no_rows_of_others(
+    db: Database, manifest: dict[str, Any], scoped: bool, write: Callable[[Database], Awaitable[None]]
+) -> None:
+    """An ordinary write of a row with a false manifest changes no row that the manifest names, or is refused."""
+    await plant(db, manifest)
+    before = await rows_of_others(db)
+    refused = ""
+    try:
+        await write(db.scope(tenant="acme") if scoped else db)
+    except TableOrmError as error:
+        refused = str(error)
+    assert not scoped or "the entity 'member_other_1'" not in refused
+    assert await rows_of_others(db) == before
+
+
+@pytest.mark.parametrize("kind", ["Member:x", "Member:0", "Member:99", "Team"])
+async def test_a_false_kind_gives_a_manifest_no_reach(db: Database, kind: str) -> None:
+    """A row of a version that there is not, or of another kind, has nothing taken back from a count of others."""
+    await plant(db, {"counted": {"add": ["team_other", {"size": 500}]}, "gone": "mail_other@x"}, EntityType=kind)
+    before = await rows_of_others(db)
+    await delete_by_key(db)
+    assert await rows_of_others(db) == before
+
+
+async def test_a_token_for_one_key_reaches_no_other_row(tmp_path: Any) -> None:
+    """The holder of a token that inserts one key alone cannot have rows of others deleted by their owner."""
+    url = f"local:{tmp_path / 'data.tables'}"
+    async with connect(url) as db:
+        await db.create_tables(Member)
+        await db.insert(Member(country="SE", tenant="other", id=1, mail="other@x"))
+        token = await db.grant(Member, "a", dt.timedelta(hours=1), start=MEMBER, end=MEMBER)
+        async with connect(url, sas=token) as mine:
+            await plant(mine, {"by_mail": "mail_other@x", "gone": "member_other_1"})
+        before = await rows_of_others(db)
+        await delete_by_key(db)
+        assert await rows_of_others(db) == before
+
+
+async def test_copies_are_written_into_no_other_field(db: Database) -> None:
+    """The manifest of an entity that others copy cannot name a field that they write themselves, or a reserved one."""
+    stored = await db.get(PropertyBag.key("Manifests", "SE", "member_other_1"))
+    for copy in ("text", "_ix", "EntityType"):
+        holder = {"Badge.member:badge_other_1": {"to": ["badge_other_1", {"name": copy}]}}
+        row = {
+            "PartitionKey": "SE",
+            "RowKey": "member_other_1",
+            "_ix": json.dumps({**json.loads(stored["_ix"]), **holder}),
+        }
+        await db.store.write("Manifests", Operation(Verb.MERGE, row, "*"))
+        before = await db.get(PropertyBag.key("Manifests", "SE", "badge_other_1"))
+        member = await db.get(Member, country="SE", tenant="other", id=1)
+        member.name = f"Ann, {copy}"
+        await db.save(member)
+        after = await db.get(PropertyBag.key("Manifests", "SE", "badge_other_1"))
+        assert dict(after) == dict(before)
+
+
+async def test_honest_rows_cost_no_read_of_their_index_entries(db: Database) -> None:
+    """What the stored fields say themselves is believed: the entries are replaced and deleted without a read."""
+    member = Member(country="SE", tenant="acme", id=2, name="Bo", mail="bo@x")
+    await db.insert(member)
+    before = db.stats.requests
+    member.name, member.mail = "Bob", "bob@x"
+    await db.save(member)
+    await db.delete(member)
+    assert db.stats.requests - before == 2
+
+
+async def test_a_query_that_deletes_takes_back_what_was_counted(db: Database) -> None:
+    """The rows that it finds tell in which entity they were counted, and where their index entries are."""
+    report = await db.select(Badge).where(Badge.country == "SE").delete()
+    assert not report.failed
+    report = await db.select(Member).where(Member.country == "SE").delete()
+    assert not report.failed
+    assert set(await rows_of_others(db)) == {"team_other"}
+    assert (await db.get(Team, country="SE", tenant="other")).size == 0
+
+
+class Worker(Entity, table="Manifests", partition_key="{country}", row_key="worker_{id}", kind="Worker", version=2):
+    country: Mapped[str]
+    id: Mapped[int]
+    group: Mapped[str]
+
+    counted = Count(lambda: Team.size, country="{country}", tenant="{group}")
+
+
+@upgrade(Worker, from_version=1)
+def name_group(row: PropertyBag) -> PropertyBag:
+    row["group"] = row.pop("team")
+    return row
+
+
+@pytest.mark.parametrize("by_query", [False, True], ids=["by key", "by a query"])
+async def test_an_entity_of_an_older_version_is_taken_back(db: Database, by_query: bool) -> None:
+    """Its fields have other names, and do not say where it was counted: the manifest is believed."""
+    manifest = json.dumps({"counted": {"add": ["team_other", {"size": 1}]}})
+    row = {"PartitionKey": "SE", "RowKey": "worker_1", "EntityType": "Worker", "team": "other", "_ix": manifest}
+    await db.store.write("Manifests", Operation(Verb.INSERT, row))
+    if by_query:
+        assert not (await db.select(Worker).where(Worker.country == "SE").delete()).failed
+    else:
+        await db.delete(Worker, country="SE", id=1, if_match="*")
+    assert (await db.get(Team, country="SE", tenant="other")).size == 0
