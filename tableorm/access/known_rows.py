@@ -71,7 +71,7 @@ class KnownRows:
                 except ValueError:
                     return None
                 proven |= {name for name, value in held.items() if name in values and values[name] == value}
-            elif may_begin_within(template, keys):
+            elif _may_begin_within(template, keys):
                 proven |= prove_fields(template, keys, values)
             else:
                 return None
@@ -169,7 +169,7 @@ def prove_fields(template: Template, keys: Bounds, values: Mapping[str, Any]) ->
     return proven if outer is not None and meet(keys, outer) == keys else set()
 
 
-def may_begin_within(template: Template, keys: Bounds) -> bool:
+def _may_begin_within(template: Template, keys: Bounds) -> bool:
     """Return whether some key of a template may be within an interval: False only if none can, True in doubt."""
     rest = make_format(str, "")
     assert isinstance(rest, Format)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from tableorm.errors import shown
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_key, check_table_name
 from tableorm.stores import (
@@ -189,14 +190,15 @@ class Engine:
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         """Read one row. Fault ResourceNotFound or TableNotFound."""
+        keys = partition_key, row_key
         try:
             key = key_of(partition_key, row_key)
         except UnicodeEncodeError:
             key = b""  # the key of no row: the keys are refused below
         try:
-            row = _read_row(self._require_open(), table, key, select)
+            row = _read_row(self._require_open(), table, key, keys, select)
         except (apsw.Error, *DAMAGE) as error:
-            row = await self._read(lambda state: _read_row(state, table, key, select), error)
+            row = await self._read(lambda state: _read_row(state, table, key, keys, select), error)
         if row is None:
             check_key("PartitionKey", partition_key)
             check_key("RowKey", row_key)
@@ -353,11 +355,15 @@ def _call_with_table(state: _Open, name: str, action: Callable[[Table], T]) -> T
     raise missing_table_fault()
 
 
-def _read_row(state: _Open, name: str, key: bytes, select: tuple[str, ...] | None) -> Row | None:
+def _read_row(state: _Open, name: str, key: bytes, keys: tuple[str, str], select: tuple[str, ...] | None) -> Row | None:
+    """Return the row with these PartitionKey and RowKey, of which `key` is made. Raises ValueError if it has others."""
     body: bytes | None = _call_with_table(state, name, lambda table: state.reader.execute(table.read, (key,)).get)
     if body is None:
         return None
-    row = writes.decode_at(key, body)
+    row = writes.decode(body)
+    stored = row.get("PartitionKey"), row.get("RowKey")
+    if stored != keys:
+        raise ValueError(f"its keys are {shown(stored)}, and it is stored under {shown(keys)}")
     return row if select is None else project(row, select)
 
 

@@ -12,7 +12,6 @@ from operator import attrgetter
 import apsw
 import msgspec
 
-from tableorm.errors import shown
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, TICKS_PER_SECOND, etag_from_ticks, marks_from_ticks
 from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_VALUE_BYTES, check_key, check_properties, check_row
@@ -28,7 +27,6 @@ __all__ = [
     "apply_transaction",
     "apply_write",
     "decode",
-    "decode_at",
     "prepare_write",
 ]
 
@@ -42,15 +40,6 @@ _decoder = msgspec.json.Decoder(Row)
 
 decode: Callable[[bytes], Row] = _decoder.decode
 """Decodes a stored body into its row, whose keys nobody has checked."""
-
-
-def decode_at(key: bytes, body: bytes) -> Row:
-    """Return the row of a stored body. Raises ValueError if its keys are not those under which it is stored."""
-    row = decode(body)
-    partition_key, row_key = row.get("PartitionKey"), row.get("RowKey")
-    if type(partition_key) is str and type(row_key) is str and key_of(partition_key, row_key) == key:
-        return row
-    raise ValueError(f"its keys are {shown((partition_key, row_key))}, and it is stored at {shown(key)}")
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):

@@ -99,7 +99,7 @@ async def test_a_row_with_the_keys_of_another_is_damage(tmp_path: Path) -> None:
     connection.close()
 
     await engine.open()
-    with pytest.raises(Fault, match=r"damaged.*its keys are \('p', 'b'\), and it is stored at b'p\\x00a'"):
+    with pytest.raises(Fault, match=r"damaged.*its keys are \('p', 'b'\), and it is stored under \('p', 'a'\)"):
         await engine.get("Things", "p", "a")
     assert (await engine.get("Things", "p", "b"))["RowKey"] == "b"
     await engine.close()
