@@ -259,7 +259,7 @@ class Server:
         if running is not None:
             runner, site, front = running
             try:
-                site.close()
+                await _stop_listening(site)
                 await front.drain()
             finally:  # also if the caller is cancelled while requests are under way
                 await self._close(runner, front)
@@ -281,6 +281,17 @@ class Server:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+
+
+async def _stop_listening(server: asyncio.Server) -> None:
+    """Take no more connections. Those that the system has accepted are given to the server first."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError):  # where sockets have no readers
+        for listener in server.sockets:
+            loop.remove_reader(listener.fileno())
+        # asyncio makes the connection of an accepted socket one turn later, and fails if the server is closed by then.
+        await asyncio.sleep(0)
+    server.close()
 
 
 async def _update_gauges(front: Front) -> None:
