@@ -57,8 +57,8 @@ def supervise(options: Options, count: int) -> int:
         raise NotSupported("on Windows several processes cannot listen at one port; use one worker")
     with _reserve_port(options) as reserved, tempfile.TemporaryDirectory(prefix="tableorm-") as folder:
         port: int = reserved.getsockname()[1]
-        share_metrics(folder)
-        return _Supervisor(attrs.evolve(options, port=port, share_port=True), folder).run(count)
+        with share_metrics(folder):
+            return _Supervisor(attrs.evolve(options, port=port, share_port=True), folder).run(count)
 
 
 def _reserve_port(options: Options) -> socket.socket:

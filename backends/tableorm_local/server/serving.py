@@ -286,12 +286,15 @@ class Server:
 async def _stop_listening(server: asyncio.Server) -> None:
     """Take no more connections. Those that the system has accepted are given to the server first."""
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(NotImplementedError):  # where sockets have no readers
+    try:
         for listener in server.sockets:
             loop.remove_reader(listener.fileno())
         # asyncio makes the connection of an accepted socket one turn later, and fails if the server is closed by then.
         await asyncio.sleep(0)
-    server.close()
+    except NotImplementedError:
+        pass  # an event loop whose sockets have no readers
+    finally:
+        server.close()
 
 
 async def _update_gauges(front: Front) -> None:

@@ -6,6 +6,7 @@ Several processes at one address add up what they count in a folder, as promethe
 
 import contextlib
 import os
+from collections.abc import Generator
 
 __all__ = ["Metrics", "drop_process", "share_metrics"]
 
@@ -32,9 +33,17 @@ class Metrics:
         return None
 
 
-def share_metrics(folder: str | os.PathLike[str]) -> None:
-    """Have the processes that this one starts from now on add up their metrics in a folder."""
+@contextlib.contextmanager
+def share_metrics(folder: str | os.PathLike[str]) -> Generator[None, None, None]:
+    """Have the processes that this one starts in the block add up their metrics in a folder."""
+    before = os.environ.get(_FOLDER)
     os.environ[_FOLDER] = os.fspath(folder)
+    try:
+        yield
+    finally:
+        del os.environ[_FOLDER]
+        if before is not None:
+            os.environ[_FOLDER] = before
 
 
 def drop_process(folder: str | os.PathLike[str], pid: int) -> None:
