@@ -296,7 +296,7 @@ class PageScan:
             row_key = key[cut + 1 :]
             if rows[0] <= row_key < rows[1]:
                 outside = 0
-                self._take([body], len(body))
+                self._take_one(body)
             else:
                 outside += 1
                 if outside >= _STEPS_BEFORE_SEEK:
@@ -326,6 +326,13 @@ class PageScan:
         select = self._select
         self._found += rows if select is None else [project(row, select) for row in rows]
         self._bytes += size
+
+    def _take_one(self, body: bytes) -> None:
+        """Add a row to the page if it passes the filter."""
+        row = decode(body)
+        if self._test is None or self._test(row):
+            self._found.append(row if self._select is None else project(row, self._select))
+            self._bytes += len(body)
 
     @property
     def _full(self) -> bool:
