@@ -7,7 +7,7 @@ unknown, neither true nor false, also under `~`.
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import attrs
 
@@ -58,6 +58,13 @@ class Expression:
     def __or__(self, other: "Expression") -> "Expression":
         return AnyOf((*_terms_of(AnyOf, self), *_terms_of(AnyOf, other)))
 
+    if not TYPE_CHECKING:
+
+        def __rand__(self, other: object) -> NoReturn:
+            _refuse_term(other)
+
+        __ror__ = __rand__
+
     def __invert__(self) -> "Expression":
         return NoneOf(self)
 
@@ -74,8 +81,12 @@ class Expression:
 def _terms_of(kind: "type[AllOf | AnyOf]", term: object) -> tuple[Expression, ...]:
     """Return the terms of a condition that is of this kind, so that chains stay flat; otherwise the condition."""
     if not isinstance(term, Expression):
-        raise TypeError(f"{term!r} is not a condition; put parentheses around each comparison: (a == 1) & (b == 2)")
+        _refuse_term(term)
     return term.terms if isinstance(term, kind) else (term,)
+
+
+def _refuse_term(term: object) -> NoReturn:
+    raise ModelError(f"{term!r} is not a condition; put parentheses around each comparison: (a == 1) & (b == 2)")
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
@@ -216,6 +227,29 @@ class _Operators(Generic[T]):
         """Return the condition from `low` to `high`: both ends are inside."""
         return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
 
+    if not TYPE_CHECKING:  # a checker finds these mistakes by itself, and shall go on to find them
+
+        def __bool__(self) -> NoReturn:
+            raise ModelError(f"{self} is not a condition; compare it, as in {self} == value, or ~{self}.is_none()")
+
+        def __and__(self, other: object) -> NoReturn:
+            _refuse_term(self)
+
+        __rand__ = __or__ = __ror__ = __and__
+
+        def __invert__(self) -> NoReturn:
+            raise ModelError(f"~{self} is not a condition; write {self} == False, or {self}.is_none()")
+
+        def __contains__(self, value: object) -> NoReturn:
+            raise ModelError(f"{value!r} in {self} is not a condition; write {self} == {value!r}, or filter in Python")
+
+        def __iter__(self) -> NoReturn:
+            raise ModelError(f"{self} has no items; it stands for the field in conditions, as in {self} == value")
+
+        def __getattr__(self, name: str) -> Any:
+            known = "==, !=, <, <=, >, >=, between, in_, is_none and startswith"
+            raise AttributeError(f"{self} has no {name!r}; a condition is made by {known}", name=name, obj=self)
+
     def _compare(self, op: Op, other: object) -> Expression:
         raise NotImplementedError
 
@@ -251,11 +285,12 @@ class Field(_Operators[T]):
 
         Raises:
             ModelError: None is among the values, or they are not an iterable.
+            EncodeError: A value is not of the field's type.
         """
-        found = _values(self, values)
-        for value in found:
-            self._require_constant(value)
-        return Membership(self, tuple(found))
+        found = Membership(self, tuple(_values(self, values)))
+        for value in found.values:
+            self._require_constant(value, found)
+        return found
 
     def is_none(self) -> Expression:
         """
@@ -275,10 +310,12 @@ class Field(_Operators[T]):
         return Comparison(self, None, prefix)
 
     def _compare(self, op: Op, other: object) -> Expression:
-        self._require_constant(other)
-        return Comparison(self, op, other)
+        found = Comparison(self, op, other)
+        self._require_constant(other, found)
+        return found
 
-    def _require_constant(self, other: object) -> None:
+    def _require_constant(self, other: object, term: Expression) -> None:
+        """Refuse a value of a condition that no value of the field can equal."""
         if isinstance(other, (Field, SystemField)):
             raise ModelError(
                 f"cannot compare {self} with {other}: the service compares a property with a constant only; "
@@ -288,6 +325,16 @@ class Field(_Operators[T]):
             raise ModelError(
                 f"cannot compare {self} with None: an absent property satisfies no comparison; use {self}.is_none()"
             )
+        kind = self.model.__schema__.fields[self.name].type
+        if kind.json_text:
+            raise self._misfit(term, other, "a field stored as JSON text has no comparison; filter in Python")
+        try:
+            kind.encode(other)
+        except ValueError as error:
+            raise self._misfit(term, other, f"the value {error}; the field is {kind.name}") from None
+
+    def _misfit(self, term: Expression, value: object, problem: str) -> EncodeError:
+        return EncodeError(f"in the condition {term} is refused: {problem}", self.model.__name__, self.name, value)
 
 
 S = TypeVar("S", str, dt.datetime)

@@ -14,7 +14,7 @@ from ..derived.index.index import IndexOf
 from ..derived.index.schema import owner_of
 from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
-from ..errors import EntityNotFound, ModelError, WrongKind
+from ..errors import EntityNotFound, ModelError, WrongKind, shown
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
@@ -65,13 +65,14 @@ class Reader(Connection):
     async def get(self, target: Key[M], /) -> M: ...
     @overload
     async def get(self, target: IndexOf[E], /, **fields: Any) -> E: ...
-    async def get(self, target: Any, /, **fields: Any) -> Any:
+    async def get(self, target: Any, /, *values: Any, **fields: Any) -> Any:
         """
         Read one entity by its key: a point query.
 
         Args:
             target: A model, with its key fields; a `Key`; or an index, with the fields of its keys. An entity that is
                 read by an index has no ETag, unless the index holds keys alone; its first write reads the row.
+            values: None; fields are given by name.
             fields: The key fields.
 
         Raises:
@@ -82,6 +83,8 @@ class Reader(Connection):
 
         Source: Table service REST, "Query Entities", addressed by PartitionKey and RowKey.
         """
+        if values:
+            _refuse_values("get", target, values)
         entity = await self._point(target, fields)
         if entity is None:
             raise self._not_found(target, fields)
@@ -93,8 +96,10 @@ class Reader(Connection):
     async def get_or_none(self, target: Key[M], /) -> M | None: ...
     @overload
     async def get_or_none(self, target: IndexOf[E], /, **fields: Any) -> E | None: ...
-    async def get_or_none(self, target: Any, /, **fields: Any) -> Any:
+    async def get_or_none(self, target: Any, /, *values: Any, **fields: Any) -> Any:
         """Read one entity by its key, or return None if there is no such row. Takes and raises what `get` does."""
+        if values:
+            _refuse_values("get_or_none", target, values)
         return await self._point(target, fields)
 
     async def lookup(self, index: ListOf[E], /, *, concurrency: int = CONCURRENCY, **fields: Any) -> list[E]:
@@ -169,6 +174,10 @@ class Reader(Connection):
             if schema.abstract:
                 raise ModelError(f"{schema.name} is abstract: get one of its concrete classes, or give a Key")
             if fields.keys() != schema.key_names:
+                if isinstance(target, Entity):
+                    raise ModelError(
+                        f"get() takes a model or a key, got the entity {target!r}; refresh() reads it again"
+                    )
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
             table = schema.table_name()
@@ -299,7 +308,8 @@ class Reader(Connection):
         """
         index = len(models) == 1 and isinstance(models[0], IndexOf)
         if not index and (not 1 <= len(models) <= 4 or not all(isinstance(model, type) for model in models)):
-            raise ModelError(f"select{models!r} is refused: give one to four models, or one index")
+            given = ", ".join(map(shown, models))
+            raise ModelError(f"select({given}) takes one to four models, or one index; fields are chosen by .only()")
         kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else self._shared(models)
         self.boundary.narrow(kinds, ())  # to refuse now what a scope refuses
         return Select(self, kinds, models)
@@ -326,6 +336,16 @@ class Reader(Connection):
             if not isinstance(query, Query):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ModelError(f"union({query!r}) is refused: give queries, as db.select(...) makes them")
         return Union(tuple(query.bind(self) for query in queries) if self.boundary.narrows else queries)
+
+
+def _refuse_values(verb: str, target: Any, values: tuple[Any, ...]) -> NoReturn:
+    schema = getattr(target, "__schema__", None)
+    names = schema.key_fields if isinstance(schema, Schema) and len(schema.key_fields) == len(values) else ()
+    named = (
+        ", ".join(f"{name}={shown(value)}" for name, value in zip(names, values, strict=False)) or "field=value, ..."
+    )
+    what = getattr(target, "__name__", None) or shown(target)
+    raise ModelError(f"{verb}({what}, {', '.join(map(shown, values))}) takes fields by name: {verb}({what}, {named})")
 
 
 def _any_index(index: Any) -> IndexOf[Any]:

@@ -23,6 +23,7 @@ from .count import count_rows
 from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows
 from .explain import Explanation, explain
+from .misuse import NotAList
 from .pages import EntityStream, Page, fetch_page
 from .planning.client_filter import make_test
 from .planning.index_choice import choose_index
@@ -40,9 +41,9 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
-class Query(Generic[E_co]):
+class Query(NotAList, Generic[E_co]):
     """
-    A query. It is immutable: each method returns another, and nothing is sent before it is iterated or awaited.
+    A query. It is immutable: each method returns another, and nothing is sent before it is read.
     """
 
     _db: Connection | None
@@ -450,7 +451,7 @@ class Select(Query[E_co]):
     """
     A query for entities of models. Made by `db.select(Model)`.
 
-    It is immutable: each method returns another, and nothing is sent before it is iterated or awaited.
+    It is immutable: each method returns another, and nothing is sent before it is read.
     """
 
     def where(self, *conditions: Expression) -> Self:

@@ -21,7 +21,7 @@ class RawSelect(Query[PropertyBag]):
     """
     A query for rows of any kind, as property bags. Made by `db.select_raw(table)`.
 
-    It is immutable: each method returns another, and nothing is sent before it is iterated or awaited.
+    It is immutable: each method returns another, and nothing is sent before it is read.
     """
 
     def where(self, text: str, *values: Value) -> Self:

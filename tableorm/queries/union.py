@@ -8,6 +8,7 @@ from typing import Generic, Self, TypeVar
 import attrs
 
 from ..errors import ModelError
+from .misuse import NotAList
 from .query import Query
 from .run import CONCURRENCY, QueryExecution, load_entities
 
@@ -17,7 +18,7 @@ E = TypeVar("E")
 
 
 @attrs.frozen(eq=False, repr=False)
-class Union(Generic[E]):
+class Union(NotAList, Generic[E]):
     """
     The results of several queries, made by `db.union(...)`. It is immutable.
 

@@ -166,19 +166,6 @@ def test_values_that_take_another_way(one: list[Expression], two: list[Expressio
         assert outcome(kinds, [SHOP, *second]) == outcome(fresh(Order), [SHOP, *second])
 
 
-def test_a_value_of_another_type_is_refused_by_a_known_shape() -> None:
-    """As by an unknown one, naming the field."""
-    number: Any = Order.number
-    note: Any = Order.note
-    kinds = fresh(Order)
-    planner_of(kinds).plan([SHOP, number > 7, note == "x"])
-
-    with pytest.raises(TemplateError, match="needs an int, got '7'"):
-        planner_of(kinds).plan([SHOP, number > "7", note == "x"])
-    with pytest.raises(EncodeError, match=r"Order\.note: 5 in the condition Order\.note == 5"):
-        planner_of(kinds).plan([SHOP, number > 7, note == 5])
-
-
 def test_one_shape_is_kept_once() -> None:
     """However many values it is planned with; conditions in another order are another shape."""
     kinds = fresh(Order)
