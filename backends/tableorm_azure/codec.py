@@ -27,6 +27,8 @@ _page_decoder = msgspec.json.Decoder(_Page)
 _row_decoder = msgspec.json.Decoder(dict[str, Any])
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
+# What is raised by JSON that is not of a row, for example if it nests deeply, or by values of another type.
+_MISFITS = (msgspec.DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _SPECIAL = frozenset({"NaN", "Infinity", "-Infinity"})
 _DATETIME_LENGTH = len("2024-02-29T12:34:56.7891234Z")
 # Members that are not the row's own, at some level of metadata.
@@ -89,7 +91,7 @@ def decode_page(body: bytes, select: Sequence[str] | None = None) -> list[Row]:
             if names != (now := tuple(row)):
                 names, shape = now, _shape_of(now)
             _normalise(row, shape)
-    except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
+    except _MISFITS as error:
         raise _unreadable_fault(body, error) from error
     return rows if select is None else [project(row, select) for row in rows]
 
@@ -99,7 +101,7 @@ def decode_row(body: bytes, select: Sequence[str] | None = None) -> Row:
     try:
         row = _row_decoder.decode(body)
         _normalise(row, _shape_of(tuple(row)))
-    except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
+    except _MISFITS as error:
         raise _unreadable_fault(body, error) from error
     return row if select is None else project(row, select)
 

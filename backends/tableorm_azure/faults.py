@@ -30,6 +30,7 @@ from azure.core.exceptions import (
 )
 
 from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.redaction import without_signature
 
 __all__ = [
     "EXCEPTIONS",
@@ -142,6 +143,12 @@ def fault_of_response(
 
 
 def _read_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+    """Return the code and the text of a refusal, which may quote the URL of the request, without the token in that."""
+    code, text = _parse_error(headers, body)
+    return without_signature(code), without_signature(text)
+
+
+def _parse_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
     header = headers.get("x-ms-error-code") or ""
     text = body[:20_000].decode("utf-8", "replace").lstrip("\ufeff \r\n")
     if text.startswith("{"):
@@ -151,7 +158,7 @@ def _read_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
             message: Any = error.get("message") or ""
             text_of_message: Any = message if isinstance(message, str) else message["value"]
             return str(error.get("code") or header), str(text_of_message or "")
-        except (ValueError, AttributeError, KeyError, TypeError):
+        except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
             return header, text[:200]
     found = _XML.search(text)
     if found is not None:
@@ -234,7 +241,7 @@ def body_of(response: Any) -> bytes:
 
 def _describe(error: BaseException) -> str:
     """Describe an exception in one line; the text of a time-out is often empty."""
-    text = " ".join(str(error).split())[:300].rstrip(".")
+    text = " ".join(without_signature(str(error)).split())[:300].rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -245,5 +252,17 @@ def translated(*, write: bool) -> Generator[None]:
         yield
     except Fault:
         raise
-    except Exception as error:
-        raise fault_of_error(error, write=write) from error
+    except Exception as error:  # noqa: BLE001 - what is not a fault becomes one
+        # aiohttp puts the URL, with its token, into errors; then the text of the fault must do.
+        cause = None if _shows_signature(error) else error
+        raise fault_of_error(error, write=write) from cause
+
+
+def _shows_signature(error: BaseException | None) -> bool:
+    """Return whether an error, or one that it came of, has the signature of a token in its text."""
+    while error is not None:
+        text = str(error) + repr(error)
+        if without_signature(text) != text:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -16,6 +16,8 @@ from azure.core.pipeline import AsyncPipeline
 from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 
+from tableorm.protocol.codes import Code, Fault
+
 from .faults import fault_of_response, translated
 from .options import Options, Policy, user_agent
 from .retries import DEADLINE
@@ -23,6 +25,8 @@ from .retries import DEADLINE
 __all__ = ["InFlight", "Pipeline", "PipelineTransport", "make_transport"]
 
 _LARGE, _CHUNK = 512 * 1024, 128 * 1024  # bytes
+# A page has 4 MiB of rows at most; escapes in JSON and annotations make them several times as long.
+_MAX_ANSWER = 64 * 1024 * 1024
 
 
 def make_transport(options: Options) -> AsyncHttpTransport[Any, Any]:
@@ -34,7 +38,7 @@ def make_transport(options: Options) -> AsyncHttpTransport[Any, Any]:
         middlewares=(_send_once,),
         trust_env=False,
         cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
+        response_class=_BoundedResponse,
     )
     # With the environment's settings aiohttp looks for proxies and in .netrc on every call, for about a millisecond.
     # The time-out of a request does not cover an answer that is read as a stream; `read_timeout` covers each piece.
@@ -55,6 +59,28 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise aiohttp.ClientConnectionError(f"the connection broke: {error}") from error
+
+
+class _BoundedResponse(aiohttp.ClientResponse):
+    """An answer that is read in full only if it is not far longer than any of the service, decompressed or not."""
+
+    async def read(self) -> bytes:
+        try:
+            body = b"".join([piece async for piece in self._read_pieces()])
+            await super().read()  # nothing is left; this gives the connection back
+        except BaseException:
+            self.close()
+            raise
+        return body
+
+    async def _read_pieces(self) -> AsyncIterator[bytes]:
+        left = _MAX_ANSWER
+        async for piece in self.content.iter_any():  # aiohttp decompresses piece by piece
+            left -= len(piece)
+            if left < 0:
+                text = f"The answer is longer than {_MAX_ANSWER >> 20} MiB, which no answer of the service is."
+                raise Fault(Code.INTERNAL_ERROR, text, doubt=self.method != "GET")
+            yield piece
 
 
 class _Chunks:

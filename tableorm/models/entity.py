@@ -16,6 +16,7 @@ from .derivation import DerivationOf
 from .fields import field
 from .key import Key, Storable
 from .property_bag import PropertyBag
+from .reserved import is_reserved_property
 from .schema import Schema
 from .state import STATE, set_state, state_of
 
@@ -195,7 +196,7 @@ class _Extra(PropertyBag):
 
     def _check_name(self, name: str, value: object) -> None:
         super()._check_name(name, value)
-        if name in self.schema.known:
+        if name in self.schema.known or is_reserved_property(name):
             info = self.schema.by_property.get(name)
             remedy = f"set the field {info.name!r} instead" if info else "the name is reserved"
             raise EncodeError(f"is no unknown property: {remedy}", self.schema.name, f"extra[{name!r}]", value)

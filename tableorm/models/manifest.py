@@ -183,7 +183,12 @@ class UnknownEntry(ManifestEntry, frozen=True, gc=False):
 
 
 def parse_entry(value: Any) -> ManifestEntry:
-    """Return the entry that is stored as this JSON value."""
+    """
+    Return the entry that is stored as this JSON value.
+
+    Raises:
+        TypeError: The value nests deeper than any entry.
+    """
     if isinstance(value, str):
         return IndexEntry(value)
     if isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
@@ -192,7 +197,20 @@ def parse_entry(value: Any) -> ManifestEntry:
             return msgspec.convert(body, _FORMS[form])
         except (KeyError, msgspec.ValidationError):
             pass  # damaged, or of a newer program
+    if _nests(value, _MOST_LEVELS):
+        raise TypeError("the entry nests too deeply")
     return UnknownEntry(value)
+
+
+# No form of entry will ever need more. What nests by the thousand can be read, and not be written again.
+_MOST_LEVELS = 20
+
+
+def _nests(value: Any, levels: int) -> bool:
+    """Return whether JSON nests deeper than about so many levels."""
+    kind = type(value)
+    parts = value.values() if kind is dict else value if kind is list else ()
+    return levels < 0 or any(_nests(each, levels - 1) for each in parts)
 
 
 def manifest_of(row: Row | None) -> dict[str, ManifestEntry]:
@@ -206,15 +224,15 @@ def manifest_of(row: Row | None) -> dict[str, ManifestEntry]:
     if text is None or row is None:
         return {}
     try:
-        members = _decode(text)
-    except (msgspec.DecodeError, TypeError):
+        entries = {name: parse_entry(value) for name, value in _decode(text).items()}
+    except (msgspec.DecodeError, TypeError, RecursionError):
         raise DecodeError(
             f"has {text!r} as {MANIFEST}, which is not a manifest of what is derived from it; repair it with "
             "`tableorm audit --repair`",
             str(row.get("EntityType")),
             (str(row.get("PartitionKey")), str(row.get("RowKey"))),
         ) from None
-    return {name: parse_entry(value) for name, value in members.items()}
+    return entries
 
 
 def manifest_text(entries: Mapping[str, ManifestEntry]) -> str:

@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 from msgspec import structs
 
-from ...errors import ModelError
+from ...errors import EncodeError, ModelError
 from ...expressions import Field
 from ...models.entity import Entity, schema_of
 from ...models.key import Key
 from ...models.property_bag import PropertyBag
+from ...models.reserved import is_reserved_property
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState, state_of
+from ...protocol.edm import ANNOTATION
 from ...stores import Row
 from ..plan import Change, Mode, PlannedWrite, Stored
 from ..subject import Subject, key_of, schema_of_subject
@@ -162,8 +164,23 @@ def _state_of(subject: object) -> tuple[EntityState, Stored | None]:
 
 
 def _unknown_of(state: EntityState, schema: Schema | None) -> Row:
-    """Return the members of the unknown properties of an entity; a packed state has none."""
-    return {} if schema is None or (state.stored is None and state.extra is None) else state.unknown(schema.known)
+    """
+    Return the members of the unknown properties of an entity; a packed state has none.
+
+    Raises:
+        EncodeError: The user has put a reserved property among them: it would make the row one of another kind.
+    """
+    if schema is None or (state.stored is None and state.extra is None):
+        return {}
+    unknown = state.unknown(schema.known)
+    if state.extra is not None:
+        for name, value in unknown.items():
+            reserved = is_reserved_property(name.removesuffix(ANNOTATION))
+            if reserved and (state.stored is None or state.stored.get(name) != value):
+                raise EncodeError(
+                    "is no unknown property: the name is reserved", schema.name, f"extra[{name!r}]", value
+                )
+    return unknown
 
 
 def _pending_row(before: Stored | None, pending: PlannedWrite | None) -> Stored | None:

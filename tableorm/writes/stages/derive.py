@@ -80,7 +80,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
             one, found = _derive_one(write, result.fills) if derives(write) else (write, [])
             for effect in found:
                 earlier = result.effects.get(effect.address)
-                result.effects[effect.address] = effect if earlier is None else earlier.merge_with(effect)
+                result.effects[effect.address] = effect if earlier is None else _merge(earlier, effect)
         except TableOrmError as error:
             raise refused_before_sending(write, error, transaction=transaction) from error
         result.writes.append(one)
@@ -96,6 +96,19 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
         except TableOrmError as error:
             raise refused_before_sending(refused, error, transaction=transaction) from error
     return result
+
+
+def _merge(earlier: Effect, effect: Effect) -> Effect:
+    """Return one effect for two on the same row. Two patterns never share a row, unless a manifest is damaged."""
+    if type(effect) is not type(earlier):
+        origin = effect.origin.origin
+        raise DecodeError(
+            f"or the row of {earlier.origin.origin} has a manifest that is not right: they take the row "
+            f"{effect.address!r} for what different patterns keep; repair it with `tableorm audit --repair`",
+            "PropertyBag" if origin.schema is None else origin.schema.name,
+            (origin.partition_key, origin.row_key),
+        )
+    return earlier.merge_with(effect)
 
 
 def refused_before_sending(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> TableOrmError:
