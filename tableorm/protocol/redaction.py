@@ -53,7 +53,8 @@ _NAMED = re.compile(
 # `USER:PASSWORD@` in front of a host; the text may have many URLs.
 _USER = re.compile(r"(://(?:(?!://)[^@\s:])*:)(?:(?!://)[^@\s])+(?=@)")
 # The alphabets of base64. The signature of a token has 44 characters.
-_LONG = re.compile(r"[A-Za-z0-9+/_=-]{40,}")
+_SECRET = 40
+_LONG = re.compile(rf"[A-Za-z0-9+/_=-]{{{_SECRET},}}")
 _KINDS = [re.compile(kind) for kind in ("[a-z]", "[A-Z]", "[0-9]")]
 
 
@@ -66,9 +67,10 @@ def _redact_all(text: str) -> str:
 
 
 def _redact_long(found: re.Match[str]) -> str:
-    """Redact what has the length of a secret, but for a path of words."""
-    words = "/" in found[0] and not all(kind.search(found[0]) for kind in _KINDS)
-    return found[0] if words else REDACTED
+    """Redact what has the length of a secret, but for a path of shorter words."""
+    text = found[0]
+    path = max(map(len, text.split("/"))) < _SECRET and not all(kind.search(text) for kind in _KINDS)
+    return text if path else REDACTED
 
 
 _MOST_DECODED = 10

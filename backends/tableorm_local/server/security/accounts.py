@@ -59,8 +59,9 @@ class Account:
 
     def __attrs_post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in _RESERVED:
+            # The message leaves out the name, which is the key where the two were confused.
             raise ValueError(
-                f"the account name {self.name!r} is not 3 to 24 lower case letters and digits, or it is one of "
+                "the account name is not 3 to 24 lower case letters and digits, or it is one of "
                 f"{', '.join(sorted(_RESERVED))}; choose another"
             )
         if not 1 <= len(self.keys) <= _MAX_KEYS:
