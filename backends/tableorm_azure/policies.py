@@ -2,7 +2,6 @@
 Policies: the steps that a request passes on its way, in their order, and the one that signs it.
 """
 
-import re
 from collections.abc import Sequence
 from copy import copy
 from typing import Any
@@ -21,6 +20,7 @@ from azure.core.pipeline.policies import (
     ProxyPolicy,
 )
 
+from tableorm.protocol.redaction import without_secrets
 from tableorm.stores import Traffic
 
 from .options import Credential, Options, Policy
@@ -31,8 +31,6 @@ __all__ = ["make_policies", "make_signing_policy", "make_storage_signing_policy"
 
 _STORAGE_SCOPE = "https://storage.azure.com/.default"
 _COSMOS_SCOPE = "https://cosmos.azure.com/.default"
-
-_SIGNATURE = re.compile(r"([?&]sig=)[^&]*", re.IGNORECASE)
 
 
 def make_policies(
@@ -144,6 +142,6 @@ class _TraceLoggingPolicy(NetworkTraceLoggingPolicy):
 
     def on_request(self, request: PipelineRequest[Any]) -> None:
         shown = copy(request.http_request)
-        shown.url = _SIGNATURE.sub(r"\1REDACTED", shown.url)
+        shown.url = without_secrets(shown.url)
         shown.headers = {n: "REDACTED" if n.lower() == "authorization" else v for n, v in shown.headers.items()}
         super().on_request(PipelineRequest(shown, request.context))

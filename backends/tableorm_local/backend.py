@@ -3,11 +3,10 @@ The backend of `local:` URLs: opens the embedded engine for the mapper.
 """
 
 import os
-import re
 from typing import Any, Self
 
 from tableorm.errors import NotSupported
-from tableorm.protocol.redaction import without_signature
+from tableorm.protocol.redaction import without_named_secrets
 from tableorm.stores import AccessControl, BlobStore, GuardedStore, QueueStore, Supplier, TableStore, Tokens
 
 from .access import DEVELOPMENT_ACCOUNT, LocalAccess, TokenCheck
@@ -17,8 +16,6 @@ __all__ = ["LocalBackend"]
 
 _SCHEME = "local:"
 _MEMORY = ":memory:"
-# A key in front of a host, or in a connection string.
-_KEY = re.compile(r"^local://[^@]*:[^@]*@|accountkey\s*=", re.IGNORECASE)
 _OPTIONS = frozenset({"account", "create", "key", "sas"})
 
 
@@ -71,7 +68,7 @@ class LocalBackend:
             TypeError: There are other options, or `sas` is not a token.
             NotSupported: There is no path, the account or key cannot be used, or a token is given for memory.
         """
-        if _KEY.search(url) or without_signature(url) != url:  # a path is shown in errors, and a secret must not be
+        if without_named_secrets(url) != url:  # a path is shown in errors, and a secret must not be
             raise NotSupported(
                 "connect('local:...'): the path holds what looks like a token or a key; give it as sas= or key="
             )

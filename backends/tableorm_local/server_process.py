@@ -4,7 +4,7 @@ One process of the server: from what the command line says to a server that runs
 
 import asyncio
 import contextlib
-import functools
+import errno
 import os
 import shlex
 import signal
@@ -18,6 +18,7 @@ from typing import BinaryIO
 import attrs
 
 from tableorm.errors import NotSupported, Unavailable
+from tableorm.protocol.redaction import without_secrets
 
 from .server import Account, Server, serve
 from .server.security.accounts import read_keys
@@ -56,11 +57,14 @@ class Options:
 
 
 def warn_of_open_keys(options: Options) -> None:
-    """Say of each key file that every user of the machine can read how to change that."""
+    """Say of each key file that every user of the machine can read or change how to end that."""
     for _, file in options.accounts:
         with contextlib.suppress(OSError):
-            if os.name == "posix" and Path(file).stat().st_mode & stat.S_IROTH:
-                problem = f"every user of this machine can read the keys in {file}; do: chmod 600 {shlex.quote(file)}"
+            mode = Path(file).stat().st_mode if os.name == "posix" else 0
+            verbs = [verb for verb, bit in (("read", stat.S_IROTH), ("change", stat.S_IWOTH)) if mode & bit]
+            if verbs:
+                can = f"every user of this machine can {' and '.join(verbs)}"
+                problem = f"{can} the keys in {file}; do: chmod 600 {shlex.quote(file)}"
                 print(f"tableorm: {problem}", file=sys.stderr, flush=True)  # noqa: T201
 
 
@@ -117,13 +121,20 @@ async def run_server(
 
 
 def _open_log(file: str | None) -> BinaryIO | None:
-    if file is None:
-        return None
+    if file is None or file == "-":
+        return None if file is None else sys.stderr.buffer
     try:
-        # It tells who asked for what, which is nobody else's business; a file that exists keeps its mode.
-        return sys.stderr.buffer if file == "-" else open(file, "ab", opener=functools.partial(os.open, mode=0o600))
+        return open(file, "ab", opener=_open_own)
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            problem = f"{file!r} is a symbolic link; give the file itself, or - for stderr"
+            raise NotSupported(f"--access-log: {problem}") from error
         raise Unavailable(f"--access-log: {error}") from error
+
+
+def _open_own(file: str, flags: int) -> int:
+    """Open a file for its owner alone, and follow no link; a file that exists keeps its mode."""
+    return os.open(file, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
 
 
 def _make_server(options: Options, stream: BinaryIO | None) -> Server:
@@ -152,7 +163,8 @@ def _read_accounts(options: Options) -> list[Account] | None:
     except ValueError as error:
         raise NotSupported(f"--key-file: {error}") from error
     except OSError as error:
-        raise Unavailable(f"--key-file: {error}") from error
+        # What was given in place of a file may be a key.
+        raise Unavailable(f"--key-file: {without_secrets(str(error))}") from None
     return accounts or None
 
 

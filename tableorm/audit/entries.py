@@ -38,6 +38,11 @@ def _row_key_of(entry: ManifestEntry | None) -> str | None:
     return entry.row_key if isinstance(entry, IndexEntry) else None
 
 
+def _names_entity(row: Row) -> bool:
+    """Return whether a derived row says which entity it belongs to."""
+    return isinstance(row.get(COPY_OF), str)
+
+
 class EntryCheck(Check):
     """
     The check of derived rows of which each entity has at most one.
@@ -79,10 +84,6 @@ class EntryCheck(Check):
         """Return whether it is the kind of the declaration's rows."""
         return kind == self.kind
 
-    def accepts(self, row: Row) -> bool:
-        """Return whether the row names its entity: otherwise a declaration that is not known here may have made it."""
-        return isinstance(row.get(COPY_OF), str)
-
     def names(self, snapshot: EntitySnapshot) -> Iterable[str]:
         """Return the names of the declarations whose row is checked."""
         del snapshot
@@ -108,7 +109,12 @@ class EntryCheck(Check):
         return claims
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
-        """Claim the row's content, or its kind, version and entity if the content is not known."""
+        """
+        Claim the row's content, or its kind, version and entity if the content is not known. Of a row that names no
+        entity claim what adds to WRONG, and does not make up for it.
+        """
+        if not _names_entity(row):
+            return ((row["RowKey"], -WRONG),)
         if self.knows_contents(row):
             return ((row["RowKey"], hash(self.contents(row))),)
         kind, _, version = str(row[ENTITY_TYPE]).partition(":")
@@ -151,7 +157,7 @@ class EntryCheck(Check):
             return Problem(Damage.MISSING, name, address, f"there is no {self.noun} at {address!r}")
         if not self.is_row_of(row, name, snapshot):
             kind = kind_of(row)
-            if kind == f"{self.schema.kind}#{name}" and isinstance(row.get(COPY_OF), str):
+            if kind == f"{self.schema.kind}#{name}" and _names_entity(row):
                 text = f"the {self.noun} at {address!r} is that of {row.get(COPY_OF)!r}"
                 return Problem(Damage.TAKEN, name, address, text, rebuilt=False, rival=row)
             text = f"a row of kind {kind!r} is at {address!r}, where the {self.noun} belongs"
@@ -182,7 +188,7 @@ class EntryCheck(Check):
         return attrs.evolve(problem, damage=Damage.MISSING, rebuilt=True, rival=None)
 
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
-        """Verify that the row belongs to an entity; otherwise delete it, if rows are repaired."""
+        """Verify that the row belongs to an entity; otherwise delete it, if rows are repaired and it names one."""
         del phase, is_candidate
         await self._verify_owner(partition_key, row_key)
 
@@ -191,20 +197,29 @@ class EntryCheck(Check):
         for attempt in range(ATTEMPTS):
             await context.pause(attempt)
             row = await context.read(partition_key, row_key)
-            if row is None or not self.owns(kind_of(row)) or not self.accepts(row) or not await self._is_orphan(row):
+            if row is None or not self.owns(kind_of(row)) or not self.accepts(row):
                 return
-            # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
-            delete = Operation(Verb.DELETE, {"PartitionKey": partition_key, "RowKey": row_key}, row["odata.etag"])
-            if not await context.settle(partition_key, row_key, row, [delete]):
-                continue
-            owner = row[COPY_OF]
-            text = (
-                f"the {self.noun} at {row_key!r} belongs to no entity: {owner!r} is gone, or its manifest does not "
-                "name it, nor should"
-            )
-            problem = Problem(Damage.ORPHAN, kind_of(row).partition("#")[2], row_key, text)
-            context.record(self.schema, partition_key, owner, problem, repaired=context.repair)
-            return
+            name = kind_of(row).partition("#")[2]
+            if _names_entity(row):
+                if not await self._is_orphan(row):
+                    return
+                owner = row[COPY_OF]
+                text = (
+                    f"the {self.noun} at {row_key!r} belongs to no entity: {owner!r} is gone, or its manifest does not "
+                    "name it, nor should"
+                )
+                problem = Problem(Damage.ORPHAN, name, row_key, text)
+                # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
+                keys = {"PartitionKey": partition_key, "RowKey": row_key}
+                repairs = [Operation(Verb.DELETE, keys, row["odata.etag"])]
+            else:
+                owner, repairs = "", list[Operation]()
+                text = f"the {self.noun} at {row_key!r} names no entity, as each that tableorm writes does"
+                problem = Problem(Damage.FOREIGN, name, row_key, text)
+            if await context.settle(partition_key, row_key, row, repairs):
+                repaired = context.repair and bool(repairs)
+                context.record(self.schema, partition_key, owner, problem, repaired=repaired)
+                return
         context.counts.undecided += 1
 
     async def _is_orphan(self, row: Row) -> bool:
@@ -242,6 +257,10 @@ class EntityCheck(EntryCheck):
     def owns(self, kind: str) -> bool:
         """Return whether it is the kind of derived rows of the model; it is asked after all other checks."""
         return kind.startswith(self.kind)
+
+    def accepts(self, row: Row) -> bool:
+        """Return whether the row names its entity: a declaration that is not known here may derive rows from many."""
+        return _names_entity(row)
 
     def names(self, snapshot: EntitySnapshot) -> Iterable[str]:
         """Return the unknown names; of a newer entity, a newer program may know them: its manifest counts then."""

@@ -32,7 +32,7 @@ class Damage(StrEnum):
     BLOCKED = "blocked"
     """A row of another kind is where the derived row belongs."""
     FOREIGN = "foreign"
-    """A row says that it is of an index list, and has keys that no row of the list can have."""
+    """A row says that it is an index entry, and names no entity; or of an index list, and no row of it has its keys."""
     UNREADABLE = "unreadable"
     """The entity does not fit its model, so that nobody knows which rows it ought to have."""
     DANGLING = "dangling"

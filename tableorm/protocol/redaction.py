@@ -1,31 +1,78 @@
 """
-Redaction: leaves the signatures of tokens out of texts that are shown, however they are written there.
+Redaction: leaves keys and the signatures of tokens out of texts that are shown, however they are written there.
+
+A text that is known by its parts is shown by the parts that cannot hold a secret; this is for all other texts. It finds
+secrets by what stands before them, and long ones by themselves.
 """
 
 import re
+from collections.abc import Callable
 from html import unescape
 from urllib.parse import unquote
 
-__all__ = ["without_signature"]
+__all__ = ["REDACTED", "without_named_secrets", "without_secrets"]
+
+REDACTED = "REDACTED"
+"""What is shown in place of a secret."""
 
 
-def without_signature(text: str) -> str:
+def without_secrets(text: str) -> str:
     """
-    Return the target of a request, or another text, as it was sent, without the signatures of tokens.
+    Return a text as it was given, without what is named as a secret, and without what is as long as one.
 
     A URL that was encoded once more, or pasted with `&amp;`, has its signature behind other characters than it should.
     What looks like one in any of the forms that the text decodes to is left out; then the decoded text is returned.
     """
-    shown = _SIGNATURE.sub(r"\1REDACTED", text)
+    return _redact_decoded(text, _redact_all)
+
+
+def without_named_secrets(text: str) -> str:
+    """Return a text without what is named as a secret alone: the path of a file may be as long as one."""
+    return _redact_decoded(text, _redact_named)
+
+
+def _redact_decoded(text: str, redact: Callable[[str], str]) -> str:
+    shown = _redact_named(text)
     decoded = _decode(shown)
     if decoded is None:
-        return "REDACTED: it is encoded too often"
-    if any(found[2] != "REDACTED" for found in _SIGNATURE.finditer(decoded)):
-        shown = _SIGNATURE.sub(r"\1REDACTED", decoded)
-    return shown
+        return f"{REDACTED}: it is encoded too often"
+    redacted = redact(decoded)
+    return shown if redacted == decoded else redacted
 
 
-_SIGNATURE = re.compile(r"(sig[\s+\0]*[=:])([^&;?#'\"\r\n]*)", re.IGNORECASE)
+# A control character may stand between any two letters of a name.
+_NAMES = "|".join(
+    r"[\0-\x1f]*".join(name)
+    for name in ("sig", "accountkey", "account_key", "authorization", "sharedkey", "sharedkeylite")
+)
+# After a name come quotes and brackets, in `SharedKey ACCOUNT:` the account; then, perhaps in quotes, the value.
+_NAMED = re.compile(
+    rf"""((?:{_NAMES})(?:[\s+]{{1,8}}[a-z0-9-]{{1,40}}(?=:))?[^\w&;=:]{{0,8}}[=:][\s'"\\]{{0,8}})([^&;?#'"\r\n]*)""",
+    re.IGNORECASE,
+)
+# `USER:PASSWORD@` in front of a host; the text may have many URLs.
+_USER = re.compile(r"(://(?:(?!://)[^@\s:])*:)(?:(?!://)[^@\s])+(?=@)")
+# The alphabets of base64. The signature of a token has 44 characters.
+_SECRET = 40
+_LONG = re.compile(rf"[A-Za-z0-9+/_=-]{{{_SECRET},}}")
+_KINDS = [re.compile(kind) for kind in ("[a-z]", "[A-Z]", "[0-9]")]
+
+
+def _redact_named(text: str) -> str:
+    return _USER.sub(rf"\1{REDACTED}", _NAMED.sub(rf"\1{REDACTED}", text))
+
+
+def _redact_all(text: str) -> str:
+    return _LONG.sub(_redact_long, _redact_named(text))
+
+
+def _redact_long(found: re.Match[str]) -> str:
+    """Redact what has the length of a secret, but for a path of shorter words."""
+    text = found[0]
+    path = max(map(len, text.split("/"))) < _SECRET and not all(kind.search(text) for kind in _KINDS)
+    return text if path else REDACTED
+
+
 _MOST_DECODED = 10
 _ENCODED_PERCENT = re.compile("%(?:25)+")
 # Python refuses to read numbers of thousands of digits. No character has one of more than seven.

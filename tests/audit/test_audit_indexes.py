@@ -230,17 +230,38 @@ async def test_row_of_another_kind_is_left(db: Database) -> None:
     assert (await snapshot(db))["Sales", "email_e1@x"]["Text"] == "mine"
 
 
-async def test_derived_row_of_several_entities_is_left(db: Database) -> None:
-    """A row of a derived kind that says not whose copy it is, as one that is derived from many, is no copy."""
+@pytest.mark.parametrize("owner", [{}, {"_of": 5}], ids=["missing", "a number"])
+async def test_index_entry_that_names_no_entity_is_left(db: Database, owner: dict[str, Any]) -> None:
+    """
+    A row of the kind of an index entry that does not say whose it is was not written by tableorm: it is reported
+    wherever it lies, and stays. A row of a kind that is not declared may be derived from many, and is left alone.
+    """
     await fill(db)
     await write(db, Verb.INSERT, "Sales", "list", EntityType="Employee#by_team", Members="a,b")
-    await write(db, Verb.INSERT_OR_REPLACE, "Sales", "email_e1@x", EntityType="Employee#by_email", Members="a")
+    await write(db, Verb.INSERT_OR_REPLACE, "Sales", "email_e1@x", EntityType="Employee#by_email", Members="a", **owner)
+    await write(db, Verb.INSERT, "Sales", "name_stray", EntityType="Employee#by_name:1", **owner)
     harmed = await snapshot(db)
 
     report = await db.audit(Employee, repair=True)
 
-    assert report.counts == {"blocked": 1}
-    assert await snapshot(db) == harmed
+    foreign = {(Damage.FOREIGN, "by_email", "", "email_e1@x"), (Damage.FOREIGN, "by_name", "", "name_stray")}
+    assert found_by(report) == {(Damage.BLOCKED, "by_email", E1, "email_e1@x"), *foreign}
+    assert "the index entry at 'name_stray' names no entity" in str(report.findings[1])
+    assert "find out who wrote the row, then delete it" in str(report.findings[1])
+    assert (report.repaired, await snapshot(db)) == (0, harmed)
+    await write(db, Verb.DELETE, "Sales", "email_e1@x")
+    await write(db, Verb.DELETE, "Sales", "name_stray")
+    assert (await db.audit(Employee, repair=True)).clean
+
+
+async def test_index_entry_that_names_no_entity_hides_nothing(db: Database) -> None:
+    """Where an entity has lost the entry in its manifest, and such a row is in the entry's place, both are reported."""
+    await fill(db)
+    row = await db.store.get(TABLE, "Sales", E1)
+    await merge(db, E1, _ix=row["_ix"].replace('"by_email":"email_e1@x",', ""))
+    await write(db, Verb.INSERT_OR_REPLACE, "Sales", "email_e1@x", EntityType="Employee#by_email")
+
+    assert (await db.audit(Employee)).counts == {"blocked": 1, "foreign": 1}
 
 
 async def test_other_indexes_of_a_blocked_entity_are_repaired(db: Database) -> None:

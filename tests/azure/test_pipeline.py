@@ -448,6 +448,19 @@ async def test_logging_works(stub: Stub, caplog: pytest.LogCaptureFixture) -> No
     assert stub.requests[0].headers["authorization"].partition(":")[2] not in caplog.text
 
 
+@pytest.mark.parametrize("name", ["sig=", "%73ig=", "sig=%22"])
+async def test_logging_shows_no_token(stub: Stub, caplog: pytest.LogCaptureFixture, name: str) -> None:
+    """The log of whole requests shows no signature of a token, however its name is written."""
+    stub.answers = [row_answer()]
+    secret = "S3cr3t" * 7
+    with caplog.at_level(logging.DEBUG):
+        async with stub.backend(key=None, sas=name + secret, logging_enable=True) as backend:
+            await backend.tables.get("Table1", "p", "r")
+
+    assert secret in stub.requests[0].target
+    assert "Table1" in caplog.text and secret not in caplog.text
+
+
 class Counting(AsyncHttpTransport[Any, Any]):
     """A user's transport: one of azure-core's, and a count."""
 

@@ -19,7 +19,7 @@ from multidict import CIMultiDict
 
 from tableorm import Entity, Mapped, connect
 from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or, constant, matcher
-from tableorm.protocol.rights import Owner
+from tableorm.protocol.rights import Owner, Rights, read_token
 from tableorm.protocol.sas import TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, decode_key
 from tableorm.stores import Row, RowPage, RowQuery
@@ -29,6 +29,7 @@ from tableorm_local.engine.write_session import Work
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, serve
 from tableorm_local.server.dispatch import caller_of
 from tableorm_local.server.operations import tables
+from tableorm_local.server.security.accounts import is_loopback
 from tableorm_local.server.wire import options
 from tableorm_local.server.wire.addressing import Place
 from tableorm_local.server.wire.calls import Incoming
@@ -166,7 +167,33 @@ async def test_who_shares_a_part() -> None:
     assert caller_at("fe80::1%eth0") == caller_at("fe80::2%eth1")
 
 
-def caller_at(address: str) -> str:
+def test_who_shares_a_part_at_a_server_of_both_versions_of_ip() -> None:
+    """A server at `::` shows addresses of IPv4 in a form of IPv6; each of them is a caller, as at `0.0.0.0`."""
+    assert caller_at("::ffff:10.0.0.1") == caller_at("10.0.0.1") != caller_at("::ffff:10.0.0.2")
+    assert is_loopback("::ffff:127.0.0.1") and not is_loopback("::ffff:10.0.0.1")
+
+
+def test_who_shares_a_part_by_a_token() -> None:
+    """What is signed is one caller: empty parameters that are not signed make no other, and the case of keys does."""
+    token = table_token(spk="a", srk="b")
+    same = [
+        token,
+        token.replace("tn=Tab", "tn=TAB"),
+        *(f"{token}&{more}" for more in ("epk=", "epk=&erk=", "st=", "si=")),
+    ]
+    plain = table_token()
+    alike = [plain, *(f"{plain}&{more}" for more in ("spk=", "spk=&srk=", "spk=&srk=&epk=&erk="))]
+    others = [table_token(spk="A", srk="b"), table_token(spk="a", srk="B"), table_token(spk="a"), table_token(sp="ra")]
+    keys = [decode_key(DEVELOPMENT_KEY)]
+
+    def callers(tokens: list[str]) -> set[str]:
+        return {caller_at("10.0.0.1", read_token(each, DEVELOPMENT_ACCOUNT, keys)) for each in tokens}
+
+    assert (len(callers(same)), len(callers(alike)), len(callers(others))) == (1, 1, 4)
+    assert len(callers([*same, *alike, *others])) == 6
+
+
+def caller_at(address: str, rights: Rights | None = None) -> str:
     place = Place(account="a", secondary=False, path="/", resource_path="/", root="")
     incoming = Incoming(
         id="",
@@ -181,7 +208,7 @@ def caller_at(address: str) -> str:
         on_caller=lambda _: None,
         read_body=lambda: asyncio.sleep(0, b""),
     )
-    return caller_of(incoming, Owner())
+    return caller_of(incoming, rights or Owner())
 
 
 async def test_a_filter_of_tables_is_sliced(monkeypatch: pytest.MonkeyPatch, api: Api) -> None:

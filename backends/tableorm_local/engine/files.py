@@ -42,6 +42,7 @@ _CHECKPOINT_PAGES = 4000
 
 # The files that belong to a database, by what is added to its name.
 _BESIDE = ("-lock", "-wal", "-shm", "-journal")
+_ROOT = 0
 # The end of a journal that names another file, which SQLite reads, and may delete.
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
 # How long the tables that list others may take to be checked: pages that lead in a circle have no end.
@@ -128,6 +129,7 @@ def _open(path: str, timeout: float, *, create: bool) -> Files:
             raise Unavailable(f"there is no database {path!r}; give the path of one, or let it be created.")
         _create_empty(path)
     identity = _check_file(path)
+    _check_journal(path, timeout)
     try:
         connection, writable = _connect(path, timeout)
     except (apsw.CantOpenError, apsw.ReadOnlyError):
@@ -150,7 +152,10 @@ def _open(path: str, timeout: float, *, create: bool) -> Files:
 
 
 def _check_beside(path: str) -> None:
-    """Refuse a database if what lies beside it under the name of one of its files could lead to another file."""
+    """Refuse a database if another file, or one of another user, lies beside it under the name of one of its files."""
+    file = _look_at(path)
+    # If others may write to the file, they need no other way to change it.
+    owners = None if file is None or file.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else (file.st_uid, _ROOT)
     for beside in (path + suffix for suffix in _BESIDE):
         status = _look_at(beside)
         if status is None:
@@ -162,10 +167,44 @@ def _check_beside(path: str) -> None:
                 f"{beside!r} has another name (a hard link), and what {path!r} writes would appear there; replace it "
                 "by a copy of itself."
             )
+        if owners is not None and status.st_uid not in owners:
+            raise NotSupported(
+                f"{beside!r} belongs to another user than {path!r}, who could change the database by it; find out who "
+                "put it there, then remove it."
+            )
     with contextlib.suppress(FileNotFoundError), Path(path + "-journal").open("rb") as journal:
         journal.seek(max(0, journal.seek(0, os.SEEK_END) - len(_NAMES_ANOTHER)))
         if journal.read() == _NAMES_ANOTHER:
             raise NotSupported(f"the journal beside {path!r} names another file; restore both, or remove the journal.")
+
+
+def _check_journal(path: str, timeout: float) -> None:
+    """
+    Refuse a journal that SQLite would put back into a file with rows: tableorm writes rows by the log alone. What a
+    crash leaves of a file that was being made has no rows, and SQLite puts that right.
+    """
+    journal = _look_at(path + "-journal")
+    if journal is None or journal.st_size == 0 or Path(path).stat().st_size <= _count_bytes_of_new():
+        return
+    probe = connect(path, apsw.SQLITE_OPEN_READONLY)
+    try:
+        probe.set_busy_timeout(int(timeout * 1000))
+        probe.execute("PRAGMA schema_version")
+    except apsw.ReadOnlyError:  # it cannot read before it has written
+        raise NotSupported(
+            f"the journal beside {path!r} would change it, and tableorm leaves none beside a file with rows; if you "
+            f"know the program that made it, let that open the file, otherwise remove {path + '-journal'!r}."
+        ) from None
+    finally:
+        probe.close()
+
+
+def _count_bytes_of_new() -> int:
+    """Return the size of a database without tables."""
+    new = open_memory().reader
+    pages: int = new.execute("PRAGMA page_count").get
+    new.close()
+    return pages * _PAGE_SIZE
 
 
 def _look_at(path: str) -> os.stat_result | None:

@@ -14,7 +14,7 @@ import attrs
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_table_name
-from tableorm.protocol.rights import Rights, authorize
+from tableorm.protocol.rights import Owner, Rights, authorize
 from tableorm.protocol.sas import Access
 
 from ..engine import CALLER, Engine, FairSlots
@@ -171,10 +171,11 @@ def caller_of(incoming: Incoming, rights: Rights) -> str:
     """
     Return with whom a request shares its part of the server: those with the same rights at the same address.
 
-    Rights are what is signed, so nobody makes more callers of one token.
+    Rights are compared by the text that is signed, so nobody makes more callers of one token.
     """
-    # The case of a table's name is not signed.
-    return f"{incoming.place.account} {network_of(incoming.address)} {rights}".lower()
+    account = incoming.place.account
+    signed = "owner" if isinstance(rights, Owner) else rights.text(account)
+    return f"{account} {network_of(incoming.address)} {signed}"
 
 
 def _find_route(call: Call) -> _Route:

@@ -302,16 +302,47 @@ async def test_access_log_to_a_file(start: Start, session: aiohttp.ClientSession
     assert (tmp_path / "access.log").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(("mode", "warns"), [(0o644, True), (0o604, True), (0o640, False), (0o600, False)])
-def test_keys_that_everyone_can_read(tmp_path: Path, mode: int, warns: bool) -> None:
-    """A key file that every user can read is warned of, with the remedy, whether the server starts or not."""
+@pytest.mark.parametrize("dangling", [False, True])
+def test_access_log_follows_no_link(tmp_path: Path, dangling: bool) -> None:
+    """Who may write to the folder of the log cannot have the server write to another file."""
+    victim, log = tmp_path / "victim", tmp_path / "access.log"
+    if not dangling:
+        victim.touch()
+    log.symlink_to(victim)
+    done = run_command("serve", "--data", str(tmp_path / "no" / "x"), "--access-log", str(log))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"--access-log: '{log}' is a symbolic link; give the file itself" in done.stderr
+    assert victim.exists() is not dangling
+
+
+@pytest.mark.parametrize(
+    ("mode", "problem"),
+    [(0o644, "read"), (0o604, "read"), (0o602, "change"), (0o606, "read and change"), (0o660, None), (0o600, None)],
+)
+def test_keys_that_everyone_has(tmp_path: Path, mode: int, problem: str | None) -> None:
+    """A key file that every user can read or change is warned of, with the remedy, whether the server starts or not."""
     keys = tmp_path / "some keys"
     keys.write_text(KEYS[0])
     keys.chmod(mode)
     done = run_command("serve", "--data", str(tmp_path / "no" / "x"), "--account", "one", "--key-file", str(keys))
 
-    assert (f"every user of this machine can read the keys in {keys}; do: chmod 600 '{keys}'" in done.stderr) is warns
+    assert ("every user of this machine" in done.stderr) is (problem is not None)
+    assert problem is None or f"can {problem} the keys in {keys}; do: chmod 600 '{keys}'" in done.stderr
     assert KEYS[0] not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["one", KEYS[1]], [KEYS[1], "FILE"], ["one", f"/{KEYS[1]}"]])
+def test_keys_in_the_wrong_place(tmp_path: Path, arguments: list[str]) -> None:
+    """A key that is given for the name of its account, or for the file with it, is not shown."""
+    (tmp_path / "keys").write_text(KEYS[0])
+    account, file = arguments
+    file = str(tmp_path / "keys") if file == "FILE" else file
+    done = run_command("serve", "--data", ":memory:", "--account", account, "--key-file", file, "--port", "0")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Traceback" not in done.stderr
+    assert KEYS[1] not in done.stderr
 
 
 @pytest.mark.parametrize(

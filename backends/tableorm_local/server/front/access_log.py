@@ -1,24 +1,35 @@
 """
 The access log: a line of JSON for each request, written by a thread, so that no slow reader of it stops the server.
 
-It shows neither signatures nor `Authorization` headers; nor does the log of errors.
+Of what a client sent it shows only the parts that can hold no secret, because they have the form of what the service
+knows. The log of errors shows texts, and leaves out what looks like a secret.
 """
 
 import contextlib
 import logging
 import queue
+import re
 import threading
 import time
+import traceback
 from typing import IO
+from urllib.parse import unquote
 
+import attrs
 import msgspec
 
-from tableorm.protocol.redaction import without_signature
+from tableorm.protocol.codes import Fault
+from tableorm.protocol.limits import check_table_name, key_fault
+from tableorm.protocol.redaction import REDACTED, without_secrets
+from tableorm.protocol.sas import AccountSas, TableSas
 
-__all__ = ["AccessLog", "Entry", "shorten", "show_target"]
+from ..wire.addressing import SECONDARY, FindAccount, Kind, entity_path, place_of, resource_of, table_path
+
+__all__ = ["AccessLog", "Entry", "show_header", "show_target"]
 
 _MAX_WAITING = 10_000
-_MAX_TEXT = 2000
+_MAX_QUERY = 4000
+_MAX_HEADER = 500
 
 _encode = msgspec.json.Encoder().encode
 
@@ -32,7 +43,7 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
         id: `x-ms-request-id`.
         client: The client's address.
         verb: The verb of the request line.
-        url: Path and query, without the signature of a token.
+        url: Path and query, as `show_target` shows them.
         operation: The service's name of the operation.
         status: The status of HTTP.
         code: The code of the error, if the answer is one.
@@ -60,26 +71,83 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
     lost: int = 0
 
 
-def show_target(target: str) -> str:
-    """Return the target of a request without signatures, and of a bounded length. What is not shown is not decoded."""
-    return shorten(without_signature(target[: 3 * _MAX_TEXT]))
+def show_target(find: FindAccount, host: str, target: str) -> str:
+    """
+    Return what the target of a request asks for: account, table, keys, and the values of some parameters.
+
+    Args:
+        find: Looks an account up.
+        host: The header `Host`.
+        target: The target of the request line.
+    """
+    query = target.partition("?")[2][:_MAX_QUERY]
+    shown = _show_path(find, host, target)
+    return f"{shown}?{'&'.join(map(_show_parameter, query.split('&')))}" if query else shown
 
 
-def shorten(text: str) -> str:
-    """Return what a client sent as valid text of a bounded length."""
-    return text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode("utf-8")
+def _show_path(find: FindAccount, host: str, target: str) -> str:
+    try:
+        place = place_of(find, "http", host, target)
+    except Fault:
+        return f"/{REDACTED}"
+    account = place.account + SECONDARY if place.secondary else place.account
+    return f"/{account}/{_show_resource(place.resource_path)}"
+
+
+def _show_resource(path: str) -> str:
+    try:
+        resource = resource_of(path)
+        if resource.table:
+            check_table_name(resource.table)
+    except Fault:
+        return REDACTED
+    table = without_secrets(resource.table)
+    if resource.kind is Kind.ENTITY:
+        keys = (resource.partition_key, resource.row_key)
+        return entity_path(table, *(REDACTED if key_fault(key) else without_secrets(key) for key in keys))
+    if resource.kind is Kind.TABLE:
+        return table_path(table)
+    if resource.kind is Kind.BELOW_TABLE:
+        return f"{table}/{REDACTED}"
+    return {Kind.TABLES: "Tables", Kind.TRANSACTION: "$batch"}.get(resource.kind, table)
+
+
+# The parameters whose values are shown if they are as short and plain as the service's own: words and times.
+_SHOWN_PARAMETERS = frozenset({"comp", "restype", "timeout", "$top", "sv", "st", "se", "sp"})
+_PLAIN_VALUE = re.compile(r"[a-z]{0,13}|[0-9TZ:.-]{1,28}")
+_PARAMETERS = (
+    _SHOWN_PARAMETERS
+    | {"$filter", "$select", "$format", "NextPartitionKey", "NextRowKey", "NextTableName", "sig"}
+    | {field.name for token in (TableSas, AccountSas) for field in attrs.fields(token)}
+)
+
+
+def _show_parameter(parameter: str) -> str:
+    name, value = map(unquote, parameter.partition("=")[::2])
+    if name not in _PARAMETERS:
+        return REDACTED
+    return f"{name}={value if name in _SHOWN_PARAMETERS and _PLAIN_VALUE.fullmatch(value) else REDACTED}"
+
+
+# The names and versions of programs, and ids of requests.
+_PLAIN_HEADER = re.compile(r"[A-Za-z0-9_ ./();:,+-]*")
+
+
+def show_header(text: str) -> str:
+    """Return the value of a header if it is plain and short."""
+    return without_secrets(text) if len(text) <= _MAX_HEADER and _PLAIN_HEADER.fullmatch(text) else REDACTED
 
 
 def _redact_record(record: logging.LogRecord) -> bool:
-    """Leave signatures out of what is logged about an error, which may quote what a client sent."""
-    record.msg, record.args = without_signature(record.getMessage()), ()
-    if record.exc_info:
-        # Handlers show this text, and cannot make another one.
-        record.exc_text, record.exc_info = without_signature(_FORMATTER.formatException(record.exc_info)), None
+    """Leave secrets out of what is logged about an error, which may quote what a client sent."""
+    record.msg, record.args = without_secrets(record.getMessage()), ()
+    if record.exc_info and record.exc_info[1] is not None:
+        # Handlers show this text, and cannot make another one. Frames are of the program alone, and name files.
+        parts = traceback.TracebackException.from_exception(record.exc_info[1]).format()
+        shown = [part if part.startswith("  File ") else without_secrets(part) for part in parts]
+        record.exc_text, record.exc_info = "".join(shown).rstrip("\n"), None
     return True
 
-
-_FORMATTER = logging.Formatter()
 
 # What goes wrong in the server itself.
 logging.getLogger("tableorm.server").addFilter(_redact_record)

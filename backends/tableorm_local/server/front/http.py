@@ -23,7 +23,7 @@ from ..wire.addressing import is_host_style, place_of
 from ..wire.answers import error_answer, new_request_id, standard_headers
 from ..wire.calls import Answer, Incoming, internal_error, invalid_input
 from ..wire.options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
-from .access_log import AccessLog, Entry, shorten, show_target
+from .access_log import AccessLog, Entry, show_header, show_target
 from .connection import ConnectionServer, TooMuchWaitsError, end_request
 from .limits import Budget, Limits
 from .metrics import Metrics
@@ -275,16 +275,16 @@ class Front:
                     time=text_from_datetime(dt.datetime.now(dt.UTC)),
                     id=exchange.id,
                     client=request.remote or "",
-                    verb=request.method,
-                    url=show_target(request.raw_path),
+                    verb=show_header(request.method),
+                    url=show_target(self.service.accounts.find, request.headers.get("Host", ""), request.raw_path),
                     operation=exchange.operation,
                     status=answer.status,
                     code=answer.reason,
                     seconds=round(seconds, 6),
                     received=exchange.body.received,
                     sent=sent,
-                    client_id=exchange.client_id or "",
-                    agent=shorten(request.headers.get("User-Agent", "")),
+                    client_id=show_header(exchange.client_id or ""),
+                    agent=show_header(request.headers.get("User-Agent", "")),
                 )
             )
 

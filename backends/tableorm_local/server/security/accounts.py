@@ -59,8 +59,9 @@ class Account:
 
     def __attrs_post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in _RESERVED:
+            # The message leaves out the name, which is the key where the two were confused.
             raise ValueError(
-                f"the account name {self.name!r} is not 3 to 24 lower case letters and digits, or it is one of "
+                "the account name is not 3 to 24 lower case letters and digits, or it is one of "
                 f"{', '.join(sorted(_RESERVED))}; choose another"
             )
         if not 1 <= len(self.keys) <= _MAX_KEYS:
@@ -158,7 +159,7 @@ def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return _read_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
 
@@ -170,4 +171,13 @@ def network_of(address: str) -> str:
     Whoever has an address of IPv6 has the whole of the other half.
     """
     address = address.partition("%")[0]
-    return str(ipaddress.ip_network((address, 64), strict=False)) if ":" in address else address
+    if ":" not in address:
+        return address
+    read = _read_address(address)
+    return str(ipaddress.ip_network((read, 64), strict=False) if read.version == 6 else read)
+
+
+def _read_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Read an address. A socket for both versions of IP shows one of IPv4 as `::ffff:192.0.2.1`."""
+    address = ipaddress.ip_address(text)
+    return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address

@@ -1,0 +1,100 @@
+"""
+What somebody else puts beside a database: a journal that would change it, files of other users.
+"""
+# ruff: noqa: ASYNC240 - a test may look at its files
+
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tableorm.errors import NotSupported
+from tableorm_local.engine import Engine, files
+from tests.security.test_files import path, reads, refused
+
+__all__ = ["path"]
+
+_SIZE = 8192
+
+
+def make_journal(path: Path, pages: int, records: Iterable[tuple[int, bytes]] = ()) -> None:
+    """Write a journal that gives a file so many pages, and puts these in place of its own."""
+    header = bytes.fromhex("d9d505f920a163d7") + struct.pack(">iIIII", -1, 0, pages, 512, _SIZE)
+    content = header.ljust(512, b"\0")
+    for number, page in records:
+        content += struct.pack(">I", number) + page + struct.pack(">I", sum(page[_SIZE - 200 : 0 : -200]))
+    path.with_name(path.name + "-journal").write_bytes(content)
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+async def test_a_journal_that_changes_rows(path: Path, mode: str) -> None:
+    """A journal beside a file with rows is refused: tableorm writes those by the log alone, and nothing is changed."""
+    connection: Any = apsw.Connection(str(path))
+    connection.execute(f"PRAGMA journal_mode = {mode}")
+    root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 't1'").get
+    connection.close()
+    empty = struct.pack(">BHHHB", 10, 0, 0, _SIZE, 0).ljust(_SIZE, b"\0")
+    make_journal(path, path.stat().st_size // _SIZE, [(root, empty)])
+    error = await refused(path)
+
+    assert isinstance(error, NotSupported)
+    assert "journal" in str(error)
+    path.with_name(path.name + "-journal").unlink()
+    assert await reads(path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("content", [b"", bytes(512)], ids=["empty", "zeros"])
+async def test_a_journal_that_changes_nothing(path: Path, content: bytes) -> None:
+    """A journal that other programs have left when they were done is no harm."""
+    path.with_name(path.name + "-journal").write_bytes(content)
+
+    assert await reads(path) == ["a", "b"]
+
+
+async def test_a_journal_of_a_crash(tmp_path: Path) -> None:
+    """A crash while a file is made leaves one without tables, and a journal; then it is made anew."""
+    path = tmp_path / "data.tables"
+    engine = Engine(path)
+    await engine.open()
+    await engine.close()
+    size = path.stat().st_size
+    make_journal(path, 0)
+    await engine.open()
+    await engine.create_table("Things")
+    assert await engine.list_tables() == ["Things"]
+    await engine.close()
+
+    assert path.stat().st_size > size
+    assert not path.with_name("data.tables-journal").exists()
+
+
+@pytest.mark.parametrize("suffix", ["-lock", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize(("mode", "owner"), [(0o600, 4321), (0o600, 0), (0o660, 4321), (0o600, 1234)])
+async def test_a_file_of_another_user(
+    path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, mode: int, owner: int
+) -> None:
+    """
+    Files that belong to the database must be of its owner, or of root: another user could change it by them. If others
+    may write to it anyway, they may be anybody's.
+    """
+    path.chmod(mode)
+    path.with_name(path.name + suffix).touch(0o600)
+
+    def look(name: str) -> os.stat_result | None:
+        if not os.path.lexists(name):
+            return None
+        status = list(os.lstat(name))
+        status[4] = owner if name.endswith(suffix) else 1234
+        return os.stat_result(status)
+
+    monkeypatch.setattr(files, "_look_at", look)
+    if (mode, owner) == (0o600, 4321):
+        error = await refused(path)
+        assert "another user" in str(error)
+        assert repr(str(path) + suffix) in str(error)
+    else:
+        assert await reads(path) == ["a", "b"]
