@@ -208,7 +208,7 @@ _MOST_LEVELS = 20
 
 def _nests(value: Any, levels: int) -> bool:
     """Return whether JSON nests deeper than about so many levels."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     parts = value.values() if kind is dict else value if kind is list else ()
     return levels < 0 or any(_nests(each, levels - 1) for each in parts)
 
