@@ -208,9 +208,8 @@ _MOST_LEVELS = 20
 
 def _nests(value: Any, levels: int) -> bool:
     """Return whether JSON nests deeper than about so many levels."""
-    kind = type(value)
-    parts = value.values() if kind is dict else value if kind is list else ()
-    return levels < 0 or any(_nests(each, levels - 1) for each in parts)
+    values: Any = getattr(value, "values", getattr(value, "copy", None))  # of an object, of an array, or of neither
+    return values is not None and (levels == 0 or any(_nests(each, levels - 1) for each in values()))
 
 
 def manifest_of(row: Row | None) -> dict[str, ManifestEntry]:
