@@ -30,7 +30,7 @@ from azure.core.exceptions import (
 )
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.redaction import without_signature
+from tableorm.protocol.redaction import without_named_secrets
 
 __all__ = [
     "EXCEPTIONS",
@@ -145,7 +145,7 @@ def fault_of_response(
 def _read_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
     """Return the code and the text of a refusal, which may quote the URL of the request, without the token in that."""
     code, text = _parse_error(headers, body)
-    return without_signature(code), without_signature(text)
+    return without_named_secrets(code), without_named_secrets(text)
 
 
 def _parse_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
@@ -241,7 +241,7 @@ def body_of(response: Any) -> bytes:
 
 def _describe(error: BaseException) -> str:
     """Describe an exception in one line; the text of a time-out is often empty."""
-    text = " ".join(without_signature(str(error)).split())[:300].rstrip(".")
+    text = " ".join(without_named_secrets(str(error)).split())[:300].rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -262,7 +262,7 @@ def _shows_signature(error: BaseException | None) -> bool:
     """Return whether an error, or one that it came of, has the signature of a token in its text."""
     while error is not None:
         text = str(error) + repr(error)
-        if without_signature(text) != text:
+        if without_named_secrets(text) != text:
             return True
         error = error.__cause__ or error.__context__
     return False
