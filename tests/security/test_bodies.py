@@ -13,7 +13,11 @@ import pytest
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm_local.server import Limits, Server, serve
+from tableorm_local.server.security.cors import CorsRule, answer_preflight
 from tableorm_local.server.wire import bodies, multipart
+from tableorm_local.server.wire.addressing import Kind, Place, Resource
+from tableorm_local.server.wire.calls import Call, Level
+from tableorm_local.server.wire.options import level_of, prefers_content, select_of
 from tests.local.server.client import Api, Wire, head, root_of
 
 BOMB = gzip.compress(bytes(3_000_000), mtime=0)
@@ -273,3 +277,84 @@ def test_members_are_counted_before_they_are_decoded(members: list[str], monkeyp
 def test_quotes_in_text_are_no_members(text: str) -> None:
     """Quotes and backslashes in text count as neither more members nor members of one name."""
     assert len(bodies.read_entity(f'{{"a\\"\\\\":1,"b":"{text}"}}'.encode(), ("a", "b"))) == 4
+
+
+class Whole(str):
+    """Text that must not be split."""
+
+    __slots__ = ()
+
+    def split(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError(len(self))
+
+
+def call_of(options: dict[str, str], headers: dict[str, str]) -> Call:
+    place = Place(account="a", secondary=False, path="/", resource_path="/", root="")
+    return Call(verb="GET", place=place, resource=Resource(Kind.SERVICE), options=options, headers=headers)
+
+
+@pytest.mark.parametrize("text", ["," * 60_000, ";" * 60_000, "application/json," * 3_000])
+def test_long_media_types_are_not_split(text: str) -> None:
+    """`Accept` and `$format` of thousands of media types or parameters are refused before they are split."""
+    for call in (call_of({}, {"Accept": Whole(text)}), call_of({"$format": Whole(text)}, {})):
+        with pytest.raises(Fault) as refused:
+            level_of(call)
+        assert refused.value.code == Code.MEDIA_TYPE_NOT_SUPPORTED
+        assert "may have 1000 characters" in refused.value.message
+
+    assert level_of(call_of({}, {"Accept": "application/json".rjust(1000, ",")})) is Level.MINIMAL
+
+
+def test_a_long_preference_is_not_split() -> None:
+    """`Prefer` of thousands of words says nothing: it is read after the write, when nothing is refused any more."""
+    assert prefers_content(call_of({}, {"Prefer": Whole("return-content," * 4_000)})) is None
+    assert prefers_content(call_of({}, {"Prefer": "return-content".rjust(1000, ",")})) is True
+
+
+@pytest.mark.parametrize("text", ["," * 60_000, "a," * 600])
+def test_many_selected_names_are_not_split(text: str) -> None:
+    """A `$select` with more commas than an entity has properties is refused before it is split."""
+    with pytest.raises(Fault) as refused:
+        select_of(call_of({"$select": Whole(text)}, {}))
+
+    assert refused.value.code == Code.INVALID_INPUT
+
+
+def test_a_long_preflight_is_not_split() -> None:
+    """A preflight for more headers than a request may have is refused before they are compared with the rules."""
+    rule = CorsRule(origins=("*",), methods=("GET",), headers=("x-ms-*",), exposed=(), max_age=0)
+    asked = {"Origin": "https://a.example", "Access-Control-Request-Method": "GET"}
+    allowed = answer_preflight([rule], asked | {"Access-Control-Request-Headers": "x-ms-a," * 100})
+
+    assert allowed.status == 200
+    with pytest.raises(Fault) as refused:
+        answer_preflight([rule], asked | {"Access-Control-Request-Headers": Whole("x-ms-a," * 101)})
+    assert refused.value.code == Code.CORS_PREFLIGHT_FAILURE
+
+
+async def test_parts_with_long_options(api: Api) -> None:
+    """A transaction whose parts ask for thousands of media types is refused at the first of them."""
+    part = (
+        "--c\r\nContent-Type: application/http\r\n\r\nPOST /Tab HTTP/1.1\r\nContent-Type: application/json\r\n"
+        f'Accept: {"," * 60_000}\r\n\r\n{{"PartitionKey":"p","RowKey":"%d"}}\r\n'
+    )
+    inner = "Content-Type: multipart/mixed; boundary=c\r\n\r\n" + "".join(part % number for number in range(50))
+    sent = gzip.compress(f"--b\r\n{inner}--c--\r\n--b--\r\n".encode())
+    kind = {"Content-Type": "multipart/mixed; boundary=b", "Content-Encoding": "gzip"}
+    reply = await api("POST", "/$batch", sent, headers=kind)
+
+    assert reply.status == 202
+    assert b"HTTP/1.1 415 " in reply.body
+    assert b"may have 1000 characters" in reply.body
+
+
+@pytest.mark.parametrize("lines", [b"a: b\r\n" * 65 + b"c: \xff\r\n", b"\r" * 60_000], ids=["headers", "blank lines"])
+def test_lines_of_a_part_are_counted_before_they_are_read(lines: bytes) -> None:
+    """A part with more lines than it may have headers is refused before they are read."""
+    inner = (
+        b"Content-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n" + lines + b"Content-Type: application/http\r\n\r\n"
+    )
+    with pytest.raises(Fault) as refused:
+        multipart.read("multipart/mixed; boundary=b", b"--b\r\n" + inner + b"--c--\r\n--b--\r\n")
+
+    assert "lines of headers, 64 are allowed" in refused.value.message

@@ -151,7 +151,10 @@ def _read_headers(part: bytes) -> tuple[CIMultiDict[str], bytes]:
         raise _malformed_fault(f"has a part with headers of more than {_MAX_HEAD_BYTES} bytes")
     head, rest = (part, b"") if found is None else (part[: found.start()], part[found.end() :])
     headers: list[tuple[str, str]] = []
-    for line in head.splitlines():
+    lines = head.splitlines()
+    if len(lines) > _MAX_HEADERS:
+        raise _malformed_fault(f"has a part with {len(lines)} lines of headers, {_MAX_HEADERS} are allowed")
+    for line in lines:
         name, colon, value = line.partition(b":")
         if not colon or not name.strip():
             if line.strip():
@@ -161,8 +164,6 @@ def _read_headers(part: bytes) -> tuple[CIMultiDict[str], bytes]:
             headers.append((name.decode("ascii").strip(), value.decode("utf-8").strip()))
         except UnicodeDecodeError:
             raise _malformed_fault(f"has a header that is not UTF-8: {line[:40]!r}") from None
-    if len(headers) > _MAX_HEADERS:
-        raise _malformed_fault(f"has a part with {len(headers)} headers, {_MAX_HEADERS} are allowed")
     # Of several headers with one name the last one counts, which is the first one then.
     return CIMultiDict(reversed(headers)), rest
 

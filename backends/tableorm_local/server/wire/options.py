@@ -231,6 +231,9 @@ def select_of(call: Call) -> tuple[str, ...] | None:
         Fault: InvalidInput: more names than an entity can have.
     """
     text = call.options.get("$select", "")
+    # Counted before it is split, as splitting takes longer.
+    if text.count(",") > 2 * _MAX_NAMES:
+        raise invalid_input(f"$select has {text.count(',')} commas, {2 * _MAX_NAMES} are allowed.")
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if len(names) > _MAX_NAMES:
         raise invalid_input(f"$select has {len(names)} names, {_MAX_NAMES} are allowed.")
@@ -239,6 +242,8 @@ def select_of(call: Call) -> tuple[str, ...] | None:
 
 _JSON = "application/json"
 _ATOM = "application/atom+xml"
+# The most characters of a list of what a client accepts or prefers, which is split: far more than clients send.
+_MAX_PREFERENCES = 1000
 
 
 def level_of(call: Call) -> Level:
@@ -252,6 +257,12 @@ def level_of(call: Call) -> Level:
     known = _LEVELS.get(wanted)
     if known is not None:
         return known
+    if len(wanted) > _MAX_PREFERENCES:
+        raise Fault(
+            Code.MEDIA_TYPE_NOT_SUPPORTED,
+            f"None of the provided media types are supported: Accept and $format may have {_MAX_PREFERENCES} "
+            f"characters (got {len(wanted)}).",
+        )
     atom = False
     for media in wanted.split(","):
         name, *parameters = (part.strip().lower() for part in media.split(";"))
@@ -301,8 +312,9 @@ def check_json_body(call: Call) -> None:
 
 
 def prefers_content(call: Call) -> bool | None:
-    """Read `Prefer`: whether to send back what was created; None if the client does not say."""
-    words = {word.strip().lower() for word in call.headers.get("Prefer", "").split(",")}
+    """Read `Prefer`: whether to send back what was created; None if the client does not say, or says far too much."""
+    text = call.headers.get("Prefer", "")
+    words = {word.strip().lower() for word in text.split(",")} if len(text) <= _MAX_PREFERENCES else set[str]()
     if "return-no-content" in words:
         return False
     return True if "return-content" in words else None
