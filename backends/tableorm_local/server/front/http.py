@@ -38,8 +38,6 @@ _COMPRESS_FROM = 1024
 _COMPRESS_IN_THREAD = 64 * 1024
 # An answer smaller than this fits, with its head, into the 64 KiB that asyncio buffers before a writer must wait.
 _NEVER_WAITS = 16 * 1024
-
-
 # What the access log has of a request whose client did not wait for the answer.
 _CLIENT_GONE = Answer(400, reason="ClientGone")
 
@@ -300,7 +298,9 @@ class Front:
             await RequestBody(request, self.limits, self._budget, "").discard()
         if request.raw_path == "/healthz":
             return web.Response(text="ok\n")
-        if not (self._open_metrics or is_loopback(request.remote or "")):
+        # A name that a web page lets stand for this machine is not one of this machine.
+        is_here = is_loopback(request.remote or "") and names_this_machine(request.headers.get("Host", ""))
+        if not (self._open_metrics or is_here):
             return web.Response(status=404)
         self.update_gauges()
         text = await asyncio.to_thread(self.metrics.render)
