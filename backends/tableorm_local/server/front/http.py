@@ -24,7 +24,7 @@ from ..wire.answers import error_answer, new_request_id, standard_headers
 from ..wire.calls import Answer, Incoming, internal_error, invalid_input
 from ..wire.options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
 from .access_log import AccessLog, Entry, shorten, show_target
-from .connection import ConnectionServer, TooMuchWaitsError, end_request
+from .connection import ConnectionServer, TooMuchWaitsError, end_request, must_close
 from .limits import Budget, Limits
 from .metrics import Metrics
 from .request_body import RequestBody
@@ -149,7 +149,7 @@ class Front:
                 self._idle.set()
             body.give_back()
             self._record(exchange)
-        if not request.content.is_eof():
+        if not (request.content.is_eof() or must_close(request)):
             await body.discard()
         return response
 
