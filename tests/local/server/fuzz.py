@@ -34,6 +34,7 @@ from tableorm_local.server import DEVELOPMENT_ACCOUNT, Limits, serve
 from tableorm_local.server.wire import multipart, options, xml
 from tableorm_local.server.wire.addressing import resource_of
 from tableorm_local.server.wire.bodies import read_entity
+from tests.local.server.client import finish
 from tests.local.server.fuzz_inputs import BOUNDARY, KEY, Input, of_number, text_of_number
 
 __all__ = ["Outcome", "fuzz_sockets", "fuzz_texts"]
@@ -220,7 +221,7 @@ _READERS: dict[str, Callable[[str], object]] = {
     "authorization": parse_authorization,
     "date": lambda text: date_fault(text, dt.datetime.now(dt.UTC)),
     "token": lambda text: read_token(text, DEVELOPMENT_ACCOUNT, [KEY]),
-    "multipart": lambda text: multipart.read(f"multipart/mixed; boundary={BOUNDARY}", _bytes(text)),
+    "multipart": lambda text: finish(multipart.read(f"multipart/mixed; boundary={BOUNDARY}", _bytes(text))),
     "entity": lambda text: read_entity(_bytes(text)),
     "xml": lambda text: xml.parse(_bytes(text), "StorageServiceProperties"),
 }
