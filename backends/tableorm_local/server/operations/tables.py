@@ -2,7 +2,7 @@
 Operations on tables: list, get, create, delete.
 """
 
-import asyncio
+from collections.abc import Generator
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import And, Compare, Filter, Not, Or, matcher
@@ -13,7 +13,7 @@ from ..wire.answers import answer_created
 from ..wire.bodies import encode_table, encode_tables, read_object
 from ..wire.calls import Answer, invalid_input
 from ..wire.continuations import first_table, table_continuation
-from ..wire.options import check_json_body, filter_of, level_of, top_of
+from ..wire.options import check_json_body, level_of, read_filter, top_of
 from .request import Request
 
 __all__ = ["create_table", "delete_table", "get_table", "list_tables"]
@@ -21,17 +21,18 @@ __all__ = ["create_table", "delete_table", "get_table", "list_tables"]
 
 async def list_tables(request: Request) -> Answer:
     """Answer a page of tables, in the order of their names without regard to case."""
-    level, limit, where = level_of(request), top_of(request), filter_of(request)
+    level, limit = level_of(request), top_of(request)
+    where = await request.engine.take_turns(read_filter(request))
     start = first_table(request.options)
     names = [name for name in await request.engine.list_tables() if name.lower() >= start]
     if where is not None:
-        names = await _filter_names(names, where, limit)
+        names = await request.engine.take_turns(_filter_names(names, where, limit))
     headers = table_continuation(names[limit].lower()) if len(names) > limit else {}
     body = encode_tables(names[:limit], request.place, level)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)
 
 
-async def _filter_names(names: list[str], where: Filter, limit: int) -> list[str]:
+def _filter_names(names: list[str], where: Filter, limit: int) -> Generator[None, None, list[str]]:
     """Return the names that satisfy a filter, at most one more than `limit`, as that one starts the next page."""
     step = max(1, _COMPARISONS_AT_ONCE // _count_comparisons(where))
     test, found = matcher(where), list[str]()
@@ -39,7 +40,7 @@ async def _filter_names(names: list[str], where: Filter, limit: int) -> list[str
         found += [name for name in names[at : at + step] if test({"TableName": name})]
         if len(found) > limit:
             break
-        await asyncio.sleep(0)
+        yield
     return found[: limit + 1]
 
 
