@@ -190,6 +190,13 @@ def _encode_bound(name: str, text: str) -> bytes:
         ) from None
 
 
+def _decode(body: bytes) -> Row:
+    row = decode(body)
+    if type(row.get("PartitionKey")) is not str or type(row.get("RowKey")) is not str:
+        raise ValueError(f"its keys are {shown((row.get('PartitionKey'), row.get('RowKey')))}")
+    return row
+
+
 class PageScan:
     """
     One page under construction.
@@ -199,14 +206,22 @@ class PageScan:
         limit: The most rows of the page.
         table: Name of the table in lower case, which continuations are bound to.
         continuation: The continuation of the previous page.
+        count_more: Returns how many bytes a row has in the answer besides those that are stored.
 
     Raises:
         Fault: InvalidInput: the continuation is malformed or belongs to another table, a bound has a lone surrogate,
             or the filter nests too deeply.
     """
 
-    def __init__(self, query: RowQuery, limit: int, table: str, continuation: str | None) -> None:
-        self._limit = limit
+    def __init__(
+        self,
+        query: RowQuery,
+        limit: int,
+        table: str,
+        continuation: str | None,
+        count_more: Callable[[Row], int] | None,
+    ) -> None:
+        self._limit, self._count_more = limit, count_more
         self._table = table
         self._select = query.select
         self._test: Callable[[Row], bool] | None = None
@@ -314,10 +329,7 @@ class PageScan:
 
     def _take(self, bodies: list[bytes], size: int) -> None:
         """Add to the page those of the rows that pass the filter. `size` is the size of all bodies together."""
-        rows = list(map(decode, bodies))
-        for row in rows:
-            if type(row.get("PartitionKey")) is not str or type(row.get("RowKey")) is not str:
-                raise ValueError(f"its keys are {shown((row.get('PartitionKey'), row.get('RowKey')))}")
+        rows = list(map(_decode, bodies))
         if self._test is not None:
             passes = list(map(self._test, rows))
             if not all(passes):
@@ -325,14 +337,16 @@ class PageScan:
                 size = sum(map(len, compress(bodies, passes)))
         select = self._select
         self._found += rows if select is None else [project(row, select) for row in rows]
+        if self._count_more is not None:
+            size += sum(map(self._count_more, rows))
         self._bytes += size
 
     def _take_one(self, body: bytes) -> None:
         """Add a row to the page if it passes the filter."""
-        row = decode(body)
+        row = _decode(body)
         if self._test is None or self._test(row):
             self._found.append(row if self._select is None else project(row, self._select))
-            self._bytes += len(body)
+            self._bytes += len(body) + (0 if self._count_more is None else self._count_more(row))
 
     @property
     def _full(self) -> bool:
