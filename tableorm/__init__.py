@@ -56,6 +56,7 @@ from .models.convert import from_dict, to_dict
 from .models.entity import Entity
 from .models.fields import Mapped, field
 from .models.key import Key
+from .models.partial import Partial
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
 from .protocol.edm import Edm
@@ -118,6 +119,7 @@ __all__ = [
     "NotSupported",
     "OutcomeUnknown",
     "Page",
+    "Partial",
     "PartitionKey",
     "PreconditionFailed",
     "PropertyBag",
