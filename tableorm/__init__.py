@@ -31,6 +31,8 @@ from .errors import (
     EncodeError,
     EntityExists,
     EntityNotFound,
+    InputFault,
+    InvalidInput,
     LimitExceeded,
     ModelError,
     MultipleEntitiesFound,
@@ -54,6 +56,7 @@ from .models.convert import from_dict, to_dict
 from .models.entity import Entity
 from .models.fields import Mapped, field
 from .models.key import Key
+from .models.partial import Partial
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
 from .protocol.edm import Edm
@@ -103,7 +106,9 @@ __all__ = [
     "Index",
     "IndexList",
     "IndexOf",
+    "InputFault",
     "Int32",
+    "InvalidInput",
     "Key",
     "LimitExceeded",
     "ListOf",
@@ -114,6 +119,7 @@ __all__ = [
     "NotSupported",
     "OutcomeUnknown",
     "Page",
+    "Partial",
     "PartitionKey",
     "PreconditionFailed",
     "PropertyBag",
