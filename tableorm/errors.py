@@ -12,6 +12,7 @@ Every error that tableorm raises, in one tree.
       TableNotFound         no such table
       WrongKind             the row is of another kind
       NotLoaded             the field was not loaded
+      NotRead               the write needs an ETag, and the entity was neither read nor written
       NotSupported          this backend or version cannot do it
       Conflict
         EntityExists        an insert found a row with its key
@@ -49,6 +50,7 @@ __all__ = [
     "ModelError",
     "MultipleEntitiesFound",
     "NotLoaded",
+    "NotRead",
     "NotSupported",
     "OutcomeUnknown",
     "PreconditionFailed",
@@ -62,6 +64,7 @@ __all__ = [
     "Unavailable",
     "UniqueViolation",
     "WrongKind",
+    "counted",
     "shown",
 ]
 
@@ -73,6 +76,12 @@ def shown(value: object, limit: int = 80) -> str:
     except Exception as error:  # noqa: BLE001  # a message about a value must not fail because its repr() does
         text = f"<{type(value).__name__} whose repr() raises {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with a noun, for a message: "1 request", "2 requests"; "entity" becomes "entities"."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 class TableOrmError(Exception):
@@ -234,6 +243,22 @@ class WrongKind(TableOrmError, LookupError):
 
 class NotLoaded(TableOrmError, AttributeError):
     """A field of this entity was not loaded, so it has no value."""
+
+
+class NotRead(TableOrmError, ValueError):
+    """
+    The write needs an ETag, and the entity was neither read nor written, so it has none.
+
+    This is no `PreconditionFailed`: to repeat the write cannot help.
+
+    Args:
+        message: Which write, and what to do.
+        entity: What was to be written, or its key.
+    """
+
+    def __init__(self, message: str, entity: object = None) -> None:
+        super().__init__(message)
+        self.entity = entity
 
 
 class NotSupported(TableOrmError):

@@ -16,6 +16,7 @@ import attrs
 import msgspec
 
 from ..audit.report import AuditReport
+from ..errors import counted
 from ..models.entity import Entity
 from .arguments import URL_HELP, escape_unprintable, open_existing, parse_count
 
@@ -79,8 +80,8 @@ class Audit:
             if time.monotonic() - reported < _SECONDS:
                 return
             reported = time.monotonic()
-            counts = f"{report.entities} entities, {report.derived_rows} derived rows, {report.found} findings"
-            print(counts, file=sys.stderr)
+            counts = (report.entities, "entity"), (report.derived_rows, "derived row"), (report.found, "finding")
+            print(", ".join(counted(*count) for count in counts), file=sys.stderr)
             _save_state(state, report)
 
         async with open_existing(args.url) as db:

@@ -118,8 +118,15 @@ async def delete_target(
     """Delete the row that a target names. Takes and raises what `Database.delete` does."""
     key = key_of_target(db.boundary, target, fields)
     subject = target if isinstance(target, (Entity, PropertyBag)) else key
+    change = delete_change(subject, if_match)
     try:
-        await write_change(db, delete_change(subject, if_match), missing_ok=missing_ok)
+        try:
+            await write_change(db, change, missing_ok=missing_ok)
+        except Conflict as error:
+            if type(error) is not Conflict or needs_row(change):
+                raise
+            # It was refused for counts as the entity remembers them: the stored ones, or a changed ETag, decide.
+            await _write_completed(db, change, missing_ok=missing_ok)
     except EntityNotFound:
         if not missing_ok:
             raise
