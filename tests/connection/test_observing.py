@@ -537,6 +537,17 @@ async def test_only_time_in_requests_counts(caplog: pytest.LogCaptureFixture, mo
     ]
 
 
+async def test_a_plan_shows_no_values(caplog: pytest.LogCaptureFixture) -> None:
+    """Of conditions that are evaluated here, and of several at a time, the properties are shown."""
+    async with connect("local::memory:", slow=60) as db:
+        await db.create_tables(Person)
+        hidden = Person.name.is_none() | (Person.name == "Kenneth")
+        await db.select(Person).where(hidden, Person.age.in_([4711, 5])).limit(4711).allow_scan().all()
+
+    assert "then here: a condition on name" in caplog.text and "(age eq {} or age eq {})" in caplog.text
+    assert not any(value in caplog.text for value in PRIVATE)
+
+
 @pytest.mark.parametrize("slow", [0, -1.0, float("nan")])
 def test_slow_is_a_number_above_zero(slow: float) -> None:
     """A limit that every request would pass, or none, is refused."""
