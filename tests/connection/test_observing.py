@@ -285,6 +285,28 @@ async def test_a_block_is_over_when_it_ends(people: Database) -> None:
     assert seen.cost == 0 and str(seen) == "no requests"
 
 
+async def test_a_request_that_ends_after_the_block_is_not_seen(
+    people: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a block has seen does not change once it is over."""
+    begun, over = asyncio.Event(), asyncio.Event()
+    get = people.store.get
+
+    async def wait(*arguments: Any) -> Row:
+        begun.set()
+        await over.wait()
+        return await get(*arguments)
+
+    monkeypatch.setattr(people.store, "get", wait)
+    with people.observe() as seen:
+        task = asyncio.create_task(people.get(Person, team="a", id=1))
+        await begun.wait()
+    over.set()
+    await task
+
+    assert seen.cost == 0
+
+
 async def test_databases_are_told_apart(people: Database) -> None:
     """A block sees the database that it was made by, and the scopes of that."""
     async with connect("local::memory:") as other:
