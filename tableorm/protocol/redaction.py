@@ -1,5 +1,6 @@
 """
-Redaction: leaves keys and the signatures of tokens out of texts that are shown, however they are written there.
+Redaction: leaves keys and the signatures of tokens out of texts that are shown, however they are written there, and
+escapes what a terminal would obey.
 
 A text that is known by its parts is shown by the parts that cannot hold a secret; this is for all other texts. It finds
 secrets by what stands before them, and long ones by themselves.
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from html import unescape
 from urllib.parse import unquote
 
-__all__ = ["REDACTED", "without_named_secrets", "without_secrets"]
+__all__ = ["REDACTED", "escape_unprintable", "without_named_secrets", "without_secrets"]
 
 REDACTED = "REDACTED"
 """What is shown in place of a secret."""
@@ -93,3 +94,13 @@ def _decode(text: str) -> str | None:
             return text
         text = once
     return None
+
+
+def escape_unprintable(text: str) -> str:
+    r"""Return the text with `\uXXXX`, as in JSON, for what a terminal would obey instead of showing it."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -2,7 +2,7 @@
 The contract of backends, and what every backend shares.
 """
 
-from .backend import Backend, Traffic
+from .backend import Backend
 from .blobs import BlobInfo, BlobPage, BlobStore, BlobStream
 from .capabilities import Capabilities
 from .checks import (
@@ -20,11 +20,14 @@ from .checks import (
 )
 from .guarded import AccessControl, GuardedStore, Policies, Signer, Supplier, Tokens, TokenSource, narrowed, rights_of
 from .queues import Message, MessageId, QueueStore
-from .tables import Bounds, Operation, Row, RowPage, RowQuery, TableStore, Verb
+from .tables import METHODS, Bounds, Operation, Row, RowPage, RowQuery, TableStore, Verb
+from .traffic import CURRENT, Traffic, Transfer, note_bytes, note_repetition
 
 __all__ = [
     "CONDITIONAL",
+    "CURRENT",
     "MERGES",
+    "METHODS",
     "AccessControl",
     "Backend",
     "BlobInfo",
@@ -48,6 +51,7 @@ __all__ = [
     "TokenSource",
     "Tokens",
     "Traffic",
+    "Transfer",
     "Verb",
     "access_of",
     "check_if_match",
@@ -57,6 +61,8 @@ __all__ = [
     "clean_row",
     "encode_row",
     "narrowed",
+    "note_bytes",
+    "note_repetition",
     "project",
     "rights_of",
     "with_index",
