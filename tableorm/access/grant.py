@@ -137,6 +137,7 @@ async def issue_grant(
     schema = None if isinstance(target, str) else schema_of(target)
     table = target if isinstance(target, str) else schema_of(target).table_name()
     what = f"grant({table if schema is None else schema.name})"
+    table = db.prefix + table
     check_target_table(what, table)
     first, last = dict(start or {}), dict(end or {})
     if schema is None:

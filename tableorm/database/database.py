@@ -255,7 +255,8 @@ class Database(Upkeep):
             ModelError: There is no such verb, or it does not take these arguments.
             TableOrmError: What the write would raise before anything is sent.
         """
-        return explain(self.boundary, changes_of_verb(self.boundary, verb, target, arguments))
+        explained = explain(self.boundary, changes_of_verb(self.boundary, verb, target, arguments))
+        return explained.with_prefix(self.prefix)
 
     def transaction(self, *, repeat: bool = True) -> Transaction:
         """

@@ -124,6 +124,7 @@ def explain(
     concurrency: int,
     twice: bool,
     primary_select: tuple[str, ...] | None,
+    prefix: str,
 ) -> Explanation:
     """
     Explain a plan.
@@ -136,9 +137,10 @@ def explain(
         concurrency: Requests at the same time.
         twice: Whether a row may have to be read once more.
         primary_select: `$select` of the primaries that are fetched after their index entries; None for all properties.
+        prefix: What the names of tables begin with in the store.
     """
     requests = () if limit == 0 else plan.requests
-    explained = tuple(_explain_request(plan, request, limit) for request in requests)
+    explained = tuple(_explain_request(plan, request, limit, prefix + plan.target.table) for request in requests)
     here = tuple(dict.fromkeys(text for request in explained for text in request.client_side))
     points = all(request.top is None for request in explained)
     target = plan.target
@@ -162,8 +164,7 @@ def explain(
     )
 
 
-def _explain_request(plan: QueryPlan, request: Point | Range, limit: int | None) -> ExplainedRequest:
-    table = plan.target.table
+def _explain_request(plan: QueryPlan, request: Point | Range, limit: int | None, table: str) -> ExplainedRequest:
     if isinstance(request, Point):
         keys = f"PartitionKey={_quote(request.partition_key)},RowKey={_quote(request.row_key)}"
         path = f"{table}({keys})"

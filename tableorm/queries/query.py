@@ -143,6 +143,7 @@ class Query(Generic[E_co]):
             concurrency=self._concurrency,
             twice=twice,
             primary_select=self._primaries.select if self._primaries and plan.target.fetches_primaries else None,
+            prefix=self._db.prefix if self._db else "",
         )
 
     # Running

@@ -18,7 +18,19 @@ from .checks import (
     project,
     with_index,
 )
-from .guarded import AccessControl, GuardedStore, Policies, Signer, Supplier, Tokens, TokenSource, narrowed, rights_of
+from .guarded import (
+    AccessControl,
+    GuardedStore,
+    Policies,
+    Signer,
+    Supplier,
+    Tokens,
+    TokenSource,
+    guard_of,
+    narrowed,
+    rights_of,
+)
+from .prefixed import PrefixedBackend
 from .queues import Message, MessageId, QueueStore
 from .tables import Bounds, Operation, Row, RowPage, RowQuery, TableStore, Verb
 
@@ -38,6 +50,7 @@ __all__ = [
     "MessageId",
     "Operation",
     "Policies",
+    "PrefixedBackend",
     "QueueStore",
     "Row",
     "RowPage",
@@ -56,6 +69,7 @@ __all__ = [
     "check_transaction_size",
     "clean_row",
     "encode_row",
+    "guard_of",
     "narrowed",
     "project",
     "rights_of",

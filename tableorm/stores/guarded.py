@@ -32,6 +32,7 @@ __all__ = [
     "Supplier",
     "TokenSource",
     "Tokens",
+    "guard_of",
     "narrowed",
     "rights_of",
 ]
@@ -339,6 +340,14 @@ class GuardedStore:
                 return await call(allowed)
             except Fault as fault:
                 if last or fault.code not in _STALE or not await self._tokens.renew(used):
+def guard_of(store: TableStore) -> GuardedStore | None:
+    """Return the guard of a store, which may be what another store wraps; None if no token limits it."""
+    found: object = store
+    while found is not None and not isinstance(found, GuardedStore):
+        found = getattr(found, "wrapped", None)
+    return found
+
+
                     raise
         raise AssertionError("the second attempt returns or raises")
 

@@ -54,6 +54,8 @@ FREE = {
     "count_repetition": "counts",
     "call": "sends what its caller has made, who has asked",
     "sees_all": "says what kind of token there is",
+    "prefix": "says what names begin with",
+    "wrap_store": "lies below the mapper",
     "yield_to_loop": "lets other tasks run",
     "create_tables": "makes empty tables",
     "ping": "reads no row",
