@@ -17,7 +17,7 @@ from ..protocol.codes import Fault
 from ..protocol.key_range import KeyRange
 from ..protocol.limits import check_table_name
 from ..protocol.sas import TableSas, sign_sas
-from ..stores import Signer
+from ..stores import CLOCK, Signer
 from .key_ranges import keys_between, raw_keys_between
 from .policies import access_of, permission_letters
 
@@ -155,7 +155,7 @@ async def issue_grant(
         signer = await access.signer()
     except Fault as fault:
         raise translate(fault, what, table) from fault
-    now = dt.datetime.now(dt.UTC)
+    now = CLOCK.now()
     try:
         expiry = None if expires_in is None else (now + expires_in).replace(microsecond=0)
         token = TableSas(

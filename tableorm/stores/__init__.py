@@ -18,6 +18,7 @@ from .checks import (
     project,
     with_index,
 )
+from .clock import CLOCK, Clock, utc_now
 from .guarded import (
     AccessControl,
     GuardedStore,
@@ -35,6 +36,7 @@ from .queues import Message, MessageId, QueueStore
 from .tables import Bounds, Operation, Row, RowPage, RowQuery, TableStore, Verb
 
 __all__ = [
+    "CLOCK",
     "CONDITIONAL",
     "MERGES",
     "AccessControl",
@@ -45,6 +47,7 @@ __all__ = [
     "BlobStream",
     "Bounds",
     "Capabilities",
+    "Clock",
     "GuardedStore",
     "Message",
     "MessageId",
@@ -73,5 +76,6 @@ __all__ = [
     "narrowed",
     "project",
     "rights_of",
+    "utc_now",
     "with_index",
 ]

@@ -7,14 +7,13 @@ client only reads it, since the service verifies it.
 """
 
 import asyncio
-import datetime as dt
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import attrs
 
 from ..protocol.codes import Code, Fault
-from ..protocol.edm import TICKS_PER_SECOND, ticks_from_datetime, utf16_key
+from ..protocol.edm import TICKS_PER_SECOND, utf16_key
 from ..protocol.filters import And, check_depth
 from ..protocol.key_range import KeyRange
 from ..protocol.limits import check_key
@@ -22,6 +21,7 @@ from ..protocol.rights import Rights, authorize, range_of
 from ..protocol.sas import TABLE_LETTERS, Access, AccessPolicy, TableSas, expiry_ticks, parse_sas
 from .capabilities import Capabilities
 from .checks import access_of, with_index
+from .clock import CLOCK
 from .tables import Bounds, Operation, Row, RowPage, RowQuery, TableStore
 
 __all__ = [
@@ -150,7 +150,7 @@ class Tokens:
             return self._text != used
 
     def _is_due(self) -> bool:
-        return not self._text or (self._due is not None and _now() >= self._due)
+        return not self._text or (self._due is not None and CLOCK.ticks() >= self._due)
 
     async def _ask(self, supplier: Supplier) -> None:
         text: object = await supplier()
@@ -161,13 +161,9 @@ class Tokens:
             token, _ = parse_sas(self._text)
         except ValueError:
             return  # the service refuses it, and says why
-        end, now = expiry_ticks(token), _now()
+        end, now = expiry_ticks(token), CLOCK.ticks()
         if end is not None:
             self._due = end - min(_EARLY_SECONDS * TICKS_PER_SECOND, max(0, end - now) / 10)
-
-
-def _now() -> int:
-    return ticks_from_datetime(dt.datetime.now(dt.UTC))
 
 
 def _strip_token(token: str) -> str:
@@ -340,16 +336,16 @@ class GuardedStore:
                 return await call(allowed)
             except Fault as fault:
                 if last or fault.code not in _STALE or not await self._tokens.renew(used):
+                    raise
+        raise AssertionError("the second attempt returns or raises")
+
+
 def guard_of(store: TableStore) -> GuardedStore | None:
     """Return the guard of a store, which may be what another store wraps; None if no token limits it."""
     found: object = store
     while found is not None and not isinstance(found, GuardedStore):
         found = getattr(found, "wrapped", None)
     return found
-
-
-                    raise
-        raise AssertionError("the second attempt returns or raises")
 
 
 def _require(access: Access, table: str, keys: tuple[str, str] | None = None) -> Callable[[Rights | None], None]:

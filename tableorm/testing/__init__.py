@@ -51,6 +51,8 @@ from .contract.queues import (  # noqa: E402
 from .contract.tables import TableLifecycleContract, TableStoreContract  # noqa: E402
 from .contract.times import ConcurrencyContract, DurabilityContract, Reopen, TimestampContract  # noqa: E402
 from .contract.transactions import LimitsContract, TransactionContract  # noqa: E402
+from .databases import temporary_database  # noqa: E402
+from .faults import Faults, PlannedFault  # noqa: E402
 
 __all__ = [
     "AppendContract",
@@ -62,12 +64,14 @@ __all__ = [
     "ConcurrencyContract",
     "ConditionalWriteContract",
     "DurabilityContract",
+    "Faults",
     "FilterContract",
     "LimitsContract",
     "MemoryStore",
     "MergeContract",
     "MessageContract",
     "PagingContract",
+    "PlannedFault",
     "PointContract",
     "QueryContract",
     "QueueDurabilityContract",
@@ -82,4 +86,5 @@ __all__ = [
     "TimestampContract",
     "TransactionContract",
     "TypesContract",
+    "temporary_database",
 ]
