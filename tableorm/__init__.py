@@ -15,8 +15,10 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
 from .access.grant import Grant, GrantExplanation
 from .access.policies import StoredPolicy, TablePolicies
 from .audit.report import AuditReport, BuildReport, Damage, Finding
-from .connection.connection import Stats
+from .connection.observe import Observation
+from .connection.requests import ObservedRequest
 from .connection.retry import RetryPolicy
+from .connection.stats import Counts, Stats
 from .database.connect import connect
 from .database.database import Database, Scope
 from .derived.aggregate.aggregate import AggregateOf, Count, Sum
@@ -83,6 +85,7 @@ __all__ = [
     "BulkReport",
     "Conflict",
     "Count",
+    "Counts",
     "CursorError",
     "Damage",
     "Database",
@@ -113,6 +116,8 @@ __all__ = [
     "MultipleEntitiesFound",
     "NotLoaded",
     "NotSupported",
+    "Observation",
+    "ObservedRequest",
     "OutcomeUnknown",
     "Page",
     "PartitionKey",

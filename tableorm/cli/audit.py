@@ -17,7 +17,8 @@ import msgspec
 
 from ..audit.report import AuditReport
 from ..models.entity import Entity
-from .arguments import URL_HELP, escape_unprintable, open_existing, parse_count
+from ..protocol.redaction import escape_unprintable
+from .arguments import URL_HELP, open_existing, parse_count
 
 __all__ = ["AUDIT", "Audit"]
 

@@ -10,8 +10,9 @@ import attrs
 import msgspec
 
 from ..protocol.limits import MAX_PAGE
+from ..protocol.redaction import escape_unprintable
 from ..stores import Bounds, RowQuery
-from .arguments import URL_HELP, escape_unprintable, open_existing, parse_count
+from .arguments import URL_HELP, open_existing, parse_count
 
 __all__ = ["SHOW", "Show"]
 
@@ -45,7 +46,8 @@ class Show:
         async with open_existing(url) as db:
             while True:
                 size = MAX_PAGE if limit is None else min(limit, MAX_PAGE)
-                request = db.store.query(table, query, limit=size, continuation=continuation)
+                store, _ = db.sending("query", "")
+                request = store.query(table, query, limit=size, continuation=continuation)
                 page = await db.call(f"show {table}", table, request)
                 for row in page.rows:
                     sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")

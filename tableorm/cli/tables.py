@@ -7,7 +7,8 @@ import asyncio
 
 import attrs
 
-from .arguments import URL_HELP, escape_unprintable, open_existing
+from ..protocol.redaction import escape_unprintable
+from .arguments import URL_HELP, open_existing
 
 __all__ = ["TABLES", "Tables"]
 

@@ -350,7 +350,8 @@ class Scope(Database):
     def __init__(self, parent: Database, rules: ScopeRules) -> None:
         super().__init__(parent.backend, queues=parent._queues, blobs=parent._blobs, retry=parent.retry)
         self._parent, self._rules = parent, rules
-        self._kinds, self._grants, self.stats = parent._kinds, parent._grants, parent.stats
+        self._kinds, self._grants = parent._kinds, parent._grants
+        self.stats, self.watch = parent.stats, parent.watch
         self.boundary = rules
 
     def __repr__(self) -> str:

@@ -195,7 +195,7 @@ class Reader(Connection):
         partition_key, row_key = schema.make_keys(fields)
         table = schema.table_name()
         for _ in range(_LOOKS):
-            entry = await read_row(self, table, partition_key, row_key, None, index)
+            entry = await read_row(self, table, partition_key, row_key, name=str(index))
             if entry is None:
                 return None
             await self.yield_to_loop(1)
@@ -213,7 +213,7 @@ class Reader(Connection):
             if not self.boundary.holds_row(primary, table, partition_key, owner):
                 return None  # an entry of others, in an index that scopes share
             if isinstance(entity, dict) and whole:
-                row = await read_row(self, table, partition_key, owner)
+                row = await read_row(self, table, partition_key, owner, name=schema.model.__name__)
                 if row is None or not is_current(entry, row):
                     continue  # it was moved meanwhile
                 entity = self._kinds_of(schema.model).load(row)

@@ -1,12 +1,13 @@
 """
-Redaction: leaves the signatures of tokens out of texts that are shown, however they are written there.
+Redaction: leaves the signatures of tokens out of texts that are shown, however they are written there, and escapes what
+a terminal would obey.
 """
 
 import re
 from html import unescape
 from urllib.parse import unquote
 
-__all__ = ["without_signature"]
+__all__ = ["escape_unprintable", "without_signature"]
 
 
 def without_signature(text: str) -> str:
@@ -44,3 +45,13 @@ def _decode(text: str) -> str | None:
             return text
         text = once
     return None
+
+
+def escape_unprintable(text: str) -> str:
+    r"""Return the text with `\uXXXX`, as in JSON, for what a terminal would obey instead of showing it."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

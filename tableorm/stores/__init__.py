@@ -2,7 +2,7 @@
 The contract of backends, and what every backend shares.
 """
 
-from .backend import Backend, Traffic
+from .backend import Backend
 from .blobs import BlobInfo, BlobPage, BlobStore, BlobStream
 from .capabilities import Capabilities
 from .checks import (
@@ -33,12 +33,15 @@ from .guarded import (
 )
 from .prefixed import PrefixedBackend
 from .queues import Message, MessageId, QueueStore
-from .tables import Bounds, Operation, Row, RowPage, RowQuery, TableStore, Verb
+from .tables import METHODS, Bounds, Operation, Row, RowPage, RowQuery, TableStore, Verb
+from .traffic import CURRENT, Traffic, Transfer, note_bytes, note_repetition
 
 __all__ = [
     "CLOCK",
     "CONDITIONAL",
+    "CURRENT",
     "MERGES",
+    "METHODS",
     "AccessControl",
     "Backend",
     "BlobInfo",
@@ -64,6 +67,7 @@ __all__ = [
     "TokenSource",
     "Tokens",
     "Traffic",
+    "Transfer",
     "Verb",
     "access_of",
     "check_if_match",
@@ -74,6 +78,8 @@ __all__ = [
     "encode_row",
     "guard_of",
     "narrowed",
+    "note_bytes",
+    "note_repetition",
     "project",
     "rights_of",
     "utc_now",

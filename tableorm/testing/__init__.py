@@ -53,6 +53,7 @@ from .contract.times import ConcurrencyContract, DurabilityContract, Reopen, Tim
 from .contract.transactions import LimitsContract, TransactionContract  # noqa: E402
 from .databases import temporary_database  # noqa: E402
 from .faults import Faults, PlannedFault  # noqa: E402
+from .requests import assert_requests  # noqa: E402
 
 __all__ = [
     "AppendContract",
@@ -86,5 +87,6 @@ __all__ = [
     "TimestampContract",
     "TransactionContract",
     "TypesContract",
+    "assert_requests",
     "temporary_database",
 ]
