@@ -12,7 +12,7 @@ from ..errors import Conflict, EntityNotFound, NotSupported, TableNotFound
 from ..models.entity import Entity, schema_of
 from ..models.schema import concrete
 from ..protocol.codes import THROTTLING, Code, Fault
-from ..stores import Backend, BlobStore, PrefixedBackend, QueueStore, TableStore, Traffic, guard_of
+from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, TableStore, Traffic
 from .boundary import Boundary
 from .observe import Hook, Observation, ObservedStore, QueryWork, Watch
 from .retry import RetryingStore, RetryPolicy
@@ -253,6 +253,12 @@ class Connection:
         """What the names of tables begin with in the store, and nowhere else; "" if nothing."""
         return self.backend.prefix if isinstance(self.backend, PrefixedBackend) else ""
 
+    @property
+    def _tables(self) -> TableStore:
+        """The tables as the backend opens them, which know their names with the prefix."""
+        store = self.backend.tables
+        return getattr(store, "wrapped", store)
+
     async def yield_to_loop(self, entities: int) -> None:
         """
         Let other tasks run now and then: an embedded store answers without waiting, so that a task that reads in a loop
@@ -266,7 +272,7 @@ class Connection:
     @property
     def sees_all(self) -> bool:
         """Whether all rows of its tables can be read: with a token perhaps only some, and others than their copies."""
-        return guard_of(self.backend.tables) is None
+        return not isinstance(self._tables, GuardedStore)
 
     async def ping(self) -> None:
         """
@@ -277,11 +283,11 @@ class Connection:
             AccessDenied: It answers, and the credentials are not good.
         """
         self.require_open()
-        guard = guard_of(self.backend.tables)
-        if guard is None:
+        store = self._tables
+        if not isinstance(store, GuardedStore):
             await self.tables()
             return
-        await self.call("ping", "", guard.ping(), beside="ping")
+        await self.call("ping", "", store.ping(), beside="ping")
 
     # Tables
 

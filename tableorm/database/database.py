@@ -394,3 +394,7 @@ class Scope(Database):
     def require_open(self) -> TableStore:
         """Return the tables for use now. Raises NotSupported as the database does."""
         return self._parent.require_open()
+
+    def wrap_store(self, wrap: Callable[[TableStore], TableStore]) -> None:
+        """Let every request of the database pass through what `wrap` makes of its store."""
+        self._parent.wrap_store(wrap)

@@ -27,7 +27,6 @@ from .guarded import (
     Supplier,
     Tokens,
     TokenSource,
-    guard_of,
     narrowed,
     rights_of,
 )
@@ -76,7 +75,6 @@ __all__ = [
     "check_transaction_size",
     "clean_row",
     "encode_row",
-    "guard_of",
     "narrowed",
     "note_bytes",
     "note_repetition",

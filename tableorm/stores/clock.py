@@ -7,32 +7,29 @@ Time-outs, pauses and the dates of HTTP requests are by the system's own clocks,
 
 import datetime as dt
 import time
+from collections.abc import Callable
 
-from ..protocol.edm import EPOCH, TICKS_PER_SECOND, ticks_from_datetime
+from ..protocol.edm import ticks_from_datetime
 
 __all__ = ["CLOCK", "Clock", "utc_now"]
 
-_UNIX_EPOCH = 719_162 * 86_400 * TICKS_PER_SECOND  # days from 0001-01-01 to 1970-01-01
-assert EPOCH.toordinal() == 1
+_BEGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Clock:
     """
     A clock that shows the system's time, until a test stops it or puts it forward.
+
+    Attributes:
+        time_ns: Returns the time in nanoseconds since 1970. It may jump, as the system's clock does.
     """
 
     def __init__(self) -> None:
-        self._stopped: int | None = None
-        self._ahead = 0
-
-    def ticks(self) -> int:
-        """Return the time in ticks of 100 ns since the year 1. It may jump, as the system's clock does."""
-        stopped = self._stopped
-        return (time.time_ns() // 100 + _UNIX_EPOCH if stopped is None else stopped) + self._ahead
+        self.time_ns: Callable[[], int] = time.time_ns
 
     def now(self) -> dt.datetime:
         """Return the time in UTC, to the microsecond."""
-        return EPOCH + dt.timedelta(microseconds=self.ticks() // 10)
+        return _BEGIN + dt.timedelta(microseconds=self.time_ns() // 1000)
 
     def freeze(self, at: dt.datetime | None = None) -> None:
         """
@@ -44,15 +41,17 @@ class Clock:
         Raises:
             ValueError: `at` has no time zone, or is a time that a table cannot store.
         """
-        self._stopped, self._ahead = self.ticks() if at is None else ticks_from_datetime(at), 0
+        stopped = self.time_ns() if at is None else 100 * (ticks_from_datetime(at) - ticks_from_datetime(_BEGIN))
+        self.time_ns = lambda: stopped
 
     def advance(self, delta: dt.timedelta) -> None:
         """Put the clock forward, stopped or not; a negative `delta` puts it back."""
-        self._ahead += delta // dt.timedelta(microseconds=1) * 10
+        before, ahead = self.time_ns, delta // dt.timedelta(microseconds=1) * 1000
+        self.time_ns = lambda: before() + ahead
 
     def reset(self) -> None:
         """Show the system's time again."""
-        self._stopped, self._ahead = None, 0
+        self.time_ns = time.time_ns
 
 
 CLOCK = Clock()

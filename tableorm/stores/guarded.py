@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import attrs
 
 from ..protocol.codes import Code, Fault
-from ..protocol.edm import TICKS_PER_SECOND, utf16_key
+from ..protocol.edm import TICKS_PER_SECOND, ticks_from_datetime, utf16_key
 from ..protocol.filters import And, check_depth
 from ..protocol.key_range import KeyRange
 from ..protocol.limits import check_key
@@ -32,7 +32,6 @@ __all__ = [
     "Supplier",
     "TokenSource",
     "Tokens",
-    "guard_of",
     "narrowed",
     "rights_of",
 ]
@@ -150,7 +149,7 @@ class Tokens:
             return self._text != used
 
     def _is_due(self) -> bool:
-        return not self._text or (self._due is not None and CLOCK.ticks() >= self._due)
+        return not self._text or (self._due is not None and ticks_from_datetime(CLOCK.now()) >= self._due)
 
     async def _ask(self, supplier: Supplier) -> None:
         text: object = await supplier()
@@ -161,7 +160,7 @@ class Tokens:
             token, _ = parse_sas(self._text)
         except ValueError:
             return  # the service refuses it, and says why
-        end, now = expiry_ticks(token), CLOCK.ticks()
+        end, now = expiry_ticks(token), ticks_from_datetime(CLOCK.now())
         if end is not None:
             self._due = end - min(_EARLY_SECONDS * TICKS_PER_SECOND, max(0, end - now) / 10)
 
@@ -338,14 +337,6 @@ class GuardedStore:
                 if last or fault.code not in _STALE or not await self._tokens.renew(used):
                     raise
         raise AssertionError("the second attempt returns or raises")
-
-
-def guard_of(store: TableStore) -> GuardedStore | None:
-    """Return the guard of a store, which may be what another store wraps; None if no token limits it."""
-    found: object = store
-    while found is not None and not isinstance(found, GuardedStore):
-        found = getattr(found, "wrapped", None)
-    return found
 
 
 def _require(access: Access, table: str, keys: tuple[str, str] | None = None) -> Callable[[Rights | None], None]:

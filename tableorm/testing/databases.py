@@ -32,13 +32,15 @@ async def temporary_database(url: str = MEMORY, *models: type[Entity], **options
         models: Models whose tables are created.
         options: Other arguments of `connect`.
     """
+    # What is dropped in the end is no more than this call has made: a prefix that is given is only the beginning.
     if url != MEMORY:
-        options["prefix"] = f"test{secrets.token_hex(6)}"
-    async with connect(url, retry=RetryPolicy(base=0.0), **options) as db:
+        options["prefix"] = f"{options.get('prefix', '')}test{secrets.token_hex(6)}"
+    options.setdefault("retry", RetryPolicy(base=0.0))
+    async with connect(url, **options) as db:
         try:
             await db.create_tables(*models)
             yield db
         finally:
-            if db.prefix:
+            if url != MEMORY:
                 for table in await db.tables():
                     await db.drop_table(table, missing_ok=True)

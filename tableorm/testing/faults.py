@@ -82,7 +82,7 @@ class Faults:
     there, as any other refusal.
 
     Args:
-        db: The database; scopes of it are meant too.
+        db: The database, or a scope of it; both are meant.
     """
 
     def __init__(self, db: Database) -> None:

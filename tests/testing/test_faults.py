@@ -165,6 +165,8 @@ async def test_scopes_meet_faults(db: Database, faults: Faults) -> None:
     scope = db.scope(id="a")
     with faults.fail_next("insert", with_=503), pytest.raises(Throttled):
         await scope.insert(Note(id="a"))
+    with Faults(scope).fail_next("get", with_=503), pytest.raises(Throttled):
+        await db.get(Note, id="a")
 
 
 async def test_a_fault_that_nothing_meets(db: Database, faults: Faults) -> None:

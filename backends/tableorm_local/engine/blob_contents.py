@@ -14,10 +14,9 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Genera
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import TICKS_PER_SECOND
-from tableorm.stores import CLOCK
 
 from .sqlite import Connection
-from .write_session import WriteSession
+from .write_session import WriteSession, now
 
 __all__ = [
     "CHUNK_BYTES",
@@ -61,7 +60,7 @@ def new_content() -> int:
 
 def stage(session: WriteSession, content: int) -> None:
     """Keep a content for some time although it has no name yet. A new content is added."""
-    _set_end(session, content, CLOCK.ticks() + _STAGED_SECONDS * TICKS_PER_SECOND)
+    _set_end(session, content, now() + _STAGED_SECONDS * TICKS_PER_SECOND)
 
 
 def keep(session: WriteSession, content: int) -> None:
@@ -135,7 +134,7 @@ def read_bytes(connection: Connection, content: int, position: int, end: int) ->
 def reclaim(connection: Connection, rows: int) -> bool:
     """Delete up to `rows` chunks of contents without a name. Return False if there are none."""
     deleted_any, find = False, "SELECT id FROM contents WHERE until <= ? LIMIT 1"
-    while rows > 0 and (content := connection.execute(find, (CLOCK.ticks(),)).get) is not None:
+    while rows > 0 and (content := connection.execute(find, (now(),)).get) is not None:
         # It is dead from now on, also if its upload should go on.
         connection.execute("UPDATE contents SET until = 0 WHERE id = ?", (content,))
         if not connection.changes():

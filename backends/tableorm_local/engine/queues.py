@@ -18,10 +18,10 @@ from tableorm.protocol.limits import (
     check_queue_name,
     check_seconds,
 )
-from tableorm.stores import CLOCK, Capabilities, Message, MessageId
+from tableorm.stores import Capabilities, Message, MessageId
 
 from .sqlite import Connection
-from .write_session import Host, WriteSession, moment
+from .write_session import Host, WriteSession, moment, now
 
 __all__ = ["SCHEMA", "Queues", "reclaim"]
 
@@ -98,7 +98,7 @@ class Queues:
         def work(session: WriteSession) -> MessageId:
             connection = session.connection
             number = _require_number(connection, queue)
-            present = CLOCK.ticks()
+            present = now()
             expires = None if ttl_seconds is None else _add_seconds(present, ttl_seconds)
             connection.execute(
                 "INSERT INTO messages (queue, visible, expires, inserted, count, receipt, body) VALUES (?,?,?,?,0,?,?)",
@@ -119,7 +119,7 @@ class Queues:
         def work(session: WriteSession) -> list[Message] | None:
             connection = session.connection
             number = _require_number(connection, queue)
-            present = CLOCK.ticks()
+            present = now()
             if _remove_expired(session, number, present) == _EXPIRED:
                 return None
             receipt, until = session.tick(), _add_seconds(present, visibility_seconds)
@@ -150,7 +150,7 @@ class Queues:
             receipt = session.tick()
             session.connection.execute(
                 "UPDATE messages SET visible = ?, receipt = ? WHERE id = ?",
-                (_add_seconds(CLOCK.ticks(), visibility_seconds), receipt, taken_id),
+                (_add_seconds(now(), visibility_seconds), receipt, taken_id),
             )
             session.dirty = True
             return attrs.evolve(message, receipt=str(receipt))
@@ -173,7 +173,7 @@ class Queues:
         """Read at most `count` visible messages, without receipts."""
         check_message_count(count)
         return await self._host.read(
-            lambda connection: _read_visible(connection, _require_number(connection, queue), CLOCK.ticks(), count),
+            lambda connection: _read_visible(connection, _require_number(connection, queue), now(), count),
         )
 
     async def length(self, queue: str) -> int:
@@ -238,7 +238,7 @@ def _remove_expired(session: WriteSession, number: int, present: int) -> int:
 
 def _has_visible(connection: Connection, queue: str) -> bool:
     sql = "SELECT 1 FROM messages WHERE queue = ? AND visible <= ? LIMIT 1"
-    return connection.execute(sql, (_require_number(connection, queue), CLOCK.ticks())).get is not None
+    return connection.execute(sql, (_require_number(connection, queue), now())).get is not None
 
 
 def _read_visible(connection: Connection, number: int, present: int, count: int) -> list[Message]:
@@ -257,7 +257,7 @@ def _find_taken(connection: Connection, number: int, message: Message) -> int:
     """Find the row of a message whose receipt is valid."""
     taken_id = int(message.id) if message.id.isdecimal() and len(message.id) < 19 else 0
     row = connection.execute("SELECT receipt, expires FROM messages WHERE id = ? AND queue = ?", (taken_id, number)).get
-    if row is None or (row[1] is not None and row[1] <= CLOCK.ticks()):
+    if row is None or (row[1] is not None and row[1] <= now()):
         raise Fault(Code.MESSAGE_NOT_FOUND, f"The specified message does not exist: {message.id[:40]!r}.")
     if str(row[0]) != message.receipt:
         raise Fault(

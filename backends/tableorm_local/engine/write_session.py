@@ -10,14 +10,22 @@ from typing import Any, Protocol, TypeVar
 
 import apsw
 
-from tableorm.protocol.edm import EPOCH
+from tableorm.protocol.edm import EPOCH, TICKS_PER_SECOND
 from tableorm.stores import CLOCK, Capabilities
 
 from .sqlite import Connection
 
-__all__ = ["Host", "Steps", "Work", "WriteSession", "moment"]
+__all__ = ["Host", "Steps", "Work", "WriteSession", "moment", "now"]
 
 T = TypeVar("T")
+
+_UNIX_EPOCH = 719_162 * 86_400 * TICKS_PER_SECOND  # days from 0001-01-01 to 1970-01-01
+assert EPOCH.toordinal() == 1
+
+
+def now() -> int:
+    """Return the time in ticks by the clock of the process, which may jump."""
+    return CLOCK.time_ns() // 100 + _UNIX_EPOCH
 
 
 def moment(ticks: int) -> dt.datetime:
@@ -58,12 +66,12 @@ class WriteSession:
         """
         Return the time of one more write, later than all earlier writes to this file, whatever the clock says.
         """
-        self._tick = max(CLOCK.ticks(), self._tick + 1)
+        self._tick = max(now(), self._tick + 1)
         return self._tick
 
     def ticks(self, count: int) -> range:
         """Return the times of several writes, one after the other."""
-        first = max(CLOCK.ticks(), self._tick + 1)
+        first = max(now(), self._tick + 1)
         self._tick = first + count - 1
         return range(first, first + count)
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multi
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import TICKS_PER_SECOND
 from tableorm.stores import CLOCK, Message
-from tableorm_local.engine import Engine
+from tableorm_local.engine import Engine, write_session
 
 QUEUE = "queue"
 SECONDS = st.sampled_from([0, 1, 2, 5, 30])
@@ -63,13 +63,13 @@ class Programs(RuleBasedStateMachine):
         return self.runner.run(outcome())
 
     def after(self, seconds: int) -> int:
-        return CLOCK.ticks() + seconds * TICKS_PER_SECOND
+        return write_session.now() + seconds * TICKS_PER_SECOND
 
     def living(self) -> dict[str, Known]:
-        return {number: known for number, known in self.model.items() if known.expires > CLOCK.ticks()}
+        return {number: known for number, known in self.model.items() if known.expires > write_session.now()}
 
     def visible(self) -> dict[str, Known]:
-        return {number: known for number, known in self.living().items() if known.visible <= CLOCK.ticks()}
+        return {number: known for number, known in self.living().items() if known.visible <= write_session.now()}
 
     @initialize()
     def start(self) -> None:
