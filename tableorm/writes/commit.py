@@ -374,7 +374,8 @@ def _fill(
 async def _read_other(db: Connection, effect: Effect) -> Row | None:
     """Read the row of an effect. An index entry of an entity outside of the boundary does not say whose it is."""
     change = effect.origin.change
-    row = await read_row(db, change.table, change.partition_key, effect.address, name=change.model)
+    name = "" if change.schema is None else change.schema.name
+    row = await read_row(db, change.table, change.partition_key, effect.address, name=name)
     owner = None if row is None else row.get(COPY_OF)
     if not isinstance(owner, str) or db.boundary.holds_row(change.schema, change.table, change.partition_key, owner):
         return row

@@ -111,16 +111,12 @@ class Engine:
         self._open: _Open | None = None
         self._turns = FairTurns()
         self._why_not = "is not open; call open() first"
-        self._capabilities = Capabilities(durable=self._path is not None, retries=True)
+        # Also `retries`: it waits for other processes.
+        self.capabilities = Capabilities(durable=self._path is not None, retries=True)
         self.queues = Queues(self)
         self.blobs = Blobs(self)
         self.settings = Settings(self)
         self.access = AccessRecords(self.settings)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """All capabilities, also `retries`: it waits for other processes. A database in memory is not durable."""
-        return self._capabilities
 
     async def open(self) -> None:
         """
