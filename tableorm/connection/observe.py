@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
 from functools import cache, partial
+from operator import attrgetter
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -209,6 +210,8 @@ class Watch:
             attempt: Which attempt it is, from 1.
         """
         listeners = [each for each in _LISTENERS.get() if each.watch is self and each.open]
+        if not (listeners or self.always):
+            return await request  # only other tasks are observed
         begun, number = perf_counter(), attempt
 
         def report(outcome: str, found: int = 0) -> None:
@@ -233,7 +236,7 @@ class Watch:
             slow = self.slow is not None and work is None and now - begun > self.slow
             for hook in (*self._hooks, *([_warn_of_slow] if slow else [])):
                 _call(hook, partial(record, self._show_values))
-            for each in listeners:
+            for each in filter(attrgetter("open"), listeners):
                 _call(each.note, partial(record, each.show_values))
             begun, number = now, number + 1
             transfer.bytes_sent = transfer.bytes_received = None

@@ -72,7 +72,7 @@ class ObservedRequest:
         bytes_received: Bytes of the bodies that were received; None if the backend does not tell.
         seconds: How long it took. A pause before a repetition is part of the repetition.
         attempt: Which attempt it was, from 1.
-        outcome: "ok", the error code of the service, "cancelled", or the class of another error.
+        outcome: "ok", the error code of the service, or the class of another error, such as "CancelledError".
     """
 
     operation: str
@@ -123,4 +123,4 @@ class ObservedRequest:
         told.append(f"{1000 * self.seconds:.1f} ms")
         if self.attempt > 1:
             told.append(f"attempt {self.attempt}")
-        return f"{self.line} -> {', '.join(told)}"
+        return f"{self.line} -> {escape_unprintable(', '.join(told))}"

@@ -1,8 +1,8 @@
 """
 Spans of OpenTelemetry: one for each request, by its semantic conventions for clients of databases.
 
-A span tells what is done to which table and what came of it, and no key and no value. opentelemetry-api comes with the
-extra `telemetry`; it is imported only if the process has set a provider, or one is given.
+A span tells what is done to which table and what came of it, and no key and no value. opentelemetry-api, which comes
+with the extra `telemetry`, is not imported here, but used if the program has imported it.
 """
 
 import sys
@@ -22,13 +22,12 @@ class Spans:
     Makes the spans of a database.
 
     Args:
+        trace: The module `opentelemetry.trace`.
         provider: A provider of OpenTelemetry.
         url: Where the database is, without secrets.
     """
 
-    def __init__(self, provider: Any, url: str) -> None:
-        from opentelemetry import trace  # noqa: PLC0415 - it may be missing
-
+    def __init__(self, trace: Any, provider: Any, url: str) -> None:
         self._tracer = provider.get_tracer("tableorm")
         self._kind, self._failed = trace.SpanKind.CLIENT, trace.StatusCode.ERROR
         self._always: dict[str, str | int] = {"db.system.name": "azure.tables"}
@@ -74,15 +73,11 @@ class Spans:
 
 
 def make_spans(provider: Any, url: str) -> Spans | None:
-    """
-    Return what makes spans for a provider, or for the one of the process if None is given; None if there is none.
-
-    Raises:
-        ModuleNotFoundError: A provider is given, and opentelemetry-api is not installed.
-    """
-    if provider is None:
-        trace = sys.modules.get("opentelemetry.trace")
-        provider = None if trace is None else trace.get_tracer_provider()
-        if trace is None or isinstance(provider, trace.ProxyTracerProvider):
-            return None  # nobody has asked for spans
-    return Spans(provider, url)
+    """Return what makes spans for a provider, or for the one of the process if None is given; None if there is none."""
+    trace = sys.modules.get("opentelemetry.trace")  # who has a provider has imported it
+    if trace is None:
+        return None
+    found = trace.get_tracer_provider() if provider is None else provider
+    return (
+        None if isinstance(found, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)) else Spans(trace, found, url)
+    )

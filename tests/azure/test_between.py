@@ -395,13 +395,14 @@ SECRET = "sv=2019-02-02&sig=c2VjcmV0c2lnbmF0dXJl"
 
 
 @pytest.fixture(scope="module")
-def exporter() -> InMemorySpanExporter:
+def exporter() -> Iterator[InMemorySpanExporter]:
     """Spans that have ended. OpenTelemetry lets a process choose where spans go once."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
-    return exporter
+    yield exporter
+    exporter.shutdown()  # the provider stays, and gets the spans of the mapper from then on
 
 
 @pytest.fixture(params=["plug-in", "native"])

@@ -5,9 +5,11 @@ Seeing the requests: printed, logged, by a hook and in a block, alike on every b
 import asyncio
 import logging
 import re
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from opentelemetry.trace import NoOpTracerProvider
 
 from tableorm import (
     Database,
@@ -24,8 +26,8 @@ from tableorm import (
     field,
 )
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Row, Verb
-from tests.azure.stub import KEY, NO_CONTENT, Stub, error_answer, row_answer
+from tableorm.stores import Operation, Row, RowPage, Verb
+from tests.azure.stub import KEY, NO_CONTENT, Answer, Stub, error_answer, row_answer
 from tests.connection.conftest import Connect
 from tests.faults import QUICK, Fate, FaultyBackend
 
@@ -47,6 +49,8 @@ class Member(Entity, table="Members", partition_key="{team}", row_key="member_{i
 class Lease(Entity, table="Leases", partition_key="p", row_key="{name}", write_token=True):
     name: Mapped[str]
 
+
+JSON = {"Content-Type": "application/json"}
 
 PRIVATE = "Kenneth", "4711"
 """The values of the tests' entities, which nobody is shown who has not asked for them."""
@@ -217,8 +221,9 @@ async def test_refusals_are_seen(connecting: Connect) -> None:
 
 
 @pytest.fixture
-async def people() -> Any:
-    async with connect("local::memory:") as db:
+async def people() -> AsyncIterator[Database]:
+    # Other tests may have set a provider of spans for the whole process.
+    async with connect("local::memory:", tracer_provider=NoOpTracerProvider()) as db:
         await db.create_tables(Person)
         await db.insert(Person(team="a", id=1))
         yield db
@@ -278,6 +283,28 @@ async def test_a_block_is_over_when_it_ends(people: Database) -> None:
         await task
 
     assert seen.cost == 0 and str(seen) == "no requests"
+
+
+async def test_a_request_that_ends_after_the_block_is_not_seen(
+    people: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a block has seen does not change once it is over."""
+    begun, over = asyncio.Event(), asyncio.Event()
+    get = people.store.get
+
+    async def wait(*arguments: Any) -> Row:
+        begun.set()
+        await over.wait()
+        return await get(*arguments)
+
+    monkeypatch.setattr(people.store, "get", wait)
+    with people.observe() as seen:
+        task = asyncio.create_task(people.get(Person, team="a", id=1))
+        await begun.wait()
+    over.set()
+    await task
+
+    assert seen.cost == 0
 
 
 async def test_databases_are_told_apart(people: Database) -> None:
@@ -418,7 +445,12 @@ async def test_the_service_s_repetitions_are_attempts() -> None:
             with db.observe() as written:
                 await db.upsert(Person(team="a", id=1))
 
+            stub.answers = [error_answer(503, "ServerBusy"), Answer(200, JSON, b'{"value":[]}')]
+            with db.observe() as listed:
+                await db.tables()
+
     assert [(each.attempt, each.outcome, each.rows) for each in seen.requests] == [(1, "ServerBusy", 0), (2, "ok", 1)]
+    assert [(each.attempt, each.outcome) for each in listed.requests] == [(1, "ServerBusy"), (2, "ok")]
     assert [(each.attempt, each.outcome) for each in written.requests] == [(1, "TooManyRequests"), (2, "ok")]
 
 
@@ -497,18 +529,45 @@ async def test_what_is_fast_is_not_warned_of(people: Database, caplog: pytest.Lo
     assert "age eq 4711" in record.message
 
 
-async def test_only_time_in_requests_counts(caplog: pytest.LogCaptureFixture) -> None:
-    """What the program does between two pages does not make a query slow."""
-    async with connect("local::memory:", slow=0.2) as db:
+async def test_only_time_in_requests_counts(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query is slow when its requests are, all together; what the program does between two pages does not count."""
+    now = 0.0
+    monkeypatch.setattr("tableorm.connection.observe.perf_counter", lambda: now)
+    async with connect("local::memory:", slow=1.0) as db:
         await db.create_tables(Person)
         async with db.bulk() as bulk:
             for number in range(10):
                 await bulk.insert(Person(team="a", id=number))
-        async for page in db.select(Person).where(Person.team == "a").pages(size=5):
-            assert page.cursor or page.items
-            await asyncio.sleep(0.15)
+        query, people = db.store.query, db.select(Person).where(Person.team == "a")
+        async for _ in people.pages(size=5):
+            now += 100.0
+        assert await people.count() == 10
+        assert caplog.records == []
 
-    assert caplog.records == []
+        async def slowly(*arguments: Any) -> RowPage:
+            nonlocal now
+            now += 0.4
+            return await query(*arguments)
+
+        monkeypatch.setattr(db.store, "query", slowly)
+        await people.where(Person.age == 0).limit(3).all()
+        assert caplog.records == []
+        await db.select(Person).where(Person.team.in_(["a", "b", "c", "d"])).all()
+
+    assert [record.message.split("\n")[0] for record in caplog.records] == [
+        "a query took more than 1 s: query of Person"
+    ]
+
+
+async def test_a_plan_shows_no_values(caplog: pytest.LogCaptureFixture) -> None:
+    """Of conditions that are evaluated here, and of several at a time, the properties are shown."""
+    async with connect("local::memory:", slow=60) as db:
+        await db.create_tables(Person)
+        hidden = Person.name.is_none() | (Person.name == "Kenneth")
+        await db.select(Person).where(hidden, Person.age.in_([4711, 5])).limit(4711).allow_scan().all()
+
+    assert "then here: a condition on name" in caplog.text and "(age eq {} or age eq {})" in caplog.text
+    assert not any(value in caplog.text for value in PRIVATE)
 
 
 @pytest.mark.parametrize("slow", [0, -1.0, float("nan")])
