@@ -69,6 +69,7 @@ from .queries.planning.plan import Access
 from .queries.query import Query, Select
 from .queries.raw import RawSelect
 from .queries.union import Union
+from .stores import utc_now
 from .types import Int32
 from .writes.bulk.bulk import Bulk
 from .writes.bulk.report import BulkFailure, BulkReport
@@ -161,4 +162,5 @@ __all__ = [
     "from_dict",
     "to_dict",
     "upgrade",
+    "utc_now",
 ]

@@ -3,7 +3,7 @@ The life of a database: its stores, opened once and in one event loop, its table
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self, TypeVar
@@ -12,7 +12,7 @@ from ..errors import Conflict, EntityNotFound, NotSupported, TableNotFound
 from ..models.entity import Entity, schema_of
 from ..models.schema import concrete
 from ..protocol.codes import THROTTLING, Code, Fault
-from ..stores import Backend, BlobStore, GuardedStore, QueueStore, TableStore, Traffic
+from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, TableStore, Traffic
 from .boundary import Boundary
 from .observe import Hook, Observation, ObservedStore, QueryWork, Watch
 from .retry import RetryingStore, RetryPolicy
@@ -244,6 +244,21 @@ class Connection:
             raise NotSupported("the database was opened in another event loop; open one in each loop that uses it")
         return self.store
 
+    def wrap_store(self, wrap: Callable[[TableStore], TableStore]) -> None:
+        """Let every request pass through what `wrap` makes of the open store, which is below it; tests do so."""
+        self._store = wrap(self.store)
+
+    @property
+    def prefix(self) -> str:
+        """What the names of tables begin with in the store, and nowhere else; "" if nothing."""
+        return self.backend.prefix if isinstance(self.backend, PrefixedBackend) else ""
+
+    @property
+    def _tables(self) -> TableStore:
+        """The tables as the backend opens them, which know their names with the prefix."""
+        store = self.backend.tables
+        return getattr(store, "wrapped", store)
+
     async def yield_to_loop(self, entities: int) -> None:
         """
         Let other tasks run now and then: an embedded store answers without waiting, so that a task that reads in a loop
@@ -257,7 +272,7 @@ class Connection:
     @property
     def sees_all(self) -> bool:
         """Whether all rows of its tables can be read: with a token perhaps only some, and others than their copies."""
-        return not isinstance(self.backend.tables, GuardedStore)
+        return not isinstance(self._tables, GuardedStore)
 
     async def ping(self) -> None:
         """
@@ -268,7 +283,7 @@ class Connection:
             AccessDenied: It answers, and the credentials are not good.
         """
         self.require_open()
-        store = self.backend.tables
+        store = self._tables
         if not isinstance(store, GuardedStore):
             await self.tables()
             return

@@ -264,7 +264,8 @@ class Database(Upkeep):
             ModelError: There is no such verb, or it does not take these arguments.
             TableOrmError: What the write would raise before anything is sent.
         """
-        return explain(self.boundary, changes_of_verb(self.boundary, verb, target, arguments))
+        explained = explain(self.boundary, changes_of_verb(self.boundary, verb, target, arguments))
+        return explained.with_prefix(self.prefix)
 
     def transaction(self, *, repeat: bool = True) -> Transaction:
         """
@@ -402,3 +403,7 @@ class Scope(Database):
     def require_open(self) -> TableStore:
         """Return the tables for use now. Raises NotSupported as the database does."""
         return self._parent.require_open()
+
+    def wrap_store(self, wrap: Callable[[TableStore], TableStore]) -> None:
+        """Let every request of the database pass through what `wrap` makes of its store."""
+        self._parent.wrap_store(wrap)

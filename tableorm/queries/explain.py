@@ -117,6 +117,7 @@ def explain(
     concurrency: int,
     twice: bool,
     primary_select: tuple[str, ...] | None,
+    prefix: str,
     show_values: bool = True,
 ) -> Explanation:
     """
@@ -130,10 +131,14 @@ def explain(
         concurrency: Requests at the same time.
         twice: Whether a row may have to be read once more.
         primary_select: `$select` of the primaries that are fetched after their index entries; None for all properties.
+        prefix: What the names of tables begin with in the store.
         show_values: Whether filters and conditions are shown with the values of properties.
     """
     requests = () if limit == 0 else plan.requests
-    explained = tuple(_explain_request(plan, request, limit, show_values=show_values) for request in requests)
+    explained = tuple(
+        _explain_request(plan, request, limit, prefix + plan.target.table, show_values=show_values)
+        for request in requests
+    )
     here = tuple(dict.fromkeys(text for request in explained for text in request.client_side))
     points = all(request.top is None for request in explained)
     target = plan.target
@@ -158,9 +163,8 @@ def explain(
 
 
 def _explain_request(
-    plan: QueryPlan, request: Point | Range, limit: int | None, *, show_values: bool
+    plan: QueryPlan, request: Point | Range, limit: int | None, table: str, *, show_values: bool
 ) -> ExplainedRequest:
-    table = plan.target.table
     if isinstance(request, Point):
         path = row_path(table, request.partition_key, request.row_key)
         return ExplainedRequest(

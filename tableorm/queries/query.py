@@ -314,11 +314,8 @@ class Query(NotAList, Generic[E_co]):
 
     def _work(self, plan: QueryPlan) -> QueryWork:
         """Return what is to be known of a run, for warnings of slow queries."""
-
-        def describe(show_values: bool) -> str:  # noqa: FBT001 - one of two texts
-            return str(self._explain(plan, show_values=show_values))
-
-        return QueryWork(describe, scans=plan.access is Access.TABLE_SCAN)
+        scans = plan.access is Access.TABLE_SCAN
+        return QueryWork(lambda values: str(self._explain(plan, show_values=values)), scans=scans)
 
     def _explain(self, plan: QueryPlan, *, show_values: bool) -> Explanation:
         # An entity of an older version, of which only some fields are wanted, is read once more.
@@ -331,6 +328,7 @@ class Query(NotAList, Generic[E_co]):
             concurrency=self._concurrency,
             twice=twice,
             primary_select=self._primaries.select if self._primaries and plan.target.fetches_primaries else None,
+            prefix=self._db.prefix if self._db else "",
             show_values=show_values,
         )
 

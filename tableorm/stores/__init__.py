@@ -18,12 +18,25 @@ from .checks import (
     project,
     with_index,
 )
-from .guarded import AccessControl, GuardedStore, Policies, Signer, Supplier, Tokens, TokenSource, narrowed, rights_of
+from .clock import CLOCK, Clock, utc_now
+from .guarded import (
+    AccessControl,
+    GuardedStore,
+    Policies,
+    Signer,
+    Supplier,
+    Tokens,
+    TokenSource,
+    narrowed,
+    rights_of,
+)
+from .prefixed import PrefixedBackend
 from .queues import Message, MessageId, QueueStore
 from .tables import METHODS, Bounds, Operation, Row, RowPage, RowQuery, TableStore, Verb
 from .traffic import CURRENT, Traffic, Transfer, note_bytes, note_repetition
 
 __all__ = [
+    "CLOCK",
     "CONDITIONAL",
     "CURRENT",
     "MERGES",
@@ -36,11 +49,13 @@ __all__ = [
     "BlobStream",
     "Bounds",
     "Capabilities",
+    "Clock",
     "GuardedStore",
     "Message",
     "MessageId",
     "Operation",
     "Policies",
+    "PrefixedBackend",
     "QueueStore",
     "Row",
     "RowPage",
@@ -65,5 +80,6 @@ __all__ = [
     "note_repetition",
     "project",
     "rights_of",
+    "utc_now",
     "with_index",
 ]

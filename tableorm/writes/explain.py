@@ -69,6 +69,11 @@ class WriteExplanation:
     steps: tuple[WriteStep, ...]
     transaction: bool = False
 
+    def with_prefix(self, prefix: str) -> "WriteExplanation":
+        """Return the same requests for tables whose names begin with `prefix` in the store."""
+        steps = tuple(attrs.evolve(step, path=f"/{prefix}{step.path[1:]}") for step in self.steps)
+        return attrs.evolve(self, steps=steps)
+
     @property
     def cost(self) -> int:
         """Storage transactions, as they are billed: one for each request."""

@@ -56,6 +56,8 @@ FREE = {
     "observe": "notes what is sent",
     "url": "says where the tables are",
     "sees_all": "says what kind of token there is",
+    "prefix": "says what names begin with",
+    "wrap_store": "lies below the mapper",
     "yield_to_loop": "lets other tasks run",
     "create_tables": "makes empty tables",
     "ping": "reads no row",

@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tableorm import NotSupported
 from tableorm.protocol.codes import Code
 from tableorm.stores import BlobStore, Operation, QueueStore, Verb
-from tableorm.testing.base import new_name, refusal, row
+from tableorm.testing.contract.base import new_name, refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.stub import KEY as STUB_KEY
 from tests.azure.stub import Answer, Stub, Token, error_answer, row_answer
