@@ -208,7 +208,7 @@ class Reader(Connection):
             if entry is None:
                 return None
             await self.yield_to_loop(1)
-            entity = kinds.load(entry)
+            entity: Any = kinds.load(entry)  # the entity, or the entry itself if it holds keys alone
             if entity is None:
                 if self.boundary.narrows:
                     return None  # whose row that is, is not told
