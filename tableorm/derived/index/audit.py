@@ -34,8 +34,8 @@ class IndexCheck(EntryCheck):
         self._current = index.kind_properties[ENTITY_TYPE]
 
     def accepts(self, row: Row) -> bool:
-        """Return whether the row names an entity, or lies where an entry does: a list may have had the name before."""
-        if isinstance(row.get(COPY_OF), str):
+        """Return whether it may be an entry: rows of a list, whose RowKeys hold a `~`, may be left under the name."""
+        if isinstance(row.get(COPY_OF), str) or "~" not in row["RowKey"]:
             return True
         try:
             self._index.row.parse(row["RowKey"])
