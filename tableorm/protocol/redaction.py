@@ -23,7 +23,7 @@ def without_secrets(text: str) -> str:
     A URL that was encoded once more, or pasted with `&amp;`, has its signature behind other characters than it should.
     What looks like one in any of the forms that the text decodes to is left out; then the decoded text is returned.
     """
-    return _redact_decoded(text, _redact_all)
+    return text if _HARMLESS.fullmatch(text) else _redact_decoded(text, _redact_all)
 
 
 def without_named_secrets(text: str) -> str:
@@ -55,6 +55,8 @@ _USER = re.compile(r"(://(?:(?!://)[^@\s:])*:)(?:(?!://)[^@\s])+(?=@)")
 # The alphabets of base64. The signature of a token has 44 characters.
 _SECRET = 40
 _LONG = re.compile(rf"[A-Za-z0-9+/_=-]{{{_SECRET},}}")
+# Too short for a secret, and without what stands after a name or begins a code: as most keys of rows are.
+_HARMLESS = re.compile(rf"[^=:%&\\]{{0,{_SECRET - 1}}}", re.DOTALL)
 _KINDS = [re.compile(kind) for kind in ("[a-z]", "[A-Z]", "[0-9]")]
 
 
