@@ -286,9 +286,13 @@ def reclaim(connection: Connection, rows: int) -> bool:
     if number is None:
         return False
     blobs = list(connection.execute("SELECT content, name FROM blobs WHERE container = ? LIMIT ?", (number, rows)))
+    deleted = 0
     for content, name in blobs:
         connection.execute("UPDATE contents SET until = 0 WHERE id = ?", (content,))
         connection.execute("DELETE FROM blobs WHERE container = ? AND name = ?", (number, name))
+        deleted += connection.changes()
+    if blobs and not deleted:
+        return False  # The file is damaged: the names are out of order, and it would go on for ever.
     if len(blobs) < rows:
         connection.execute("DELETE FROM containers WHERE id = ?", (number,))
     return True
