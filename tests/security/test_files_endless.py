@@ -296,6 +296,22 @@ async def test_reclaiming_a_damaged_file(path: Path, monkeypatch: pytest.MonkeyP
     await engine.close()
 
 
+async def test_blobs_without_end(path: Path) -> None:
+    """A blob that a container lists again and again is damage to who lists them, with a prefix as well."""
+    engine = Engine(path)
+    await engine.open()
+    await engine.blobs.create_container("container")
+    await engine.blobs.append("container", "name", b"x")
+    await engine.close()
+    _make_index_endless(path, "blobs")
+    await engine.open()
+
+    for prefix, continuation in (("", None), ("na", None), ("", "a"), ("na", "nam"), ("name", "a")):
+        with pytest.raises(Fault, match="out of order"):
+            await engine.blobs.list_blobs("container", prefix, continuation)
+    await engine.close()
+
+
 def _reclaim_all(path: Path, work: Callable[[Connection, int], bool], rows: int, count: str) -> list[int]:
     """Reclaim slices until there is no more. Return how much there was at the beginning, and after each."""
     connection = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
