@@ -5,6 +5,7 @@ The command `tableorm audit`, which checks what is derived from entities, and re
 import argparse
 import asyncio
 import importlib
+import os
 import re
 import sys
 import time
@@ -105,7 +106,10 @@ def _save_state(state: Path | None, report: AuditReport) -> None:
         state.unlink(missing_ok=True)
         return
     draft = state.with_name(state.name + ".new")
-    draft.write_text(cursor + "\n", encoding="ascii")
+    # It holds keys of rows, so it is made for this user alone, and not where a link in its place leads.
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(cursor + "\n")
     draft.replace(state)
 
 

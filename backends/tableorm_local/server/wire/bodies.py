@@ -8,7 +8,6 @@ import asyncio
 import math
 import re
 import time
-from base64 import b64decode
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -21,6 +20,7 @@ from tableorm.protocol.edm import (
     INT64_MAX,
     INT64_MIN,
     Edm,
+    bytes_from_text,
     text_from_ticks,
     ticks_from_text,
 )
@@ -224,7 +224,7 @@ def _read_time(name: str, value: str) -> str:
 
 def _read_base64(name: str, value: str) -> str:
     try:
-        b64decode(value, validate=True)
+        bytes_from_text(value)
     except ValueError:
         raise _value_fault(name, value, Edm.BINARY) from None
     return value
