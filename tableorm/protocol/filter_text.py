@@ -6,7 +6,7 @@ Python frames, so that no text can exhaust them.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import cast
 
 import attrs
@@ -15,10 +15,12 @@ from .edm import Edm, Value, encode, natural_type
 from .filter_tokens import PREFIXES, FilterSyntaxError, Kind, Token, tokens
 from .filters import MAX_DEPTH, And, Compare, Constant, Filter, Not, Op, Or, constant
 
-__all__ = ["MAX_FILTER_LENGTH", "FilterSyntaxError", "format_filter", "parse_filter"]
+__all__ = ["MAX_FILTER_LENGTH", "FilterSyntaxError", "format_filter", "parse_filter", "parse_in_steps"]
 
 # In characters. A filter is part of a URL, and services accept URLs of 32 KiB.
 MAX_FILTER_LENGTH = 32 * 1024
+# Conditions that are read in one step: about a millisecond of work.
+_CONDITIONS_IN_A_STEP = 50
 
 
 def parse_filter(text: str) -> Filter:
@@ -40,6 +42,15 @@ def parse_filter(text: str) -> Filter:
 
     Source: REST, "Querying tables and entities", "Supported comparison operators".
     """
+    return _finish(parse_in_steps(text))
+
+
+def parse_in_steps(text: str) -> Generator[None, None, Filter]:
+    """
+    Read the text of `$filter` as `parse_filter` does, and pause after each 50 conditions.
+
+    A long filter takes milliseconds, in which an event loop must do other work too.
+    """
     return _parse(text, None)
 
 
@@ -59,15 +70,24 @@ def format_filter(text: str, *values: Value) -> Filter:
         FilterSyntaxError: `parse_filter` would raise it; or there are more or fewer values than placeholders, or the
             service cannot compare a value, and then `.position` is that of its placeholder.
     """
-    return _parse(text, values)
+    return _finish(_parse(text, values))
 
 
-def _parse(text: str, values: Sequence[object] | None) -> Filter:
+def _finish(steps: Generator[None, None, Filter]) -> Filter:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Filter = end.value
+            return found
+
+
+def _parse(text: str, values: Sequence[object] | None) -> Generator[None, None, Filter]:
     if len(text) > MAX_FILTER_LENGTH:
         problem = f"the filter has {len(text)} characters, {MAX_FILTER_LENGTH} are allowed"
         raise FilterSyntaxError(text, MAX_FILTER_LENGTH, problem)
     reader = _Reader(text, values)
-    tree = _build_tree(text, _to_postfix(reader))
+    tree = _build_tree(text, (yield from _to_postfix(reader)))
     reader.check_values_used()
     return tree
 
@@ -194,13 +214,13 @@ def _constant(value: object) -> Constant:
     return constant(cast("Value", value))
 
 
-def _to_postfix(reader: _Reader) -> "list[Compare | Token]":
+def _to_postfix(reader: _Reader) -> "Generator[None, None, list[Compare | Token]]":
     """
     Return the comparisons in their order, and each operator after its operands: `a and not b` as `a b not and`.
     """
     output: list[Compare | Token] = []
     waiting: list[Token] = []  # operators and parentheses whose operands are not complete
-    token = reader.next()
+    token, conditions = reader.next(), 0
     while True:
         while token.kind is Kind.OPEN or token.text == "not":
             waiting.append(token)
@@ -222,6 +242,9 @@ def _to_postfix(reader: _Reader) -> "list[Compare | Token]":
         _pop_operators(waiting, output, _RANKS[token.text])
         waiting.append(token)
         token = reader.next()
+        conditions += 1
+        if not conditions % _CONDITIONS_IN_A_STEP:
+            yield
 
 
 def _read_condition(reader: _Reader, left: Token, waiting: list[Token], output: "list[Compare | Token]") -> Token:

@@ -7,14 +7,20 @@ import contextlib
 import gzip
 import zlib
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm_local.server import Limits, Server, serve
+from tableorm_local.server.operations import transactions
+from tableorm_local.server.security.cors import CorsRule, answer_preflight
 from tableorm_local.server.wire import bodies, multipart
-from tests.local.server.client import Api, Wire, head, root_of
+from tableorm_local.server.wire.addressing import Kind, Place, Resource
+from tableorm_local.server.wire.calls import Call, Level
+from tableorm_local.server.wire.options import level_of, prefers_content, select_of
+from tests.local.server.client import Api, Wire, finish, head, root_of
 
 BOMB = gzip.compress(bytes(3_000_000), mtime=0)
 UNSIGNED = "Host: localhost\r\nContent-Type: application/json\r\n"
@@ -238,7 +244,7 @@ def test_lines_like_a_delimiter(line: bytes) -> None:
     body = Searched(line * 50_000 + b"--b--")
 
     with contextlib.suppress(Fault):
-        multipart.read("multipart/mixed; boundary=b", body)
+        finish(multipart.read("multipart/mixed; boundary=b", body))
 
     assert body.searches < 1000
 
@@ -248,7 +254,7 @@ def test_a_change_set_whose_delimiter_begins_with_the_outer_one() -> None:
     request = b"--bc\r\nContent-Type: application/http\r\n\r\nDELETE /Tab HTTP/1.1\r\n\r\n\r\n"
     body = b"--b\r\nContent-Type: multipart/mixed; boundary=bc\r\n\r\n" + request * 100 + b"--bc--\r\n--b--\r\n"
 
-    assert len(multipart.read("multipart/mixed; boundary=b", body).parts) == 100
+    assert len(finish(multipart.read("multipart/mixed; boundary=b", body)).parts) == 100
 
 
 @pytest.mark.parametrize(
@@ -273,3 +279,150 @@ def test_members_are_counted_before_they_are_decoded(members: list[str], monkeyp
 def test_quotes_in_text_are_no_members(text: str) -> None:
     """Quotes and backslashes in text count as neither more members nor members of one name."""
     assert len(bodies.read_entity(f'{{"a\\"\\\\":1,"b":"{text}"}}'.encode(), ("a", "b"))) == 4
+
+
+class Whole(str):
+    """Text that must not be split."""
+
+    __slots__ = ()
+
+    def split(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError(len(self))
+
+
+def call_of(options: dict[str, str], headers: dict[str, str]) -> Call:
+    place = Place(account="a", secondary=False, path="/", resource_path="/", root="")
+    return Call(verb="GET", place=place, resource=Resource(Kind.SERVICE), options=options, headers=headers)
+
+
+@pytest.mark.parametrize("text", ["," * 60_000, ";" * 60_000, "application/json," * 3_000])
+def test_long_media_types_are_not_split(text: str) -> None:
+    """`Accept` and `$format` of thousands of media types or parameters are refused before they are split."""
+    for call in (call_of({}, {"Accept": Whole(text)}), call_of({"$format": Whole(text)}, {})):
+        with pytest.raises(Fault) as refused:
+            level_of(call)
+        assert refused.value.code == Code.MEDIA_TYPE_NOT_SUPPORTED
+        assert "may have 1000 characters" in refused.value.message
+
+    assert level_of(call_of({}, {"Accept": "application/json".rjust(1000, ",")})) is Level.MINIMAL
+
+
+def test_a_long_preference_is_not_split() -> None:
+    """`Prefer` of thousands of words says nothing: it is read after the write, when nothing is refused any more."""
+    assert prefers_content(call_of({}, {"Prefer": Whole("return-content," * 4_000)})) is None
+    assert prefers_content(call_of({}, {"Prefer": "return-content".rjust(1000, ",")})) is True
+
+
+@pytest.mark.parametrize("text", ["," * 60_000, "a," * 600])
+def test_many_selected_names_are_not_split(text: str) -> None:
+    """A `$select` with more commas than an entity has properties is refused before it is split."""
+    with pytest.raises(Fault) as refused:
+        select_of(call_of({"$select": Whole(text)}, {}))
+
+    assert refused.value.code == Code.INVALID_INPUT
+
+
+def test_a_long_preflight_is_not_split() -> None:
+    """A preflight for more headers than a request may have is refused before they are compared with the rules."""
+    rule = CorsRule(origins=("*",), methods=("GET",), headers=("x-ms-*",), exposed=(), max_age=0)
+    asked = {"Origin": "https://a.example", "Access-Control-Request-Method": "GET"}
+    allowed = answer_preflight([rule], asked | {"Access-Control-Request-Headers": "x-ms-a," * 100})
+
+    assert allowed.status == 200
+    with pytest.raises(Fault) as refused:
+        answer_preflight([rule], asked | {"Access-Control-Request-Headers": Whole("x-ms-a," * 101)})
+    assert refused.value.code == Code.CORS_PREFLIGHT_FAILURE
+
+
+async def test_parts_with_long_options(api: Api) -> None:
+    """A transaction whose parts ask for thousands of media types is refused at the first of them."""
+    line = b"POST /Tab HTTP/1.1\r\nAccept: " + b"," * 15_000
+    parts = [b'%s\r\n\r\n{"PartitionKey":"p","RowKey":"%d"}' % (line, number) for number in range(50)]
+    reply = await api("POST", "/$batch", gzip.compress(batch_of(parts)), headers=BATCH)
+
+    assert reply.status == 202
+    assert b"HTTP/1.1 415 " in reply.body
+    assert b"may have 1000 characters" in reply.body
+
+
+@pytest.mark.parametrize("lines", [b"a: b\r\n" * 65 + b"c: \xff\r\n", b"\r" * 15_000], ids=["headers", "blank lines"])
+def test_lines_of_a_part_are_counted_before_they_are_read(lines: bytes) -> None:
+    """A part with more lines than it may have headers is refused before they are read."""
+    inner = (
+        b"Content-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n" + lines + b"Content-Type: application/http\r\n\r\n"
+    )
+    with pytest.raises(Fault) as refused:
+        finish(multipart.read("multipart/mixed; boundary=b", b"--b\r\n" + inner + b"--c--\r\n--b--\r\n"))
+
+    assert "lines of headers, 64 are allowed" in refused.value.message
+
+
+def batch_of(parts: list[bytes]) -> bytes:
+    """The body of a transaction of these parts, each a request line with all that follows."""
+    kind = b"Content-Type: multipart/mixed; boundary=c\r\n\r\n"
+    inner = b"".join(b"--c\r\nContent-Type: application/http\r\n\r\n" + part + b"\r\n" for part in parts)
+    return b"--b\r\n" + kind + inner + b"--c--\r\n--b--\r\n"
+
+
+BATCH = {"Content-Type": "multipart/mixed; boundary=b", "Content-Encoding": "gzip"}
+
+
+async def test_parts_are_read_in_steps(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a transaction of megabytes, a bounded number of bytes is read in one turn of the event loop."""
+    most = now = parts = 0
+    real: Any = vars(multipart)["_read_part"]
+
+    def read(part: bytes) -> multipart.Part:
+        nonlocal most, now, parts
+        parts, now = parts + 1, now + len(part)
+        most = max(most, now)
+        found: multipart.Part = real(part)
+        return found
+
+    async def count_turns() -> None:
+        nonlocal now
+        while True:
+            now = 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(multipart, "_read_part", read)
+    counting = asyncio.create_task(count_turns())
+    sent = gzip.compress(batch_of([b"POST /Tab HTTP/1.1\r\n\r\n" + b" " * 30_000] * 100))
+    reply = await api("POST", "/$batch", sent, headers=BATCH)
+    counting.cancel()
+
+    assert (reply.status, parts) == (202, 100)
+    assert most <= 64 * 1024 + 31_000
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"POST /" + b"%41" * 6_000 + b" HTTP/1.1\r\n\r\n",
+        b"POST /Tab?a=" + b"%41" * 6_000 + b" HTTP/1.1\r\n\r\n",
+        b"POST /Tab HTTP/1.1\r\na: " + b"b" * 17_000 + b"\r\n\r\n",
+    ],
+    ids=["path", "query", "header"],
+)
+async def test_the_head_of_a_part_is_bounded(api: Api, monkeypatch: pytest.MonkeyPatch, part: bytes) -> None:
+    """The request line of a part, or its headers, of more than 16 KiB are refused before they are decoded."""
+
+    def decode(text: str) -> None:
+        raise AssertionError(text)
+
+    monkeypatch.setattr(transactions, "resource_of", decode)
+    monkeypatch.setattr(transactions, "options_of", decode)
+    reply = await api("POST", "/$batch", gzip.compress(batch_of([part])), headers=BATCH)
+
+    assert (reply.status, reply.code) == (400, "InvalidInput")
+    assert "more than 16384 bytes" in reply.message
+
+
+async def test_the_longest_keys_have_room_in_a_part(api: Api) -> None:
+    """The URL of a part has room for keys of the most bytes, percent-encoded, also where each character has nine."""
+    key = quote("\u20ac" * 512)
+    part = f"PUT {api.root}/devstoreaccount1/Tab(PartitionKey='{key}',RowKey='{key}') HTTP/1.1\r\n\r\n{{}}".encode()
+    reply = await api("POST", "/$batch", gzip.compress(batch_of([part])), headers=BATCH)
+
+    assert reply.status == 202
+    assert b"HTTP/1.1 204 " in reply.body

@@ -131,6 +131,30 @@ async def test_a_rule_for_every_origin_lets_every_page_in(api: Api) -> None:
     assert (await api("GET", "/Tables", headers={"Sec-Fetch-Site": "cross-site"})).status == 200
 
 
+@pytest.mark.parametrize(
+    ("host", "is_open", "status"),
+    [
+        ("127.0.0.1", False, 200),
+        ("tables.localhost", False, 200),
+        ("evil.example", False, 404),
+        ("evil.example", True, 200),
+    ],
+)
+async def test_metrics_of_accounts_with_keys_of_their_own(
+    session: aiohttp.ClientSession,
+    host: str,
+    status: int,
+    is_open: bool,
+) -> None:
+    """Metrics are for clients of this machine that name it: a page could let a name of its own stand for 127.0.0.1."""
+    accounts = [Account(name="staff", keys=[KEY])]
+    async with serve(None, port=0, accounts=accounts, open_metrics=is_open) as server:
+        async with session.get(f"{root_of(server)}/metrics", headers={"Host": host}) as reply:
+            assert reply.status == status
+        async with session.get(f"{root_of(server)}/healthz", headers={"Host": host}) as reply:
+            assert reply.status == 200
+
+
 async def test_an_account_with_a_key_of_its_own_has_any_name(session: aiohttp.ClientSession) -> None:
     """A page cannot sign with a key that is not published, so such an account is served under any name."""
     async with serve(None, port=0, accounts=[Account(name="staff", keys=[KEY])]) as server:

@@ -3,6 +3,7 @@ Framing of HTTP: how much of heads, of trailers and of requests in a row the ser
 """
 
 import asyncio
+import contextlib
 
 import aiohttp
 import pytest
@@ -70,12 +71,16 @@ async def test_a_large_head_is_good(server: Server, api: Api) -> None:
 async def count_open(wires: list[Wire]) -> int:
     """How many of the connections the server has not ended."""
     await asyncio.sleep(0.1)
+    for wire in wires:
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(0.005):
+                await wire.reader.read()  # at its end only once everything is read
     return sum(not wire.reader.at_eof() and wire.reader.exception() is None for wire in wires)
 
 
 async def test_unfinished_heads_together_are_bounded(session: aiohttp.ClientSession) -> None:
     """Connections that send no more than a part of a head hold a bounded amount together; others are served."""
-    async with serve(None, port=0, limits=Limits(waiting_bytes=400_000)) as server:
+    async with serve(None, port=0, limits=Limits(waiting_bytes=1_560_000)) as server:
         wires = [await Wire.connect(server) for _ in range(30)]
         for wire in wires:
             wire.writer.write(LINE + fields(3))
@@ -118,7 +123,7 @@ async def test_requests_in_a_row_together_are_bounded(monkeypatch: pytest.Monkey
         await go_on.wait()
         return Answer(200)
 
-    async with serve(None, port=0, limits=Limits(waiting_bytes=600_000)) as server:
+    async with serve(None, port=0, limits=Limits(waiting_bytes=2_000_000)) as server:
         monkeypatch.setattr(Service, "answer", answer)
         wires = [await Wire.connect(server) for _ in range(6)]
         for wire in wires:
@@ -136,3 +141,68 @@ async def test_requests_in_a_row_together_are_bounded(monkeypatch: pytest.Monkey
     assert (
         sorted((each.count(b"HTTP/1.1 200"), each.count(b" 503 ")) for each in answers) == [(1, 1)] * 4 + [(4, 0)] * 2
     )
+
+
+async def test_heads_that_idle_connections_keep_are_bounded() -> None:
+    """A connection that stays open keeps the head of its last request; beyond what all may keep it is closed."""
+    async with serve(None, port=0, limits=Limits(waiting_bytes=2_000_000)) as server:
+        for _ in range(2):
+            wires = [await Wire.connect(server) for _ in range(20)]
+            for wire in wires:
+                wire.writer.write(LINE + fields(5) + b"\r\n")
+            answers = [await wire.reader.readuntil(b"\r\n\r\n") for wire in wires]
+            assert all(b" 403 " in answer for answer in answers)
+            stay = await count_open(wires)
+            assert 2 <= stay <= 1_000_000 // (2 * 45_000)
+            assert sum(b"Connection: close" in answer for answer in answers) == 20 - stay
+            for wire in wires:
+                await wire.close()
+            # What they held is given back.
+            await asyncio.sleep(0.05)
+
+
+async def test_a_small_head_takes_the_place_of_a_large_one() -> None:
+    """A connection counts for its last request alone, so that the next one gives back what a large one took."""
+    async with serve(None, port=0, limits=Limits(waiting_bytes=700_000)) as server:
+        for _ in range(5):
+            wire = await Wire.connect(server)
+            for sent in (LINE + fields(5) + b"\r\n", LINE + b"\r\n"):
+                wire.writer.write(sent)
+                answer = await wire.reader.readuntil(b"\r\n\r\n")
+                assert b"Connection: close" not in answer
+                await wire.reader.readuntil(b"}}}")
+            await wire.close()
+
+
+async def test_headers_count_besides_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head of many short headers counts what it takes in memory, which is many times its bytes."""
+    go_on = asyncio.Event()
+
+    async def answer(_: Service, __: Incoming, ___: object) -> Answer:
+        await go_on.wait()
+        return Answer(200)
+
+    monkeypatch.setattr(Service, "answer", answer)
+    async with serve(None, port=0, limits=Limits(waiting_bytes=600_000)) as server:
+        wire = await Wire.connect(server)
+        short = b"".join(b"%x:\r\n" % number for number in range(98))
+        wire.writer.write((LINE + b"\r\n") + (LINE + short + b"\r\n") * 30)
+        await asyncio.sleep(0.05)
+        go_on.set()
+        assert b" 503 " in await wire.everything()
+        await wire.close()
+
+
+async def test_trailers_are_counted() -> None:
+    """Trailers count as what heads take, also those that come in one packet with a head, until the connection ends."""
+    async with serve(None, port=0, limits=Limits(waiting_bytes=2_000_000)) as server:
+        sent = LINE.replace(b"GET", b"POST") + b"Transfer-Encoding: chunked\r\n\r\n"
+        for trailers, ending in ((b"0\r\n", b""), (b"1\r\nx\r\n0\r\n", b""), (b"0\r\n", b"\r\n")):
+            wires = [await Wire.connect(server) for _ in range(20)]
+            for wire in wires:
+                wire.writer.write(sent + trailers + fields(6) + ending)
+                await asyncio.sleep(0.01)
+            assert await count_open(wires) <= 1_000_000 // (2 * 54_000)
+            for wire in wires:
+                await wire.close()
+            await asyncio.sleep(0.05)

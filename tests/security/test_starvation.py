@@ -6,10 +6,11 @@ import asyncio
 import gc
 import io
 import json
+import sys
 import weakref
 from asyncio.sslproto import SSLProtocol
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,21 @@ import pytest
 from multidict import CIMultiDict
 
 from tableorm import Entity, Mapped, connect
-from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or, constant, matcher
+from tableorm.protocol import filter_text, filters
+from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.filter_text import parse_filter
+from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compile_filter, constant, matcher
 from tableorm.protocol.rights import Owner, Rights, read_token
 from tableorm.protocol.sas import TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, decode_key
-from tableorm.stores import Row, RowPage, RowQuery
-from tableorm_local.engine import CALLER, Engine
+from tableorm.stores import Bounds, Row, RowPage, RowQuery
+from tableorm_local.engine import CALLER, Engine, scan
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.write_session import Work
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, serve
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, serve
 from tableorm_local.server.dispatch import caller_of
+from tableorm_local.server.front import connection, limits
+from tableorm_local.server.front.limits import Budget
 from tableorm_local.server.operations import tables
 from tableorm_local.server.security.accounts import is_loopback
 from tableorm_local.server.wire import options
@@ -61,7 +67,7 @@ async def test_a_filter_that_is_refused_is_not_read(api: Api, monkeypatch: pytes
     def parse(text: str) -> Filter:
         raise AssertionError(text)
 
-    monkeypatch.setattr(options, "parse_filter", parse)
+    monkeypatch.setattr(options, "parse_in_steps", parse)
     for query in (alternatives(1500), f"$filter={'(' * 900}A{')' * 900}", "$filter=" + "not%20" * 900 + "A"):
         assert (await api("GET", "/Tab()", query=query)).code == "InvalidInput"
 
@@ -436,3 +442,204 @@ async def test_writes_are_those_of_their_sender(
             assert (await api("POST", "/$batch", body, query=query, scheme=scheme, headers=kind)).status == 202
 
     assert [callers.index(caller) for caller in callers] == [0, 0, 2, 2]
+
+
+class Turns:
+    """How many comparisons of filters are read, in all and at most in one turn of the event loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.all = self.most = self._now = 0
+        monkeypatch.setattr(filter_text, "Compare", self.compare)
+
+    def compare(self, name: str, op: Op, constant: Constant) -> Compare:
+        self.all += 1
+        self._now += 1
+        self.most = max(self.most, self._now)
+        return Compare(name, op, constant)
+
+    async def count_turns(self) -> None:
+        while True:
+            self._now = 0
+            await asyncio.sleep(0)
+
+
+SHAPES = {
+    "or": " or ".join(f"A{n} eq {n}" for n in range(400)),
+    "pairs": " or ".join(f"(A{n} eq {n} and B ge '{n}')" for n in range(200)),
+    "nots": " and ".join(f"not (A{n} eq '{n}')" for n in range(400)),
+    "deep": "".join(f"(A{n} gt {n} {('and', 'or')[n % 2]} " for n in range(60))
+    + "(" + " or ".join(f"C{n} eq {n}" for n in range(340)) + ")" + ")" * 60,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("path", ["/Tab()", "/Tables"])
+async def test_a_long_filter_is_read_in_steps(api: Api, monkeypatch: pytest.MonkeyPatch, path: str, shape: str) -> None:
+    """Of the 400 comparisons that a filter may have, 50 are read in one turn of the event loop, and none twice."""
+    turns = Turns(monkeypatch)
+    counting = asyncio.create_task(turns.count_turns())
+    reply = await api("GET", path, query=f"$filter={SHAPES[shape]}".replace(" ", "%20"))
+    counting.cancel()
+
+    assert reply.status == (200 if path == "/Tab()" else 400)
+    assert (turns.all, turns.most) == (400, 50)
+
+
+async def test_steps_of_one_caller_take_turns() -> None:
+    """Of the work that a caller has at once, the first steps are done at once, and then one step in each turn."""
+    turn, done = 0, Counter[int]()
+    engine = Engine(None)
+
+    def work() -> Generator[None, None, str]:
+        for _ in range(5):
+            done[turn] += 1
+            yield
+        return "done"
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        counting = group.create_task(count_turns())
+        results = await asyncio.gather(*(engine.take_turns(work()) for _ in range(8)))
+        counting.cancel()
+
+    assert results == ["done"] * 8
+    assert done.total() == 8 * 5
+    assert sorted(done.values()) == [1] * 32 + [8]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_long_filter_is_not_compiled(monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
+    """For a long filter no program text is made, which Python would need milliseconds to compile; the rows are same."""
+    tree = parse_filter(SHAPES[shape])
+    rows: list[Row] = [{f"A{n}": n % 3 and n, f"C{n}": n, "B": str(n % 7)} for n in range(0, 400, 3)]
+    rows += [row | {f"A{n}": str(n) for n in range(0, 400, 7)} for row in rows]
+
+    def make(node: Filter) -> Callable[[Row], bool]:
+        raise AssertionError(node)
+
+    monkeypatch.setattr(filters, "_make_matcher", make)
+    for node in (tree, Not(tree)):
+        test, expected = matcher(node), compile_filter(node)
+        assert [test(row) for row in rows] == [expected(row) is True for row in rows]
+
+
+def test_ranges_of_keys_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each comparison of keys is looked at once, however deep it stands."""
+    bounds = list[Bounds]()
+    real = scan.row_interval
+
+    def count(given: Bounds) -> scan.Interval:
+        bounds.append(given)
+        return real(given)
+
+    monkeypatch.setattr(scan, "row_interval", count)
+    deep = "".join(f"(RowKey gt '{n}' {('and', 'or')[n % 2]} " for n in range(60)) + "A" + ")" * 60
+    scan.filter_intervals(parse_filter(deep))
+
+    assert len(bounds) == 60
+
+
+class Addresses:
+    """Lets clients of this machine seem to come from several addresses: a connection has that of when it was made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = "10.0.0.1"
+        monkeypatch.setattr(connection, "network_of", self.tell)
+
+    def tell(self, _: str) -> str:
+        return self.now
+
+
+async def test_connections_are_shared_fairly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address has half of the connections at most; the next one gets half of the rest, and all are given back."""
+    addresses = Addresses(monkeypatch)
+    async with serve(None, port=0, limits=Limits(connections=16)) as server:
+        for _ in range(2):
+            addresses.now = "10.0.0.1"
+            greedy, refused = await open_connections(server, 30)
+            assert (len(greedy), len(refused)) == (8, 22)
+            assert all(answer.startswith(b"HTTP/1.1 503 ") for answer in refused)
+            addresses.now = "10.0.0.2"
+            others, refused = await open_connections(server, 5)
+            assert (len(others), len(refused)) == (4, 1)
+            for wire in (*greedy, *others):
+                await wire.close()
+            await settle()
+
+
+async def open_connections(server: Server, count: int) -> tuple[list[Wire], list[bytes]]:
+    """Open connections; return those that are served, and what the others got."""
+    wires = [await Wire.connect(server) for _ in range(count)]
+    await settle()
+    answers = [await seen(wire) for wire in wires]
+    served = [wire for wire, answer in zip(wires, answers, strict=True) if not answer]
+    for wire in wires:
+        if wire not in served:
+            await wire.close()
+    return served, [answer for answer in answers if answer]
+
+
+@pytest.mark.parametrize(("descriptors", "most"), [(None, 10_000), (1_000_000, 10_000), (1_024, 672), (256, 112)])
+def test_descriptors_bound_connections(monkeypatch: pytest.MonkeyPatch, descriptors: int | None, most: int) -> None:
+    """Connections and handshakes together leave some of the files that a process may have open for everything else."""
+    monkeypatch.setattr(limits, "_count_descriptors", lambda: descriptors)
+    found = limits.fit_descriptors(Limits())
+
+    assert found.connections == most
+    assert descriptors is None or found.connections + found.handshakes <= descriptors - min(256, descriptors // 2)
+    assert limits.fit_descriptors(Limits(connections=3, handshakes=2)) == Limits(connections=3, handshakes=2)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no such limit")
+async def test_more_connections_than_descriptors() -> None:
+    """A server that may have few files open refuses connections, as many as come, and has no error in its log."""
+    command = f"ulimit -n 128; exec {sys.executable} -m tableorm.cli serve --data :memory: --port 0"
+    process = await asyncio.create_subprocess_shell(
+        command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    port = int((await process.stdout.readline()).rpartition(b":")[2].partition(b"/")[0])
+    wires = [Wire(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(300)]
+    answers = [await wire.everything() for wire in wires[-9:]]
+    for wire in wires:
+        await wire.close()
+    process.terminate()
+    _, errors = await process.communicate()
+
+    assert all(b" 503 " in answer for answer in answers)
+    assert errors == b""
+
+
+@pytest.mark.parametrize(("amount", "fits"), [(99, True), (100, True), (101, False)])
+def test_a_budget_at_its_limit(amount: int, fits: bool) -> None:
+    """As much as there is can be taken, and not one more; what is refused takes nothing."""
+    budget = Budget(100, "too much")
+
+    assert takes(budget, amount, "a") is fits
+    assert budget.used == (amount if fits else 0)
+
+
+@pytest.mark.parametrize(("held", "amount", "fits"), [(40, 19, True), (40, 20, True), (40, 21, False), (50, 1, False)])
+def test_the_share_of_a_caller_at_its_limit(held: int, amount: int, fits: bool) -> None:
+    """A caller gets what is as much, with what it holds, as is free, and not one more; another one still gets some."""
+    budget = Budget(100, "too much")
+    budget.take(held, "a")
+
+    assert takes(budget, amount, "a") is fits
+    assert takes(budget, 100 - budget.used, "b")
+    budget.give_back(held, "a")
+    assert takes(budget, held, "c")
+
+
+def takes(budget: Budget, amount: int, caller: str) -> bool:
+    try:
+        budget.take(amount, caller)
+    except Fault as fault:
+        assert fault.code == Code.SERVER_BUSY  # noqa: PT017 - not every call raises
+        return False
+    return True

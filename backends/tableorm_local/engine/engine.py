@@ -11,7 +11,7 @@ import ctypes
 import os
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 import apsw
@@ -229,6 +229,27 @@ class Engine:
             finally:
                 turns.end(caller)
         return scan.page()
+
+    async def take_turns(self, steps: Generator[None, None, T]) -> T:
+        """
+        Do work step by step, and let the event loop run other tasks in between.
+
+        After the first step, work of one `CALLER` takes turns with its queries and with other such work of it.
+        """
+        turns, caller = self._turns, CALLER.get()
+        try:
+            next(steps)
+            while True:
+                if not turns.begin(caller):
+                    await turns.wait(caller)
+                try:
+                    await asyncio.sleep(0)
+                    next(steps)
+                finally:
+                    turns.end(caller)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     async def write(self, table: str, operation: Operation) -> str | None:
         """Do one operation. Return the row's new ETag, None after a delete. It is durable on return."""

@@ -31,8 +31,7 @@ __all__ = [
     "PageScan",
     "check_limit",
     "count_comparisons",
-    "filter_interval",
-    "filter_rows",
+    "filter_intervals",
     "intersect",
     "narrow_to_rows",
     "partition_interval",
@@ -100,35 +99,24 @@ def row_interval(bounds: Bounds) -> Interval:
     return _make_interval("RowKey", bounds, b"", b"\0")
 
 
-def filter_interval(where: Filter) -> Interval:
+def filter_intervals(where: Filter) -> tuple[Interval, Interval]:
     """
-    Return the keys between the first and the last row that can satisfy a filter.
+    Return the keys between the first and the last row that can satisfy a filter, and the same of RowKeys.
 
     A range of keys that starts and ends within partitions is a filter on both keys, which is one interval here.
     """
     match where:
         case Compare("PartitionKey", op, constant) if constant.type is Edm.STRING:
-            return partition_interval(_BOUNDS[op](constant.value))
-        case And(terms):
-            keys = intersect(map(filter_interval, terms))
-            return narrow_to_rows(keys, filter_rows(where)) or keys
-        case Or(terms):
-            return _unite(map(filter_interval, terms))
-        case Compare() | Not():
-            return EVERYTHING
-
-
-def filter_rows(where: Filter) -> Interval:
-    """Return an interval that contains the RowKey of every row that satisfies a filter."""
-    match where:
+            return partition_interval(_BOUNDS[op](constant.value)), EVERYTHING
         case Compare("RowKey", op, constant) if constant.type is Edm.STRING:
-            return row_interval(_BOUNDS[op](constant.value))
-        case And(terms):
-            return intersect(map(filter_rows, terms))
-        case Or(terms):
-            return _unite(map(filter_rows, terms))
+            return EVERYTHING, row_interval(_BOUNDS[op](constant.value))
+        case And(terms) | Or(terms):
+            found = list(map(filter_intervals, terms))
+            join = intersect if isinstance(where, And) else _unite
+            keys, rows = join(keys for keys, _ in found), join(rows for _, rows in found)
+            return (isinstance(where, And) and narrow_to_rows(keys, rows)) or keys, rows
         case Compare() | Not():
-            return EVERYTHING
+            return EVERYTHING, EVERYTHING
 
 
 def narrow_to_rows(keys: Interval, rows: Interval) -> Interval | None:
@@ -215,7 +203,8 @@ class PageScan:
         if query.where is not None:
             self._test = _compile_filter(query.where)
             self._batch = max(1, min(_BATCH_ROWS, _BATCH_COMPARISONS // max(1, count_comparisons(query.where))))
-            keys, rows = intersect((keys, filter_interval(query.where))), intersect((rows, filter_rows(query.where)))
+            its_keys, its_rows = filter_intervals(query.where)
+            keys, rows = intersect((keys, its_keys)), intersect((rows, its_rows))
         narrow = narrow_to_rows(keys, rows)
         self._low, self._high = narrow or keys
         # The RowKeys to find in each of several partitions.

@@ -21,7 +21,7 @@ from ..engine import Engine
 from .dispatch import Service
 from .front.access_log import AccessLog
 from .front.http import Front
-from .front.limits import Limits
+from .front.limits import Limits, fit_descriptors
 from .front.metrics import Metrics
 from .front.tls import Handshake
 from .operations.service_properties import read_cors_rules
@@ -32,7 +32,9 @@ __all__ = ["Server", "bind", "data_files", "serve"]
 
 _logger = logging.getLogger("tableorm.server")
 
-_BACKLOG = 1024
+# Connections that the system keeps until they are accepted, and those that are accepted in one turn of the event loop:
+# each of these has a file open before any of them can be refused.
+_BACKLOG, _ACCEPTED_AT_ONCE = 1024, 32
 _GAUGE_SECONDS = 1.0
 
 
@@ -87,7 +89,7 @@ def serve(
     if cert is None and cert_key is not None:
         raise ValueError("a private key alone is not enough to speak TLS; give its certificate too, as cert")
     context = None if cert is None else _tls(cert, cert_key)
-    chosen_limits = limits or Limits()
+    chosen_limits = fit_descriptors(limits or Limits())
     engines = {name: Engine(path) for name, path in files.items()}
     make_front = functools.partial(
         Front,
@@ -224,7 +226,9 @@ class Server:
             self._check_public(listener)
             self._port = listener.getsockname()[1]
             accept = front.server if self._tls is None else functools.partial(Handshake, front.server, self._tls)
-            site = await asyncio.get_running_loop().create_server(accept, sock=listener, backlog=_BACKLOG)
+            loop = asyncio.get_running_loop()
+            site = await loop.create_server(accept, sock=listener, backlog=_ACCEPTED_AT_ONCE)
+            listener.listen(_BACKLOG)
         except BaseException:
             await self._close(runner, front)
             raise

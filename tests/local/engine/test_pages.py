@@ -18,8 +18,7 @@ from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb, narrowed
 from tableorm_local.engine import Engine, scan
 from tableorm_local.engine.catalog import key_of
 from tableorm_local.engine.scan import (
-    filter_interval,
-    filter_rows,
+    filter_intervals,
     narrow_to_rows,
     partition_interval,
     row_interval,
@@ -110,8 +109,7 @@ _filters: st.SearchStrategy[Filter] = st.recursive(
 @given(_filters)
 def test_the_intervals_of_a_filter_hold_every_row_that_satisfies_it(where: Filter) -> None:
     """No row outside of the interval of keys, or of RowKeys, satisfies the filter."""
-    low, high = filter_interval(where)
-    first, last = filter_rows(where)
+    (low, high), (first, last) = filter_intervals(where)
     test = matcher(where)
 
     for partition, row in itertools.product(_KEYS, _KEYS):
@@ -129,8 +127,7 @@ def test_bounds_and_conditions_mean_the_same_keys(partition: Bounds, row: Bounds
     keys, rows = partition_interval(partition), row_interval(row)
     narrow = narrow_to_rows(keys, rows) or keys
 
-    assert filter_rows(conditions) == rows
-    assert filter_interval(conditions) == narrow
+    assert filter_intervals(conditions) == (narrow, rows)
 
 
 async def test_a_condition_on_the_row_key_skips_other_rows(memory: Engine, read: list[bytes]) -> None:

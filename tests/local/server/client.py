@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import datetime as dt
 import io
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from email.utils import format_datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import attrs
@@ -17,6 +17,8 @@ from yarl import URL
 
 from tableorm.protocol.shared_key import Scheme, SignedParts, authorization, decode_key
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Server
+
+T = TypeVar("T")
 
 NO_METADATA = "application/json;odata=nometadata"
 FULL_METADATA = "application/json;odata=fullmetadata"
@@ -113,6 +115,16 @@ class Api:
             sent["Content-Length"] = str(len(data))
         async with self.session.request(verb, url, data=stream, headers=sent, skip_auto_headers=skip) as response:
             return Reply(response.status, response.headers, await response.read())
+
+
+def finish(steps: Generator[None, None, T]) -> T:
+    """What work in steps returns, once all of them are done."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def root_of(server: Server) -> str:

@@ -22,7 +22,7 @@ from ..wire.answers import RETRY_SECONDS
 from .limits import Budget, Limits
 from .metrics import Metrics
 
-__all__ = ["ConnectionServer", "TooMuchWaitsError", "end_request"]
+__all__ = ["ConnectionServer", "TooMuchWaitsError", "end_request", "must_close"]
 
 _logger = logging.getLogger("tableorm.server")
 
@@ -34,6 +34,16 @@ _BUSY = (
     "HTTP/1.1 503 Service Unavailable\r\nx-ms-error-code: ServerBusy\r\n"
     f"Retry-After: {RETRY_SECONDS}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 ).encode()
+
+
+# What a request takes in memory besides the bytes of its head, and each header of it besides its bytes; and how often
+# these are kept, as bytes and as text.
+_REQUEST_COST, _HEADER_COST, _COPIES = 3_000, 200, 3
+
+
+def _cost_of(size: int, headers: int) -> int:
+    """Return how many bytes of memory a head takes."""
+    return _REQUEST_COST + _HEADER_COST * headers + _COPIES * size
 
 
 class TooMuchWaitsError(HttpProcessingError):
@@ -49,23 +59,31 @@ class _BoundedParser:
     """
     A parser of requests that bounds what it keeps: the bytes of a head, and what all parsers hold together.
 
-    What counts are heads that are not complete, and requests that wait behind another one of their connection. A
-    request that comes alone does not count: it is looked at before anything else arrives.
+    What counts are heads and trailers that are not complete, requests that are not answered, and the last request that
+    was: the parser and aiohttp's connection keep its head until the next one comes.
 
     aiohttp itself bounds each header and their number, and keeps up to 32 requests.
+
+    Attributes:
+        caller: Who takes from the budget: the client's address, known once it is connected.
+        closes: Whether the connection is closed after its request, as what it would keep is too much.
     """
 
-    def __init__(self, parser: "HttpRequestParser", most: int, budget: Budget) -> None:
-        self._parser, self._most, self._budget = parser, most, budget
-        # Who takes from the budget: the client's address, known once it is connected.
+    def __init__(self, parser: "HttpRequestParser", limits: Limits, budget: Budget) -> None:
+        self._parser, self._most, self._budget = parser, limits.head_bytes, budget
+        self._most_headers = limits.headers
         self.caller = ""
+        self.closes = False
         # The body of the last request, and the bytes that came after it.
         self._body: StreamReader = EMPTY_PAYLOAD
         self._head_bytes = 0
-        # Whether that body comes in chunks, whose sizes stand between them.
+        # Whether that body comes in chunks, whose sizes stand between them; and how many bytes are such sizes or
+        # trailers, which cannot be told apart.
         self._framed = False
-        # What each request counts that is not answered yet.
-        self._waiting: deque[int] = deque()
+        self._frame_bytes = 0
+        # What each request takes that is not answered yet, or if all are, what the last one took.
+        self._costs: deque[int] = deque()
+        self._is_answered = False
         self._held = 0
         self._paused = self._failed = False
 
@@ -93,39 +111,57 @@ class _BoundedParser:
         messages, upgraded, tail = self._parser.feed_data(data)
         if not (data or messages):
             return messages, upgraded, tail  # the parser was asked to go on, and had nothing
-        is_alone = len(messages) == 1 and not (within_body or self._head_bytes or self._waiting)
+        if messages and self._is_answered:
+            self._is_answered = False
+            self._costs.clear()
+        is_alone = len(messages) == 1 and not (within_body or self._head_bytes or self._costs)
         if is_alone and len(data) <= self._most and data.endswith(b"\r\n\r\n"):
-            # A head that came alone and whole, as most do: nothing is left to count.
-            self._body, self._framed = messages[0][1], messages[0][0].chunked
-            self._waiting.append(0)
+            # A head that came alone and whole, as most do.
+            message, self._body = messages[0]
+            self._framed, self._frame_bytes = message.chunked, 0
+            self._costs.append(_cost_of(len(data), len(message.raw_headers)))
+            self._count()
             return messages, upgraded, tail
         grown = body.total_bytes - before
-        if grown and len(self._waiting) > 1:
-            self._waiting[-1] += grown
+        if grown and len(self._costs) > 1:
+            self._costs[-1] += grown
         rest = self._head_bytes + len(data) - grown
+        was_framed = self._framed
         for message, self._body in messages:
             headers = message.raw_headers
             size = sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
             size += len(message.method) + len(message.path) + _LINE_BYTES
             if size > self._most:
                 raise LineTooLong(b"", self._most)
-            size += self._body.total_bytes
-            rest -= size
-            self._waiting.append(size if self._waiting else 0)
+            rest -= size + self._body.total_bytes
+            self._costs.append(_cost_of(size, len(headers)) + (self._body.total_bytes if self._costs else 0))
             self._framed = message.chunked
         is_whole = self._body.is_eof()
         is_next = bool(messages) or (within_body and is_whole)
+        if is_whole and within_body and was_framed and not messages:
+            # The parser keeps trailers with the head.
+            self._costs[-1] += _COPIES * (self._head_bytes + self._frame_bytes)
         if is_next:
             rest = min(rest, len(data))
         if not is_whole and (messages or grown or self._paused):
-            rest = 0  # It belongs to the body, and is read when there is room.
+            # It belongs to the body, and what is not read yet is read when there is room.
+            self._frame_bytes = max(min(rest, len(data)), 0) if self._framed and not self._paused else 0
+            rest = 0
         elif rest > self._most and not (is_next and self._framed):
             raise LineTooLong(b"", self._most)
+        elif is_whole:
+            self._frame_bytes = 0
         self._head_bytes = max(rest, 0)
-        self._hold(self._head_bytes + sum(self._waiting))
+        self._count()
         return messages, upgraded, tail
 
-    def _hold(self, amount: int) -> None:
+    def _count(self) -> None:
+        """Take from the budget what the connection holds by now, or give back what it does not."""
+        partial = self._head_bytes + self._frame_bytes
+        amount = sum(self._costs)
+        if partial:
+            # No header is shorter than four bytes.
+            amount += _cost_of(partial, min(partial // 4, self._most_headers))
         if amount == self._held:
             return
         try:
@@ -134,21 +170,26 @@ class _BoundedParser:
             else:
                 self._budget.give_back(self._held - amount, self.caller)
         except Fault:
-            raise TooMuchWaitsError(code=503, message="too much waits") from None
+            if partial or len(self._costs) > 1:
+                raise TooMuchWaitsError(code=503, message="too much waits") from None
+            # A request that is alone is answered at once. It counts where requests at work do, and nothing of it stays.
+            self.closes, amount = True, 0
+            self._budget.give_back(self._held, self.caller)
         self._held = amount
 
     def end_request(self) -> None:
-        """Count the first request that waited no longer."""
-        if self._waiting:
-            self._waiting.popleft()
-            if not self._failed:
-                self._hold(self._head_bytes + sum(self._waiting))
+        """Count the first request no longer, unless it is the last one."""
+        if len(self._costs) <= 1:
+            self._is_answered = True
+        else:
+            self._costs.popleft()
+            self._count()
 
     def release(self) -> None:
         """Count nothing any longer."""
         self._budget.give_back(self._held, self.caller)
-        self._held = self._head_bytes = 0
-        self._waiting.clear()
+        self._held = self._head_bytes = self._frame_bytes = 0
+        self._costs.clear()
 
     def pause_reading(self) -> None:
         """Keep what arrives until `feed_data` is called again."""
@@ -167,7 +208,7 @@ class _BoundedParser:
 class _Connection(web.RequestHandler):
     """A connection. One too many is told that the server is busy; what is not HTTP gets the service's errors."""
 
-    __slots__ = ("_bounds", "_server")
+    __slots__ = ("_bounds", "_has_place", "_server")
 
     def __init__(self, server: "ConnectionServer", loop: asyncio.AbstractEventLoop) -> None:
         limits = server.limits
@@ -185,25 +226,37 @@ class _Connection(web.RequestHandler):
             auto_decompress=False,
             read_bufsize=_READ_AHEAD,
         )
-        self._server = server
-        self._bounds = _BoundedParser(cast("HttpRequestParser", self._parser), limits.head_bytes, server.waiting)
+        self._server, self._has_place = server, False
+        self._bounds = _BoundedParser(cast("HttpRequestParser", self._parser), limits, server.waiting)
         self._parser = cast("Any", self._bounds)
 
     def end_request(self) -> None:
         """Count the request no longer that was answered."""
         self._bounds.end_request()
 
+    @property
+    def closes(self) -> bool:
+        """Whether the connection is closed after its request, as what it would keep is too much."""
+        return self._bounds.closes
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        server = self._server
-        self._bounds.caller = network_of((transport.get_extra_info("peername") or ("",))[0])
-        if len(server.connections) > server.limits.connections and isinstance(transport, asyncio.Transport):
+        assert isinstance(transport, asyncio.Transport)
+        server, caller = self._server, network_of((transport.get_extra_info("peername") or ("",))[0])
+        self._bounds.caller = caller
+        try:
+            server.places.take(1, caller)
+            self._has_place = True
+        except Fault:
             server.metrics.count_refusal("connection")
             transport.write(_BUSY)
             self.force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._bounds.release()
+        if self._has_place:
+            self._server.places.give_back(1, self._bounds.caller)
+            self._has_place = False
         super().connection_lost(exc)
 
     def close(self) -> None:
@@ -239,7 +292,8 @@ class ConnectionServer(web.Server):
         metrics: Counts the refusals.
 
     Attributes:
-        waiting: What all connections hold of requests that nobody has looked at.
+        places: How many connections are open.
+        waiting: What all connections hold of requests.
         handshakes: How many connections do not speak TLS yet.
         shaking: The tasks of these.
     """
@@ -248,6 +302,7 @@ class ConnectionServer(web.Server):
         # What nobody waits for any longer is not worked on.
         super().__init__(handler, request_factory=_request_of, handler_cancellation=True)
         self.refuse, self.limits, self.metrics = refuse, limits, metrics
+        self.places = Budget(limits.connections, "too many connections are open")
         self.handshakes = Budget(limits.handshakes, "too many connections begin")
         self.shaking = set[asyncio.Task[None]]()
         self.waiting = Budget(limits.waiting_bytes, "too much waits to be read")
@@ -269,6 +324,11 @@ def end_request(request: web.BaseRequest) -> None:
     cast("_Connection", request.protocol).end_request()
 
 
+def must_close(request: web.BaseRequest) -> bool:
+    """Return whether the connection of a request is closed once the request is answered, and not read further."""
+    return cast("_Connection", request.protocol).closes
+
+
 def _request_of(
     message: RawRequestMessage,
     payload: StreamReader,
@@ -283,6 +343,8 @@ def _request_of(
     the connection open for ever. The host is not needed, as we read the target as it was sent.
     """
     loop = asyncio.get_running_loop()
+    if cast("_Connection", protocol).closes:
+        message = message._replace(should_close=True)
     try:
         return web.BaseRequest(message, payload, protocol, writer, task, loop)
     except ValueError:

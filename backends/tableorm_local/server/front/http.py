@@ -24,7 +24,7 @@ from ..wire.answers import error_answer, new_request_id, standard_headers
 from ..wire.calls import Answer, Incoming, internal_error, invalid_input
 from ..wire.options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
 from .access_log import AccessLog, Entry, show_header, show_target
-from .connection import ConnectionServer, TooMuchWaitsError, end_request
+from .connection import ConnectionServer, TooMuchWaitsError, end_request, must_close
 from .limits import Budget, Limits
 from .metrics import Metrics
 from .request_body import RequestBody
@@ -38,8 +38,6 @@ _COMPRESS_FROM = 1024
 _COMPRESS_IN_THREAD = 64 * 1024
 # An answer smaller than this fits, with its head, into the 64 KiB that asyncio buffers before a writer must wait.
 _NEVER_WAITS = 16 * 1024
-
-
 # What the access log has of a request whose client did not wait for the answer.
 _CLIENT_GONE = Answer(400, reason="ClientGone")
 
@@ -151,7 +149,7 @@ class Front:
                 self._idle.set()
             body.give_back()
             self._record(exchange)
-        if not request.content.is_eof():
+        if not (request.content.is_eof() or must_close(request)):
             await body.discard()
         return response
 
@@ -300,7 +298,9 @@ class Front:
             await RequestBody(request, self.limits, self._budget, "").discard()
         if request.raw_path == "/healthz":
             return web.Response(text="ok\n")
-        if not (self._open_metrics or is_loopback(request.remote or "")):
+        # A name that a web page lets stand for this machine is not one of this machine.
+        is_here = is_loopback(request.remote or "") and names_this_machine(request.headers.get("Host", ""))
+        if not (self._open_metrics or is_here):
             return web.Response(status=404)
         self.update_gauges()
         text = await asyncio.to_thread(self.metrics.render)

@@ -2,6 +2,7 @@
 Limits of the server: how much one client, or all of them together, can make it hold.
 """
 
+import sys
 from collections import Counter
 
 import attrs
@@ -9,7 +10,7 @@ import attrs
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import MAX_TRANSACTION_BYTES
 
-__all__ = ["Budget", "Limits"]
+__all__ = ["Budget", "Limits", "fit_descriptors"]
 
 
 @attrs.frozen(kw_only=True)
@@ -17,16 +18,19 @@ class Limits:
     """
     The limits of one process of the server.
 
-    Of `handshakes`, `requests`, `waiting_bytes` and `buffered_bytes` one caller gets about half, so that others always
-    find some.
+    Of `connections`, `handshakes`, `requests`, `waiting_bytes` and `buffered_bytes` one caller gets about half, so that
+    others always find some.
 
     Args:
-        connections: Connections open at once; the next one gets the answer that the server is busy, and is closed.
+        connections: Connections open at once, if the process may have as many files open; the next one gets the answer
+            that the server is busy, and is closed.
         handshakes: Connections at once that were accepted and do not speak TLS yet; the next one is closed.
         requests: Requests at work or waiting at once; the next one gets the answer that the server is busy.
         pages: Pages of entities that are built at once; others wait for their turn.
-        waiting_bytes: Bytes of heads of requests that are not complete, and of requests that wait behind another one of
-            their connection, of all connections together; the next one gets the answer that the server is busy.
+        waiting_bytes: Memory for heads of requests, of all connections together: of heads that are not complete, of
+            requests that are not answered, and of the last request of each connection that stays open. Beyond it a
+            request that is alone is answered, and its connection closed; other connections get the answer that the
+            server is busy.
         buffered_bytes: Bytes of bodies that arrive and of answers that are not sent yet, all together.
         url_bytes: Bytes of a request line.
         header_bytes: Bytes of one header.
@@ -44,7 +48,7 @@ class Limits:
     handshakes: int = 512
     requests: int = 4_000
     pages: int = 32
-    waiting_bytes: int = 64 * 1024 * 1024
+    waiting_bytes: int = 128 * 1024 * 1024
     buffered_bytes: int = 256 * 1024 * 1024
     url_bytes: int = 64 * 1024
     header_bytes: int = 16 * 1024
@@ -56,6 +60,30 @@ class Limits:
     body_seconds: float = 60.0
     write_seconds: float = 60.0
     stop_seconds: float = 30.0
+
+
+# What is left for other files than connections: those of the data, and connections that are accepted to be refused.
+_OTHER_DESCRIPTORS = 256
+
+
+def fit_descriptors(limits: Limits) -> Limits:
+    """Return limits under which connections do not use up the files that the process may have open."""
+    most = _count_descriptors()
+    if most is None:
+        return limits
+    room = most - min(_OTHER_DESCRIPTORS, most // 2)
+    handshakes = min(limits.handshakes, room // 8)
+    return attrs.evolve(limits, connections=min(limits.connections, room - handshakes), handshakes=handshakes)
+
+
+def _count_descriptors() -> int | None:
+    """Return how many files the process may have open; None if the system does not say, as on Windows."""
+    if sys.platform == "win32":
+        return None
+    import resource  # noqa: PLC0415 - Windows does not have it
+
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if most == resource.RLIM_INFINITY else most
 
 
 class Budget:

@@ -44,7 +44,7 @@ class PrometheusMetrics(Metrics):
                 ("connections", "Connections that are open."),
                 ("requests_at_work", "Requests that are at work."),
                 ("buffered_bytes", "Bytes of bodies that arrive and of answers that are not sent yet."),
-                ("waiting_bytes", "Bytes of heads that are not complete and of requests that wait for another one."),
+                ("waiting_bytes", "Memory for heads of requests, also of the last one of each open connection."),
             )
         }
 

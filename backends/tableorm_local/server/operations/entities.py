@@ -14,7 +14,7 @@ from ..wire.answers import answer_created
 from ..wire.bodies import encode_entities, encode_entity, read_entity
 from ..wire.calls import Answer, Call, Level
 from ..wire.continuations import entity_continuation, first_entity
-from ..wire.options import check_json_body, filter_of, if_match_of, level_of, select_of, top_of
+from ..wire.options import check_json_body, if_match_of, level_of, read_filter, select_of, top_of
 from .request import Request
 
 __all__ = ["access_of_write", "answer_write", "get_entity", "keys_of", "query_entities", "read_write", "write_entity"]
@@ -59,7 +59,7 @@ async def query_entities(request: Request) -> Answer:
     """Answer a page of the entities that the client may read."""
     table, keys = request.resource.table, range_of(request.rights)
     level, select, limit = level_of(request), select_of(request), top_of(request)
-    where = filter_of(request)
+    where = await request.engine.take_turns(read_filter(request))
     wanted, hidden = _add_keys(select, level)
     query = RowQuery(where=where, select=wanted)
     within = query if keys is None else narrowed(query, keys)

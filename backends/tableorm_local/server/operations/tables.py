@@ -13,7 +13,7 @@ from ..wire.answers import answer_created
 from ..wire.bodies import encode_table, encode_tables, read_object
 from ..wire.calls import Answer, invalid_input
 from ..wire.continuations import first_table, table_continuation
-from ..wire.options import check_json_body, filter_of, level_of, top_of
+from ..wire.options import check_json_body, level_of, read_filter, top_of
 from .request import Request
 
 __all__ = ["create_table", "delete_table", "get_table", "list_tables"]
@@ -21,7 +21,8 @@ __all__ = ["create_table", "delete_table", "get_table", "list_tables"]
 
 async def list_tables(request: Request) -> Answer:
     """Answer a page of tables, in the order of their names without regard to case."""
-    level, limit, where = level_of(request), top_of(request), filter_of(request)
+    level, limit = level_of(request), top_of(request)
+    where = await request.engine.take_turns(read_filter(request))
     start = first_table(request.options)
     names = [name for name in await request.engine.list_tables() if name.lower() >= start]
     if where is not None:

@@ -48,7 +48,7 @@ async def run_transaction(request: Request) -> Answer:
     Raises:
         Fault: The transaction as a whole is refused.
     """
-    parts = multipart.read(request.headers.get("Content-Type", ""), request.body)
+    parts = await request.engine.take_turns(multipart.read(request.headers.get("Content-Type", ""), request.body))
     ids = [part.content_id for part in parts.parts]
     if parts.is_query:
         return _pack([await _answer_query(request, parts.parts[0])], ids, is_query=True)

@@ -21,6 +21,8 @@ _MAX_RULES_BYTES = 2 * 1024
 _MAX_ORIGINS = 64
 _MAX_NAMES = 64
 _MAX_NAME = 256
+# The headers that a page may ask for: as many as a request may have.
+_MAX_ASKED = 100
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "MERGE", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
@@ -114,6 +116,9 @@ def answer_preflight(rules: Sequence[CorsRule], headers: Mapping[str, str]) -> A
             Code.INVALID_HEADER_VALUE,
             "A preflight request needs the headers Origin and Access-Control-Request-Method, in ASCII.",
         )
+    # Counted before they are split, and compared with those of each rule.
+    if asked.count(",") > _MAX_ASKED:
+        raise Fault(Code.CORS_PREFLIGHT_FAILURE, f"A page may ask for {_MAX_ASKED} headers at most.")
     names = [name.strip() for name in asked.split(",") if name.strip()]
     for rule in rules:
         if (

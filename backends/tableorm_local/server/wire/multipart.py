@@ -5,7 +5,7 @@ A delimiter is a line of its own. JSON escapes line ends, so no value can be tak
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from http import HTTPStatus
 from uuid import uuid4
 
@@ -20,7 +20,9 @@ __all__ = ["Part", "Parts", "read", "write"]
 
 # The limits of a part are far more than clients send.
 _MAX_HEADERS = 64
-_MAX_HEAD_BYTES = 64 * 1024
+_MAX_HEAD_BYTES = 16 * 1024
+# Bytes of parts that are read in one step.
+_STEP_BYTES = 64 * 1024
 # One more than the operations that a transaction may have: a larger number need not be known.
 MAX_PARTS = 101
 # Lines that begin like a delimiter and go on: those of a change set whose boundary begins with the outer one.
@@ -61,9 +63,9 @@ def _malformed_fault(why: str) -> Fault:
     return invalid_input(f"the transaction {why}.")
 
 
-def read(content_type: str, body: bytes) -> Parts:
+def read(content_type: str, body: bytes) -> Generator[None, None, Parts]:
     """
-    Read the body of a transaction.
+    Read the body of a transaction, in steps of some 64 KiB.
 
     Raises:
         Fault: MediaTypeNotSupported; InvalidInput if the body is malformed, or has several change sets.
@@ -84,8 +86,14 @@ def read(content_type: str, body: bytes) -> Parts:
     inner = _boundary(kind)
     if inner is not None:
         # An empty change set has an empty part.
-        inside = [part for part in _split(content, inner, MAX_PARTS) if part.strip()]
-        return Parts([_read_part(part) for part in inside], is_query=False)
+        found, size = list[Part](), 0
+        for part in filter(bytes.strip, _split(content, inner, MAX_PARTS)):
+            if size >= _STEP_BYTES:
+                size = 0
+                yield
+            size += len(part)
+            found.append(_read_part(part))
+        return Parts(found, is_query=False)
     if _is_http(kind):
         return Parts([_parse_request(content, headers)], is_query=True)
     raise _malformed_fault(f"has a part of type {kind[:80]!r}")
@@ -151,7 +159,10 @@ def _read_headers(part: bytes) -> tuple[CIMultiDict[str], bytes]:
         raise _malformed_fault(f"has a part with headers of more than {_MAX_HEAD_BYTES} bytes")
     head, rest = (part, b"") if found is None else (part[: found.start()], part[found.end() :])
     headers: list[tuple[str, str]] = []
-    for line in head.splitlines():
+    lines = head.splitlines()
+    if len(lines) > _MAX_HEADERS:
+        raise _malformed_fault(f"has a part with {len(lines)} lines of headers, {_MAX_HEADERS} are allowed")
+    for line in lines:
         name, colon, value = line.partition(b":")
         if not colon or not name.strip():
             if line.strip():
@@ -161,8 +172,6 @@ def _read_headers(part: bytes) -> tuple[CIMultiDict[str], bytes]:
             headers.append((name.decode("ascii").strip(), value.decode("utf-8").strip()))
         except UnicodeDecodeError:
             raise _malformed_fault(f"has a header that is not UTF-8: {line[:40]!r}") from None
-    if len(headers) > _MAX_HEADERS:
-        raise _malformed_fault(f"has a part with {len(headers)} headers, {_MAX_HEADERS} are allowed")
     # Of several headers with one name the last one counts, which is the first one then.
     return CIMultiDict(reversed(headers)), rest
 
@@ -181,8 +190,10 @@ _REQUEST_LINE = re.compile(rb"([A-Z]{1,20}) (\S+) HTTP/1\.[01][ \t]*")
 def _parse_request(content: bytes, outer: CIMultiDict[str]) -> Part:
     content = content.lstrip(b"\r\n")
     line, _, rest = content.partition(b"\n")
+    if len(line) > _MAX_HEAD_BYTES:
+        raise _malformed_fault(f"has a part with a request line of more than {_MAX_HEAD_BYTES} bytes")
     found = _REQUEST_LINE.fullmatch(line.rstrip(b"\r"))
-    if found is None or len(line) > _MAX_HEAD_BYTES:
+    if found is None:
         raise _malformed_fault(f"has a part without a request line: {line[:80]!r}")
     try:
         url = found.group(2).decode("utf-8")

@@ -3,7 +3,7 @@ Options: reads what the headers and the query of a request ask for, each in one 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from datetime import date
 from functools import lru_cache
 from urllib.parse import parse_qsl
@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from multidict import MultiMapping
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.filter_text import FilterSyntaxError, parse_filter
+from tableorm.protocol.filter_text import MAX_FILTER_LENGTH, FilterSyntaxError, parse_in_steps
 from tableorm.protocol.filters import Filter
 from tableorm.protocol.limits import MAX_PAGE
 
@@ -24,11 +24,11 @@ __all__ = [
     "check_json_body",
     "check_options",
     "effective_verb",
-    "filter_of",
     "if_match_of",
     "level_of",
     "options_of",
     "prefers_content",
+    "read_filter",
     "seconds_of",
     "select_of",
     "top_of",
@@ -174,9 +174,9 @@ def seconds_of(call: Call) -> int | None:
 _TIMEOUT_DIGITS = 9
 
 
-def filter_of(call: Call) -> Filter | None:
+def read_filter(call: Call) -> Generator[None, None, Filter | None]:
     """
-    Read `$filter`; None if it is missing or blank.
+    Read `$filter` in steps; None if it is missing or blank.
 
     Raises:
         Fault: InvalidInput, also beyond `MAX_COMPARISONS` or `MAX_NESTINGS`; NotImplemented for functions.
@@ -184,6 +184,8 @@ def filter_of(call: Call) -> Filter | None:
     text = call.options.get("$filter", "")
     if not text or text.isspace():
         return None
+    if len(text) > MAX_FILTER_LENGTH:
+        raise invalid_input(f"$filter has {len(text)} characters, {MAX_FILTER_LENGTH} are allowed.")
     # Counted before it is read, as reading takes longer. Each comparison but the first follows `and` or `or`.
     words = _QUOTED.sub("", text)
     count = 1 + len(_JOINS.findall(words))
@@ -193,7 +195,7 @@ def filter_of(call: Call) -> Filter | None:
     if count > MAX_NESTINGS:
         raise invalid_input(f"$filter has {count} opening parentheses and nots, {MAX_NESTINGS} are allowed.")
     try:
-        return parse_filter(text)
+        return (yield from parse_in_steps(text))
     except FilterSyntaxError as error:
         code = Code.NOT_IMPLEMENTED if error.unsupported else Code.INVALID_INPUT
         raise Fault(code, f"One of the request inputs is not valid: {error}.") from None
@@ -231,6 +233,9 @@ def select_of(call: Call) -> tuple[str, ...] | None:
         Fault: InvalidInput: more names than an entity can have.
     """
     text = call.options.get("$select", "")
+    # Counted before it is split, as splitting takes longer.
+    if text.count(",") > 2 * _MAX_NAMES:
+        raise invalid_input(f"$select has {text.count(',')} commas, {2 * _MAX_NAMES} are allowed.")
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if len(names) > _MAX_NAMES:
         raise invalid_input(f"$select has {len(names)} names, {_MAX_NAMES} are allowed.")
@@ -239,6 +244,8 @@ def select_of(call: Call) -> tuple[str, ...] | None:
 
 _JSON = "application/json"
 _ATOM = "application/atom+xml"
+# The most characters of a list of what a client accepts or prefers, which is split: far more than clients send.
+_MAX_PREFERENCES = 1000
 
 
 def level_of(call: Call) -> Level:
@@ -252,6 +259,12 @@ def level_of(call: Call) -> Level:
     known = _LEVELS.get(wanted)
     if known is not None:
         return known
+    if len(wanted) > _MAX_PREFERENCES:
+        raise Fault(
+            Code.MEDIA_TYPE_NOT_SUPPORTED,
+            f"None of the provided media types are supported: Accept and $format may have {_MAX_PREFERENCES} "
+            f"characters (got {len(wanted)}).",
+        )
     atom = False
     for media in wanted.split(","):
         name, *parameters = (part.strip().lower() for part in media.split(";"))
@@ -301,8 +314,9 @@ def check_json_body(call: Call) -> None:
 
 
 def prefers_content(call: Call) -> bool | None:
-    """Read `Prefer`: whether to send back what was created; None if the client does not say."""
-    words = {word.strip().lower() for word in call.headers.get("Prefer", "").split(",")}
+    """Read `Prefer`: whether to send back what was created; None if the client does not say, or says far too much."""
+    text = call.headers.get("Prefer", "")
+    words = {word.strip().lower() for word in text.split(",")} if len(text) <= _MAX_PREFERENCES else set[str]()
     if "return-no-content" in words:
         return False
     return True if "return-content" in words else None
