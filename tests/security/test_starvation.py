@@ -643,3 +643,25 @@ def takes(budget: Budget, amount: int, caller: str) -> bool:
         assert fault.code == Code.SERVER_BUSY  # noqa: PT017 - not every call raises
         return False
     return True
+
+
+async def test_slices_of_one_caller_take_turns(monkeypatch: pytest.MonkeyPatch, session: aiohttp.ClientSession) -> None:
+    """The slices of filters of tables and of transactions take turns with other work of their caller."""
+    sent = list[str]()
+    real = Engine.take_turns
+
+    async def take_turns(self: Engine, steps: Generator[None, None, object]) -> object:
+        sent.append(getattr(steps, "__name__", ""))
+        return await real(self, steps)
+
+    async with serve(None, port=0) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        monkeypatch.setattr(Engine, "take_turns", take_turns)
+        await api("GET", "/Tables", query="$filter=TableName%20eq%20'Tab'")
+        part = b"Content-Type: application/http\r\n\r\nPUT /Tab(PartitionKey='p',RowKey='r') HTTP/1.1\r\n\r\n{}\r\n"
+        inner = b"Content-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n" + part + b"--c--\r\n"
+        kind = {"Content-Type": "multipart/mixed; boundary=b"}
+        assert (await api("POST", "/$batch", b"--b\r\n" + inner + b"--b--\r\n", headers=kind)).status == 202
+
+    assert sent == ["read_filter", "_filter_names", "read", "_read_steps"]

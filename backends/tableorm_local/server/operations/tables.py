@@ -2,7 +2,7 @@
 Operations on tables: list, get, create, delete.
 """
 
-import asyncio
+from collections.abc import Generator
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import And, Compare, Filter, Not, Or, matcher
@@ -26,13 +26,13 @@ async def list_tables(request: Request) -> Answer:
     start = first_table(request.options)
     names = [name for name in await request.engine.list_tables() if name.lower() >= start]
     if where is not None:
-        names = await _filter_names(names, where, limit)
+        names = await request.engine.take_turns(_filter_names(names, where, limit))
     headers = table_continuation(names[limit].lower()) if len(names) > limit else {}
     body = encode_tables(names[:limit], request.place, level)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)
 
 
-async def _filter_names(names: list[str], where: Filter, limit: int) -> list[str]:
+def _filter_names(names: list[str], where: Filter, limit: int) -> Generator[None, None, list[str]]:
     """Return the names that satisfy a filter, at most one more than `limit`, as that one starts the next page."""
     step = max(1, _COMPARISONS_AT_ONCE // _count_comparisons(where))
     test, found = matcher(where), list[str]()
@@ -40,7 +40,7 @@ async def _filter_names(names: list[str], where: Filter, limit: int) -> list[str
         found += [name for name in names[at : at + step] if test({"TableName": name})]
         if len(found) > limit:
             break
-        await asyncio.sleep(0)
+        yield
     return found[: limit + 1]
 
 

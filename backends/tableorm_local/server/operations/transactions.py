@@ -5,9 +5,8 @@ A fault of the frame, or of the sender's rights, is the answer itself. A fault o
 with the operation's number at the start of the message.
 """
 
-import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import attrs
 
@@ -114,18 +113,23 @@ _WRITE_VERBS = {
 async def _write_all(request: Request, parts: Sequence[multipart.Part]) -> list[Answer]:
     if len(parts) > MAX_TRANSACTION_OPERATIONS:
         raise invalid_input(f"{MAX_TRANSACTION_OPERATIONS} operations are allowed at most.", MAX_TRANSACTION_OPERATIONS)
-    steps = list[_Step]()
-    until = time.perf_counter() + _SLICE_SECONDS
-    for index, part in enumerate(parts):
-        steps.append(_read_step(request, part, index))
-        if time.perf_counter() > until:
-            await asyncio.sleep(0)
-            until = time.perf_counter() + _SLICE_SECONDS
+    steps = await request.engine.take_turns(_read_steps(request, parts))
     table = steps[0].request.resource.table
     _check_together(steps, table)
     writes = [_require_allowed(step, index) for index, step in enumerate(steps)]
     etags = await request.engine.transact(table, writes)
     return [answer_write(step.request, write, etag) for step, write, etag in zip(steps, writes, etags, strict=True)]
+
+
+def _read_steps(request: Request, parts: Sequence[multipart.Part]) -> Generator[None, None, list[_Step]]:
+    steps = list[_Step]()
+    until = time.perf_counter() + _SLICE_SECONDS
+    for index, part in enumerate(parts):
+        steps.append(_read_step(request, part, index))
+        if time.perf_counter() > until:
+            yield
+            until = time.perf_counter() + _SLICE_SECONDS
+    return steps
 
 
 def _read_step(whole: Request, part: multipart.Part, index: int) -> _Step:
