@@ -30,8 +30,8 @@ _logger = logging.getLogger("tableorm.server")
 _READ_AHEAD = 64 * 1024
 # Bytes that are parsed at once of a body in chunks, each of which may be a chunk or two.
 _PIECE_BYTES = 16 * 1024
-# What may stand between the bytes of such a body: so many bytes, and some for each byte of the body. Chunks of three bytes
-# are good, as programs send that make a body piece by piece.
+# What may stand between the bytes of such a body: so many bytes, and some for each byte of the body. Chunks of three
+# bytes are good, as programs send that make a body piece by piece.
 _FRAMING_BYTES, _FRAMING_SHARE = 16 * 1024, 2
 # The bytes of a head besides method, target and headers.
 _LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
