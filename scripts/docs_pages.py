@@ -1,8 +1,9 @@
 """
 The code in the documentation: finds the blocks of a page, and runs a page as a program.
 
-A page is one program: its ```python blocks share a namespace and run in order, with `await` allowed at the top level,
-in a fresh folder. What a reader need not see stands in a comment, fence and all. A comment before a block marks it:
+A page is one program: its ```python blocks share a namespace and context variables, and run in order, with `await`
+allowed at the top level, in a fresh folder. What a reader need not see stands in a comment, fence and all. A comment
+before a block marks it:
 
     <!-- output -->             a ```text block: exactly what the ```python block before it prints
     <!-- not run: REASON -->    a ```python block that is only type-checked: it needs an account, or stops the program
@@ -12,6 +13,7 @@ in a fresh folder. What a reader need not see stands in a comment, fence and all
 import ast
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import io
 import re
@@ -150,12 +152,12 @@ def run(page: Path) -> int:
     # A module of its own, so that annotations resolve and entities pickle as they do in a file.
     module = types.ModuleType(f"page_{re.sub(r'[^0-9A-Za-z]', '_', page.stem)}")
     sys.modules[module.__name__] = module
-    printed, count = "", 0
+    printed, count, context = "", 0, contextvars.copy_context()
     try:
         with asyncio.Runner() as runner:
             for block in blocks(page):
                 if block.runs:
-                    printed = _execute(block, module, runner)
+                    printed = _execute(block, module, runner, context)
                     count += 1
                 elif block.is_output and block.text != printed:
                     raise PageError(f"{block}: the page shows\n{block.text}\nbut the code prints\n{printed}")
@@ -164,13 +166,13 @@ def run(page: Path) -> int:
     return count
 
 
-def _execute(block: Block, module: types.ModuleType, runner: asyncio.Runner) -> str:
+def _execute(block: Block, module: types.ModuleType, runner: asyncio.Runner, context: contextvars.Context) -> str:
     # Blank lines in front: errors name the line of the page.
     source = "\n" * (block.line - 1) + block.text
     code = compile(source, str(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     with contextlib.redirect_stdout(io.StringIO()) as output:
         # A coroutine if it awaits; if not, it runs outside of the loop, so that it may call asyncio.run itself.
-        result = eval(code, module.__dict__)
+        result = context.run(eval, code, module.__dict__)
         if asyncio.iscoroutine(result):
-            runner.run(result)
+            runner.run(result, context=context)
     return output.getvalue()

@@ -15,8 +15,10 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
 from .access.grant import Grant, GrantExplanation
 from .access.policies import StoredPolicy, TablePolicies
 from .audit.report import AuditReport, BuildReport, Damage, Finding
-from .connection.connection import Stats
+from .connection.observe import Observation
+from .connection.requests import ObservedRequest
 from .connection.retry import RetryPolicy
+from .connection.stats import Counts, Stats
 from .database.connect import connect
 from .database.database import Database, Scope
 from .derived.aggregate.aggregate import AggregateOf, Count, Sum
@@ -31,10 +33,13 @@ from .errors import (
     EncodeError,
     EntityExists,
     EntityNotFound,
+    InputFault,
+    InvalidInput,
     LimitExceeded,
     ModelError,
     MultipleEntitiesFound,
     NotLoaded,
+    NotRead,
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
@@ -54,6 +59,7 @@ from .models.convert import from_dict, to_dict
 from .models.entity import Entity
 from .models.fields import Mapped, field
 from .models.key import Key
+from .models.partial import Partial
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
 from .protocol.edm import Edm
@@ -63,6 +69,7 @@ from .queries.planning.plan import Access
 from .queries.query import Query, Select
 from .queries.raw import RawSelect
 from .queries.union import Union
+from .stores import utc_now
 from .types import Int32
 from .writes.bulk.bulk import Bulk
 from .writes.bulk.report import BulkFailure, BulkReport
@@ -82,6 +89,7 @@ __all__ = [
     "BulkReport",
     "Conflict",
     "Count",
+    "Counts",
     "CursorError",
     "Damage",
     "Database",
@@ -103,7 +111,9 @@ __all__ = [
     "Index",
     "IndexList",
     "IndexOf",
+    "InputFault",
     "Int32",
+    "InvalidInput",
     "Key",
     "LimitExceeded",
     "ListOf",
@@ -111,9 +121,13 @@ __all__ = [
     "ModelError",
     "MultipleEntitiesFound",
     "NotLoaded",
+    "NotRead",
     "NotSupported",
+    "Observation",
+    "ObservedRequest",
     "OutcomeUnknown",
     "Page",
+    "Partial",
     "PartitionKey",
     "PreconditionFailed",
     "PropertyBag",
@@ -148,4 +162,5 @@ __all__ = [
     "from_dict",
     "to_dict",
     "upgrade",
+    "utc_now",
 ]

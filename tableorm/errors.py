@@ -5,12 +5,14 @@ Every error that tableorm raises, in one tree.
       ModelError            a declaration is wrong, raised when the class is made; or a call is wrong
         TemplateError       a key template is wrong, or cannot make or read a key
       EncodeError           a value does not fit its field
+        InvalidInput        data that an entity is made or changed from does not fit; it lists every fault
       DecodeError           a stored row does not fit its model
       EntityNotFound        no such row
         ReferenceNotFound   an entity that another one refers to, or is counted in, does not exist
       TableNotFound         no such table
       WrongKind             the row is of another kind
       NotLoaded             the field was not loaded
+      NotRead               the write needs an ETag, and the entity was neither read nor written
       NotSupported          this backend or version cannot do it
       Conflict
         EntityExists        an insert found a row with its key
@@ -30,10 +32,11 @@ Each message names the model and the key (or field) and the value, and says what
 code if there is one. All errors survive pickling.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 __all__ = [
+    "MAX_FAULTS",
     "AccessDenied",
     "Conflict",
     "CursorError",
@@ -41,10 +44,13 @@ __all__ = [
     "EncodeError",
     "EntityExists",
     "EntityNotFound",
+    "InputFault",
+    "InvalidInput",
     "LimitExceeded",
     "ModelError",
     "MultipleEntitiesFound",
     "NotLoaded",
+    "NotRead",
     "NotSupported",
     "OutcomeUnknown",
     "PreconditionFailed",
@@ -58,6 +64,7 @@ __all__ = [
     "Unavailable",
     "UniqueViolation",
     "WrongKind",
+    "counted",
     "shown",
 ]
 
@@ -69,6 +76,12 @@ def shown(value: object, limit: int = 80) -> str:
     except Exception as error:  # noqa: BLE001  # a message about a value must not fail because its repr() does
         text = f"<{type(value).__name__} whose repr() raises {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with a noun, for a message: "1 request", "2 requests"; "entity" becomes "entities"."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 class TableOrmError(Exception):
@@ -133,6 +146,56 @@ class EncodeError(TableOrmError, ValueError):
         self.problem, self.model, self.field, self.value = problem, model, field, value
 
 
+class InputFault(NamedTuple):
+    """
+    One thing that is wrong with data that an entity is made or changed from.
+
+    Args:
+        path: Where it is: `("items", 2, "price")`; empty if it is the data as a whole.
+        problem: What is wrong and what to do.
+        value: The value that is there; None where something is missing.
+        kind: "missing"; "unknown" for a name that the model does not know; "invalid" for a value.
+    """
+
+    path: tuple[str | int, ...]
+    problem: str
+    value: object
+    kind: Literal["missing", "unknown", "invalid"] = "invalid"
+
+    def __str__(self) -> str:
+        return self.problem if self.kind == "missing" else f"{shown(self.value)} {self.problem}"
+
+
+class InvalidInput(EncodeError):
+    """
+    Data that an entity is made or changed from does not fit its model.
+
+    Args:
+        model: Name of the model.
+        faults: What is wrong, up to 100 things; `field`, `value` and `problem` are those of the first.
+    """
+
+    def __init__(self, model: str, faults: Sequence[InputFault]) -> None:
+        first = faults[0]
+        super().__init__(first.problem, model, str(first.path[0]) if first.path else "", first.value)
+        self.faults = tuple(faults)
+        lines = [f"{model}{''.join(map(_step, fault.path))}: {fault}" for fault in self.faults[:_MOST_FAULTS_SHOWN]]
+        if len(faults) > len(lines):
+            lines.append(f"... and {len(faults) - len(lines)} more")
+        what = f"{model}: the data has {len(faults)} faults{' or more' * (len(faults) >= MAX_FAULTS)}"
+        self.message = lines[0] if len(faults) == 1 else "\n  ".join([what, *lines])
+
+
+MAX_FAULTS = 100
+"""So many faults are looked for: an error must not be much larger than the data, which anybody may have sent."""
+
+_MOST_FAULTS_SHOWN = 20
+
+
+def _step(step: str | int) -> str:
+    return f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{step!r}]"
+
+
 class DecodeError(TableOrmError, ValueError):
     """
     A stored row does not fit its model.
@@ -180,6 +243,22 @@ class WrongKind(TableOrmError, LookupError):
 
 class NotLoaded(TableOrmError, AttributeError):
     """A field of this entity was not loaded, so it has no value."""
+
+
+class NotRead(TableOrmError, ValueError):
+    """
+    The write needs an ETag, and the entity was neither read nor written, so it has none.
+
+    This is no `PreconditionFailed`: to repeat the write cannot help.
+
+    Args:
+        message: Which write, and what to do.
+        entity: What was to be written, or its key.
+    """
+
+    def __init__(self, message: str, entity: object = None) -> None:
+        super().__init__(message)
+        self.entity = entity
 
 
 class NotSupported(TableOrmError):

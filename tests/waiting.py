@@ -27,11 +27,15 @@ def limit(test: Callable[..., Coroutine[Any, Any, None]], seconds: float) -> Cal
 
 
 def limit_all(items: Iterable[pytest.Item]) -> None:
-    """Limit tests that wait, except those that explore at length: many times what they take on a busy machine."""
+    """
+    Limit tests that wait, except those that explore at length: to the seconds of the mark `limit`, or many times what
+    they take on a busy machine.
+    """
     for item in items:
         if (
             isinstance(item, pytest.Function)
             and inspect.iscoroutinefunction(item.obj)
             and not item.get_closest_marker("torture")
         ):
-            item.obj = limit(item.obj, _SECONDS)
+            mark = item.get_closest_marker("limit")
+            item.obj = limit(item.obj, _SECONDS if mark is None else mark.args[0])

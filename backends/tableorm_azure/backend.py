@@ -74,6 +74,7 @@ class AzureBackend:
         others: Mapping[str, Credential] | None = None,
     ) -> None:
         self.account, self.options = account, options or Options()
+        self.url = account.table or account.queue or account.blob or ""
         self.traffic = Traffic()
         self._in_flight = InFlight()
         if not isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):

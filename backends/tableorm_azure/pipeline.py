@@ -17,6 +17,7 @@ from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 
 from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import note_bytes
 
 from .faults import fault_of_response, translated
 from .options import Options, Policy, user_agent
@@ -174,6 +175,7 @@ class Pipeline:
         write = method != "GET"
         with translated(write=write):
             response = await self.run(request)
+        note_bytes(len(body or b""), len(response.content))
         if response.status_code >= 300:
             raise fault_of_response(response.status_code, response.headers, response.content, write=write)
         return response

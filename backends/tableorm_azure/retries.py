@@ -12,7 +12,8 @@ from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import AsyncRetryPolicy, RequestHistory
 from azure.core.rest import HttpRequest
 
-from tableorm.stores import Traffic
+from tableorm.protocol.codes import Code
+from tableorm.stores import Traffic, note_repetition
 
 from .batch import find_throttled_part
 from .faults import body_of, code_of, is_throttled, never_sent
@@ -102,12 +103,9 @@ class RetryPolicy(AsyncRetryPolicy[Any, Any]):
         if again:
             self._traffic.attempts += 1
             self._traffic.retries += 1
-            _log.info(
-                "%s %s is sent again after %s",
-                request.method,
-                urlsplit(request.url).path,
-                f"status {response.http_response.status_code}" if error is None else type(error).__name__,
-            )
+            outcome = f"status {response.http_response.status_code}" if error is None else type(error).__name__
+            note_repetition(_outcome_of(response, error))
+            _log.info("%s %s is sent again after %s", request.method, urlsplit(request.url).path, outcome)
         return again
 
     def get_retry_after(self, response: PipelineResponse[Any, Any]) -> float | None:
@@ -121,6 +119,15 @@ class RetryPolicy(AsyncRetryPolicy[Any, Any]):
         asked = self.get_retry_after(response) if error is None else None
         seconds: float = asked or self.get_backoff_time(settings)
         return seconds
+
+
+def _outcome_of(response: Any, error: Exception | None) -> str:
+    """Return the error code of an attempt that failed."""
+    if error is not None:
+        return Code.NO_ANSWER.value
+    http = response.http_response
+    # A transaction with the status of a success was refused for its rate.
+    return Code.SERVER_BUSY.value if http.status_code == _BATCH_DONE else code_of(http) or f"status {http.status_code}"
 
 
 def _time_left(settings: Mapping[str, Any]) -> float:

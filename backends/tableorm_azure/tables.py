@@ -15,6 +15,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import to_odata
 from tableorm.protocol.limits import check_filter, check_key, check_table_name
 from tableorm.stores import (
+    METHODS,
     Capabilities,
     Operation,
     Row,
@@ -42,14 +43,6 @@ _SAFE_IN_QUERY = "!'()*,:@-._~/"
 
 _NEXT_PARTITION, _NEXT_ROW = "x-ms-continuation-NextPartitionKey", "x-ms-continuation-NextRowKey"
 
-_METHODS = {
-    Verb.INSERT: "POST",
-    Verb.MERGE: "PATCH",
-    Verb.REPLACE: "PUT",
-    Verb.INSERT_OR_MERGE: "PATCH",
-    Verb.INSERT_OR_REPLACE: "PUT",
-    Verb.DELETE: "DELETE",
-}
 _JSON = {"Content-Type": "application/json"}
 _NO_CONTENT = {**_JSON, "Prefer": "return-no-content"}
 
@@ -191,7 +184,7 @@ class AzureTables:
         if verb is Verb.INSERT:
             return "POST", f"{self._url}/{table}", _NO_CONTENT, body
         headers = _JSON if if_match is None else {**_JSON, "If-Match": if_match}
-        method = _METHODS[verb]
+        method = METHODS[verb]
         if self._merge_by_post and method == "PATCH":
             method, headers = "POST", {**headers, "X-HTTP-Method": "MERGE"}
         return method, self._row_url(table, partition_key, row_key), headers, body

@@ -5,7 +5,6 @@ Tokens are the service's own. A token that is granted here is valid at a server 
 round: the server also takes tokens that are signed with the file's key.
 """
 
-import datetime as dt
 import re
 from collections.abc import Callable
 
@@ -13,7 +12,7 @@ from tableorm.errors import NotSupported
 from tableorm.protocol.rights import Rights, admit, read_token
 from tableorm.protocol.sas import AccountSas, TableSas
 from tableorm.protocol.shared_key import DEVELOPMENT_ACCOUNT, decode_key
-from tableorm.stores import Policies, Signer
+from tableorm.stores import CLOCK, Policies, Signer
 
 from .engine import Engine
 
@@ -105,4 +104,4 @@ class TokenCheck:
         if isinstance(token, TableSas) and token.si is not None:
             # Read each time: a token whose policy was removed is no longer valid.
             policy = await self._engine.access.policy(token.tn, token.si)
-        return admit(token, policy, now=dt.datetime.now(dt.UTC), address=_ADDRESS, scheme=_SCHEME)
+        return admit(token, policy, now=CLOCK.now(), address=_ADDRESS, scheme=_SCHEME)

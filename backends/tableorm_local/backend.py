@@ -42,6 +42,7 @@ class LocalBackend:
         key: str | None = None,
         sas: str | Supplier | None = None,
     ) -> None:
+        self.url = f"{_SCHEME}{_MEMORY if path is None else os.fspath(path)}"
         self._engine = Engine(path, timeout=timeout, create=create and sas is None)
         self._access = LocalAccess(self._engine, account, key, None if sas is None else "a shared access signature")
         self._tables: TableStore = self._engine

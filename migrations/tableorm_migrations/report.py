@@ -5,6 +5,7 @@ The report of a rewrite: what it has done so far, and the cursor from which anot
 import attrs
 
 from tableorm.audit.ranges import KEPT, RangeCounts, RangeReport
+from tableorm.errors import counted
 
 __all__ = ["RewriteCounts", "RewriteFailure", "RewriteReport"]
 
@@ -70,4 +71,4 @@ class RewriteReport(RangeReport):
 
     def __str__(self) -> str:
         failed = f", {self.failed} failed" if self.failed else ""
-        return f"{self.rewritten} of {self.entities} entities rewritten{failed}, in {self.seconds:.1f} s"
+        return f"{self.rewritten} of {counted(self.entities, 'entity')} rewritten{failed}, in {self.seconds:.1f} s"

@@ -17,7 +17,7 @@ from ..protocol.codes import Fault
 from ..protocol.key_range import KeyRange
 from ..protocol.limits import check_table_name
 from ..protocol.sas import TableSas, sign_sas
-from ..stores import Signer
+from ..stores import CLOCK, Signer
 from .key_ranges import keys_between, raw_keys_between
 from .policies import access_of, permission_letters
 
@@ -137,6 +137,7 @@ async def issue_grant(
     schema = None if isinstance(target, str) else schema_of(target)
     table = target if isinstance(target, str) else schema_of(target).table_name()
     what = f"grant({table if schema is None else schema.name})"
+    table = db.prefix + table
     check_target_table(what, table)
     first, last = dict(start or {}), dict(end or {})
     if schema is None:
@@ -154,7 +155,7 @@ async def issue_grant(
         signer = await access.signer()
     except Fault as fault:
         raise translate(fault, what, table) from fault
-    now = dt.datetime.now(dt.UTC)
+    now = CLOCK.now()
     try:
         expiry = None if expires_in is None else (now + expires_in).replace(microsecond=0)
         token = TableSas(

@@ -54,7 +54,8 @@ class TablePolicies:
             NotSupported: This store does not have policies.
         """
         access = access_of(self._db)
-        found = await self._db.call(f"policies of {self.table}", self.table, access.policies(self.table))
+        request = access.policies(self.table)
+        found = await self._db.call(f"policies of {self.table}", self.table, request, beside="get-policies")
         return {name: _stored(name, policy or AccessPolicy()) for name, policy in found.items()}
 
     async def set(
@@ -140,7 +141,8 @@ class TablePolicies:
                 refused.append(error)
                 return policies
 
-        await self._db.call(what, self.table, access.change_policies(self.table, changed))
+        request = access.change_policies(self.table, changed)
+        await self._db.call(what, self.table, request, beside="set-policies")
         if refused:
             raise refused[0]
 

@@ -216,9 +216,9 @@ class AuditContext:
             TableOrmError: The store refused it for another reason.
         """
         self.counts.requests += 1
-        self.db.stats.requests += 1
+        store, _ = self.db.sending("transaction", "")
         try:
-            await self.db.require_open().transact(self.kinds.table, list(operations))
+            await store.transact(self.kinds.table, list(operations))
         except Fault as fault:
             if fault.code in _LOST_RACE or fault.transient:
                 return False

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from ..errors import counted
 from .ranges import KEPT, AuditRange, RangeCounts, RangeReport, write_cursor
 
 __all__ = ["AuditCounts", "AuditReport", "BuildReport", "Damage", "Finding", "make_report"]
@@ -163,12 +164,11 @@ class AuditReport(RangeReport):
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
-        found = f"{self.found} findings ({counts}), {self.repaired} repaired" if self.found else "nothing found"
+        findings = f"{counted(self.found, 'finding')} ({counts}), {self.repaired} repaired"
+        found = findings if self.found else "nothing found"
         busy = f", {self.undecided} undecided" if self.undecided else ""
-        return (
-            f"{self.entities} entities and {self.derived_rows} derived rows checked: {found}{busy}; {self.requests} "
-            f"requests in {self.seconds:.1f} s"
-        )
+        checked = f"{counted(self.entities, 'entity')} and {counted(self.derived_rows, 'derived row')} checked"
+        return f"{checked}: {found}{busy}; {counted(self.requests, 'request')} in {self.seconds:.1f} s"
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -201,8 +201,8 @@ class BuildReport(RangeReport):
         return {**_plain_values(self), "complete": self.complete, "audit": audit}
 
     def __str__(self) -> str:
-        text = f"{self.index}: built for {self.built} of {self.entities} entities, {self.requests} requests in "
-        text += f"{self.seconds:.1f} s"
+        text = f"{self.index}: built for {self.built} of {counted(self.entities, 'entity')}, "
+        text += f"{counted(self.requests, 'request')} in {self.seconds:.1f} s"
         return text if self.audit is None else f"{text}; then {self.audit}"
 
 

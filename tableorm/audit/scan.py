@@ -44,8 +44,9 @@ async def pages(
     async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
         if counts is not None:
             counts.requests += 1
-        page = await db.call(what, table, db.require_open().query(table, query, MAX_PAGE, continuation))
-        db.stats.rows += len(page.rows)
+        store, rows = db.sending("query", "")
+        page = await db.call(what, table, store.query(table, query, MAX_PAGE, continuation))
+        rows.rows += len(page.rows)
         return page
 
     for region in regions:

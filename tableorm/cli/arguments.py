@@ -1,31 +1,27 @@
 """
-What several commands share: arguments, how they are parsed, and how names are printed.
+What several commands share: arguments, and how they are parsed.
 """
 
 import argparse
+from typing import Any
 
 from ..database.connect import connect
 from ..database.database import Database
 
-__all__ = ["URL_HELP", "escape_unprintable", "open_existing", "parse_count"]
-
-URL_HELP = "what to open, as for tableorm.connect: local:./hr.tables"
+__all__ = ["add_database", "open_existing", "parse_count"]
 
 
-def open_existing(url: str) -> Database:
-    """Open a database that exists already."""
+def add_database(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say which database to open."""
+    parser.add_argument("url", metavar="URL", help="what to open, as for tableorm.connect: local:./hr.tables")
+    parser.add_argument("--prefix", default="", help="what the names of all tables begin with, as for tableorm.connect")
+
+
+def open_existing(args: argparse.Namespace) -> Database:
+    """Open the database that the arguments name, which exists already."""
     # A mistyped path must not become an empty database.
-    return connect(url, create=False) if url.startswith("local:") else connect(url)
-
-
-def escape_unprintable(text: str) -> str:
-    r"""Return the text with `\uXXXX`, as in JSON, for what a terminal would obey instead of showing it."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    units = char.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    options: dict[str, Any] = {"create": False} if args.url.startswith("local:") else {}
+    return connect(args.url, prefix=args.prefix, **options)
 
 
 def parse_count(text: str) -> int:

@@ -16,8 +16,10 @@ import attrs
 import msgspec
 
 from ..audit.report import AuditReport
+from ..errors import counted
 from ..models.entity import Entity
-from .arguments import URL_HELP, escape_unprintable, open_existing, parse_count
+from ..protocol.redaction import escape_unprintable
+from .arguments import add_database, open_existing, parse_count
 
 __all__ = ["AUDIT", "Audit"]
 
@@ -37,7 +39,7 @@ class Audit:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("url", metavar="URL", help=URL_HELP)
+        add_database(parser)
         parser.add_argument(
             "models", metavar="MODULE:MODEL", nargs="+", type=_load_model, help="such as hr.models:Employee"
         )
@@ -79,11 +81,11 @@ class Audit:
             if time.monotonic() - reported < _SECONDS:
                 return
             reported = time.monotonic()
-            counts = f"{report.entities} entities, {report.derived_rows} derived rows, {report.found} findings"
-            print(counts, file=sys.stderr)
+            counts = (report.entities, "entity"), (report.derived_rows, "derived row"), (report.found, "finding")
+            print(", ".join(counted(*count) for count in counts), file=sys.stderr)
             _save_state(state, report)
 
-        async with open_existing(args.url) as db:
+        async with open_existing(args) as db:
             try:
                 return await db.audit(
                     *args.models, parallel=args.parallel, cursor=cursor, repair=args.repair, on_progress=progress

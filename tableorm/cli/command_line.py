@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from .. import __version__
 from ..errors import TableOrmError
-from .arguments import escape_unprintable
+from ..protocol.redaction import escape_unprintable
 
 __all__ = ["COMMANDS", "Command", "main"]
 

@@ -10,8 +10,9 @@ import attrs
 import msgspec
 
 from ..protocol.limits import MAX_PAGE
+from ..protocol.redaction import escape_unprintable
 from ..stores import Bounds, RowQuery
-from .arguments import URL_HELP, escape_unprintable, open_existing, parse_count
+from .arguments import add_database, open_existing, parse_count
 
 __all__ = ["SHOW", "Show"]
 
@@ -29,23 +30,24 @@ class Show:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("url", metavar="URL", help=URL_HELP)
+        add_database(parser)
         parser.add_argument("table", metavar="TABLE", help="name of the table")
         parser.add_argument("--partition", metavar="PK", help="only the rows with this PartitionKey")
         parser.add_argument("--limit", metavar="N", type=parse_count, help="how many rows to show at most")
 
     def run(self, args: argparse.Namespace) -> int:
         """Print the rows."""
-        partition = Bounds() if args.partition is None else Bounds.only(args.partition)
-        return asyncio.run(self._run(args.url, args.table, RowQuery(partition=partition), args.limit))
+        return asyncio.run(self._run(args, args.table, args.limit))
 
-    async def _run(self, url: str, table: str, query: RowQuery, limit: int | None) -> int:
+    async def _run(self, args: argparse.Namespace, table: str, limit: int | None) -> int:
+        query = RowQuery(partition=Bounds() if args.partition is None else Bounds.only(args.partition))
         encode = msgspec.json.Encoder().encode
         continuation: str | None = None
-        async with open_existing(url) as db:
+        async with open_existing(args) as db:
             while True:
                 size = MAX_PAGE if limit is None else min(limit, MAX_PAGE)
-                request = db.store.query(table, query, limit=size, continuation=continuation)
+                store, _ = db.sending("query", "")
+                request = store.query(table, query, limit=size, continuation=continuation)
                 page = await db.call(f"show {table}", table, request)
                 for row in page.rows:
                     sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")

@@ -7,7 +7,8 @@ import asyncio
 
 import attrs
 
-from .arguments import URL_HELP, escape_unprintable, open_existing
+from ..protocol.redaction import escape_unprintable
+from .arguments import add_database, open_existing
 
 __all__ = ["TABLES", "Tables"]
 
@@ -20,14 +21,14 @@ class Tables:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("url", metavar="URL", help=URL_HELP)
+        add_database(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Print the names."""
-        return asyncio.run(self._run(args.url))
+        return asyncio.run(self._run(args))
 
-    async def _run(self, url: str) -> int:
-        async with open_existing(url) as db:
+    async def _run(self, args: argparse.Namespace) -> int:
+        async with open_existing(args) as db:
             for name in await db.tables():
                 print(escape_unprintable(name))
         return 0

@@ -1,3 +1,3 @@
 """
-The connection: one open database, its event loop, counters and retries.
+The connection: one open database, its event loop, counters and retries, and who observes its requests.
 """

@@ -3,60 +3,28 @@ The life of a database: its stores, opened once and in one event loop, its table
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self, TypeVar
-
-import attrs
 
 from ..errors import Conflict, EntityNotFound, NotSupported, TableNotFound
 from ..models.entity import Entity, schema_of
 from ..models.schema import concrete
 from ..protocol.codes import THROTTLING, Code, Fault
-from ..stores import Backend, BlobStore, GuardedStore, QueueStore, TableStore, Traffic
+from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, TableStore, Traffic
 from .boundary import Boundary
+from .observe import Hook, Observation, ObservedStore, QueryWork, Watch
 from .retry import RetryingStore, RetryPolicy
+from .stats import Counts, Stats
 from .translate import translate
 
-__all__ = ["TURN", "Connection", "Stats"]
+__all__ = ["TURN", "Connection"]
 
 S = TypeVar("S", QueueStore, BlobStore)
 T = TypeVar("T")
 
 TURN = 250  # entities read before other tasks get a turn: a millisecond or two
-
-
-@attrs.define
-class Stats:
-    """
-    What a database has sent and received since it was opened.
-
-    Args:
-        requests: Requests to the store; a transaction is one.
-        rows: Rows read.
-        operations: Rows written or deleted.
-        traffic: What became of the requests on their way.
-    """
-
-    requests: int = 0
-    rows: int = 0
-    operations: int = 0
-    traffic: Traffic = attrs.Factory(Traffic)
-
-    @property
-    def retries(self) -> int:
-        """Requests that were sent again, by the mapper or below it."""
-        return self.traffic.retries
-
-    @property
-    def throttled(self) -> int:
-        """Answers that refused a request for its rate; most of these requests went through later."""
-        return self.traffic.throttled
-
-    def snapshot(self) -> "Stats":
-        """A copy that stays as it is."""
-        return attrs.evolve(self, traffic=attrs.evolve(self.traffic))
 
 
 class Connection:
@@ -68,6 +36,7 @@ class Connection:
         queues: The backend that has the queues; None if it is the same one.
         blobs: The backend that has the blobs; None if it is the same one.
         retry: How requests are repeated by the mapper, where the store does not repeat them itself.
+        watch: Who is told of the requests; nobody if not given.
     """
 
     def __init__(
@@ -77,6 +46,7 @@ class Connection:
         queues: Backend | None = None,
         blobs: Backend | None = None,
         retry: RetryPolicy | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.backend = backend
         self.retry = retry or RetryPolicy()
@@ -88,6 +58,16 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._since_turn = 0
         self.boundary = Boundary()
+        self.watch = watch or Watch()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Where the tables are, without secrets, for people to read."""
+        url: str = getattr(self.backend, "url", type(self.backend).__name__)
+        return url
 
     # Life
 
@@ -109,9 +89,67 @@ class Connection:
             opened.pop_all()
         store = self.backend.tables
         if not store.capabilities.retries:
-            store = RetryingStore(store, self.retry, self.count_fault, self.count_repetition)
+            store = RetryingStore(store, self.retry, self.count_fault, self._count_repeated_read)
         self._store, self._loop = store, asyncio.get_running_loop()
+        self.watch.begin(self.url)
         return self
+
+    # Requests
+
+    def sending(
+        self,
+        operation: str,
+        model: str,
+        *,
+        work: QueryWork | None = None,
+        attempt: int = 1,
+        retried: bool = True,
+    ) -> tuple[TableStore, Counts]:
+        """
+        Count a request that is sent next, and return the tables to send it to: all requests for rows go this way.
+
+        Args:
+            operation: What `ObservedRequest` calls it.
+            model: The model that it is for; "" if it is for none.
+            work: The query that it is part of; None if it is not, or nobody is warned of slow ones.
+            attempt: Which attempt it is, from 1.
+            retried: Whether it may be repeated after a transient fault.
+
+        Returns:
+            The tables, and the counters in which the rows are counted by the caller.
+
+        Raises:
+            NotSupported: The database is not open, or was opened in another event loop.
+        """
+        store = self._store
+        if store is None or asyncio.get_running_loop() is not self._loop:
+            store = self.require_open()
+        counts = self.stats.counts.get((operation, model))
+        if counts is None:
+            counts = self.stats.counts[str(operation), model] = Counts()
+        counts.requests += 1
+        if not retried:
+            store = self.backend.tables
+        if self.watch.always or self.watch.blocks:
+            store = ObservedStore(store, self.watch, model, work, attempt)
+        return store, counts
+
+    def observe(self, on_request: Hook | None = None, *, show_values: bool = False) -> Observation:
+        """
+        Note the requests of a block, and of the tasks that are begun in it.
+
+            with db.observe() as seen:
+                await db.save(ken)
+            print(seen)  # seen.requests, seen.rows, seen.cost
+
+        Args:
+            on_request: Called with each request when it has ended; it must not be asynchronous.
+            show_values: Whether requests have the values of properties too.
+
+        Raises:
+            TypeError: `on_request` is not a plain function.
+        """
+        return self.watch.observe(on_request, show_values=show_values)
 
     def count_fault(self, fault: Fault) -> None:
         """Count a request that was refused for its rate, unless the backend itself counts these."""
@@ -119,16 +157,14 @@ class Connection:
             self.stats.traffic.throttled += 1
 
     def count_repetition(self) -> None:
-        """Count a request that is sent again."""
-        self.stats.requests += 1
+        """Count a request that is sent again, beside what `sending` counts."""
         self.stats.traffic.retries += 1
 
-    def count_request(self, request: Awaitable[T]) -> Awaitable[T]:
-        """Count a request of the store, and return it to be awaited: all go this way, those of `call` too."""
-        self.stats.requests += 1
-        return request
+    def _count_repeated_read(self) -> None:
+        self.count_repetition()
+        self.stats.counts.setdefault(("repetition", ""), Counts()).requests += 1
 
-    async def call(self, what: str, table: str, request: Awaitable[T]) -> T:
+    async def call(self, what: str, table: str, request: Awaitable[T], *, beside: str = "") -> T:
         """
         Send one request to the store, and translate what it refuses.
 
@@ -136,12 +172,16 @@ class Connection:
             what: What it does, as the start of a sentence: "list of tables".
             table: Name of the table; "" if it is about none.
             request: The call of the store.
+            beside: What `ObservedRequest` calls it, if it is none for the tables that `sending` returns.
 
         Raises:
             TableOrmError: The store refused it; names what was attempted.
         """
+        if beside:
+            self.sending(beside, "")
+            request = self.watch.send(request, beside, table)
         try:
-            return await self.count_request(request)
+            return await request
         except Fault as fault:
             raise translate(fault, what, table) from fault
 
@@ -166,7 +206,7 @@ class Connection:
 
     @property
     def store(self) -> TableStore:
-        """The tables themselves, below the mapper."""
+        """The tables themselves, below the mapper. What a program asks of them is neither counted nor observed."""
         if self._store is None:
             raise NotSupported("the database is not open; use `async with connect(url) as db`")
         return self._store
@@ -204,6 +244,21 @@ class Connection:
             raise NotSupported("the database was opened in another event loop; open one in each loop that uses it")
         return self.store
 
+    def wrap_store(self, wrap: Callable[[TableStore], TableStore]) -> None:
+        """Let every request pass through what `wrap` makes of the open store, which is below it; tests do so."""
+        self._store = wrap(self.store)
+
+    @property
+    def prefix(self) -> str:
+        """What the names of tables begin with in the store, and nowhere else; "" if nothing."""
+        return self.backend.prefix if isinstance(self.backend, PrefixedBackend) else ""
+
+    @property
+    def _tables(self) -> TableStore:
+        """The tables as the backend opens them, which know their names with the prefix."""
+        store = self.backend.tables
+        return getattr(store, "wrapped", store)
+
     async def yield_to_loop(self, entities: int) -> None:
         """
         Let other tasks run now and then: an embedded store answers without waiting, so that a task that reads in a loop
@@ -217,7 +272,7 @@ class Connection:
     @property
     def sees_all(self) -> bool:
         """Whether all rows of its tables can be read: with a token perhaps only some, and others than their copies."""
-        return not isinstance(self.backend.tables, GuardedStore)
+        return not isinstance(self._tables, GuardedStore)
 
     async def ping(self) -> None:
         """
@@ -228,11 +283,11 @@ class Connection:
             AccessDenied: It answers, and the credentials are not good.
         """
         self.require_open()
-        store = self.backend.tables
+        store = self._tables
         if not isinstance(store, GuardedStore):
             await self.tables()
             return
-        await self.call("ping", "", store.ping())
+        await self.call("ping", "", store.ping(), beside="ping")
 
     # Tables
 
@@ -244,12 +299,13 @@ class Connection:
             AccessDenied: Not permitted.
             ModelError: A count, a sum or an embedded copy does not fit the model that it is about.
         """
-        store = self.require_open()
+        self.require_open()
         schemas = [s for m in models for s in (concrete(schema_of(m)) or [schema_of(m)])]
         for schema in schemas:
             schema.check_relations()
         names = dict.fromkeys(schema.table_name() for schema in schemas)
         for name in names:
+            store, _ = self.sending("create-table", "")
             try:
                 await self.call(f"creation of table {name}", name, store.create_table(name))
             except Conflict as error:
@@ -258,7 +314,8 @@ class Connection:
 
     async def tables(self) -> list[str]:
         """Names of all tables, in order."""
-        return await self.call("list of tables", "", self.require_open().list_tables())
+        store, _ = self.sending("list-tables", "")
+        return await self.call("list of tables", "", store.list_tables())
 
     async def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         """
@@ -273,9 +330,9 @@ class Connection:
             AccessDenied: In a scope, since the table may have rows of others.
         """
         self.boundary.check_whole_table(f"drop_table({name!r}, missing_ok={missing_ok!r})")
-        request = self.require_open().delete_table(name)
+        store, _ = self.sending("delete-table", "")
         try:
-            await self.call(f"deletion of table {name!r}", name, request)
+            await self.call(f"deletion of table {name!r}", name, store.delete_table(name))
         except EntityNotFound as error:
             if not missing_ok:
                 raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from error

@@ -13,7 +13,7 @@ from typing import TypeVar
 import attrs
 
 from ..protocol.codes import Code, Fault
-from ..stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore
+from ..stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore, note_repetition
 
 __all__ = ["RetryBudget", "RetryPolicy", "RetryingStore"]
 
@@ -66,6 +66,7 @@ class RetryBudget:
         late = asyncio.get_running_loop().time() + pause > self._until
         if late or self._failures >= self._policy.attempts:
             return False
+        note_repetition(fault.code)
         await asyncio.sleep(pause)
         return True
 
@@ -89,11 +90,7 @@ class RetryingStore:
         repeated: Callable[[], None],
     ) -> None:
         self._store, self._policy, self._failed, self._repeated = store, policy, failed, repeated
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the store can do."""
-        return self._store.capabilities
+        self.capabilities: Capabilities = store.capabilities
 
     async def create_table(self, table: str) -> None:
         """Create a table; one that an earlier request without a reply may have created counts as created."""

@@ -16,7 +16,7 @@ async def read_row(
     partition_key: str,
     row_key: str,
     select: tuple[str, ...] | None = None,
-    name: object = "",
+    name: str = "",
 ) -> Row | None:
     """
     Read a row as it is stored. It does not ask the boundary: whoever has made the keys has.
@@ -27,7 +27,7 @@ async def read_row(
         partition_key: As stored.
         row_key: As stored.
         select: The properties to read; None for all.
-        name: What is read, for messages.
+        name: The model or index that is read, for messages and counters; "" if none is.
 
     Returns:
         The row; None if there is none.
@@ -35,12 +35,13 @@ async def read_row(
     Raises:
         TableNotFound: There is no such table.
     """
+    store, counts = db.sending("get", name)
     try:
-        row = await db.count_request(db.require_open().get(table, partition_key, row_key, select))
+        row = await store.get(table, partition_key, row_key, select)
     except Fault as fault:
         if fault.code == Code.RESOURCE_NOT_FOUND:
             return None
         what = f"{name} ({partition_key!r}, {row_key!r})" if name else f"({partition_key!r}, {row_key!r})"
         raise translate(fault, f"get of {what}", table) from fault
-    db.stats.rows += 1
+    counts.rows += 1
     return row

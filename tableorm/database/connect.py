@@ -4,11 +4,12 @@
 
 import re
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, cast
 
+from ..connection.observe import Hook, Watch
 from ..connection.retry import RetryPolicy
-from ..errors import NotSupported
-from ..stores import Backend
+from ..errors import ModelError, NotSupported
+from ..stores import Backend, PrefixedBackend
 from .database import Database
 
 __all__ = ["connect"]
@@ -28,6 +29,12 @@ def connect(
     retry: RetryPolicy | None = None,
     queues: str | None = None,
     blobs: str | None = None,
+    prefix: str = "",
+    echo: bool = False,
+    on_request: Hook | None = None,
+    show_values: bool = False,
+    slow: float | None = None,
+    tracer_provider: Any = None,
     **options: Any,
 ) -> Database:
     """
@@ -42,13 +49,25 @@ def connect(
             repeats them for `timeout` seconds.
         queues: URL of the queues, if they are not where the tables are.
         blobs: URL of the blobs, if they are not where the tables are.
+        prefix: What the names of all tables, queues and containers begin with in the store; the program knows them
+            without it. Up to 60 letters and digits, a letter first. No prefix should begin with another one.
+        echo: Whether to print each request when it has ended.
+        on_request: Called with each request (`ObservedRequest`) when it has ended; a plain function, which should not
+            take long. What it raises is logged, and changes nothing.
+        show_values: Whether the values of properties are shown there, and in logs. Keys are always shown.
+        slow: Seconds after which a query or another request is warned of by the logger `tableorm.slow`; then scans of
+            tables are warned of too.
+        tracer_provider: The provider of OpenTelemetry that gets a span for each request; the default is that of the
+            process, if there is one when the database is opened.
         options: Arguments for the backend of `url`: `create=` for the embedded engine; `credential=`, and more, for
             Azure; for both `sas=`, a token, or an async function that supplies one whenever another is needed, and
             `key=`, a key of the account.
 
     Raises:
         NotSupported: No installed backend opens such a URL, or it is not the URL of an account.
-        TypeError: The backend does not know an option.
+        TypeError: The backend does not know an option; or `on_request` is not a plain function.
+        ValueError: `slow` is not above 0.
+        ModelError: No name can begin with `prefix`.
     """
     kind = _backend_of(url)
     apart: dict[str, Backend] = {}
@@ -63,12 +82,25 @@ def connect(
             # A joint backend has all three kinds of stores, and its URL may not tell which one is meant.
             own = {argument: place} if joint else {}
             apart[argument] = other.from_url(place, timeout=timeout, options=own)
+    tables = kind.from_url(url, timeout=timeout, options=options)
+    if prefix:
+        tables, apart = _prefixed(tables, prefix), {name: _prefixed(each, prefix) for name, each in apart.items()}
     return Database(
-        kind.from_url(url, timeout=timeout, options=options),
+        tables,
         queues=apart.get("queues"),
         blobs=apart.get("blobs"),
         retry=retry or RetryPolicy(deadline=timeout),
+        watch=Watch(
+            echo=echo, on_request=on_request, show_values=show_values, slow=slow, tracer_provider=tracer_provider
+        ),
     )
+
+
+def _prefixed(backend: Backend, prefix: str) -> Backend:
+    try:
+        return cast(Backend, PrefixedBackend(backend, prefix))
+    except ValueError as error:
+        raise ModelError(f"connect(prefix={prefix!r}): no name begins so; {error}") from None
 
 
 def _backend_of(url: str) -> type[Backend]:

@@ -65,7 +65,8 @@ class Database(Upkeep):
         the model does not know. An upgraded entity is replaced in full. Nothing is sent when nothing changed.
 
         Raises:
-            PreconditionFailed: The row has changed, or the entity was never read.
+            PreconditionFailed: The row has changed.
+            NotRead: The entity was never read.
             EntityNotFound: The row was deleted.
             EncodeError: A value does not fit its field, or a key field was changed.
         """
@@ -91,7 +92,9 @@ class Database(Upkeep):
             if_match: The ETag that the row must have, or "*" for any; the default is the one it was read with.
 
         Raises:
-            PreconditionFailed: The row has changed, or there is no ETag.
+            PreconditionFailed: The row has changed.
+            NotRead: The entity was never read, so there is no ETag.
+            EncodeError: `if_match` is no ETag, or a value does not fit.
             EntityNotFound: There is no such row.
             EncodeError: A value does not fit its field, is None, or a key field was changed.
         """
@@ -112,7 +115,9 @@ class Database(Upkeep):
             drop_extra: Whether to leave out properties that the model does not know.
 
         Raises:
-            PreconditionFailed: The row has changed, or there is no ETag.
+            PreconditionFailed: The row has changed.
+            NotRead: The entity was never read, so there is no ETag.
+            EncodeError: `if_match` is no ETag, or a value does not fit.
             EntityNotFound: There is no such row.
             NotLoaded: The entity was loaded in part; names the missing fields.
             EncodeError: A value does not fit its field, or a key field was changed.
@@ -155,7 +160,9 @@ class Database(Upkeep):
             fields: The key fields.
 
         Raises:
-            PreconditionFailed: The row has changed, or there is no ETag.
+            PreconditionFailed: The row has changed.
+            NotRead: The entity was never read, so there is no ETag.
+            EncodeError: `if_match` is no ETag, or a value does not fit.
             EntityNotFound: There is no such row.
         """
         await delete_target(self, target, fields, if_match=if_match, missing_ok=missing_ok)
@@ -174,7 +181,9 @@ class Database(Upkeep):
 
         Raises:
             EntityExists: There is a row with the new key.
-            PreconditionFailed: The row has changed, or there is no ETag.
+            PreconditionFailed: The row has changed.
+            NotRead: The entity was never read, so there is no ETag.
+            EncodeError: `if_match` is no ETag, or a value does not fit.
             EntityNotFound: The row was deleted.
             NotSupported: The new key is in another partition or table, where no transaction reaches.
             NotLoaded: The entity was loaded in part; names the missing fields.
@@ -255,7 +264,8 @@ class Database(Upkeep):
             ModelError: There is no such verb, or it does not take these arguments.
             TableOrmError: What the write would raise before anything is sent.
         """
-        return explain(self.boundary, changes_of_verb(self.boundary, verb, target, arguments))
+        explained = explain(self.boundary, changes_of_verb(self.boundary, verb, target, arguments))
+        return explained.with_prefix(self.prefix)
 
     def transaction(self, *, repeat: bool = True) -> Transaction:
         """
@@ -349,7 +359,8 @@ class Scope(Database):
     def __init__(self, parent: Database, rules: ScopeRules) -> None:
         super().__init__(parent.backend, queues=parent._queues, blobs=parent._blobs, retry=parent.retry)
         self._parent, self._rules = parent, rules
-        self._kinds, self._grants, self.stats = parent._kinds, parent._grants, parent.stats
+        self._kinds, self._grants = parent._kinds, parent._grants
+        self.stats, self.watch = parent.stats, parent.watch
         self.boundary = rules
 
     def __repr__(self) -> str:
@@ -392,3 +403,7 @@ class Scope(Database):
     def require_open(self) -> TableStore:
         """Return the tables for use now. Raises NotSupported as the database does."""
         return self._parent.require_open()
+
+    def wrap_store(self, wrap: Callable[[TableStore], TableStore]) -> None:
+        """Let every request of the database pass through what `wrap` makes of its store."""
+        self._parent.wrap_store(wrap)

@@ -204,11 +204,11 @@ class Reader(Connection):
         partition_key, row_key = schema.make_keys(fields)
         table = schema.table_name()
         for _ in range(_LOOKS):
-            entry = await read_row(self, table, partition_key, row_key, None, index)
+            entry = await read_row(self, table, partition_key, row_key, name=str(index))
             if entry is None:
                 return None
             await self.yield_to_loop(1)
-            entity = kinds.load(entry)
+            entity: Any = kinds.load(entry)
             if entity is None:
                 if self.boundary.narrows:
                     return None  # whose row that is, is not told
@@ -221,8 +221,8 @@ class Reader(Connection):
             owner = owner_of(entry, str(index))
             if not self.boundary.holds_row(primary, table, partition_key, owner):
                 return None  # an entry of others, in an index that scopes share
-            if isinstance(entity, dict) and whole:
-                row = await read_row(self, table, partition_key, owner)
+            if whole and not isinstance(entity, Entity):  # the entry itself, which holds keys alone
+                row = await read_row(self, table, partition_key, owner, name=schema.model.__name__)
                 if row is None or not is_current(entry, row):
                     continue  # it was moved meanwhile
                 entity = self._kinds_of(schema.model).load(row)

@@ -2,27 +2,28 @@
 Convert entities to plain dictionaries and back.
 """
 
-import datetime as dt
-import enum
-import math
-from base64 import b64encode
-from collections.abc import Mapping
-from decimal import Decimal
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, TypeVar
-from uuid import UUID
 
-import msgspec
-
-from ..errors import EncodeError
+from ..errors import ModelError, NotLoaded
+from ..expressions import Field
 from .entity import Entity, schema_of
-from .schema import FieldInfo
+from .json_values import make_entity, to_json
+from .schema import Schema
 
 __all__ = ["from_dict", "to_dict"]
 
 E = TypeVar("E", bound=Entity)
 
 
-def to_dict(entity: Entity, mode: Literal["python", "json"] = "python") -> dict[str, Any]:
+def to_dict(
+    entity: Entity,
+    mode: Literal["python", "json"] = "python",
+    *,
+    include: Collection[Field[Any] | str] | None = None,
+    exclude: Collection[Field[Any] | str] = (),
+    etag: bool = False,
+) -> dict[str, Any]:
     """
     Return the fields of an entity by name, without those that were not loaded and without unknown properties.
 
@@ -30,28 +31,43 @@ def to_dict(entity: Entity, mode: Literal["python", "json"] = "python") -> dict[
         entity: The entity to convert.
         mode: "python" keeps the values. "json" gives values that JSON has: dates, UUIDs and decimals as text, bytes as
             base64, enums by value, NaN and infinities as "NaN", "Infinity" and "-Infinity".
+        include: The fields to return: `[Employee.age]`, or their names; None for all.
+        exclude: Fields to leave out.
+        etag: Whether to add the entity's ETag, as "etag".
+
+    Raises:
+        ModelError: The model has no such field.
+        NotLoaded: A field to include was not loaded.
     """
     own = entity.__dict__
-    fields = schema_of(type(entity)).fields
-    if mode == "python":
-        return {name: own[name] for name in fields if name in own}
-    if mode != "json":
+    schema = schema_of(type(entity))
+    if mode not in ("python", "json"):
         raise ValueError(f"to_dict() has no mode {mode!r}; use 'python' or 'json'")
-    return {name: _to_json(own[name]) for name in fields if name in own}
+    names: Collection[str] = schema.fields
+    if include is not None:
+        wanted = _names(schema, "include", include)
+        names = [name for name in names if name in wanted]
+        missing = next((name for name in names if name not in own), None)
+        if missing is not None:
+            raise NotLoaded(f"to_dict(include=...) of {schema.name}: {missing} was not loaded, so it has no value")
+    if exclude:
+        left_out = _names(schema, "exclude", exclude)
+        names = [name for name in names if name not in left_out]
+    data = {name: own[name] for name in names if name in own}
+    if mode == "json":
+        data = {name: to_json(value) for name, value in data.items()}
+    return {**data, "etag": entity.etag} if etag else data
 
 
-def _to_json(value: Any) -> Any:
-    if isinstance(value, enum.Enum):
-        return _to_json(value.value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    if isinstance(value, (UUID, Decimal)):
-        return str(value)
-    if isinstance(value, bytes):
-        return b64encode(value).decode("ascii")
-    return msgspec.to_builtins(value)
+def _names(schema: Schema, argument: str, fields: Collection[Field[Any] | str]) -> set[str]:
+    given = [fields] if isinstance(fields, str) else fields
+    names = {each.name if isinstance(each, Field) else each for each in given}
+    wrong = sorted(names.difference(schema.fields), key=str)
+    if wrong or isinstance(fields, str):
+        problem = f"{wrong[0]!r} is not a field" if wrong else f"{fields!r} is a str; give a list of fields"
+        some = ", ".join(f"{schema.name}.{name}" for name in schema.fields)
+        raise ModelError(f"to_dict({argument}=...) of {schema.name}: {problem}; its fields are {some}")
+    return names
 
 
 def from_dict(model: type[E], data: Mapping[str, Any]) -> E:
@@ -59,53 +75,7 @@ def from_dict(model: type[E], data: Mapping[str, Any]) -> E:
     Make an entity from what `to_dict` returned, in either mode.
 
     Raises:
-        EncodeError: A value does not fit its field, or there is no such field; the message names the field.
-        TypeError: A field without default is missing.
+        InvalidInput: A field is missing or does not exist, or a value does not fit; it lists all of that, with paths.
     """
-    schema = schema_of(model)
-    values: dict[str, Any] = {}
-    for name, value in data.items():
-        info = schema.fields.get(name)
-        if info is None:
-            raise EncodeError(
-                f"is given for a field that does not exist; the model's fields are {', '.join(schema.fields)}",
-                schema.name,
-                name,
-                value,
-            )
-        values[name] = None if value is None else _from_json(schema.name, info, value)
-    return model(**values)
-
-
-_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-def _from_json(model: str, info: FieldInfo, value: Any) -> Any:
-    annotation: Any = info.type.annotation
-    if annotation is float:
-        if type(value) is int:
-            value = float(value) if _misfit(info, value) is None else value
-        elif isinstance(value, str):
-            value = _SPECIAL.get(value, value)
-    elif isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        value = next((member for member in annotation if _to_json(member) == value), value)
-    # A value that can be stored as it is needs no conversion. In a list[date], for example, dates can still be text.
-    converted: Any = value
-    problem = _misfit(info, value)
-    if problem is not None and not (annotation is float and type(value) is int):  # a float cannot hold it exactly
-        try:
-            converted = msgspec.convert(value, info.type.annotation, str_keys=True)
-            problem = _misfit(info, converted)
-        except (msgspec.ValidationError, TypeError, ValueError) as error:
-            problem = f"does not fit: {error}"
-    if problem is not None:
-        raise EncodeError(f"{problem}; the field is {info.type.name}", model, info.name, value)
-    return converted
-
-
-def _misfit(info: FieldInfo, value: Any) -> str | None:
-    try:
-        info.type.encode(value)
-    except ValueError as error:
-        return str(error)
-    return None
+    entity: E = make_entity(schema_of(model), data)
+    return entity

@@ -3,6 +3,8 @@ From a class body to a schema: what `class Employee(Entity, ...)` declares, chec
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import MISSING, make_dataclass
+from dataclasses import field as dataclass_field
 from typing import Any, TypedDict, cast
 
 from ..errors import ModelError
@@ -148,7 +150,19 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))
     schema.check_relations()
+    _pass_for_dataclass(model, fields)
     return schema
+
+
+def _pass_for_dataclass(model: type[Any], fields: Mapping[str, FieldInfo]) -> None:
+    """Tell the standard library's `dataclasses` the fields: FastAPI takes a body of these, not of any other class."""
+    declared: list[Any] = [
+        (info.name, info.type.annotation, dataclass_field(default_factory=info.default or MISSING, kw_only=True))
+        for info in fields.values()
+    ]
+    stand_in: Any = make_dataclass(model.__name__, declared, init=False, repr=False, eq=False)
+    for name in ("__dataclass_fields__", "__dataclass_params__"):
+        setattr(model, name, getattr(stand_in, name))
 
 
 def _derivations(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str, Derivation]:

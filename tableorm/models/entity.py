@@ -14,8 +14,11 @@ from ..stores import Row
 from .declare import ClassKeywords, declare
 from .derivation import DerivationOf
 from .fields import field
+from .json_values import make_entity, set_fields
 from .key import Key, Storable
+from .partial import Partial
 from .property_bag import PropertyBag
+from .pydantic_schema import core_schema_of, describe_model, union_of
 from .reserved import is_reserved_property
 from .schema import Schema
 from .state import STATE, set_state, state_of
@@ -166,6 +169,43 @@ class Entity(Storable):
 
     def __copy__(self) -> Self:
         return self.evolve()
+
+    def update(self, changes: Partial[Self]) -> None:
+        """
+        Set the fields that a `Partial` was given, by their converters and validators: all of them, or none.
+
+        Raises:
+            InvalidInput: A field is part of the key, or a value does not pass its validator; it lists all of these.
+            ModelError: The changes are of another model.
+        """
+        if not isinstance(self, changes.model):
+            raise ModelError(
+                f"{type(self).__name__}.update() takes a Partial[{type(self).__name__}], not one of "
+                f"{changes.model.__name__}"
+            )
+        set_fields(self, self.__schema__, changes.given)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Tell pydantic how entities are read and written: as `from_dict` and `to_dict` do. Only pydantic calls it."""
+        schema = schema_of(cls)
+        if schema.abstract:
+            return union_of(schema, handler)
+
+        def read(data: Any) -> Any:
+            return data if isinstance(data, cls) else make_entity(schema, data)
+
+        def fields_of(entity: Any) -> dict[str, Any]:
+            if not isinstance(entity, cls):
+                raise TypeError(f"{entity!r} is not a {schema.name}")
+            return {name: entity.__dict__[name] for name in schema.fields if name in entity.__dict__}
+
+        return core_schema_of(schema, schema.name, read, fields_of)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        """Tell pydantic the JSON schema of entities. Only pydantic calls it."""
+        return handler(core) if schema_of(cls).abstract else describe_model(core, handler)
 
     def _own_key(self) -> Key[Any]:
         keys = state_of(self).keys

@@ -60,6 +60,7 @@ class FieldDeclaration:
         on_insert: Makes the field's value at an insert; None if nothing does.
         on_write: Makes the field's value at every write; None if nothing does.
         maintained: Whether writes of other entities maintain the field.
+        doc: What the field means, for API schemas; None if nothing is said.
         arguments: The remaining arguments, for `attrs.field`.
     """
 
@@ -68,6 +69,7 @@ class FieldDeclaration:
     on_insert: Callable[[], Any] | None
     on_write: Callable[[], Any] | None
     maintained: bool
+    doc: str | None
     arguments: dict[str, Any]
 
 
@@ -81,6 +83,7 @@ class _Options(TypedDict, Generic[T], total=False):
     on_insert: Callable[[], T] | None
     on_write: Callable[[], T] | None
     maintained: bool
+    doc: str | None
 
 
 @overload
@@ -97,6 +100,7 @@ def field(
     on_insert: Callable[[], Any] | None = None,
     on_write: Callable[[], Any] | None = None,
     maintained: bool = False,
+    doc: str | None = None,
     **arguments: Any,
 ) -> Any:
     """
@@ -117,6 +121,7 @@ def field(
             written, whatever the value was. The entity gets the values of both functions when the write has succeeded.
         maintained: Writes of other entities maintain the field, by a `Count`, `Sum` or `Embedded`; writes of the entity
             itself leave it as it is.
+        doc: What the field means; JSON schemas and OpenAPI show it.
         arguments: `default`, `factory`, `validator` and `converter`, which are passed to `attrs.field`.
 
     Returns:
@@ -133,5 +138,6 @@ def field(
         on_insert=on_insert,
         on_write=on_write,
         maintained=maintained,
+        doc=doc,
         arguments=arguments,
     )

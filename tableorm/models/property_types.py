@@ -77,6 +77,7 @@ class FieldInfo:
         on_insert: Makes the value when an entity is inserted that has none; None if nothing does.
         on_write: Makes the value whenever the entity is written; None if nothing does.
         maintained: Whether other entities keep it, and this one's own writes leave it alone.
+        doc: What it means, for API schemas; None if nothing is said.
     """
 
     name: str
@@ -88,6 +89,7 @@ class FieldInfo:
     on_insert: Callable[[], Any] | None = None
     on_write: Callable[[], Any] | None = None
     maintained: bool = False
+    doc: str | None = None
 
 
 def annotation_name(annotation: object) -> str:

@@ -29,7 +29,7 @@ MANIFEST = "_ix"
 COPY_OF = "_of"
 """The property of an index entry that holds the RowKey of its primary, which is in the same partition."""
 
-RESERVED_FIELDS = frozenset({"etag", "timestamp", "extra", "key", "key_of", "kind", "evolve"})
+RESERVED_FIELDS = frozenset({"etag", "timestamp", "extra", "key", "key_of", "kind", "evolve", "update"})
 """Attributes of every entity, whose names no field of a model may have."""
 
 _PROPERTIES = re.compile(

@@ -165,29 +165,35 @@ def _terms(node: Filter) -> tuple[Filter, ...]:
             return terms
 
 
-def to_odata(node: Filter) -> str:
+def to_odata(node: Filter, *, show_values: bool = True) -> str:
     """
     Return the `$filter` text of a tree.
+
+    Args:
+        node: The tree.
+        show_values: Whether constants are written, as a service needs them. Otherwise `{}` stands for each that is not
+            compared with PartitionKey or RowKey.
 
     Raises:
         ValueError: The tree nests in more than `MAX_DEPTH` levels.
     """
     check_depth(node)
-    return _to_odata(node, 0)
+    return _to_odata(node, 0, show_values=show_values)
 
 
 _PRECEDENCE = {Or: 1, And: 2, Not: 3}
 
 
-def _to_odata(node: Filter, outer: int) -> str:
+def _to_odata(node: Filter, outer: int, *, show_values: bool) -> str:
     if isinstance(node, Compare):
-        return f"{node.property} {node.op} {_literal(node.constant)}"
+        shown = show_values or node.property in ("PartitionKey", "RowKey")
+        return f"{node.property} {node.op} {_literal(node.constant) if shown else '{}'}"
     own = _PRECEDENCE[type(node)]
     if isinstance(node, Not):
-        text = f"not ({_to_odata(node.term, 0)})"
+        text = f"not ({_to_odata(node.term, 0, show_values=show_values)})"
     else:
         word = " and " if isinstance(node, And) else " or "
-        text = word.join(_to_odata(term, own) for term in node.terms)
+        text = word.join(_to_odata(term, own, show_values=show_values) for term in node.terms)
     return f"({text})" if own < outer else text
 
 

@@ -1,5 +1,6 @@
 """
-Redaction: leaves keys and the signatures of tokens out of texts that are shown, however they are written there.
+Redaction: leaves keys and the signatures of tokens out of texts that are shown, however they are written there, and
+escapes what a terminal would obey.
 
 A text that is known by its parts is shown by the parts that cannot hold a secret; this is for all other texts. It finds
 secrets by what stands before them, and long ones by themselves.
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from html import unescape
 from urllib.parse import unquote
 
-__all__ = ["REDACTED", "without_named_secrets", "without_secrets"]
+__all__ = ["REDACTED", "escape_unprintable", "without_named_secrets", "without_secrets"]
 
 REDACTED = "REDACTED"
 """What is shown in place of a secret."""
@@ -23,7 +24,7 @@ def without_secrets(text: str) -> str:
     A URL that was encoded once more, or pasted with `&amp;`, has its signature behind other characters than it should.
     What looks like one in any of the forms that the text decodes to is left out; then the decoded text is returned.
     """
-    return _redact_decoded(text, _redact_all)
+    return text if _HARMLESS.fullmatch(text) else _redact_decoded(text, _redact_all)
 
 
 def without_named_secrets(text: str) -> str:
@@ -55,6 +56,8 @@ _USER = re.compile(r"(://(?:(?!://)[^@\s:])*:)(?:(?!://)[^@\s])+(?=@)")
 # The alphabets of base64. The signature of a token has 44 characters.
 _SECRET = 40
 _LONG = re.compile(rf"[A-Za-z0-9+/_=-]{{{_SECRET},}}")
+# Too short for a secret, and without what stands after a name or begins a code: as most keys of rows are.
+_HARMLESS = re.compile(rf"[^=:%&\\]{{0,{_SECRET - 1}}}", re.DOTALL)
 _KINDS = [re.compile(kind) for kind in ("[a-z]", "[A-Z]", "[0-9]")]
 
 
@@ -91,3 +94,13 @@ def _decode(text: str) -> str | None:
             return text
         text = once
     return None
+
+
+def escape_unprintable(text: str) -> str:
+    r"""Return the text with `\uXXXX`, as in JSON, for what a terminal would obey instead of showing it."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -6,8 +6,10 @@ from typing import Any
 
 import attrs
 
+from ..connection.requests import request_line, row_path
 from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
+from .planning.normalize import properties_of
 from .planning.plan import Access, Point, QueryPlan, Range
 
 __all__ = ["ExplainedRequest", "Explanation", "explain"]
@@ -35,16 +37,7 @@ class ExplainedRequest:
     client_side: tuple[str, ...]
 
     def __str__(self) -> str:
-        options = [
-            f"${name}={value}"
-            for name, value in (
-                ("filter", self.filter),
-                ("select", None if self.select is None else ",".join(self.select)),
-                ("top", self.top),
-            )
-            if value is not None
-        ]
-        return f"GET {self.path}" + ("?" + "&".join(options) if options else "")
+        return request_line(self.path, self.filter, self.select, self.top)
 
 
 @attrs.frozen(kw_only=True)
@@ -124,6 +117,8 @@ def explain(
     concurrency: int,
     twice: bool,
     primary_select: tuple[str, ...] | None,
+    prefix: str,
+    show_values: bool = True,
 ) -> Explanation:
     """
     Explain a plan.
@@ -136,9 +131,14 @@ def explain(
         concurrency: Requests at the same time.
         twice: Whether a row may have to be read once more.
         primary_select: `$select` of the primaries that are fetched after their index entries; None for all properties.
+        prefix: What the names of tables begin with in the store.
+        show_values: Whether filters and conditions are shown with the values of properties.
     """
     requests = () if limit == 0 else plan.requests
-    explained = tuple(_explain_request(plan, request, limit) for request in requests)
+    explained = tuple(
+        _explain_request(plan, request, limit, prefix + plan.target.table, show_values=show_values)
+        for request in requests
+    )
     here = tuple(dict.fromkeys(text for request in explained for text in request.client_side))
     points = all(request.top is None for request in explained)
     target = plan.target
@@ -162,25 +162,26 @@ def explain(
     )
 
 
-def _explain_request(plan: QueryPlan, request: Point | Range, limit: int | None) -> ExplainedRequest:
-    table = plan.target.table
+def _explain_request(
+    plan: QueryPlan, request: Point | Range, limit: int | None, table: str, *, show_values: bool
+) -> ExplainedRequest:
     if isinstance(request, Point):
-        keys = f"PartitionKey={_quote(request.partition_key)},RowKey={_quote(request.row_key)}"
-        path = f"{table}({keys})"
+        path = row_path(table, request.partition_key, request.row_key)
         return ExplainedRequest(
             access=Access.POINT, path=path, filter=None, select=plan.select, top=None, client_side=()
         )
     found = request.query.filter
-    client_side = tuple(str(each.condition) for each in request.client_filters)
+    conditions = [each.condition for each in request.client_filters]
+    if show_values:
+        client_side = tuple(map(str, conditions))
+    else:
+        names = [", ".join(dict.fromkeys(properties_of(plan.target, each))) for each in conditions]
+        client_side = tuple(f"a condition on {each or 'keys'}" for each in names)
     return ExplainedRequest(
         access=request.access,
         path=f"{table}()",
-        filter=None if found is None else to_odata(found),
+        filter=None if found is None else to_odata(found, show_values=show_values),
         select=request.query.select,
         top=MAX_PAGE if limit is None or client_side else min(limit, MAX_PAGE),
         client_side=client_side,
     )
-
-
-def _quote(key: str) -> str:
-    return "'" + key.replace("'", "''") + "'"

@@ -11,6 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 import attrs
 
 from ..connection.connection import Connection
+from ..connection.observe import QueryWork
 from ..errors import CursorError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
 from ..expressions import Expression, Field
 from ..keys.ranges import KeyInterval
@@ -30,7 +31,7 @@ from .planning.index_choice import choose_index
 from .planning.index_following import PrimaryFetch, conditions_on_entries, primary_condition
 from .planning.normalize import properties_of
 from .planning.partition import divide_plan
-from .planning.plan import QueryPlan
+from .planning.plan import Access, QueryPlan
 from .planning.planner import Planner, planner_of
 from .projection import Projection
 from .run import CONCURRENCY, FetchedPage, QueryExecution, fetch_pages, load_entities
@@ -133,18 +134,7 @@ class Query(NotAList, Generic[E_co]):
         Raises:
             ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
         """
-        plan = self._plan(self._select)
-        # An entity of an older version, of which only some fields are wanted, is read once more.
-        twice = self._only is not None and any(schema.version > 1 for schema in self._kinds.schemas)
-        return explain(
-            str(self),
-            plan,
-            self._limit,
-            ordered=self._ordered,
-            concurrency=self._concurrency,
-            twice=twice,
-            primary_select=self._primaries.select if self._primaries and plan.target.fetches_primaries else None,
-        )
+        return self._explain(self._plan(self._select), show_values=True)
 
     # Running
 
@@ -214,7 +204,7 @@ class Query(NotAList, Generic[E_co]):
             return total
         run = self.start(keys_only=True)
         # Nothing is sorted only to be counted.
-        in_order = run.wanted is not None and run.db.store.capabilities.ordered
+        in_order = run.wanted is not None and not run.sorted_here
         return await count_rows(run, self._fetch_pages(run, in_order=in_order), self._limit)
 
     async def exists(self) -> bool:
@@ -307,7 +297,7 @@ class Query(NotAList, Generic[E_co]):
             ScanRefused: It would visit every partition.
         """
         db, target, primaries = self._require_db(), self._planner.target, self._primaries
-        db.require_open()
+        store = db.require_open()
         plan = self._plan(Projection.of(target.kinds, ()).select if keys_only else self._select)
         return QueryExecution(
             db=db,
@@ -317,7 +307,29 @@ class Query(NotAList, Generic[E_co]):
             concurrency=self._concurrency,
             name=planner_of(self._kinds).target.name,
             ordered=self._ordered,
+            sorted_here=not store.capabilities.ordered,
             primaries=primaries,
+            work=None if db.watch.slow is None else self._work(plan),
+        )
+
+    def _work(self, plan: QueryPlan) -> QueryWork:
+        """Return what is to be known of a run, for warnings of slow queries."""
+        scans = plan.access is Access.TABLE_SCAN
+        return QueryWork(lambda values: str(self._explain(plan, show_values=values)), scans=scans)
+
+    def _explain(self, plan: QueryPlan, *, show_values: bool) -> Explanation:
+        # An entity of an older version, of which only some fields are wanted, is read once more.
+        twice = self._only is not None and any(schema.version > 1 for schema in self._kinds.schemas)
+        return explain(
+            str(self) if show_values else f"query of {planner_of(self._kinds).target.name}",
+            plan,
+            self._limit,
+            ordered=self._ordered,
+            concurrency=self._concurrency,
+            twice=twice,
+            primary_select=self._primaries.select if self._primaries and plan.target.fetches_primaries else None,
+            prefix=self._db.prefix if self._db else "",
+            show_values=show_values,
         )
 
     async def iterate(self, cursor: str | None, stream: EntityStream[E_co] | None) -> AsyncGenerator[E_co, None]:

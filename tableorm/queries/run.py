@@ -15,6 +15,7 @@ import attrs
 import msgspec
 
 from ..connection.connection import TURN, Connection
+from ..connection.observe import QueryWork
 from ..connection.tasks import stop_tasks, work_together
 from ..connection.translate import translate
 from ..derived.index.schema import owner_of
@@ -43,15 +44,12 @@ CONCURRENCY = 16
 
 # Ranges that are read ahead of a limit, which may be reached before they are needed.
 _AHEAD_OF_A_LIMIT = 4
-
 # Pages that wait for the caller, of one request: so many, while they have no more rows than a full one.
 _PAGES_AHEAD = 32
-
 # A store without an order gives rows that are sorted here, if they are no more than this.
 _MOST_SORTED = 10_000
 
 _FIRST_PART = 4
-
 _PART_SECONDS = 0.002  # no part shall keep the event loop for longer than this
 
 
@@ -69,11 +67,13 @@ class QueryExecution:
         name: What is read, for messages.
         concurrency: Requests at the same time, at most.
         ordered: Whether its results are to come in key order.
+        sorted_here: Whether rows are sorted here for that, since the store gives them in no order.
         one_by_one: Whether its results come in key order although those of other queries come in between.
         resumed_at: Where a cursor says that the store goes on; None if it says nothing.
         max_requests: Requests at the same time, beside those of other queries; None if only all together are bounded.
         running: How many of its requests run, or wait with what they got.
         primaries: How the primaries of index entries are fetched after them; None if primary rows are read.
+        work: Its requests, for who is warned of slow queries; None if nobody is.
     """
 
     db: Connection
@@ -83,11 +83,13 @@ class QueryExecution:
     name: str
     concurrency: int = CONCURRENCY
     ordered: bool = True
+    sorted_here: bool = False
     one_by_one: bool = False
     resumed_at: str | None = None
     max_requests: int | None = None
     running: int = 0
     primaries: PrimaryFetch | None = None
+    work: QueryWork | None = None
 
     @property
     def busy(self) -> bool:
@@ -123,18 +125,17 @@ class QueryExecution:
             CursorError: The store refused what a cursor said.
             NotSupported: There are too many rows to sort here.
         """
-        db, target = self.db, self.plan.target
-        store = db.require_open()
+        target = self.plan.target
         if isinstance(request, Point):
             rows = await self._fetch_point(target, request.partition_key, request.row_key, self.plan.select)
             return RowPage(rows, None)
-        if in_order and not store.capabilities.ordered:
+        if in_order and self.sorted_here:
             return await self._fetch_sorted(request)
         # Rows can be dropped here, so a small limit does not ask for as few rows when conditions are left over.
         size = MAX_PAGE if full or self.wanted is None or request.client_filters else max(1, min(self.wanted, MAX_PAGE))
         if continuation is not None and target.filter is None and not target.bags:
             size = MAX_PAGE  # the first rows were of other kinds, which only the rows tell
-        db.stats.requests += 1
+        store, counts = self.db.sending("query", self.name, work=self.work)
         try:
             page = await store.query(target.table, request.query, size, continuation)
         except Fault as fault:
@@ -145,15 +146,14 @@ class QueryExecution:
                     fault.code,
                 ) from fault
             raise translate(fault, f"query of {self.name}", target.table) from fault
-        db.stats.rows += len(page.rows)
+        counts.rows += len(page.rows)
         return page
 
     async def _fetch_point(
         self, target: QueryTarget, partition_key: str, row_key: str, select: tuple[str, ...] | None
     ) -> list[Row]:
         """Return the row with these keys, if there is one."""
-        store = self.db.require_open()
-        self.db.stats.requests += 1
+        store, counts = self.db.sending("get", self.name, work=self.work)
         try:
             row = await store.get(target.table, partition_key, row_key, select)
         except Fault as fault:
@@ -161,7 +161,7 @@ class QueryExecution:
                 await self.db.yield_to_loop(1)  # an embedded store answers without waiting
                 return []
             raise translate(fault, f"query of {self.name}", target.table) from fault
-        self.db.stats.rows += 1
+        counts.rows += 1
         return [row]
 
     async def _fetch_sorted(self, request: Range) -> RowPage:

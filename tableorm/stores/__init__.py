@@ -2,7 +2,7 @@
 The contract of backends, and what every backend shares.
 """
 
-from .backend import Backend, Traffic
+from .backend import Backend
 from .blobs import BlobInfo, BlobPage, BlobStore, BlobStream
 from .capabilities import Capabilities
 from .checks import (
@@ -18,13 +18,29 @@ from .checks import (
     project,
     with_index,
 )
-from .guarded import AccessControl, GuardedStore, Policies, Signer, Supplier, Tokens, TokenSource, narrowed, rights_of
+from .clock import CLOCK, Clock, utc_now
+from .guarded import (
+    AccessControl,
+    GuardedStore,
+    Policies,
+    Signer,
+    Supplier,
+    Tokens,
+    TokenSource,
+    narrowed,
+    rights_of,
+)
+from .prefixed import PrefixedBackend
 from .queues import Message, MessageId, QueueStore
-from .tables import Bounds, Operation, Row, RowPage, RowQuery, TableStore, Verb
+from .tables import METHODS, Bounds, Operation, Row, RowPage, RowQuery, TableStore, Verb
+from .traffic import CURRENT, Traffic, Transfer, note_bytes, note_repetition
 
 __all__ = [
+    "CLOCK",
     "CONDITIONAL",
+    "CURRENT",
     "MERGES",
+    "METHODS",
     "AccessControl",
     "Backend",
     "BlobInfo",
@@ -33,11 +49,13 @@ __all__ = [
     "BlobStream",
     "Bounds",
     "Capabilities",
+    "Clock",
     "GuardedStore",
     "Message",
     "MessageId",
     "Operation",
     "Policies",
+    "PrefixedBackend",
     "QueueStore",
     "Row",
     "RowPage",
@@ -48,6 +66,7 @@ __all__ = [
     "TokenSource",
     "Tokens",
     "Traffic",
+    "Transfer",
     "Verb",
     "access_of",
     "check_if_match",
@@ -57,7 +76,10 @@ __all__ = [
     "clean_row",
     "encode_row",
     "narrowed",
+    "note_bytes",
+    "note_repetition",
     "project",
     "rights_of",
+    "utc_now",
     "with_index",
 ]

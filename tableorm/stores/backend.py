@@ -4,31 +4,11 @@ The interface of a backend: one store of tables and, where it has them, of queue
 
 from typing import Any, Protocol
 
-import attrs
-
 from .blobs import BlobStore
 from .queues import QueueStore
 from .tables import TableStore
 
-__all__ = ["Backend", "Traffic"]
-
-
-@attrs.define
-class Traffic:
-    """
-    Counters of requests since a database was opened.
-
-    A backend that repeats requests itself keeps them; otherwise the mapper does.
-
-    Args:
-        attempts: Requests that were sent, repeated ones included; only a backend counts them.
-        retries: Requests that repeated an earlier one.
-        throttled: Answers that refused a request because there were too many.
-    """
-
-    attempts: int = 0
-    retries: int = 0
-    throttled: int = 0
+__all__ = ["Backend"]
 
 
 class Backend(Protocol):
@@ -37,7 +17,8 @@ class Backend(Protocol):
 
     A class may also have `joint = True`. Then its `from_url` gets the arguments `queues` and `blobs` of `connect` among
     the options, if it handles their URLs, and serves them over the same connections. A backend that repeats requests
-    itself may have a member `traffic`, the `Traffic` that it has counted.
+    itself may have a member `traffic`, the `Traffic` that it has counted. A member `url` says where it is, without
+    secrets, for people to read.
     """
 
     @classmethod

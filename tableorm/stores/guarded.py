@@ -7,7 +7,6 @@ client only reads it, since the service verifies it.
 """
 
 import asyncio
-import datetime as dt
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
@@ -22,6 +21,7 @@ from ..protocol.rights import Rights, authorize, range_of
 from ..protocol.sas import TABLE_LETTERS, Access, AccessPolicy, TableSas, expiry_ticks, parse_sas
 from .capabilities import Capabilities
 from .checks import access_of, with_index
+from .clock import CLOCK
 from .tables import Bounds, Operation, Row, RowPage, RowQuery, TableStore
 
 __all__ = [
@@ -149,7 +149,7 @@ class Tokens:
             return self._text != used
 
     def _is_due(self) -> bool:
-        return not self._text or (self._due is not None and _now() >= self._due)
+        return not self._text or (self._due is not None and ticks_from_datetime(CLOCK.now()) >= self._due)
 
     async def _ask(self, supplier: Supplier) -> None:
         text: object = await supplier()
@@ -160,13 +160,9 @@ class Tokens:
             token, _ = parse_sas(self._text)
         except ValueError:
             return  # the service refuses it, and says why
-        end, now = expiry_ticks(token), _now()
+        end, now = expiry_ticks(token), ticks_from_datetime(CLOCK.now())
         if end is not None:
             self._due = end - min(_EARLY_SECONDS * TICKS_PER_SECOND, max(0, end - now) / 10)
-
-
-def _now() -> int:
-    return ticks_from_datetime(dt.datetime.now(dt.UTC))
 
 
 def _strip_token(token: str) -> str:

@@ -18,7 +18,7 @@ from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op
 from .capabilities import Capabilities
 
-__all__ = ["Bounds", "Operation", "Row", "RowPage", "RowQuery", "TableStore", "Verb"]
+__all__ = ["METHODS", "Bounds", "Operation", "Row", "RowPage", "RowQuery", "TableStore", "Verb"]
 
 Row = dict[str, Any]
 """A stored entity as a JSON object; the module's docstring describes it."""
@@ -27,12 +27,25 @@ Row = dict[str, Any]
 class Verb(StrEnum):
     """The effect of an operation on its row. Source: Table service REST, "Operations on entities"."""
 
+    __hash__ = str.__hash__  # an enum's own is a Python function, several times slower
+
     INSERT = "insert"
     MERGE = "merge"
     REPLACE = "replace"
     INSERT_OR_MERGE = "insert-or-merge"
     INSERT_OR_REPLACE = "insert-or-replace"
     DELETE = "delete"
+
+
+METHODS = {
+    Verb.INSERT: "POST",
+    Verb.MERGE: "PATCH",
+    Verb.REPLACE: "PUT",
+    Verb.INSERT_OR_MERGE: "PATCH",
+    Verb.INSERT_OR_REPLACE: "PUT",
+    Verb.DELETE: "DELETE",
+}
+"""The HTTP method of each operation."""
 
 
 class Operation(msgspec.Struct, frozen=True, gc=False):

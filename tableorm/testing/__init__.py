@@ -1,5 +1,9 @@
 """
-The contract of stores as tests. Subclass it in a backend's own test suite, and override nothing but fixtures.
+Tests with tableorm: what tests of programs use, and the contract of stores as tests, for authors of backends.
+
+Tests of programs get most of it as fixtures of the pytest plugin, `tableorm.testing.plugin`.
+
+The contract is subclassed in a backend's own test suite, which overrides nothing but fixtures:
 
     class TestMyTables(TableStoreContract):
         @pytest.fixture
@@ -7,7 +11,7 @@ The contract of stores as tests. Subclass it in a backend's own test suite, and 
             async with MyBackend(...) as backend:
                 yield backend.tables
 
-The tests are coroutines for pytest-asyncio in its mode "auto". Tests of what a store's `capabilities` leave out are
+Its tests are coroutines for pytest-asyncio in its mode "auto". Tests of what a store's `capabilities` leave out are
 skipped, with a reason that starts with "capability"; `pytest -rs` lists them.
 """
 
@@ -15,17 +19,17 @@ from pathlib import Path
 
 try:
     import pytest
-    import pytest_asyncio as pytest_asyncio
 except ImportError as error:
     raise ImportError(
-        f"tableorm.testing needs pytest and pytest-asyncio ({error}); install them: pip install pytest pytest-asyncio"
+        f"tableorm.testing needs pytest ({error}); install it: pip install pytest pytest-asyncio"
     ) from error
 
 # Pytest rewrites the assertions of these modules, so that they explain themselves. This must precede their import.
-pytest.register_assert_rewrite(*(f"{__name__}.{path.stem}" for path in Path(__file__).parent.glob("[!_]*.py")))
+_CONTRACT = Path(__file__).parent / "contract"
+pytest.register_assert_rewrite(*(f"{__name__}.contract.{path.stem}" for path in _CONTRACT.glob("[!_]*.py")))
 
-from .blob_appends import AppendContract  # noqa: E402
-from .blobs import (  # noqa: E402
+from .contract.blob_appends import AppendContract  # noqa: E402
+from .contract.blobs import (  # noqa: E402
     BlobContract,
     BlobDurabilityContract,
     BlobLifecycleContract,
@@ -33,10 +37,10 @@ from .blobs import (  # noqa: E402
     BlobStoreContract,
     ReopenBlobs,
 )
-from .memory import MemoryStore  # noqa: E402
-from .points import ConditionalWriteContract, MergeContract, PointContract, TypesContract  # noqa: E402
-from .queries import FilterContract, PagingContract, QueryContract  # noqa: E402
-from .queues import (  # noqa: E402
+from .contract.memory import MemoryStore  # noqa: E402
+from .contract.points import ConditionalWriteContract, MergeContract, PointContract, TypesContract  # noqa: E402
+from .contract.queries import FilterContract, PagingContract, QueryContract  # noqa: E402
+from .contract.queues import (  # noqa: E402
     MessageContract,
     QueueDurabilityContract,
     QueueLifecycleContract,
@@ -44,9 +48,12 @@ from .queues import (  # noqa: E402
     QueueStoreContract,
     ReopenQueues,
 )
-from .tables import TableLifecycleContract, TableStoreContract  # noqa: E402
-from .times import ConcurrencyContract, DurabilityContract, Reopen, TimestampContract  # noqa: E402
-from .transactions import LimitsContract, TransactionContract  # noqa: E402
+from .contract.tables import TableLifecycleContract, TableStoreContract  # noqa: E402
+from .contract.times import ConcurrencyContract, DurabilityContract, Reopen, TimestampContract  # noqa: E402
+from .contract.transactions import LimitsContract, TransactionContract  # noqa: E402
+from .databases import temporary_database  # noqa: E402
+from .faults import Faults, PlannedFault  # noqa: E402
+from .requests import assert_requests  # noqa: E402
 
 __all__ = [
     "AppendContract",
@@ -58,12 +65,14 @@ __all__ = [
     "ConcurrencyContract",
     "ConditionalWriteContract",
     "DurabilityContract",
+    "Faults",
     "FilterContract",
     "LimitsContract",
     "MemoryStore",
     "MergeContract",
     "MessageContract",
     "PagingContract",
+    "PlannedFault",
     "PointContract",
     "QueryContract",
     "QueueDurabilityContract",
@@ -78,4 +87,6 @@ __all__ = [
     "TimestampContract",
     "TransactionContract",
     "TypesContract",
+    "assert_requests",
+    "temporary_database",
 ]

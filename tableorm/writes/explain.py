@@ -10,9 +10,10 @@ import msgspec
 from msgspec import structs
 
 from ..connection.boundary import Boundary
+from ..connection.requests import row_path
 from ..errors import ModelError
 from ..models.key import Key
-from ..stores import Operation, Verb
+from ..stores import METHODS, Operation, Verb
 from .commit import check_effects, derived_plan
 from .move import move_changes
 from .plan import Change, Effect, Mode, WritePlan
@@ -24,14 +25,6 @@ from .subject import check_change
 
 __all__ = ["WriteExplanation", "WriteStep", "changes_of_verb", "explain"]
 
-_METHODS = {
-    Verb.INSERT: "POST",
-    Verb.MERGE: "PATCH",
-    Verb.REPLACE: "PUT",
-    Verb.INSERT_OR_MERGE: "PATCH",
-    Verb.INSERT_OR_REPLACE: "PUT",
-    Verb.DELETE: "DELETE",
-}
 _TOKEN = "-" * 12  # a real one is drawn when it is sent
 
 
@@ -75,6 +68,11 @@ class WriteExplanation:
 
     steps: tuple[WriteStep, ...]
     transaction: bool = False
+
+    def with_prefix(self, prefix: str) -> "WriteExplanation":
+        """Return the same requests for tables whose names begin with `prefix` in the store."""
+        steps = tuple(attrs.evolve(step, path=f"/{prefix}{step.path[1:]}") for step in self.steps)
+        return attrs.evolve(self, steps=steps)
 
     @property
     def cost(self) -> int:
@@ -218,9 +216,8 @@ def _step(plan: WritePlan, operation: Operation, unknown: frozenset[str]) -> Wri
         body = msgspec.json.encode(row)
     elif verb is not Verb.DELETE:
         body = msgspec.json.encode({name: row[name] for name in row if name not in ("PartitionKey", "RowKey")})
-    return WriteStep(_METHODS[verb], path, operation.if_match, body)
+    return WriteStep(METHODS[verb], path, operation.if_match, body)
 
 
 def _path(table: str, partition_key: str, row_key: str) -> str:
-    quoted = [key.replace("'", "''") for key in (partition_key, row_key)]
-    return f"/{table}(PartitionKey='{quoted[0]}',RowKey='{quoted[1]}')"
+    return "/" + row_path(table, partition_key, row_key)

@@ -92,7 +92,7 @@ def refuse_unsaved(subject: Entity | PropertyBag, pending: PlannedWrite | None =
 
     Raises:
         EncodeError: It has changes that were not saved.
-        PreconditionFailed: It was never read nor written.
+        NotRead: It was never read nor written.
     """
     if pending is not None and pending.after is None:
         return  # it is deleted, which reading it says

@@ -34,7 +34,7 @@ def move_changes(
         The delete and the insert. The subject of the insert is what the entity is when both have succeeded.
 
     Raises:
-        PreconditionFailed: It was never read nor written.
+        NotRead: It was never read nor written.
         NotLoaded: The row may have more than was read.
         TemplateError: A field is not a key field, or does not fit.
         ModelError: The subject is a bag, and something else than its `row_key` is given.

@@ -118,9 +118,13 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     counts: bool = False
     bag: PropertyBag | None = None
 
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return "PropertyBag" if self.schema is None else self.schema.name
+
     def __str__(self) -> str:
-        model = self.schema.name if self.schema is not None else "PropertyBag"
-        return f"{self.verb} of {model} ({self.partition_key!r}, {self.row_key!r})"
+        return f"{self.verb} of {self.model} ({self.partition_key!r}, {self.row_key!r})"
 
 
 class SendOptions(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):

@@ -69,7 +69,7 @@ def rebased(row: Row, old: Row, new: Row) -> Row:
 
 
 def changes(before: Row, row: Row) -> Row:
-    """The members of `row` that differ from `before`, each with its annotation."""
+    """Return the members of `row` that differ from `before`, each with its annotation."""
     return compare(before, row)[0]
 
 
@@ -119,7 +119,7 @@ def compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, b
 def _means_the_same(
     info: FieldInfo, new: object, annotation: str | None, old: object, old_annotation: str | None
 ) -> bool:
-    """Whether a field has the same value, whichever of two spellings is stored."""
+    """Return whether two stored values are the same value of a field, in two spellings."""
     if info.type.inline and info.type.edm is Edm.STRING and type(new) is type(old) is str:
         return new == old
     try:
@@ -133,12 +133,12 @@ def _means_the_same(
 
 
 def same_value(old: object, value: object) -> bool:
-    """Whether two JSON values are the same in the table: zero and minus zero are equal, and different values."""
+    """Return whether a table stores two JSON values as the same: it tells minus zero from zero, and 1 from true."""
     return old == value and type(old) is type(value) and (value != 0.0 or str(value) == str(old))
 
 
 KEPT = 3
-"""Tokens on a row: after more foreign writes than this less one, a writer no longer finds its own."""
+"""How many tokens a row carries. After as many writes of others, a writer no longer finds its own."""
 
 
 _BYTES = 9
@@ -149,7 +149,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_token() -> str:
-    """A token that nobody had before."""
+    """Return a new write token, at random; no two are alike."""
     try:
         return _ready.pop()  # of several threads each gets another
     except IndexError:
@@ -161,7 +161,10 @@ def new_token() -> str:
 
 
 def tokens_of(row: Row | None) -> tuple[str, ...]:
-    """The tokens on a row, newest first; a property of that name and another type is another program's."""
+    """
+    Return the tokens on a row, newest first. A property of that name and of another type is another program's, and
+    holds none.
+    """
     text = None if row is None else row.get(WRITE_TOKENS)
     if row is None or not isinstance(text, str) or not text or WRITE_TOKENS + ANNOTATION in row:
         return ()
@@ -169,7 +172,7 @@ def tokens_of(row: Row | None) -> tuple[str, ...]:
 
 
 def with_token(tail: Sequence[str], token: str) -> str:
-    """The property with a token in front."""
+    """Return what a row stores after a write: the token of the write, then those of the writes before it."""
     return ",".join([token, *tail[: KEPT - 1]])
 
 

@@ -355,7 +355,7 @@ class Transaction:
         change, index = late
         if not needs_row(change):
             return encode(change, index, self._token)
-        row = await read_row(self._db, change.table, change.partition_key, change.row_key)
+        row = await read_row(self._db, change.table, change.partition_key, change.row_key, name=change.model)
         try:
             return encode(complete(change, row), index, self._token)
         except (Conflict, EntityNotFound) as error:

@@ -29,6 +29,7 @@ from tableorm import (
 )
 from tableorm.protocol.sas import AccountSas, TableSas, parse_sas, sign_sas
 from tableorm.protocol.shared_key import decode_key
+from tableorm.stores import Clock
 from tableorm_local import Account, serve
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.access.conftest import Department, Employee, World, rows
@@ -193,25 +194,17 @@ async def test_a_grant_is_given_again(tmp_path: Path) -> None:
     assert dt.timedelta(minutes=59) < token.expires_at - dt.datetime.now(dt.UTC) <= HOUR
 
 
-async def test_a_grant_that_soon_expires_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_grant_that_soon_expires_is_not_given_again(tableorm_clock: Clock) -> None:
     """With less than five minutes left, or a tenth of a short time, a new token is signed."""
     async with connect("local::memory:") as db:
-
-        class Clock(dt.datetime):
-            ahead = dt.timedelta()
-
-            @classmethod
-            def now(cls, tz: dt.tzinfo | None = None) -> Any:
-                return dt.datetime(2030, 1, 1, tzinfo=tz) + cls.ahead
-
-        monkeypatch.setattr("tableorm.access.grant.dt.datetime", Clock)
+        tableorm_clock.freeze(dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
         token, short = await db.grant(Employee, "r", HOUR), await db.grant(Employee, "r", HOUR / 60)
-        Clock.ahead = dt.timedelta(seconds=53)
+        tableorm_clock.advance(dt.timedelta(seconds=53))
         assert await db.grant(Employee, "r", HOUR) is token
         assert await db.grant(Employee, "r", HOUR / 60) is short
-        Clock.ahead = dt.timedelta(seconds=55)
+        tableorm_clock.advance(dt.timedelta(seconds=2))
         assert await db.grant(Employee, "r", HOUR / 60) != short
-        Clock.ahead = dt.timedelta(minutes=56)
+        tableorm_clock.advance(dt.timedelta(minutes=56))
         assert await db.grant(Employee, "r", HOUR) != token
 
 

@@ -18,7 +18,7 @@ from tableorm.protocol.rights import Rights
 from tableorm.protocol.sas import AccountSas, TableSas, sign_sas
 from tableorm.protocol.shared_key import decode_key
 from tableorm.stores import Bounds, GuardedStore, Operation, RowQuery, TableStore, Tokens, Verb, narrowed, rights_of
-from tableorm.testing.memory import MemoryStore
+from tableorm.testing.contract.memory import MemoryStore
 from tests.access.conftest import Employee
 from tests.azure.stub import KEY, NO_CONTENT, Stub, row_answer
 

@@ -473,7 +473,7 @@ async def test_report_says_what_was_found(db: Database) -> None:
 
     report = await db.audit(Employee)
 
-    assert str(report).startswith("10 entities and 23 derived rows checked: 1 findings (1 missing), 0 repaired")
+    assert str(report).startswith("10 entities and 23 derived rows checked: 1 finding (1 missing), 0 repaired")
     assert str(report.findings[0]) == (
         "Employee.by_email ('Sales', 'empid_000001'): missing: there is no index entry at 'email_e1@x'; "
         "repair writes it"

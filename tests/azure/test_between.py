@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tableorm import NotSupported
 from tableorm.protocol.codes import Code
 from tableorm.stores import BlobStore, Operation, QueueStore, Verb
-from tableorm.testing.base import new_name, refusal, row
+from tableorm.testing.contract.base import new_name, refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.stub import KEY as STUB_KEY
 from tests.azure.stub import Answer, Stub, Token, error_answer, row_answer
@@ -395,13 +395,14 @@ SECRET = "sv=2019-02-02&sig=c2VjcmV0c2lnbmF0dXJl"
 
 
 @pytest.fixture(scope="module")
-def exporter() -> InMemorySpanExporter:
+def exporter() -> Iterator[InMemorySpanExporter]:
     """Spans that have ended. OpenTelemetry lets a process choose where spans go once."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
-    return exporter
+    yield exporter
+    exporter.shutdown()  # the provider stays, and gets the spans of the mapper from then on
 
 
 @pytest.fixture(params=["plug-in", "native"])

@@ -10,7 +10,7 @@ from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import AsyncHTTPPolicy
 
 from tableorm.stores import Operation, Verb
-from tableorm.testing.base import refusal, row
+from tableorm.testing.contract.base import refusal, row
 from tableorm_azure.pipeline import InFlight
 from tests.azure.stub import ETAG, Answer, Stub
 

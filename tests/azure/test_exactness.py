@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tableorm.protocol.edm import ANNOTATION, text_from_ticks
 from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
-from tableorm.testing.base import everything, insert, new_name, row, user_part
+from tableorm.testing.contract.base import everything, insert, new_name, row, user_part
 from tableorm_azure import AzureBackend
 from tableorm_azure.codec import decode_page, decode_row, encode_body, in_ascii
 from tests.azurite import KEY, Azurite

@@ -17,7 +17,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, MAX_TICKS, MIN_TICKS, Edm, encode, text_from_ticks, utf16_key
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compile_filter
 from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
-from tableorm.testing.base import everything, keys_of, new_name, refusal, user_part
+from tableorm.testing.contract.base import everything, keys_of, new_name, refusal, user_part
 from tableorm_azure import AzureBackend
 from tableorm_local import Account, LocalBackend, serve
 from tests.azure.differences import ABSENT_IS_FALSE, CRASHES, DIFFERENCES, Difference, may_crash, possible

@@ -10,7 +10,7 @@ import pytest
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, RowQuery, Verb
-from tableorm.testing.base import insert, keys_of, new_name, refusal, row
+from tableorm.testing.contract.base import insert, keys_of, new_name, refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.proxy import FaultProxy, Loss
 from tests.azurite import KEY, Azurite

@@ -13,7 +13,7 @@ from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, 
 
 from tableorm.protocol.codes import Code
 from tableorm.stores import Operation, Verb
-from tableorm.testing.base import refusal, row
+from tableorm.testing.contract.base import refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.stub import Stub, Token
 

@@ -20,7 +20,7 @@ from tableorm.protocol.edm import ANNOTATION, Edm, text_from_ticks
 from tableorm.protocol.filters import Compare, Constant, Op
 from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_ENTITY_BYTES, entity_size
 from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
-from tableorm.testing.base import new_name, user_part
+from tableorm.testing.contract.base import new_name, user_part
 from tableorm_azure import AzureBackend
 from tableorm_local import Account, LocalBackend, serve
 from tests.azurite import KEY, Azurite

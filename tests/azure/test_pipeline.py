@@ -22,7 +22,7 @@ from tableorm import EntityNotFound, NotSupported, PropertyBag, TableOrmError, c
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.shared_key import SignedParts, decode_key, parse_authorization, verify
 from tableorm.stores import Operation, RowQuery, TableStore, Verb
-from tableorm.testing.base import refusal, row
+from tableorm.testing.contract.base import refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.stub import (
     ETAG,

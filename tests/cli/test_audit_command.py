@@ -47,7 +47,7 @@ def test_findings_are_printed(url: str) -> None:
     assert found.returncode == 1
     lines = found.stdout.splitlines()
     assert lines[0].startswith("Employee.by_email ('Sales', 'empid_000001'): missing: ")
-    assert lines[1].startswith("10 entities and 23 derived rows checked: 1 findings (1 missing), 0 repaired")
+    assert lines[1].startswith("10 entities and 23 derived rows checked: 1 finding (1 missing), 0 repaired")
 
     repaired = tableorm("audit", url, MODEL, "tests.audit.foreign:Clerk", "--repair", "--parallel", "2")
     assert repaired.returncode == 0 and repaired.stdout.splitlines()[0].endswith("; repaired")
@@ -146,7 +146,7 @@ def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     )
 
     assert interrupted.returncode in (130, -signal.SIGINT), interrupted.stderr
-    assert " findings" in interrupted.stderr
+    assert " finding" in interrupted.stderr
     assert state.exists()
 
     done = tableorm(*arguments, "--json")

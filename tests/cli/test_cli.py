@@ -114,6 +114,23 @@ def test_tables(url: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "Directory\n", "")
 
 
+def test_prefix(tmp_path: Path) -> None:
+    """With `--prefix` the commands are about the tables of one environment, by their names without it."""
+    url = f"local:{tmp_path / 'shared.tables'}"
+
+    async def fill() -> None:
+        async with connect(url, prefix="dev") as db:
+            await db.create_tables(Employee)
+            await db.insert(Employee(department="HR", id=1, name="Ann", level=1))
+
+    asyncio.run(fill())
+
+    assert tableorm("tables", url).stdout == "devDirectory\n"
+    assert tableorm("tables", url, "--prefix", "dev").stdout == "Directory\n"
+    assert json.loads(tableorm("show", url, "Directory", "--prefix", "dev").stdout)["name"] == "Ann"
+    assert "1 entit" in tableorm("audit", url, f"{__name__}:Employee", "--prefix", "dev").stdout
+
+
 def test_show_everything(url: str) -> None:
     """`show` prints every row, over all pages, in key order, as JSON."""
     done = process("show", url, "Directory")

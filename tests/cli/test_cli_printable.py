@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from tableorm import connect
-from tableorm.cli.arguments import escape_unprintable
+from tableorm.protocol.redaction import escape_unprintable
 from tableorm.stores import Operation, Verb
 from tests.commandline import run_command
 

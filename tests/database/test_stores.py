@@ -13,6 +13,8 @@ from tableorm.stores import Backend, TableStore
 from tableorm.testing import MemoryStore
 from tableorm_local import LocalBackend
 
+pytestmark = pytest.mark.limit(10)  # what hangs shall fail soon
+
 
 class TablesAlone:
     """A backend that has tables and nothing else."""

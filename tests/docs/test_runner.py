@@ -55,6 +55,39 @@ await asyncio.sleep(0)
     assert run(page) == 3
 
 
+def test_blocks_share_context_variables(tmp_path: Path) -> None:
+    """What one block sets in its context, later ones see, whether they await or not."""
+    page = write(
+        tmp_path,
+        """
+'''python
+import asyncio
+from contextvars import ContextVar
+number = ContextVar("number", default=0)
+number.set(1)
+'''
+'''python
+await asyncio.sleep(0)
+print(number.get())
+number.set(2)
+'''
+<!-- output -->
+'''text
+1
+'''
+'''python
+print(number.get())
+'''
+<!-- output -->
+'''text
+2
+'''
+""",
+    )
+
+    assert run(page) == 3
+
+
 def test_other_output_fails(tmp_path: Path) -> None:
     """Output that differs from what the page shows is an error that names the line of the page and gives both."""
     page = write(tmp_path, "'''python\nprint(1)\n'''\n<!-- output -->\n'''text\n2\n'''\n")

@@ -12,6 +12,8 @@ from tableorm.errors import NotSupported, Unavailable
 from tableorm.stores import Backend, TableStore
 from tableorm_local import LocalBackend
 
+pytestmark = pytest.mark.limit(10)  # what hangs shall fail soon
+
 
 @pytest.mark.parametrize(
     ("url", "expected"),

@@ -6,7 +6,7 @@ import datetime as dt
 import enum
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from decimal import Decimal
 from typing import Any, Literal, cast
 from uuid import UUID
@@ -14,7 +14,20 @@ from uuid import UUID
 import attrs
 import pytest
 
-from tableorm import EncodeError, Entity, Int32, Mapped, ModelError, field, from_dict, to_dict
+from tableorm import (
+    EncodeError,
+    Entity,
+    Field,
+    Int32,
+    InvalidInput,
+    Mapped,
+    ModelError,
+    NotLoaded,
+    connect,
+    field,
+    from_dict,
+    to_dict,
+)
 
 
 class Color(enum.Enum):
@@ -137,8 +150,10 @@ def test_numbers_without_a_point() -> None:
 def test_missing_fields() -> None:
     """Fields with a default may be missing; others, and None where it may not be, are refused as in a call."""
     assert make({"owner": "x", "n": 1}) == Thing(owner="x", n=1)
-    with pytest.raises(TypeError, match="owner"):
+    with pytest.raises(InvalidInput, match=r"^Thing.owner: is missing; the field is str$"):
         make({"n": 1})
+    with pytest.raises(InvalidInput, match=r"^Thing.n: None is refused: the field is int, not int | None$"):
+        make({"owner": "x", "n": None})
 
 
 def test_what_was_not_loaded() -> None:
@@ -176,7 +191,9 @@ def test_what_was_not_loaded() -> None:
         ("odd", [], ["Thing.odd", "[]"]),
         ("free", [], ["Thing.free", "[]"]),
         ("free", {"a": math.nan}, ["Thing.free", "nan"]),
-        ("homes", [{"stret": "x"}], ["Thing.homes", "street"]),
+        ("homes", [{"stret": "x"}], ["Thing.homes[0].stret", "'x'", "street, since"]),
+        ("homes", [{"street": "x", "since": 5}], ["Thing.homes[0].since", "5"]),
+        ("homes", {"street": "x"}, ["Thing.homes", "{'street': 'x'}", "array"]),
     ],
 )
 def test_values_that_do_not_fit(name: str, value: Any, words: list[str]) -> None:
@@ -186,6 +203,156 @@ def test_values_that_do_not_fit(name: str, value: Any, words: list[str]) -> None
     for word in words:
         assert word in str(caught.value)
     assert caught.value.field == name
+
+
+class Part(Entity, table="Parts", partition_key="p", row_key="{id}"):
+    id: Mapped[str]
+    count: Mapped[Int32] = field(default=0, validator=attrs.validators.ge(0))
+    code: Mapped[str] = field(default="", converter=str.upper, validator=attrs.validators.max_len(3))
+    homes: Mapped[list[Address]] = field(factory=list)
+    rooms: Mapped[dict[str, Address]] = field(factory=dict)
+
+
+def test_all_faults_at_once() -> None:
+    """One error lists every fault with its path: unknown and missing names, types in nested values, and validators."""
+    data: dict[str, Any] = {
+        "count": -1,
+        "code": "long",
+        "homes": [{"street": "a"}, {"street": 1, "since": "soon"}, {}],
+        "rooms": {"a b": {"street": "x", "floor": 2}},
+        "colour": "red",
+    }
+
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Part, data)
+
+    faults = {fault.path: (fault.kind, fault.value) for fault in caught.value.faults}
+    assert faults == {
+        ("count",): ("invalid", -1),
+        ("code",): ("invalid", "long"),
+        ("homes", 1, "street"): ("invalid", 1),
+        ("homes", 1, "since"): ("invalid", "soon"),
+        ("homes", 2, "street"): ("missing", None),
+        ("rooms", "a b", "floor"): ("unknown", 2),
+        ("colour",): ("unknown", "red"),
+        ("id",): ("missing", None),
+    }
+    message = str(caught.value).splitlines()
+    assert message[0] == "Part: the data has 8 faults"
+    assert "  Part.homes[1].street: 1 does not fit: Expected `str`, got `int`" in message
+    assert (
+        "  Part.rooms['a b'].floor: 2 is given for a member that does not exist; Address has street, since" in message
+    )
+    assert any(line.startswith("  Part.count: -1 is refused: ") and "must be >= 0" in line for line in message)
+
+
+def test_faults_of_validators_alone() -> None:
+    """Where all types fit, values that validators refuse are reported in the same way."""
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Part, {"id": "a", "count": -1, "code": "long"})
+
+    assert [fault.path for fault in caught.value.faults] == [("count",), ("code",)]
+
+
+MANY: list[dict[str, Any]] = [{"homes": [{}] * 1000}, {f"x{n}": 1 for n in range(1000)}]
+
+
+@pytest.mark.parametrize("data", MANY, ids=["missing", "unknown"])
+def test_many_faults(data: dict[str, Any]) -> None:
+    """An error lists a hundred faults, and its message twenty, so that it is not far larger than the data."""
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Part, {"id": "a", **data})
+    message = str(caught.value).splitlines()
+
+    assert len(caught.value.faults) == 100
+    assert (len(message), message[0], message[-1]) == (22, "Part: the data has 100 faults or more", "  ... and 80 more")
+
+
+def test_what_is_no_object() -> None:
+    """Data that is no mapping is refused by what it is."""
+    with pytest.raises(InvalidInput, match=r"^Part: \[\] is a list; give an object whose members are fields"):
+        from_dict(Part, cast(Any, []))
+
+
+@attrs.define
+class Tree:
+    name: str
+    children: "list[Tree]" = attrs.field(factory=lambda: [])  # noqa: PIE807
+
+
+class Forest(Entity, table="Forests", partition_key="p", row_key="r"):
+    tree: Mapped[Tree]
+
+
+def test_data_that_nests_deeply() -> None:
+    """Data nested deeper than Python's stack is refused, and what is wrong far inside is found."""
+    tree: dict[str, Any] = {"name": 1}
+    for _ in range(10):
+        tree = {"name": "x", "children": [tree]}
+    deep: dict[str, Any] = {"name": 1}
+    for _ in range(10_000):
+        deep = {"name": "x", "children": [deep]}
+
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Forest, {"tree": tree})
+    with pytest.raises(InvalidInput, match="is nested too deeply"):
+        from_dict(Forest, {"tree": deep})
+
+    assert [len(fault.path) for fault in caught.value.faults] == [22]
+
+
+class Range(Entity, table="Ranges", partition_key="p", row_key="r"):
+    low: Mapped[int] = field(default=0)
+    high: Mapped[int] = field(default=0)
+
+    def __attrs_post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError("low is above high")
+
+
+def test_what_the_class_itself_refuses() -> None:
+    """An error of the class's own, which no field is to blame for, is raised as it is."""
+    with pytest.raises(ValueError, match=r"^low is above high$"):
+        from_dict(Range, {"low": 2, "high": 1})
+
+
+def test_some_fields() -> None:
+    """Fields to include or exclude are given as expressions or by name; the order is always the model's."""
+    part = Part(id="a", count=3)
+
+    assert to_dict(part, include=["code", Part.id]) == {"id": "a", "code": ""}
+    assert list(to_dict(part, include={"code", "id"})) == ["id", "code"]
+    assert to_dict(part, "json", exclude=[Part.homes, "rooms", Part.count]) == {"id": "a", "code": ""}
+    assert to_dict(part, include=[Part.id, Part.count], exclude=["count"]) == {"id": "a"}
+
+
+def test_fields_that_cannot_be_chosen() -> None:
+    """A field that does not exist, a text in place of a list, and a field that was not loaded are refused by name."""
+    part = Part(id="a")
+    del part.__dict__["count"]
+    wrong: list[Collection[Field[Any] | str]] = ["id", ["idd"], [Thing.owner]]
+
+    for names in wrong:
+        with pytest.raises(ModelError, match=r"to_dict\(include=...\) of Part: .* its fields are Part.id, Part.count"):
+            to_dict(part, include=names)
+        with pytest.raises(ModelError, match=r"to_dict\(exclude=...\) of Part: "):
+            to_dict(part, exclude=names)
+    with pytest.raises(NotLoaded, match="count was not loaded"):
+        to_dict(part, include=[Part.count])
+
+
+async def test_the_etag() -> None:
+    """The ETag is among the members only where it is asked for; None before the entity was stored."""
+    part = Part(id="a")
+    async with connect("local::memory:") as db:
+        await db.create_tables(Part)
+
+        assert to_dict(part, include=["id"], etag=True) == {"id": "a", "etag": None}
+
+        await db.insert(part)
+
+        assert to_dict(part, "json", include=["id"], etag=True) == {"id": "a", "etag": part.etag}
+        assert "etag" not in to_dict(part)
 
 
 def test_modes_and_models_that_do_not_exist() -> None:

@@ -14,6 +14,8 @@ from tableorm.errors import (
     EncodeError,
     EntityExists,
     EntityNotFound,
+    InputFault,
+    InvalidInput,
     LimitExceeded,
     ModelError,
     NotLoaded,
@@ -34,6 +36,7 @@ EXAMPLES: list[TableOrmError] = [
     TemplateError("needs 'id' (got None)", "Order", "row_key", "order-{id}"),
     EncodeError("is a str, not an int", "Order", "count", "5"),
     DecodeError("has no property 'x'", "Order", ("p", "r"), "x"),
+    InvalidInput("Order", [InputFault(("items", 2, "price"), "is a str", "5"), InputFault((), "is a list", [])]),
     EntityNotFound("there is none", "ResourceNotFound", ("p", "r")),
     TableNotFound("no table", "TableNotFound", "Orders"),
     WrongKind("another kind", ("p", "r"), "Other"),
@@ -70,24 +73,25 @@ def test_faults_survive_pickling() -> None:
 
 @pytest.mark.parametrize("name", errors.__all__)
 def test_one_tree(name: str) -> None:
-    """Every error is a TableOrmError, and public."""
+    """Every error is a TableOrmError, and public; so is what an InvalidInput lists."""
     found = getattr(errors, name)
 
     if isinstance(found, type):
-        assert issubclass(found, TableOrmError)
+        assert issubclass(found, TableOrmError) or found is InputFault
         assert getattr(tableorm, name) is found
     else:
-        assert found is shown
+        assert found in (shown, errors.counted, errors.MAX_FAULTS)
 
 
 def test_messages_name_what_is_wrong() -> None:
     """A template error shows the template, a value's error the value, a row's error its keys."""
-    texts = [str(error) for error in EXAMPLES[2:5]]
+    texts = [str(error) for error in EXAMPLES[2:6]]
 
     assert texts == [
         "Order.row_key: template 'order-{id}' needs 'id' (got None)",
         "Order.count: '5' is a str, not an int",
         "Order.x: row ('p', 'r') has no property 'x'",
+        "Order: the data has 2 faults\n  Order.items[2].price: '5' is a str\n  Order: [] is a list",
     ]
 
 

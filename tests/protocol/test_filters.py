@@ -101,6 +101,16 @@ def evaluate(node: Filter, content: dict[str, tuple[Any, Edm]]) -> bool | None:
     return rank > wanted_rank if node.op in (Op.GT, Op.GE) else rank < wanted_rank
 
 
+def test_values_can_be_left_out() -> None:
+    """For people to see, `{}` stands for each constant that is not compared with a key."""
+    key, age = Compare("PartitionKey", Op.EQ, constant("it's")), Compare("Age", Op.GT, constant(4711))
+    tree = And((key, Not(age), Or((Compare("RowKey", Op.LT, constant("x")), age))))
+
+    assert to_odata(tree, show_values=False) == (
+        "PartitionKey eq 'it''s' and not (Age gt {}) and (RowKey lt 'x' or Age gt {})"
+    )
+
+
 @given(filters, contents, st.sampled_from(["", "a", "\U0001f600", "\ue000"]))
 def test_filters_mean_what_they_say(node: Filter, content: dict[str, tuple[Any, Edm]], key: str) -> None:
     """All compiled forms agree with plain evaluation: true, false, or unknown, which is no match."""

@@ -11,19 +11,9 @@ from uuid import UUID
 
 import pytest
 
-from tableorm import Entity, Expression, Int32, Mapped, PropertyBag, connect, field
+from tableorm import Entity, Expression, Mapped, PropertyBag, connect, field
 from tableorm.stores import Row
-
-
-class Sample(Entity, table="Samples", partition_key="{group}", row_key="{name}"):
-    group: Mapped[str]
-    name: Mapped[str]
-    number: Mapped[int | None] = field(default=None)
-    small: Mapped[Int32 | None] = field(default=None)
-    ratio: Mapped[float | None] = field(default=None)
-    moment: Mapped[dt.datetime | None] = field(default=None)
-    day: Mapped[dt.date | None] = field(default=None)
-    price: Mapped[Decimal | None] = field(default=None)
+from tests.queries.foreign_worlds import Sample
 
 
 class Event(Entity, table="Events", partition_key="{group}", row_key="{at:ticks}"):

@@ -29,6 +29,8 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Bounds, Row, RowPage, RowQuery
 from tests.database.between import Awkward, Between, Gated, Recorded, Shuffled, Slow
 
+pytestmark = pytest.mark.limit(10)  # what hangs shall fail soon
+
 
 class Item(Entity, table="Items", partition_key="{group}", row_key="{number:05d}"):
     group: Mapped[str]
@@ -489,6 +491,7 @@ async def test_a_limit_means_the_first_in_key_order_whoever_answers_first() -> N
             assert names(await db.select(Item).allow_scan().all()) == ["bb2", "bb3", "c0", "c1", "c2", "c3"]
 
 
+@pytest.mark.limit(60)
 async def test_too_many_rows_without_order_are_refused_by_name() -> None:
     """With what to do instead."""
     async with Database(Shuffled(1000)) as db:

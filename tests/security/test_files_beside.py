@@ -98,3 +98,16 @@ async def test_a_file_of_another_user(
         assert repr(str(path) + suffix) in str(error)
     else:
         assert await reads(path) == ["a", "b"]
+
+
+async def test_a_file_of_another_user_before_there_is_a_database(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused too where a database is about to be made, which would be the user's own."""
+    path.unlink()
+    path.with_name(path.name + "-shm").touch()
+
+    def look(name: str) -> os.stat_result | None:
+        status = list(os.lstat(name)) if os.path.lexists(name) else None
+        return None if status is None else os.stat_result([*status[:4], 4321, *status[5:]])
+
+    monkeypatch.setattr(files, "_look_at", look)
+    assert "another user" in str(await refused(path))

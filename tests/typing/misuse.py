@@ -18,6 +18,7 @@ from tableorm import (
     Int32,
     Key,
     Mapped,
+    Partial,
     PropertyBag,
     Select,
     field,
@@ -128,6 +129,13 @@ def keys() -> None:
     use(of_team, of_employee)
     team: Team = from_dict(Employee, {})  # E
     use(to_dict(team, mode="yaml"))  # E
+    use(to_dict(team, include=5))  # E
+
+
+def partials(changes: Partial[Employee], team: Team) -> None:
+    team.update(changes)  # E
+    changes.given["age"] = 5  # E
+    use(Partial(Employee), Partial(5, {}))  # E
 
 
 # Indexes

@@ -7,6 +7,7 @@ Checked by `test_typing.py`, which also runs it.
 import datetime as dt
 import enum
 import uuid
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, ClassVar, assert_type
 
@@ -29,6 +30,7 @@ from tableorm import (
     Key,
     Mapped,
     Page,
+    Partial,
     PartitionKey,
     PropertyBag,
     RowKey,
@@ -153,6 +155,16 @@ def dictionaries() -> None:
     department = from_dict(Department, {"name": "Sales"})
     assert_type(department, Department)
     assert_type(to_dict(department, mode="json"), dict[str, Any])
+    assert_type(to_dict(department, include=[Department.name, "employee_count"], etag=True), dict[str, Any])
+
+
+def partials(changes: Partial[Employee], stamps: Partial[Stamped]) -> None:
+    """A partial of a model, or of a base of it, updates an entity."""
+    jun = Manager(department="Sales", id=223, first_name="Jun", bonus=1.0)
+    jun.update(changes)
+    jun.update(stamps)
+    assert_type(Partial(Employee, {"age": 5}), Partial[Employee])
+    assert_type(changes.given, Mapping[str, Any])
 
 
 def bags() -> None:

@@ -110,7 +110,7 @@ async def test_everything_arrives_grouped_by_partition(things: Database, store: 
             await bulk.upsert(entity)
 
     assert bulk.report == BulkReport(written=10_000, requests=100)
-    assert str(bulk.report) == "10000 written, 0 failed, 100 requests"
+    assert str(bulk.report) == "10000 done, 0 failed, 100 requests"
     assert {len(rows) for rows in store.requests} == {100}
     assert store.most <= 16 and store.overlaps == 0
     assert all(entity.etag is not None for entity in entities)

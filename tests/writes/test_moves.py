@@ -20,6 +20,7 @@ from tableorm import (
     Mapped,
     ModelError,
     NotLoaded,
+    NotRead,
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
@@ -220,7 +221,7 @@ async def test_moves_that_are_refused(
 async def test_moves_of_what_is_not_known_in_full(things: Database) -> None:
     """What was never read has no ETag; what was read or written in part would lose the rest of its row."""
     thing = Thing(number=1, text="x")
-    with pytest.raises(PreconditionFailed, match=r"^move of Thing.*neither read nor written[^*]*$"):
+    with pytest.raises(NotRead, match=r"^move of Thing.*neither read nor written[^*]*$"):
         await things.move(thing, number=2)
     await things.insert(thing)
     part = await things.select(Thing).where(Thing.group == "g").only(Thing.number).one()

@@ -22,6 +22,7 @@ from tableorm import (
     Mapped,
     ModelError,
     NotLoaded,
+    NotRead,
     PreconditionFailed,
     PropertyBag,
     WriteStep,
@@ -250,9 +251,9 @@ async def test_a_forced_replace_survives_races(things: Database) -> None:
 async def test_what_was_never_read_cannot_be_updated(things: Database) -> None:
     """It has no ETag, and each verb says so and what to do."""
     for verb, call in (("save", things.save), ("merge", things.merge), ("replace", things.replace)):
-        with pytest.raises(PreconditionFailed, match=rf"{verb} of Thing.*no ETag; insert\(\)"):
+        with pytest.raises(NotRead, match=rf"{verb} of Thing.*no ETag; insert\(\)"):
             await call(Thing(name="a"))
-    with pytest.raises(PreconditionFailed, match=r"modify of Thing.*no ETag"):
+    with pytest.raises(NotRead, match=r"modify of Thing.*no ETag"):
         await things.modify(Thing(name="a"), lambda thing: None)
 
 
@@ -443,7 +444,7 @@ async def test_every_verb_takes_bags(things: Database) -> None:
         assert bag.etag == (await things.get(PropertyBag.key("Things", "g", "a"))).etag
     await things.delete(bag)
     assert bag.etag is None
-    with pytest.raises(PreconditionFailed, match="no ETag"):
+    with pytest.raises(NotRead, match="no ETag"):
         await things.save(bag)
     with pytest.raises(EncodeError, match=r"PropertyBag\.m: .*cannot remove"):
         await things.merge(bag, only=["m"], if_match="*")

@@ -18,6 +18,7 @@ from tableorm import (
     Int32,
     LimitExceeded,
     Mapped,
+    NotRead,
     NotSupported,
     PreconditionFailed,
     PropertyBag,
@@ -180,11 +181,11 @@ async def test_what_was_never_read_has_no_etag(things: Database) -> None:
     """Saving or deleting it says so and names the remedy."""
     thing = Thing(name="a")
 
-    with pytest.raises(PreconditionFailed, match=r"neither read nor written.*insert\(\)"):
+    with pytest.raises(NotRead, match=r"neither read nor written.*insert\(\)"):
         await things.save(thing)
-    with pytest.raises(PreconditionFailed, match=r"if_match='\*'"):
+    with pytest.raises(NotRead, match=r"if_match='\*'"):
         await things.delete(thing)
-    with pytest.raises(PreconditionFailed, match=r"if_match='\*'"):
+    with pytest.raises(NotRead, match=r"if_match='\*'"):
         await things.delete(Thing.key(group="g", name="a"))
     await things.delete(thing, if_match="*", missing_ok=True)
 

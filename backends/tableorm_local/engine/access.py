@@ -66,15 +66,13 @@ class AccessRecords:
         return () if key is None else (key,)
 
     async def key(self) -> bytes:
-        """
-        Read the file's key, which is made at the first call. Only who can read the file can read it.
-        """
-        for found in await self.keys():
-            return found
-        made = secrets.token_bytes(_KEY_BYTES)
-        await self._settings.change(_KEY, lambda value: value or made)
-        (found,) = await self.keys()
-        return found
+        """Read the file's key, which is made at the first call. Only who can read the file can read it."""
+        keys = await self.keys()
+        if not keys:
+            made = secrets.token_bytes(_KEY_BYTES)
+            await self._settings.change(_KEY, lambda value: value or made)
+            keys = await self.keys()
+        return keys[0]
 
     async def rotate_key(self) -> bool:
         """Replace the file's key, if it has one, and return whether it had. Tokens signed with the old one end."""

@@ -111,16 +111,12 @@ class Engine:
         self._open: _Open | None = None
         self._turns = FairTurns()
         self._why_not = "is not open; call open() first"
-        self._capabilities = Capabilities(durable=self._path is not None, retries=True)
+        # Also `retries`: it waits for other processes.
+        self.capabilities = Capabilities(durable=self._path is not None, retries=True)
         self.queues = Queues(self)
         self.blobs = Blobs(self)
         self.settings = Settings(self)
         self.access = AccessRecords(self.settings)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """All capabilities, also `retries`: it waits for other processes. A database in memory is not durable."""
-        return self._capabilities
 
     async def open(self) -> None:
         """
@@ -206,14 +202,22 @@ class Engine:
         await self._yield_to_loop(_ROW_SECONDS)
         return row
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+    async def query(
+        self,
+        table: str,
+        query: RowQuery,
+        limit: int = 1000,
+        continuation: str | None = None,
+        count_more: Callable[[Row], int] | None = None,
+    ) -> RowPage:
         """
         Read one page, in key order. It ends at `limit` rows, at 4 MiB of rows, or after about a second of work.
 
+        `count_more` returns how many bytes a stored row has besides, in what the caller makes of the page.
         The queries of one `CALLER` take turns, so that another one's do not wait for all of them.
         """
         check_limit(limit)
-        scan = PageScan(query, limit, (await self._find_table(table)).folded, continuation)
+        scan = PageScan(query, limit, (await self._find_table(table)).folded, continuation, count_more)
 
         def advance(state: _Open) -> bool:
             return _call_with_table(state, table, lambda found: scan.advance(state.reader, found, _SLICE_SECONDS))

@@ -1,9 +1,9 @@
 """
-Fairness: no caller, by asking for more, makes the queries of another wait for long. `group_commit` does
-the same for writes.
+Fairness: shares the turns of queries, and slots for work that needs memory, among callers, so that a caller who sends
+many requests does not make the requests of others wait for long. `group_commit` shares the turns of writers.
 
-Who the caller is, only the program around the engine knows: a server tells it for each request, by token, account and
-address. Everything that does not say counts as one caller.
+A caller is whoever a program works for. The program names it in `CALLER`, in the task of each request: the server does
+so by token, account and address. What runs without a name, as all calls of a program in process, is of one caller.
 """
 
 import asyncio

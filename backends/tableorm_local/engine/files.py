@@ -154,8 +154,10 @@ def _open(path: str, timeout: float, *, create: bool) -> Files:
 def _check_beside(path: str) -> None:
     """Refuse a database if another file, or one of another user, lies beside it under the name of one of its files."""
     file = _look_at(path)
-    # If others may write to the file, they need no other way to change it.
-    owners = None if file is None or file.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else (file.st_uid, _ROOT)
+    # Whose the file will be if there is none; Windows has no numbers of users. If others may write to it, they need no
+    # other way to change it.
+    user: int = getattr(os, "geteuid", int)() if file is None else file.st_uid
+    open_to_others = file is not None and bool(file.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
     for beside in (path + suffix for suffix in _BESIDE):
         status = _look_at(beside)
         if status is None:
@@ -167,7 +169,7 @@ def _check_beside(path: str) -> None:
                 f"{beside!r} has another name (a hard link), and what {path!r} writes would appear there; replace it "
                 "by a copy of itself."
             )
-        if owners is not None and status.st_uid not in owners:
+        if status.st_uid not in (user, _ROOT) and not open_to_others:
             raise NotSupported(
                 f"{beside!r} belongs to another user than {path!r}, who could change the database by it; find out who "
                 "put it there, then remove it."

@@ -5,14 +5,13 @@ And the host: the part of the engine that queues, blobs and settings use, which 
 """
 
 import datetime as dt
-import time
 from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeVar
 
 import apsw
 
 from tableorm.protocol.edm import EPOCH, TICKS_PER_SECOND
-from tableorm.stores import Capabilities
+from tableorm.stores import CLOCK, Capabilities
 
 from .sqlite import Connection
 
@@ -25,8 +24,8 @@ assert EPOCH.toordinal() == 1
 
 
 def now() -> int:
-    """Return the time in ticks by the clock of the operating system, which may jump."""
-    return time.time_ns() // 100 + _UNIX_EPOCH
+    """Return the time in ticks by the clock of the process, which may jump."""
+    return CLOCK.time_ns() // 100 + _UNIX_EPOCH
 
 
 def moment(ticks: int) -> dt.datetime:

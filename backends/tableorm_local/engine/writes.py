@@ -14,7 +14,14 @@ import msgspec
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, TICKS_PER_SECOND, etag_from_ticks, marks_from_ticks
-from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_VALUE_BYTES, check_key, check_properties, check_row
+from tableorm.protocol.limits import (
+    MAX_CUSTOM_PROPERTIES,
+    MAX_TRANSACTION_BYTES,
+    MAX_VALUE_BYTES,
+    check_key,
+    check_properties,
+    check_row,
+)
 from tableorm.stores import MERGES, Operation, Row, Verb, check_if_match, clean_row, encode_row, with_index
 
 from .catalog import Table, find_table, key_of
@@ -135,30 +142,38 @@ def _all_or_nothing(session: WriteSession, table: Table, items: Sequence[Write])
     # First everything that can be refused, then everything that is written: each row occurs once, so no operation sees
     # another's work, and nothing has to be undone.
     bodies: list[bytes] = []
+    size = 0
     for index, item in enumerate(items):
         if item.verb is _PUT:
             bodies.append(item.payload)
             continue
         try:
-            bodies.append(_make_body(session.connection, table, item))
+            body = _make_body(session.connection, table, item)
         except Fault as fault:
             raise with_index(fault, index) from None
+        size += len(body)
+        # Merged rows may be much larger than the merges. Those beyond the bound are made again when they are written.
+        bodies.append(body if size <= _MERGED_BYTES else b"")
         yield
     results: list[str | None] = []
     while len(results) < len(items):
         first, last = len(results), len(results) + _PUTS_AT_ONCE
-        count = len(list(takewhile(_is_put, items[first:last])))
+        count = len(list(takewhile(bool, bodies[first:last])))
         if count:
             results += _put_all(session, table, items[first : first + count], bodies[first : first + count])
-        else:
+        elif items[first].verb is _DELETE:
             _delete(session, table, items[first].key)
             results.append(None)
+        else:
+            body = _make_body(session.connection, table, items[first])
+            results += _put_all(session, table, (items[first],), (body,))
         yield
     return results
 
 
 _payload_of = attrgetter("payload")
 _PUTS_AT_ONCE = 50  # a fraction of a millisecond
+_MERGED_BYTES = MAX_TRANSACTION_BYTES
 
 
 def _insert_all(session: WriteSession, table: Table, items: Sequence[Write]) -> list[str]:
@@ -173,10 +188,6 @@ def _insert_all(session: WriteSession, table: Table, items: Sequence[Write]) -> 
         raise with_index(_exists_fault(), ours.index(False))
     session.dirty = True
     return etags
-
-
-def _is_put(item: Write) -> bool:
-    return item.verb is not _DELETE
 
 
 def _put_all(session: WriteSession, table: Table, items: Sequence[Write], bodies: Sequence[bytes]) -> list[str]:

@@ -4,6 +4,7 @@ What writes do to the index entries of their entities.
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from msgspec import structs
 
 from ...audit.check import AuditedSchema, Check
 from ...audit.context import AuditContext
-from ...errors import EntityExists, TableOrmError, UniqueViolation
+from ...errors import DecodeError, EntityExists, TableOrmError, UniqueViolation
 from ...keys.template import Template
 from ...models.manifest import IndexEntry, ManifestEntry
 from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
@@ -163,7 +164,12 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
                 "{kind} into the row_key of the index, or whatever else tells the two"
             )
         fields = {name: self.values.get(name) for name in index.row.fields}
-        given = ", ".join(f"{name}={value!r}" for name, value in fields.items())
+        found: dict[str, Any] = {}
+        if stored is not None and stored.get(COPY_OF) and not index.keys_only:
+            with suppress(DecodeError):
+                found = index.decode(dict(stored)).__dict__
+        # A format such as {email:lower} makes one key of several values: the stored one is shown.
+        given = ", ".join(f"{name}={found.get(name, value)!r}" for name, value in fields.items())
         return UniqueViolation(
             f"{change}: {holder} of this partition has {given} already, and index {index.name} is unique; choose "
             "another value, or change that entity first",

@@ -65,7 +65,7 @@ async def look_up(
 
     async def work() -> None:
         for number, row_key in numbered:
-            row = await read_row(db, table, partition_key, row_key)
+            row = await read_row(db, table, partition_key, row_key, name=schema.primary.name)
             await db.yield_to_loop(1)
             # It may have left the list since that was read.
             if row is not None and _is_listed(name, list_key, row):

@@ -119,7 +119,10 @@ class ListSchema(Maintainer):
         return entry, self._move(before, entry, source, checked=False)
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
-        """Let the entity come into its list, whether it is there already, and leave the one of the manifest."""
+        """
+        Put the entity into its list, also if the manifest says that it is there; take it out of another list that the
+        manifest names.
+        """
         entry = self.entry(source.values, source.partition_key, source.row_key)
         return entry, self._move(before, entry, source, checked=True)
 

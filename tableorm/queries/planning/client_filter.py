@@ -123,7 +123,9 @@ def _make_field_test(term: Comparison | Membership, schema: Schema) -> Test:
 
 
 def _make_property_test(term: Comparison | Membership, info: FieldInfo) -> Test:
-    """Return the test of a property; of `!=` and `~in_` it is the opposite."""
+    """
+    Return the test of a property. For `!=` and `~in_` it tests for `==` and `in_`: the caller negates what it says.
+    """
     if isinstance(term, Membership) or term.op in (Op.EQ, Op.NE):
         nodes = list(map(property_filter(Comparison(term.field, Op.EQ, None), info), _equal_values(term)))
         constants = [node.constant for node in nodes if isinstance(node, Compare)]

@@ -78,10 +78,10 @@ class _PlanCache:
         self._plans: dict[QueryShape, _PreparedPlan] = {}
         self._capacity = self._room = capacity
         self.get: Callable[[QueryShape], _PreparedPlan | None] = self._plans.get
-        """Return what is known of a shape; None if nothing is."""
+        """Return the prepared plan of a shape; None if the cache has none."""
 
     def keep(self, shape: QueryShape, plan: _PreparedPlan, weight: int) -> None:
-        """Keep what is known of a shape, unless it alone would take more than a tenth of the capacity."""
+        """Keep the prepared plan of a shape, unless its weight is more than a tenth of the capacity."""
         if weight * 10 > self._capacity:
             return
         if weight > self._room:

@@ -128,7 +128,7 @@ async def _completed(
         if not needs_row(change):
             return write
         try:
-            row = await read_row(db, change.table, change.partition_key, change.row_key)
+            row = await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
             return encode(complete(change, row), 0)
         except TableOrmError as error:
             return error

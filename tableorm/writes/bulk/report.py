@@ -4,7 +4,7 @@ The report of a bulk write.
 
 import attrs
 
-from ...errors import TableOrmError
+from ...errors import TableOrmError, counted
 
 __all__ = ["FAILURES_KEPT", "BulkFailure", "BulkReport"]
 
@@ -46,7 +46,7 @@ class BulkReport:
     requests: int = 0
 
     def __str__(self) -> str:
-        text = f"{self.written} written, {self.failures} failed, {self.requests} requests"
+        text = f"{self.written} done, {self.failures} failed, {counted(self.requests, 'request')}"
         if not self.failed:
             return text
         first = self.failed[0]

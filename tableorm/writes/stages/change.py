@@ -20,7 +20,16 @@ from ...protocol.edm import ANNOTATION
 from ...stores import Row
 from ..plan import Change, Mode, PlannedWrite, Stored
 from ..subject import Subject, key_of, schema_of_subject
-from .prepare import fill_fields, loaded_in_part, merged_names, missing_etag, refuse_new_key, refuse_partial, validate
+from .prepare import (
+    check_etag,
+    fill_fields,
+    loaded_in_part,
+    merged_names,
+    missing_etag,
+    refuse_new_key,
+    refuse_partial,
+    validate,
+)
 
 __all__ = [
     "as_given",
@@ -92,6 +101,8 @@ def _write_change(
     etag = None if before is None else before.etag
     before, condition = before if pending is None else _pending_row(before, pending), None
     blind, inserts = mode in _BLIND, mode is Mode.INSERT
+    if if_match is not None:
+        check_etag(verb, subject, if_match)
     unseen = not inserts and pending is None
     if not blind:
         if pending is None:
@@ -217,7 +228,7 @@ def save_change(subject: Subject, pending: PlannedWrite | None = None, verb: str
         verb: What the user called.
 
     Raises:
-        PreconditionFailed: It was never read nor written.
+        NotRead: It was never read nor written.
         EncodeError: A key field was changed.
     """
     return _write_change(verb, Mode.SAVE, subject, pending)
@@ -233,7 +244,7 @@ def merge_change(
     Merge some fields, or all, whether they changed or not.
 
     Raises:
-        PreconditionFailed: There is no ETag.
+        NotRead: There is no ETag.
         EncodeError: A key field was changed.
         ModelError: One of `only` is no stored field of the model.
     """
@@ -248,7 +259,7 @@ def replace_change(
     Make the change that replaces a row by an entity. Properties that the model does not know stay, unless `drop_extra`.
 
     Raises:
-        PreconditionFailed: There is no ETag.
+        NotRead: There is no ETag.
         EncodeError: A key field was changed.
         NotLoaded: It was loaded in part.
     """
@@ -264,7 +275,7 @@ def state_change(subject: Subject, pending: PlannedWrite | None = None) -> Chang
         pending: What a transaction was given of it, and holds; what changed since that counts.
 
     Raises:
-        PreconditionFailed: It was never read nor written.
+        NotRead: It was never read nor written.
         EncodeError: A key field was changed.
     """
     _, before = _state_of(subject)
@@ -335,8 +346,10 @@ def delete_change(
     Delete a row: under the ETag it was read with, or under `if_match`.
 
     Raises:
-        PreconditionFailed: There is no ETag; say if_match="*" to delete whatever is there.
+        NotRead: There is no ETag; say if_match="*" to delete whatever is there.
     """
+    if if_match is not None:
+        check_etag(verb, subject, if_match)
     state, before = (UNSTORED, None) if isinstance(subject, Key) else _state_of(subject)
     etag = None if before is None else before.etag
     condition = if_match or etag or (None if pending is None else pending.operation.if_match or "*")

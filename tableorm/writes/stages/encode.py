@@ -411,7 +411,10 @@ def _is_property(name: str) -> bool:
 
 
 def own_extra(change: Change) -> Row:
-    """The unknown properties of an entity, without those that a replace in the same transaction has left out."""
+    """
+    Return the unknown properties of an entity. If an earlier change of the transaction has replaced the row without
+    some of them, return those alone that the entity has got or changed since.
+    """
     return change.extra if change.dropped is None else changes(change.dropped, change.extra)
 
 

@@ -22,7 +22,7 @@ from ...models.state import STATE, UNSTORED, EntityState
 from ...protocol.codes import Code, Fault
 from ...protocol.edm import SYSTEM_MEMBERS, timestamp_of_etag
 from ...protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, MAX_VALUE_BYTES, check_row
-from ...stores import Row, TableStore
+from ...stores import Row
 from ..modify import forget
 from ..plan import Change, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
 from ..rows import rebased
@@ -179,14 +179,12 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> None
         Fault: It was surely not applied; `refuse` makes the user's error of it.
         InDoubt: The reply was lost, and nothing proves what happened.
     """
-    store, writes = db.require_open(), plan.writes
-    db.stats.requests += 1
-    db.stats.operations += len(writes)
+    writes = plan.writes
     begun = asyncio.get_running_loop().time()
     # A single operation of a transaction is sent as one too.
     send = _send_one if len(writes) == 1 and not options.transaction else _send_all
     try:
-        etags = await send(store, plan)
+        etags = await send(db, plan)
     except Fault as fault:
         if not fault.transient:
             raise
@@ -202,11 +200,23 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> None
             _remember(write, etag)
 
 
-async def _send_one(store: TableStore, plan: WritePlan) -> list[str | None]:
-    return [await store.write(plan.table, plan.writes[0].operation)]
+def _model_of(write: PlannedWrite) -> str:
+    schema = write.change.schema  # `Change.model` without a call
+    return "PropertyBag" if schema is None else schema.name
 
 
-async def _send_all(store: TableStore, plan: WritePlan) -> list[str | None]:
+async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
+    write = plan.writes[0]
+    store, counts = db.sending(write.operation.verb, _model_of(write), attempt=attempt)
+    if attempt == 1:
+        counts.operations += 1
+    return [await store.write(plan.table, write.operation)]
+
+
+async def _send_all(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
+    store, counts = db.sending("transaction", _model_of(plan.writes[0]), attempt=attempt)
+    if attempt == 1:
+        counts.operations += len(plan.writes)
     return await store.transact(plan.table, [write.operation for write in plan.writes])
 
 

@@ -24,7 +24,7 @@ from ...errors import OutcomeUnknown, TableOrmError
 from ...models.kinds import KindSet
 from ...models.property_bag import PropertyBag
 from ...protocol.codes import THROTTLING, Code, Fault
-from ...stores import Operation, Row, TableStore, Verb
+from ...stores import Operation, Row, Verb
 from ..plan import PlannedWrite, SendOptions, WritePlan
 from ..rows import changes, content, tokens_of
 
@@ -118,7 +118,7 @@ async def resolve(
     *,
     begun: float,
     options: SendOptions,
-    send: Callable[[TableStore, WritePlan], Awaitable[list[str | None]]],
+    send: Callable[[Connection, WritePlan, int], Awaitable[list[str | None]]],
 ) -> list[Applied]:
     """
     Bring a plan to an end that met a transient fault.
@@ -129,7 +129,7 @@ async def resolve(
         fault: How that ended.
         begun: When it was sent first, by the loop's clock.
         options: How it was sent; with `repeat` it may be sent again when it is in doubt.
-        send: Sends a plan once, and returns the new ETags.
+        send: Sends a plan once, as an attempt of this number, and returns the new ETags.
 
     Returns:
         For each write, what became of its row.
@@ -138,7 +138,7 @@ async def resolve(
         Fault: It was surely not applied.
         InDoubt: It may have been applied, or may yet be.
     """
-    store, budget = db.require_open(), RetryBudget(db.retry, begun)
+    repeats_itself, budget, attempt = db.store.capabilities.retries, RetryBudget(db.retry, begun), 1
     inserts = [_inserts(write) for write in plan.writes]
     blind = not all(inserts) and not any(_sent_etag(write) for write in plan.writes)
     now, in_doubt = plan, False
@@ -148,20 +148,20 @@ async def resolve(
             options.throttled()
         in_doubt = in_doubt or fault.doubt
         if not in_doubt:
-            if not fault.transient or store.capabilities.retries or not await budget.another(fault):
+            if not fault.transient or repeats_itself or not await budget.another(fault):
                 raise fault
         elif fault.transient and (not options.repeat or not await budget.another(fault)):
             # The last look is a single try, however much time is left.
-            rows = await _read_all(db, db.backend.tables, plan)
+            rows = await _read_all(db, plan, retried=False)
             if rows is not None and _proved(plan, rows):
                 return _applied_write(plan, rows)
             raise InDoubt(plan, fault, rows) from fault
         elif blind or not fault.transient:
-            rows = await _read_all(db, store, plan)
+            rows = await _read_all(db, plan)
             dead = rows is not None and _can_never_land(plan, rows)
             if dead and len(inserts) > 1:
                 # Now that nothing of ours can arrive any more: what another row says was true before it could.
-                rows = await _read_all(db, store, plan)
+                rows = await _read_all(db, plan)
             if rows is None:
                 raise InDoubt(plan, fault, None) from fault
             if _proved(plan, rows):
@@ -183,8 +183,9 @@ async def resolve(
             if not fault.transient and not await budget.another(fault):
                 raise InDoubt(plan, fault, rows) from fault
         db.count_repetition()
+        attempt += 1
         try:
-            return [Applied(etag) for etag in await send(store, now)]
+            return [Applied(etag) for etag in await send(db, now, attempt)]
         except Fault as next_fault:
             fault = next_fault
 
@@ -202,12 +203,12 @@ def _deletes(write: PlannedWrite) -> bool:
     return write.operation.verb is Verb.DELETE
 
 
-async def _read_all(db: Connection, store: TableStore, plan: WritePlan) -> list[Row | None] | None:
+async def _read_all(db: Connection, plan: WritePlan, *, retried: bool = True) -> list[Row | None] | None:
     """The rows of a plan, None for each that is absent; None if they cannot be read."""
-    db.stats.requests += len(plan.writes)
 
     async def read(write: PlannedWrite) -> Row | None:
         keys = write.operation.row
+        store, _ = db.sending("get", write.change.model, retried=retried)
         try:
             return await store.get(plan.table, keys["PartitionKey"], keys["RowKey"])
         except Fault as fault:

@@ -8,19 +8,20 @@ from typing import Any, cast
 
 import attrs
 
-from ...errors import EncodeError, ModelError, NotLoaded, PreconditionFailed, TemplateError
+from ...errors import EncodeError, ModelError, NotLoaded, NotRead, PreconditionFailed, TemplateError
 from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.property_bag import PropertyBag
 from ...models.schema import MISFITS, Schema
 from ...models.state import state_of
-from ...protocol.edm import ANNOTATION
+from ...protocol.edm import ANNOTATION, timestamp_of_etag
 from ...stores import Row
 from ..plan import Change, PlannedWrite
 from ..subject import Subject, key_of, schema_of_subject
 
 __all__ = [
+    "check_etag",
     "fill_fields",
     "loaded_in_part",
     "merged_names",
@@ -33,22 +34,33 @@ __all__ = [
 ]
 
 
-def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False) -> PreconditionFailed:
-    """Return the error of a write that needs an ETag where there is none."""
+def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False) -> PreconditionFailed | NotRead:
+    """Return the error of a write that needs an ETag where there is none: lost to another write, or never there."""
     force = "" if verb in ("save", "modify", "move") else ", or give if_match='*' to write over whatever is there"
     if stale or (isinstance(subject, Entity) and state_of(subject).superseded):
-        problem = (
-            "it was written, and what it does not know of its row may have been changed by somebody else; refresh() it "
-            "first"
-        )
-    elif verb == "delete":
+        problem = "what it does not know of its row may have been changed by somebody else; refresh() it first"
+        return PreconditionFailed(f"{verb} of {subject!r}: it was written, and {problem}", None, subject)
+    if verb == "delete":
         problem = (
             "it has no ETag, since it was not read or is deleted; read it first, or give if_match='*' to delete "
             "whatever is there"
         )
     else:
         problem = f"it was neither read nor written, so it has no ETag; insert() it, or read it first{force}"
-    return PreconditionFailed(f"{verb} of {subject!r}: {problem}", None, subject)
+    return NotRead(f"{verb} of {subject!r}: {problem}", subject)
+
+
+def check_etag(verb: str, subject: Subject | Key[Any], if_match: object) -> None:
+    """
+    Check the ETag that a user gives.
+
+    Raises:
+        EncodeError: It is neither "*" nor an ETag.
+    """
+    if not isinstance(if_match, str) or (if_match != "*" and timestamp_of_etag(if_match) is None):
+        problem = "is neither '*' nor an ETag; give what entity.etag was"
+        name = subject.model.__name__ if isinstance(subject, Key) else type(subject).__name__
+        raise EncodeError(problem, f"{verb} of {name}", "if_match", if_match)
 
 
 def refuse_partial(verb: str, subject: Entity, schema: Schema) -> None:

@@ -2,6 +2,7 @@
 Fixtures of the engine's tests: a file, an engine on it, other processes.
 """
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ Child = Callable[..., "subprocess.Popen[str]"]
 
 
 _SECONDS = choose_rounds(120, 3600)
+_MEMORY_SECONDS = 30  # so that what hangs fails
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +51,17 @@ async def engine(path: Path) -> AsyncIterator[Engine]:
     await engine.open()
     await engine.create_table("Shared")
     yield engine
+    await engine.close()
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Engine]:
+    """An engine in memory with the table "Shared"."""
+    engine = Engine(None)
+    await engine.open()
+    await engine.create_table("Shared")
+    async with asyncio.timeout(_MEMORY_SECONDS):
+        yield engine
     await engine.close()
 
 

@@ -3,6 +3,7 @@ Blobs in the engine: uploads that end half-way, readers whose blob goes, giving 
 """
 
 import asyncio
+import datetime as dt
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,16 +12,14 @@ import apsw
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.edm import TICKS_PER_SECOND
 from tableorm.protocol.limits import MAX_APPENDS
-from tableorm.stores import Operation, Verb
-from tableorm_local.engine import Engine, blob_contents, write_session
+from tableorm.stores import Clock, Operation, Verb
+from tableorm_local.engine import Engine, blob_contents
 from tableorm_local.engine.sqlite import Connection, connect
 from tableorm_local.engine.write_session import WriteSession
 from tests.local.engine.turns import Turns
 
 LARGE = random.Random(0).randbytes(3_000_000)
-DAY = 86_400 * TICKS_PER_SECOND
 
 
 @pytest.fixture
@@ -154,7 +153,7 @@ async def test_cancelled_upload_is_given_back(engine: Engine, container: str) ->
 
 @pytest.mark.parametrize("reclaimed", [0, 1, 1000])
 async def test_upload_that_pauses_for_long(
-    engine: Engine, container: str, monkeypatch: pytest.MonkeyPatch, reclaimed: int
+    engine: Engine, container: str, tableorm_clock: Clock, reclaimed: int
 ) -> None:
     """An upload may pause for more than a day, unless chunks of it were given back meanwhile: then it is refused."""
     await engine.blobs.put(container, "x", b"old")
@@ -165,9 +164,7 @@ async def test_upload_that_pauses_for_long(
 
     async def pause() -> AsyncIterator[bytes]:
         yield LARGE
-        later = write_session.now() + 2 * DAY
-        for module in ("write_session", "blob_contents"):
-            monkeypatch.setattr(f"tableorm_local.engine.{module}.now", lambda: later)
+        tableorm_clock.advance(dt.timedelta(days=2))
         if reclaimed:
             await engine.submit(give_back)
         yield LARGE

@@ -3,6 +3,7 @@ What killed writers of blobs leave behind: every acknowledged byte, no mixture, 
 """
 
 import asyncio
+import datetime as dt
 import importlib.util
 import random
 import subprocess
@@ -11,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import pytest
 
-from tableorm.protocol.edm import TICKS_PER_SECOND
-from tableorm_local.engine import Engine, write_session
+from tableorm.stores import Clock
+from tableorm_local.engine import Engine
 from tableorm_local.engine.sqlite import connect
 from tests.torture import seeds
 
@@ -34,7 +34,7 @@ def child_module() -> Any:
 
 @seeds(1, 40)
 async def test_killed_writers_lose_nothing_acknowledged(
-    path: Path, child: Child, monkeypatch: pytest.MonkeyPatch, seed: int
+    path: Path, child: Child, tableorm_clock: Clock, seed: int
 ) -> None:
     """After SIGKILL each blob is a whole version, none older than acknowledged; what was half-way is given back."""
     chance, script = random.Random(seed), child_module()
@@ -66,9 +66,7 @@ async def test_killed_writers_lose_nothing_acknowledged(
             assert log == b"".join(bytes([number % 256]) * script.RECORD for number in range(count))
         await engine.close()
 
-    later = write_session.now() + 2 * 86_400 * TICKS_PER_SECOND
-    for module in ("write_session", "blob_contents"):
-        monkeypatch.setattr(f"tableorm_local.engine.{module}.now", lambda: later)
+    tableorm_clock.advance(dt.timedelta(days=2))
     await engine.open()
     live = "SELECT (SELECT count(*) FROM contents) - (SELECT count(*) FROM blobs)"
     async with asyncio.timeout(60):

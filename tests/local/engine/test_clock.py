@@ -3,25 +3,16 @@ Timestamps never go back and never repeat, whatever the clock does.
 """
 
 import asyncio
+import datetime as dt
 from pathlib import Path
 
-import pytest
-
 from tableorm.protocol.edm import ticks_from_text
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Clock, Operation, Row, Verb, utc_now
 from tableorm_local.engine import Engine, write_session
 
 
 def row(row_key: str) -> Row:
     return {"PartitionKey": "p", "RowKey": row_key}
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.ticks = write_session.now()
-        monkeypatch.setattr(write_session, "now", lambda: self.ticks)
 
 
 async def written(engine: Engine) -> int:
@@ -37,23 +28,22 @@ async def test_now_is_the_time(engine: Engine) -> None:
     assert abs(write_session.now() - ticks_from_text(text[12:-2].replace("%3A", ":"))) < 3600 * 10_000_000
 
 
-async def test_clock_that_stands_still(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clock_that_stands_still(engine: Engine, tableorm_clock: Clock) -> None:
     """Within one tick of the clock writes are one tick apart, in one transaction too."""
-    clock = Clock(monkeypatch)
-    clock.ticks += 10_000_000
+    tableorm_clock.freeze(utc_now() + dt.timedelta(seconds=1))
+    now = write_session.now()
 
-    assert [await written(engine) - clock.ticks for _ in range(3)] == [0, 1, 2]
+    assert [await written(engine) - now for _ in range(3)] == [0, 1, 2]
     tags = await engine.transact("Shared", [Operation(Verb.INSERT, row(str(number))) for number in range(10)])
     assert len(set(tags)) == 10
-    assert await written(engine) - clock.ticks == 13
+    assert await written(engine) - now == 13
 
 
-async def test_clock_that_jumps_back(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clock_that_jumps_back(engine: Engine, path: Path, tableorm_clock: Clock) -> None:
     """After the clock has jumped back by a year time goes on by ticks: here, elsewhere, and after a restart."""
-    clock = Clock(monkeypatch)
-    clock.ticks += 10_000_000
+    tableorm_clock.freeze(utc_now() + dt.timedelta(seconds=1))
     before = await written(engine)
-    clock.ticks -= 365 * 86_400 * 10_000_000
+    tableorm_clock.advance(dt.timedelta(days=-365))
 
     assert await written(engine) == before + 1
     other = Engine(path)

@@ -7,15 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import apsw
 import pytest
 
 from tableorm import PropertyBag, TableOrmError, connect
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, RowQuery, Verb
 from tableorm_local.engine import Engine
+from tests.local.engine.rows import change_file
 
 FORKS_AND_DIES = """
 import asyncio, os, signal, sys, time
@@ -38,20 +37,22 @@ asyncio.run(main())
 """
 
 
-async def test_a_damaged_row_is_named_as_damage(tmp_path: Path) -> None:
-    """Reading it, alone or in a page, is a fault that names the file and says what to do; other rows are read."""
-    path = tmp_path / "data.tables"
+async def open_damaged(path: Path, statement: str) -> Engine:
+    """Return an engine, open, of a file with two rows in which a statement was run."""
     engine = Engine(path)
     await engine.open()
     await engine.create_table("Things")
     for name in ("a", "b"):
         await engine.write("Things", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": name}))
     await engine.close()
-    connection: Any = apsw.Connection(str(path))
-    connection.execute("UPDATE t1 SET body = x'7b22' WHERE key = x'700061'")
-    connection.close()
-
+    change_file(path, statement)
     await engine.open()
+    return engine
+
+
+async def test_a_damaged_row_is_named_as_damage(tmp_path: Path) -> None:
+    """Reading it, alone or in a page, is a fault that names the file and says what to do; other rows are read."""
+    engine = await open_damaged(tmp_path / "data.tables", "UPDATE t1 SET body = x'7b22' WHERE key = x'700061'")
     for read in (engine.get("Things", "p", "a"), engine.query("Things", RowQuery())):
         with pytest.raises(Fault, match=r"data\.tables.*is damaged.*restore a backup") as caught:
             await read
@@ -75,9 +76,7 @@ async def test_a_row_without_its_keys_is_damage(tmp_path: Path, body: str, said:
     async with connect(url) as db:
         await db.require_open().create_table("Things")
         await db.insert(PropertyBag("Things", "p", "a"))
-    connection: Any = apsw.Connection(str(path))
-    connection.execute("UPDATE t1 SET body = ?", (body.encode(),))
-    connection.close()
+    change_file(path, "UPDATE t1 SET body = ?", body.encode())
 
     async with connect(url) as db:
         for read in (db.get(PropertyBag.key("Things", "p", "a")), db.select_raw("Things").allow_scan().all()):
@@ -87,18 +86,9 @@ async def test_a_row_without_its_keys_is_damage(tmp_path: Path, body: str, said:
 
 async def test_a_row_with_the_keys_of_another_is_damage(tmp_path: Path) -> None:
     """A point read gives the row that was asked for, or none."""
-    path = tmp_path / "data.tables"
-    engine = Engine(path)
-    await engine.open()
-    await engine.create_table("Things")
-    for name in ("a", "b"):
-        await engine.write("Things", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": name}))
-    await engine.close()
-    connection: Any = apsw.Connection(str(path))
-    connection.execute("UPDATE t1 SET body = (SELECT body FROM t1 WHERE key = x'700062')")
-    connection.close()
-
-    await engine.open()
+    engine = await open_damaged(
+        tmp_path / "data.tables", "UPDATE t1 SET body = (SELECT body FROM t1 WHERE key = x'700062')"
+    )
     with pytest.raises(Fault, match=r"damaged.*its keys are \('p', 'b'\), and it is stored under \('p', 'a'\)"):
         await engine.get("Things", "p", "a")
     assert (await engine.get("Things", "p", "b"))["RowKey"] == "b"

@@ -4,38 +4,21 @@ Callers and the event loop: whatever one of them asks for, others wait for slice
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 
 import pytest
 
 from tableorm.protocol.filters import Compare, Filter, Op, Or, constant
-from tableorm.stores import Operation, Row, RowQuery, Verb
+from tableorm.stores import Row, RowQuery
 from tableorm_local.engine import CALLER, Engine, FairSlots, scan
 from tableorm_local.engine.catalog import Table
 from tableorm_local.engine.scan import PageScan, count_comparisons
 from tableorm_local.engine.sqlite import Connection
 from tableorm_local.engine.writes import decode
+from tests.local.engine.rows import insert_rows, make_rows
 
 _SECONDS = 30  # so that what hangs fails
 _NOTHING = Compare("N", Op.LT, constant(0))
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[Engine]:
-    """An engine in memory with the table "Shared"."""
-    engine = Engine(None)
-    await engine.open()
-    await engine.create_table("Shared")
-    async with asyncio.timeout(_SECONDS):
-        yield engine
-    await engine.close()
-
-
-async def fill(engine: Engine, texts: list[str]) -> None:
-    rows: list[Row] = [{"PartitionKey": "p", "RowKey": f"{n:06d}", "N": n, "T": text} for n, text in enumerate(texts)]
-    for start in range(0, len(rows), 20):
-        await engine.transact("Shared", [Operation(Verb.INSERT, each) for each in rows[start : start + 20]])
 
 
 class Clock:
@@ -73,7 +56,7 @@ class Clock:
 
 async def test_a_costly_filter_is_evaluated_in_slices(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter of 2,000 comparisons takes a millisecond a row; a slice ends after that row, not after fifty."""
-    await fill(memory, ["x"] * 200)
+    await insert_rows(memory, make_rows("p", 200, N=0, T="x"))
     clock = Clock(monkeypatch, comparison=0.0000005)
     await memory.query("Shared", RowQuery(where=Or((_NOTHING,) * 2000)))
 
@@ -84,7 +67,8 @@ async def test_a_costly_filter_is_evaluated_in_slices(memory: Engine, monkeypatc
 @pytest.mark.parametrize("small", [{3, 53}, set[int]()], ids=["small among large", "all large"])
 async def test_large_rows_are_read_in_slices(memory: Engine, monkeypatch: pytest.MonkeyPatch, small: set[int]) -> None:
     """Rows that take long to decode end a slice, also where small ones stand among them."""
-    await fill(memory, ["x" if number in small else "x" * 30_000 for number in range(100)])
+    rows = make_rows("p", 100, N=0, T="x" * 30_000)
+    await insert_rows(memory, [row | {"T": "x"} if number in small else row for number, row in enumerate(rows)])
     clock = Clock(monkeypatch, byte=0.00000002)
     await memory.query("Shared", RowQuery(where=_NOTHING))
 
@@ -94,7 +78,7 @@ async def test_large_rows_are_read_in_slices(memory: Engine, monkeypatch: pytest
 
 async def test_a_callers_queries_take_turns(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two slices of one caller's query another caller has two at most, however many queries it has."""
-    await fill(memory, ["x"] * 4000)
+    await insert_rows(memory, make_rows("p", 4000, N=0, T="x"))
     callers: list[str] = []
     advance = PageScan.advance
 

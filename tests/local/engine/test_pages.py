@@ -2,9 +2,7 @@
 Pages: which rows a query reads to find those it asks for, and where a page ends.
 """
 
-import asyncio
 import itertools
-from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given
@@ -14,7 +12,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import utf16_key
 from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or, constant, matcher
 from tableorm.protocol.key_range import KeyRange
-from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb, narrowed
+from tableorm.stores import Bounds, Row, RowQuery, narrowed
 from tableorm_local.engine import Engine, scan
 from tableorm_local.engine.catalog import key_of
 from tableorm_local.engine.scan import (
@@ -24,27 +22,7 @@ from tableorm_local.engine.scan import (
     row_interval,
 )
 from tableorm_local.engine.writes import decode
-
-_SECONDS = 30  # so that what hangs fails
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[Engine]:
-    """An engine in memory with the table "Shared"."""
-    engine = Engine(None)
-    await engine.open()
-    await engine.create_table("Shared")
-    async with asyncio.timeout(_SECONDS):
-        yield engine
-    await engine.close()
-
-
-async def fill(engine: Engine, partition: str, count: int, text: str = "") -> None:
-    for start in range(0, count, 100):
-        rows: list[Row] = [
-            {"PartitionKey": partition, "RowKey": f"{n:04d}", "T": text} for n in range(start, min(start + 100, count))
-        ]
-        await engine.transact("Shared", [Operation(Verb.INSERT, row) for row in rows])
+from tests.local.engine.rows import insert_rows, make_rows
 
 
 @pytest.fixture
@@ -63,7 +41,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 async def test_a_range_of_keys_reads_no_row_outside(memory: Engine, read: list[bytes]) -> None:
     """A range that begins near the end of one partition, and ends near the start of another, reads its rows alone."""
     for partition in "abc":
-        await fill(memory, partition, 300)
+        await insert_rows(memory, make_rows(partition, 300, T=""))
     keys = KeyRange(start_partition="a", start_row="0295", end_partition="c", end_row="0004")
     query = narrowed(RowQuery(Bounds(lower="a"), where=Compare("T", Op.EQ, constant(""))), keys)
     assert query is not None
@@ -80,7 +58,7 @@ async def test_a_range_of_keys_reads_no_row_outside(memory: Engine, read: list[b
 async def test_a_continuation_shows_no_key_after_the_range(memory: Engine) -> None:
     """A full page at the end of a range is the last one; the key of the next row, outside, is not told."""
     for partition in "ab":
-        await fill(memory, partition, 20)
+        await insert_rows(memory, make_rows(partition, 20, T=""))
     keys = KeyRange(start_partition="a", start_row="0018", end_partition="b", end_row="0004")
     query = narrowed(RowQuery(), keys)
     assert query is not None
@@ -133,7 +111,7 @@ def test_bounds_and_conditions_mean_the_same_keys(partition: Bounds, row: Bounds
 async def test_a_condition_on_the_row_key_skips_other_rows(memory: Engine, read: list[bytes]) -> None:
     """A condition on the RowKey alone is looked up in each partition, and the other rows are not decoded."""
     for partition in "abc":
-        await fill(memory, partition, 200)
+        await insert_rows(memory, make_rows(partition, 200, T=""))
     where = And((Compare("RowKey", Op.GE, constant("0100")), Compare("RowKey", Op.LT, constant("0103"))))
     page = await memory.query("Shared", RowQuery(where=where))
 
@@ -146,7 +124,7 @@ async def test_a_page_ends_when_its_bytes_are_reached(
     memory: Engine, read: list[bytes], monkeypatch: pytest.MonkeyPatch, more: int
 ) -> None:
     """A page whose rows have exactly the bytes of its budget is full; with one byte to spare it takes one more row."""
-    await fill(memory, "p", 30)
+    await insert_rows(memory, make_rows("p", 30, T=""))
     await memory.query("Shared", RowQuery(), limit=10)
     size = len(read[0])
     assert {len(body) for body in read} == {size}
@@ -163,8 +141,8 @@ async def test_a_page_is_not_filled_by_rows_that_are_filtered_out(
     memory: Engine, read: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only rows that are found count towards the bytes of a page."""
-    await fill(memory, "p", 200, "x")
-    await fill(memory, "q", 1, "y")
+    await insert_rows(memory, make_rows("p", 200, T="x"))
+    await insert_rows(memory, make_rows("q", 1, T="y"))
     monkeypatch.setattr(scan, "_PAGE_BYTES", 500)
     page = await memory.query("Shared", RowQuery(where=Compare("T", Op.EQ, constant("y"))))
 
@@ -176,7 +154,7 @@ async def test_a_page_is_not_filled_by_rows_that_are_filtered_out(
 @pytest.mark.parametrize("token", ["", "AA", "AQ", "!", "AQAAAAAA", "é", "A" * 5000])
 async def test_a_continuation_of_another_form(memory: Engine, token: str) -> None:
     """A continuation that no page has given is refused, and is never the first page."""
-    await fill(memory, "p", 3)
+    await insert_rows(memory, make_rows("p", 3, T=""))
 
     with pytest.raises(Fault, match="malformed") as caught:
         await memory.query("Shared", RowQuery(), continuation=token)

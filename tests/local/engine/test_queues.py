@@ -3,6 +3,7 @@ Queues in the engine: what the contract leaves open, time set by hand, and givin
 """
 
 import asyncio
+import datetime as dt
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,23 +11,10 @@ from pathlib import Path
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.edm import TICKS_PER_SECOND
-from tableorm.stores import Message
-from tableorm_local.engine import Engine, write_session
+from tableorm.stores import Clock, Message, utc_now
+from tableorm_local.engine import Engine
 
 Child = Callable[..., "subprocess.Popen[str]"]
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.ticks = write_session.now()
-        for module in ("write_session", "queues"):
-            monkeypatch.setattr(f"tableorm_local.engine.{module}.now", lambda: self.ticks)
-
-    def go_on(self, seconds: float) -> None:
-        self.ticks += int(seconds * TICKS_PER_SECOND)
 
 
 @pytest.fixture
@@ -45,27 +33,27 @@ async def bodies(engine: Engine, queue: str) -> list[bytes]:
     return [message.body for message in await engine.queues.take(queue, 32)]
 
 
-async def test_longest_visible_first(engine: Engine, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_longest_visible_first(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
     """Messages come in the order in which they became visible."""
-    clock = Clock(monkeypatch)
+    tableorm_clock.freeze()
     for body, delay in ((b"4", 40), (b"2", 20), (b"3", 30), (b"1", 0)):
         await engine.queues.put(queue, body, delay_seconds=delay)
-    clock.go_on(35)
+    tableorm_clock.advance(dt.timedelta(seconds=35))
 
     assert await bodies(engine, queue) == [b"1", b"2", b"3"]
-    clock.go_on(10)
+    tableorm_clock.advance(dt.timedelta(seconds=10))
     assert await bodies(engine, queue) == [b"4"]
 
 
-async def test_receipt_outlives_its_time(engine: Engine, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_receipt_outlives_its_time(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
     """A message whose time is over is still its holder's, until another takes it."""
-    clock = Clock(monkeypatch)
+    tableorm_clock.freeze()
     await engine.queues.put(queue, b"x")
     (mine,) = await engine.queues.take(queue, visibility_seconds=10)
-    clock.go_on(11)
+    tableorm_clock.advance(dt.timedelta(seconds=11))
     mine = await engine.queues.renew(queue, mine, 10)
     assert await bodies(engine, queue) == []
-    clock.go_on(11)
+    tableorm_clock.advance(dt.timedelta(seconds=11))
     assert await bodies(engine, queue) == [b"x"]
 
     with pytest.raises(Fault) as caught:
@@ -73,29 +61,29 @@ async def test_receipt_outlives_its_time(engine: Engine, queue: str, monkeypatch
     assert caught.value.code == Code.POP_RECEIPT_MISMATCH
 
 
-async def test_expired_in_the_hands_of_its_holder(engine: Engine, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_in_the_hands_of_its_holder(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
     """A message that expires while it is held can be neither renewed nor deleted, and does not come back."""
-    clock = Clock(monkeypatch)
+    tableorm_clock.freeze()
     await engine.queues.put(queue, b"x", ttl_seconds=60)
     (message,) = await engine.queues.take(queue, visibility_seconds=600)
-    clock.go_on(59.9)
+    tableorm_clock.advance(dt.timedelta(seconds=59.9))
     message = await engine.queues.renew(queue, message, 600)
-    clock.go_on(0.1)
+    tableorm_clock.advance(dt.timedelta(seconds=0.1))
 
     for call in (engine.queues.renew(queue, message, 0), engine.queues.delete(queue, message)):
         with pytest.raises(Fault) as caught:
             await call
         assert caught.value.code == Code.MESSAGE_NOT_FOUND
-    clock.go_on(600)
+    tableorm_clock.advance(dt.timedelta(seconds=600))
     assert await bodies(engine, queue) == []
 
 
-async def test_many_expired_do_not_hide_the_living(engine: Engine, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_expired_do_not_hide_the_living(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
     """A take removes all expired messages, and returns those behind them; the length follows."""
-    clock = Clock(monkeypatch)
+    tableorm_clock.freeze()
     await asyncio.gather(*(engine.queues.put(queue, b"old", ttl_seconds=1) for _ in range(230)))
     await engine.queues.put(queue, b"new")
-    clock.go_on(2)
+    tableorm_clock.advance(dt.timedelta(seconds=2))
     assert await engine.queues.length(queue) == 231
     assert [message.body for message in await engine.queues.peek(queue, 32)] == [b"new"]
 
@@ -127,7 +115,7 @@ async def test_length_is_exact(engine: Engine, queue: str) -> None:
 @pytest.mark.parametrize("number", ["x", "", "0", "-1", "٣x", "9" * 19, "9" * 40])
 async def test_odd_message_id(engine: Engine, queue: str, number: str) -> None:
     """An id that is no number of a message names none."""
-    message = Message(id=number, body=b"", receipt="1", dequeue_count=1, inserted_at=write_session.moment(0))
+    message = Message(id=number, body=b"", receipt="1", dequeue_count=1, inserted_at=utc_now())
     with pytest.raises(Fault) as caught:
         await engine.queues.delete(queue, message)
     assert caught.value.code == Code.MESSAGE_NOT_FOUND

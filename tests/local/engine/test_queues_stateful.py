@@ -3,6 +3,7 @@ Random programs on a queue, with a clock set by hand, compared with a model of a
 """
 
 import asyncio
+import datetime as dt
 import tempfile
 from collections.abc import Coroutine
 from pathlib import Path
@@ -10,12 +11,11 @@ from typing import Any
 
 import attrs
 import hypothesis.strategies as st
-import pytest
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import TICKS_PER_SECOND
-from tableorm.stores import Message
+from tableorm.stores import CLOCK, Message
 from tableorm_local.engine import Engine, write_session
 
 QUEUE = "queue"
@@ -41,16 +41,13 @@ class Programs(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
         self.engine = Engine(Path(self.folder.name) / "data")
-        self.now = write_session.now()
-        self.patch = pytest.MonkeyPatch()
-        for module in ("write_session", "queues"):
-            self.patch.setattr(f"tableorm_local.engine.{module}.now", lambda: self.now)
+        CLOCK.freeze()
         self.model: dict[str, Known] = {}
         self.ids: set[str] = set()
 
     def teardown(self) -> None:
         self.run(self.engine.close())
-        self.patch.undo()
+        CLOCK.reset()
         self.runner.close()
         self.folder.cleanup()
 
@@ -66,13 +63,13 @@ class Programs(RuleBasedStateMachine):
         return self.runner.run(outcome())
 
     def after(self, seconds: int) -> int:
-        return self.now + seconds * TICKS_PER_SECOND
+        return write_session.now() + seconds * TICKS_PER_SECOND
 
     def living(self) -> dict[str, Known]:
-        return {number: known for number, known in self.model.items() if known.expires > self.now}
+        return {number: known for number, known in self.model.items() if known.expires > write_session.now()}
 
     def visible(self) -> dict[str, Known]:
-        return {number: known for number, known in self.living().items() if known.visible <= self.now}
+        return {number: known for number, known in self.living().items() if known.visible <= write_session.now()}
 
     @initialize()
     def start(self) -> None:
@@ -152,7 +149,7 @@ class Programs(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 2, 10]))
     def wait(self, seconds: int) -> None:
         """Time passes."""
-        self.now = self.after(seconds)
+        CLOCK.advance(dt.timedelta(seconds=seconds))
 
     @rule(anew=st.booleans())
     def clear(self, *, anew: bool) -> None:

@@ -12,6 +12,7 @@ import re
 import threading
 import time
 import traceback
+from functools import lru_cache
 from typing import IO
 from urllib.parse import unquote
 
@@ -133,6 +134,7 @@ def _show_parameter(parameter: str) -> str:
 _PLAIN_HEADER = re.compile(r"[A-Za-z0-9_ ./();:,+-]*")
 
 
+@lru_cache(maxsize=128)  # a client sends most headers with every request
 def show_header(text: str) -> str:
     """Return the value of a header if it is plain and short."""
     return without_secrets(text) if len(text) <= _MAX_HEADER and _PLAIN_HEADER.fullmatch(text) else REDACTED

@@ -12,7 +12,7 @@ from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb, access_of, 
 from ...engine import CALLER
 from ..wire.addressing import entity_path
 from ..wire.answers import answer_created
-from ..wire.bodies import encode_entities, encode_entity, read_entity
+from ..wire.bodies import encode_entities, encode_entity, make_byte_counter, read_entity
 from ..wire.calls import Answer, Call, Level
 from ..wire.continuations import entity_continuation, first_entity
 from ..wire.options import check_json_body, if_match_of, level_of, read_filter, select_of, top_of
@@ -66,7 +66,8 @@ async def query_entities(request: Request) -> Answer:
     within = query if keys is None else narrowed(query, keys)
     start, found = first_entity(request.options), RowPage([], None)
     if within is not None:
-        found = await request.engine.query(table, within, limit, start)
+        more = make_byte_counter(table, request.place, level, wanted)
+        found = await request.engine.query(table, within, limit, start, more)
     body = await request.engine.take_turns(encode_entities(found.rows, table, request.place, level, hidden))
     headers = {} if found.continuation is None else entity_continuation(found.continuation)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)

@@ -11,6 +11,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.rights import Owner, Rights, admit, failed, read_token
 from tableorm.protocol.sas import TableSas
 from tableorm.protocol.shared_key import SignedParts, date_fault, parse_authorization, verify
+from tableorm.stores import CLOCK
 
 from ...engine import AccessRecords
 from ..wire.calls import Incoming
@@ -82,4 +83,4 @@ async def _check_sas(given: Incoming, keys: tuple[bytes, ...], records: AccessRe
     token, policy = read_token(given.query, given.place.account, keys), None
     if isinstance(token, TableSas) and token.si is not None:
         policy = await records.policy(token.tn, token.si)
-    return admit(token, policy, now=dt.datetime.now(dt.UTC), address=given.address, scheme=given.scheme)
+    return admit(token, policy, now=CLOCK.now(), address=given.address, scheme=given.scheme)

@@ -87,7 +87,8 @@ class Place:
 # The name of an account's copy in another region is that of the account with this at its end.
 SECONDARY = "-secondary"
 
-_HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]+")
+# The name of a machine has 253 characters at most, and its port five. All links of an answer have it.
+_HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,259}")
 _HOST_STYLE = re.compile(r"([a-z0-9]+(?:-secondary)?)\.table\.", re.ASCII)
 
 
@@ -110,7 +111,11 @@ def place_of(find: FindAccount, scheme: str, host: str, target: str) -> Place:
     """
     path = _path_of(target)
     if not _HOST.fullmatch(host):
-        raise Fault(Code.HOST_INFORMATION_NOT_PRESENT, "The required host information is not present in the request.")
+        raise Fault(
+            Code.HOST_INFORMATION_NOT_PRESENT,
+            "The required host information is not present in the request: Host must be the name of a machine, of at "
+            "most 253 characters, with or without a port.",
+        )
     root = f"{scheme}://{host}"
     by_host = _HOST_STYLE.match(host.lower())
     if by_host is not None:

@@ -8,7 +8,7 @@ import math
 import re
 import time
 from base64 import b64decode
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import msgspec
 
@@ -35,6 +35,7 @@ __all__ = [
     "encode_json",
     "encode_table",
     "encode_tables",
+    "make_byte_counter",
     "read_entity",
     "read_object",
 ]
@@ -263,6 +264,21 @@ def encode_entities(
             yield
             until = time.perf_counter() + _SLICE_SECONDS
     return _encode_list(b",".join(parts), f"{place.root}/$metadata#{table}", level)
+
+
+def make_byte_counter(
+    table: str, place: Place, level: Level, select: Sequence[str] | None
+) -> Callable[[Row], int] | None:
+    """Return what counts the bytes that an entity has in an answer besides those stored; None if it has no more."""
+    nulls = 0 if select is None else len(encode_json(dict.fromkeys(select)))
+    if level is not Level.FULL:
+        return None if select is None else lambda _: nulls
+
+    def count(row: Row) -> int:
+        links = _make_links(place, table, entity_path(table, row["PartitionKey"], row["RowKey"]))
+        return nulls + len(encode_json(links))
+
+    return count
 
 
 def _encode_list(items: bytes, metadata: str, level: Level) -> bytes:

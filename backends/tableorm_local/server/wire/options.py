@@ -13,7 +13,7 @@ from multidict import MultiMapping
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filter_text import MAX_FILTER_LENGTH, FilterSyntaxError, parse_in_steps
 from tableorm.protocol.filters import Filter
-from tableorm.protocol.limits import MAX_PAGE
+from tableorm.protocol.limits import MAX_PAGE, MAX_PROPERTY_NAME
 
 from .calls import Call, Level, invalid_input, invalid_parameter
 
@@ -230,7 +230,7 @@ def select_of(call: Call) -> tuple[str, ...] | None:
     Read `$select`, the names of properties; None for all.
 
     Raises:
-        Fault: InvalidInput: more names than an entity can have.
+        Fault: InvalidInput: more names than an entity can have, or longer ones.
     """
     text = call.options.get("$select", "")
     # Counted before it is split, as splitting takes longer.
@@ -239,6 +239,11 @@ def select_of(call: Call) -> tuple[str, ...] | None:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if len(names) > _MAX_NAMES:
         raise invalid_input(f"$select has {len(names)} names, {_MAX_NAMES} are allowed.")
+    longest = max(names, key=len, default="")
+    if len(longest) > MAX_PROPERTY_NAME:
+        raise invalid_input(
+            f"$select has the name {longest[:40]!r}... of {len(longest)} characters, {MAX_PROPERTY_NAME} are allowed."
+        )
     return None if not names or "*" in names else names
 
 

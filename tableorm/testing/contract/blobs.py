@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from ..protocol.codes import Code, Fault
-from ..protocol.limits import MAX_APPEND_BYTES, MAX_BLOB_NAME, MAX_METADATA_BYTES
-from ..stores import BlobInfo, BlobStore
+from ...protocol.codes import Code, Fault
+from ...protocol.limits import MAX_APPEND_BYTES, MAX_BLOB_NAME, MAX_METADATA_BYTES
+from ...stores import BlobInfo, BlobStore
 from .base import need, new_dns_name, refusal
 from .blob_appends import AppendContract
 from .blob_base import LARGE, NAMES, BlobTests, listed, pieces, ranges_of

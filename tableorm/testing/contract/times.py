@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ..protocol.codes import Code, Fault
-from ..protocol.edm import etag_from_ticks, ticks_from_text
-from ..stores import Operation, RowQuery, TableStore, Verb
+from ...protocol.codes import Code, Fault
+from ...protocol.edm import etag_from_ticks, ticks_from_text
+from ...stores import Operation, RowQuery, TableStore, Verb
 from .base import StoreContract, everything, insert, keys_of, need, new_name, row
 
 __all__ = ["ConcurrencyContract", "DurabilityContract", "Reopen", "TimestampContract"]

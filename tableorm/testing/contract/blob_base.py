@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ..protocol.limits import MAX_BLOB_NAME
-from ..stores import BlobInfo, BlobStore
+from ...protocol.limits import MAX_BLOB_NAME
+from ...stores import BlobInfo, BlobStore
 from .base import new_dns_name
 
 __all__ = ["LARGE", "NAMES", "BlobTests", "listed", "pieces", "ranges_of"]

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from ..protocol.codes import Code
-from ..protocol.edm import ANNOTATION, Edm, Value, natural_type, ticks_from_text, utf16_key
-from ..protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, constant
-from ..stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
+from ...protocol.codes import Code
+from ...protocol.edm import ANNOTATION, Edm, Value, natural_type, ticks_from_text, utf16_key
+from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, constant
+from ...stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
 from .base import StoreContract, everything, insert, keys_of, names_of, need, refusal, row, typed
 
 __all__ = ["FilterContract", "PagingContract", "QueryContract"]

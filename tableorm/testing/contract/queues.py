@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import attrs
 import pytest
 
-from ..protocol.codes import Code
-from ..protocol.limits import MAX_MESSAGE_BYTES, MAX_MESSAGES, MAX_VISIBILITY_SECONDS
-from ..stores import Message, QueueStore
+from ...protocol.codes import Code
+from ...protocol.limits import MAX_MESSAGE_BYTES, MAX_MESSAGES, MAX_VISIBILITY_SECONDS
+from ...stores import Message, QueueStore
 from .base import need, new_dns_name, refusal
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ..protocol.codes import Fault
-from ..protocol.edm import ANNOTATION, Edm
-from ..stores import BlobStore, Operation, QueueStore, Row, RowQuery, TableStore, Verb
+from ...protocol.codes import Fault
+from ...protocol.edm import ANNOTATION, Edm
+from ...stores import BlobStore, Operation, QueueStore, Row, RowQuery, TableStore, Verb
 
 __all__ = [
     "StoreContract",

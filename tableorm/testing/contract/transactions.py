@@ -7,10 +7,10 @@ from collections.abc import Awaitable
 
 import pytest
 
-from ..protocol.codes import Code, Fault
-from ..protocol.edm import Edm
-from ..protocol.limits import MAX_VALUE_BYTES
-from ..stores import Operation, Row, RowQuery, TableStore, Verb
+from ...protocol.codes import Code, Fault
+from ...protocol.edm import Edm
+from ...protocol.limits import MAX_VALUE_BYTES
+from ...stores import Operation, Row, RowQuery, TableStore, Verb
 from .base import StoreContract, everything, insert, keys_of, need, refusal, row, typed, user_part
 
 __all__ = ["LimitsContract", "TransactionContract"]

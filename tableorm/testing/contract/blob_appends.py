@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import random
 
-from ..protocol.codes import Code, Fault
-from ..protocol.limits import MAX_APPEND_BYTES
-from ..stores import BlobStore
+from ...protocol.codes import Code, Fault
+from ...protocol.limits import MAX_APPEND_BYTES
+from ...stores import BlobStore
 from .base import refusal
 from .blob_base import LARGE, BlobTests, ranges_of
 

@@ -7,8 +7,8 @@ import asyncio
 
 import pytest
 
-from ..protocol.codes import Code
-from ..stores import CONDITIONAL, Bounds, Operation, RowQuery, TableStore, Verb
+from ...protocol.codes import Code
+from ...stores import CONDITIONAL, Bounds, Operation, RowQuery, TableStore, Verb
 from .base import StoreContract, insert, need, new_name, refusal, row
 from .points import ConditionalWriteContract, MergeContract, PointContract, TypesContract
 from .queries import FilterContract, PagingContract, QueryContract

@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Sequence
 from copy import deepcopy
 
-from ..protocol.codes import Code, Fault
-from ..protocol.edm import ANNOTATION, etag_from_ticks, text_from_ticks, utf16_key
-from ..protocol.filters import compile_filter
-from ..protocol.limits import check_filter, check_key, check_row, check_table_name
-from ..stores import (
+from ...protocol.codes import Code, Fault
+from ...protocol.edm import ANNOTATION, etag_from_ticks, text_from_ticks, utf16_key
+from ...protocol.filters import compile_filter
+from ...protocol.limits import check_filter, check_key, check_row, check_table_name
+from ...stores import (
     CONDITIONAL,
     MERGES,
     Capabilities,

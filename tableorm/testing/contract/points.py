@@ -4,9 +4,9 @@ The contract of single rows: reading, writing under conditions, merging, and eve
 
 import pytest
 
-from ..protocol.codes import Code
-from ..protocol.edm import ANNOTATION, Edm, Value, etag_from_ticks
-from ..stores import Operation, Row, TableStore, Verb
+from ...protocol.codes import Code
+from ...protocol.edm import ANNOTATION, Edm, Value, etag_from_ticks
+from ...stores import Operation, Row, TableStore, Verb
 from .base import StoreContract, insert, need, refusal, row, typed, user_part
 
 __all__ = ["ConditionalWriteContract", "MergeContract", "PointContract", "TypesContract"]

@@ -1,0 +1,407 @@
+"""
+Observing requests: the store through which all requests of an observed database go, and who is told of them.
+
+Nothing of this is on the way of a request while nobody observes: `Connection.sending` puts an `ObservedStore` around
+the store only then.
+"""
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
+from contextvars import ContextVar
+from functools import cache, partial
+from operator import attrgetter
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import attrs
+
+from ..errors import NotSupported
+from ..protocol.codes import Fault
+from ..protocol.filters import to_odata
+from ..stores import CURRENT, Capabilities, Operation, Row, RowPage, RowQuery, TableStore, Transfer
+from .requests import OK, ObservedRequest
+from .spans import Spans, make_spans
+
+__all__ = ["Hook", "Observation", "ObservedStore", "QueryWork", "Watch"]
+
+T = TypeVar("T")
+
+Hook = Callable[[ObservedRequest], object]
+"""A function that is called with each request when it has ended."""
+
+_requests = logging.getLogger("tableorm.requests")
+_slow = logging.getLogger("tableorm.slow")
+
+_LISTENERS: ContextVar[tuple["_Listener", ...]] = ContextVar("tableorm_listeners", default=())
+
+
+@attrs.define(eq=False)
+class QueryWork:
+    """
+    The requests of a query while it runs, some of them at the same time.
+
+    Args:
+        describe: Returns the plan as text, with the values of properties or without.
+        scans: Whether it visits every partition, and nobody was warned yet.
+        running: How many requests run now.
+        since: When the first of these began.
+        seconds: For how long requests ran before.
+        slow: Whether somebody was warned that it is slow.
+    """
+
+    describe: Callable[[bool], str]
+    scans: bool
+    running: int = 0
+    since: float = 0.0
+    seconds: float = 0.0
+    slow: bool = False
+
+    def begin(self) -> None:
+        """Note that a request begins."""
+        if not self.running:
+            self.since = perf_counter()
+        self.running += 1
+
+    def end(self) -> None:
+        """Note that a request has ended."""
+        self.running -= 1
+        now = perf_counter()
+        self.seconds, self.since = self.seconds + now - self.since, now
+
+
+@attrs.define(eq=False)
+class _Listener:
+    """
+    Who listens to the requests of a block, while it is open: a task that goes on has it in its context still.
+    """
+
+    watch: "Watch"
+    note: Hook
+    show_values: bool
+    open: bool = True
+
+
+@attrs.define(eq=False)
+class Observation:
+    """
+    The requests of a block: `with db.observe() as seen: ...`. Made by `Database.observe`.
+
+    Requests of tasks that were begun in the block are among them, those of other tasks are not.
+
+    Attributes:
+        requests: The requests that have ended, in this order; each attempt is one.
+    """
+
+    _watch: "Watch"
+    _on_request: Hook | None
+    _show_values: bool
+    requests: list[ObservedRequest] = attrs.field(factory=list[ObservedRequest], init=False)
+    _listener: _Listener | None = attrs.field(default=None, init=False)
+
+    @property
+    def cost(self) -> int:
+        """Storage transactions, as they are billed: one for each request."""
+        return len(self.requests)
+
+    @property
+    def rows(self) -> int:
+        """Rows that were read, written or deleted."""
+        return sum(each.rows for each in self.requests)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.requests)) or "no requests"
+
+    def __enter__(self) -> Self:
+        if self._listener is not None:
+            raise NotSupported("this observation was begun already; call db.observe() for each block")
+        self._listener = _Listener(self._watch, self._note, self._show_values)
+        _LISTENERS.set((*_LISTENERS.get(), self._listener))
+        self._watch.blocks += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._listener is not None
+        self._listener.open = False
+        _LISTENERS.set(tuple(each for each in _LISTENERS.get() if each.open))
+        self._watch.blocks -= 1
+
+    def _note(self, request: ObservedRequest) -> None:
+        self.requests.append(request)
+        if self._on_request is not None:
+            self._on_request(request)
+
+
+class Watch:
+    """
+    Who is told of the requests of a database.
+
+    Args:
+        echo: Whether each request is printed.
+        on_request: Called with each request.
+        show_values: Whether they and the logs are shown the values of properties.
+        slow: Seconds after which a query or another request is warned of; None for never.
+        tracer_provider: The provider of OpenTelemetry that gets spans; None for the one of the process.
+
+    Raises:
+        TypeError: `on_request` is not a plain function.
+        ValueError: `slow` is not above 0.
+
+    Attributes:
+        always: Whether anybody observes the database as long as it is open.
+        blocks: How many blocks observe it now.
+    """
+
+    def __init__(
+        self,
+        *,
+        echo: bool = False,
+        on_request: Hook | None = None,
+        show_values: bool = False,
+        slow: float | None = None,
+        tracer_provider: Any = None,
+    ) -> None:
+        if slow is not None and not slow > 0:
+            raise ValueError(f"connect(slow={slow!r}) is refused: give a number of seconds above 0, or None")
+        self._given = [print] * echo + _checked_hooks("connect", on_request)
+        self._hooks = self._given
+        self._spans: Spans | None = None
+        self._provider, self._show_values, self.slow = tracer_provider, show_values, slow
+        self.always, self.blocks = False, 0
+
+    def begin(self, url: str) -> None:
+        """Find out who observes a database as it is opened: whether the logger is on, and OpenTelemetry."""
+        self._hooks = [*self._given, _log] if _requests.isEnabledFor(logging.INFO) else self._given
+        self._spans = make_spans(self._provider, url)
+        self.always = bool(self._hooks) or self.slow is not None or self._spans is not None
+
+    def observe(self, on_request: Hook | None, *, show_values: bool) -> Observation:
+        """Return a block that observes. It takes and raises what `Database.observe` does."""
+        _checked_hooks("observe", on_request)
+        return Observation(self, on_request, show_values)
+
+    async def send(
+        self,
+        request: Awaitable[T],
+        operation: str,
+        table: str,
+        model: str = "",
+        *,
+        details: Callable[[bool], Mapping[str, Any]] = lambda _: {},
+        rows: Callable[[T], int] = lambda _: 0,
+        work: QueryWork | None = None,
+        attempt: int = 1,
+    ) -> T:
+        """
+        Send a request, and tell all who observe: each request of an observed database goes this way.
+
+        Args:
+            request: The call of the store.
+            operation: What `ObservedRequest` calls it.
+            table: Name of the table; "" if it is about none.
+            model: The model that it is for; "" if it is for none.
+            details: Returns what else an `ObservedRequest` says of it, with the values of properties or without.
+            rows: Returns how many rows an answer means.
+            work: The query that it is part of; None if it is not, or nobody is warned of slow ones.
+            attempt: Which attempt it is, from 1.
+        """
+        listeners = [each for each in _LISTENERS.get() if each.watch is self and each.open]
+        if not (listeners or self.always):
+            return await request  # only other tasks are observed
+        begun, number = perf_counter(), attempt
+
+        def report(outcome: str, found: int = 0) -> None:
+            nonlocal begun, number
+            now = perf_counter()
+
+            @cache
+            def record(values: bool) -> ObservedRequest:  # noqa: FBT001 - it is a key of the cache
+                return ObservedRequest(
+                    operation=operation,
+                    table=table,
+                    model=model,
+                    rows=found,
+                    bytes_sent=transfer.bytes_sent,
+                    bytes_received=transfer.bytes_received,
+                    seconds=now - begun,
+                    attempt=number,
+                    outcome=outcome,
+                    **details(values),
+                )
+
+            slow = self.slow is not None and work is None and now - begun > self.slow
+            for hook in (*self._hooks, *([_warn_of_slow] if slow else [])):
+                _call(hook, partial(record, self._show_values))
+            for each in filter(attrgetter("open"), listeners):
+                _call(each.note, partial(record, each.show_values))
+            begun, number = now, number + 1
+            transfer.bytes_sent = transfer.bytes_received = None
+
+        transfer, outer = Transfer(report), CURRENT.get()
+        CURRENT.set(transfer)
+        outcome, found = OK, 0
+        if work is not None:
+            work.begin()
+        span = nullcontext(_ignore) if self._spans is None else self._spans.span(operation, table)
+        with span as finish:
+            try:
+                answer = await request
+                found = rows(answer)
+                return answer
+            except BaseException as error:
+                outcome = error.code if isinstance(error, Fault) else type(error).__name__
+                raise
+            finally:
+                CURRENT.set(outer)
+                report(outcome, found)
+                finish(outcome, found)
+                if work is not None:
+                    work.end()
+                    _call(self._judge, lambda: work)
+
+    def _judge(self, work: QueryWork) -> None:
+        """Warn of a query that scans or is slow, once."""
+        if self.slow is not None and work.seconds > self.slow and not work.slow:
+            work.slow = True
+            _slow.warning("a query took more than %g s: %s", self.slow, work.describe(self._show_values))
+        elif work.scans:
+            _slow.warning("a query visits every partition: %s", work.describe(self._show_values))
+        work.scans = False
+
+
+def _call(function: Callable[[T], object], argument: Callable[[], T]) -> None:
+    """Tell somebody of a request. It was sent, whatever they raise: that is logged."""
+    try:
+        function(argument())
+    except Exception:  # noqa: BLE001 - it is the user's
+        _requests.exception("%r raised an error, which changes nothing for the request", function)
+
+
+def _checked_hooks(function: str, on_request: Hook | None) -> list[Hook]:
+    """Return a hook as a list; raise TypeError if it is none."""
+    if on_request is None:
+        return []
+    given: object = on_request
+    if not callable(given) or inspect.iscoroutinefunction(given):
+        raise TypeError(f"{function}(on_request={on_request!r}) is refused: give a plain function of one argument")
+    return [on_request]
+
+
+def _log(request: ObservedRequest) -> None:
+    _requests.info("%s", request)
+
+
+def _warn_of_slow(request: ObservedRequest) -> None:
+    _slow.warning("a request was slow: %s", request)
+
+
+def _ignore(outcome: str, rows: int) -> None:
+    del outcome, rows
+
+
+class ObservedStore:
+    """
+    A `TableStore` that tells of each request.
+
+    Args:
+        store: The store itself.
+        watch: Who is told.
+        model: The model that the requests are for.
+        work: The query that they are part of.
+        attempt: Which attempt they are, from 1.
+    """
+
+    def __init__(self, store: TableStore, watch: Watch, model: str, work: QueryWork | None, attempt: int) -> None:
+        self._store, self._watch, self._model, self._work, self._attempt = store, watch, model, work, attempt
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the store can do."""
+        return self._store.capabilities
+
+    async def create_table(self, table: str) -> None:
+        """See `TableStore`."""
+        await self._watch.send(self._store.create_table(table), "create-table", table)
+
+    async def delete_table(self, table: str) -> None:
+        """See `TableStore`."""
+        await self._watch.send(self._store.delete_table(table), "delete-table", table)
+
+    async def list_tables(self) -> list[str]:
+        """See `TableStore`."""
+        return await self._watch.send(self._store.list_tables(), "list-tables", "")
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        """See `TableStore`."""
+        return await self._watch.send(
+            self._store.get(table, partition_key, row_key, select),
+            "get",
+            table,
+            self._model,
+            details=lambda _: {"partition_key": partition_key, "row_key": row_key, "select": select},
+            rows=lambda _: 1,
+            work=self._work,
+        )
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        """See `TableStore`."""
+
+        def details(values: bool) -> dict[str, Any]:  # noqa: FBT001 - one of two texts
+            found = query.filter
+            text = None if found is None else to_odata(found, show_values=values)
+            return {"filter": text, "select": query.select, "top": limit}
+
+        return await self._watch.send(
+            self._store.query(table, query, limit, continuation),
+            "query",
+            table,
+            self._model,
+            details=details,
+            rows=lambda page: len(page.rows),
+            work=self._work,
+        )
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        """See `TableStore`."""
+        return await self._watch.send(
+            self._store.write(table, operation),
+            operation.verb.value,
+            table,
+            self._model,
+            details=lambda values: {
+                "partition_key": operation.row["PartitionKey"],
+                "row_key": operation.row["RowKey"],
+                "operations": _shown([operation], show_values=values),
+            },
+            rows=lambda _: 1,
+            attempt=self._attempt,
+        )
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        """See `TableStore`."""
+        return await self._watch.send(
+            self._store.transact(table, operations),
+            "transaction",
+            table,
+            self._model,
+            details=lambda values: {
+                "partition_key": operations[0].row["PartitionKey"],
+                "operations": _shown(operations, show_values=values),
+            },
+            rows=len,
+            attempt=self._attempt,
+        )
+
+
+def _shown(operations: Sequence[Operation], *, show_values: bool) -> tuple[Operation, ...]:
+    """Return operations for people to see: with their keys alone, unless they want more."""
+    if show_values:
+        return tuple(operations)
+    return tuple(
+        Operation(each.verb, {name: each.row[name] for name in ("PartitionKey", "RowKey")}, each.if_match)
+        for each in operations
+    )

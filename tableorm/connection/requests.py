@@ -1,0 +1,126 @@
+"""
+Requests as people and programs see them: the record of one that was sent, and its text.
+"""
+
+import attrs
+import msgspec
+
+from ..protocol.redaction import escape_unprintable
+from ..stores import METHODS, Operation
+
+__all__ = ["OK", "ObservedRequest", "request_line", "row_path"]
+
+OK = "ok"
+"""The outcome of a request that succeeded."""
+
+_OTHER = {
+    "create-table": "POST Tables('{table}')",
+    "delete-table": "DELETE Tables('{table}')",
+    "list-tables": "GET Tables",
+    "get-policies": "GET {table}?comp=acl",
+    "set-policies": "PUT {table}?comp=acl",
+}
+
+_NAMED = 5  # operations of a transaction on its line
+_KEYS = frozenset({"PartitionKey", "RowKey"})
+
+
+def row_path(table: str, partition_key: str, row_key: str) -> str:
+    """Return the path of a row, before percent-encoding: `Directory(PartitionKey='Sales',RowKey='empid_000010')`."""
+    return f"{table}(PartitionKey={_quote(partition_key)},RowKey={_quote(row_key)})"
+
+
+def _quote(key: str) -> str:
+    return "'" + key.replace("'", "''") + "'"
+
+
+def request_line(path: str, filter: str | None, select: tuple[str, ...] | None, top: int | None) -> str:  # noqa: A002 - the service's word
+    """Return a request that reads, before percent-encoding: `GET Directory()?$filter=PartitionKey eq 'Sales'`."""
+    options = {"filter": filter, "select": None if select is None else ",".join(select), "top": top}
+    given = [f"${name}={value}" for name, value in options.items() if value is not None]
+    return f"GET {path}" + ("?" + "&".join(given) if given else "")
+
+
+def _values(operation: Operation) -> str:
+    """Return the values that an operation writes, as far as it has them."""
+    values = {name: value for name, value in operation.row.items() if name not in _KEYS}
+    return f" {msgspec.json.encode(values).decode()}" if values else ""
+
+
+@attrs.frozen(kw_only=True)
+class ObservedRequest:
+    """
+    A request that was sent, and what became of it. A request that is repeated is one for each attempt.
+
+    It has no value of a property, unless these were asked for: in a filter `{}` stands for each constant that is not
+    compared with PartitionKey or RowKey, and operations have their keys alone.
+
+    Args:
+        operation: What it does: "get", "query", the value of a `tableorm.stores.Verb` such as "merge", "transaction",
+            "create-table", "delete-table", "list-tables", "get-policies", "set-policies", or "ping".
+        table: Name of the table; "" if it is about none.
+        model: The model, or index, that it is for. The model of a transaction is that of its first operation. It is ""
+            where there is none.
+        partition_key: PartitionKey of the row, or of a transaction; None for other requests.
+        row_key: RowKey of the row; None for other requests.
+        filter: `$filter` of a query; None without one.
+        select: Properties that are asked for; None for all.
+        top: The most rows that a query asks for.
+        operations: The operations of a write or a transaction.
+        rows: Rows that were read, written or deleted.
+        bytes_sent: Bytes of the bodies that were sent; None if the backend does not tell, as the embedded engine.
+        bytes_received: Bytes of the bodies that were received; None if the backend does not tell.
+        seconds: How long it took. A pause before a repetition is part of the repetition.
+        attempt: Which attempt it was, from 1.
+        outcome: "ok", the error code of the service, or the class of another error, such as "CancelledError".
+    """
+
+    operation: str
+    table: str
+    model: str
+    partition_key: str | None = None
+    row_key: str | None = None
+    filter: str | None = None
+    select: tuple[str, ...] | None = None
+    top: int | None = None
+    operations: tuple[Operation, ...] = ()
+    rows: int = 0
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+    seconds: float = 0.0
+    attempt: int = 1
+    outcome: str = OK
+
+    @property
+    def line(self) -> str:
+        """
+        The request on one line, as the service would get it before percent-encoding, with the keys that an insert has
+        in its body, and the values of a write if these were asked for.
+        """
+        if self.operation == "transaction":
+            named = [f"{each.verb} {_quote(each.row['RowKey'])}{_values(each)}" for each in self.operations[:_NAMED]]
+            rest = len(self.operations) - len(named)
+            more = [f"and {rest} more"] if rest else []
+            keys = f"PartitionKey={_quote(self.partition_key or '')}"
+            text = f"POST $batch of {self.table}({keys}): {', '.join([*named, *more])}"
+        elif self.partition_key is not None and self.row_key is not None:
+            path = row_path(self.table, self.partition_key, self.row_key)
+            method = METHODS.get(self.operation)  # type: ignore[call-overload]
+            text = request_line(path, None, self.select, None) if method is None else f"{method} {path}"
+            text += "".join(map(_values, self.operations))
+        elif self.operation == "query":
+            text = request_line(f"{self.table}()", self.filter, self.select, self.top)
+        else:
+            text = _OTHER.get(self.operation, self.operation).format(table=self.table)
+        return escape_unprintable(text)
+
+    def __str__(self) -> str:
+        told = [self.outcome]
+        if self.outcome == OK and self.rows:
+            told.append(f"{self.rows} row{'s' * (self.rows != 1)}")
+        if self.bytes_sent is not None or self.bytes_received is not None:
+            told.append(f"{(self.bytes_sent or 0) + (self.bytes_received or 0)} bytes")
+        told.append(f"{1000 * self.seconds:.1f} ms")
+        if self.attempt > 1:
+            told.append(f"attempt {self.attempt}")
+        return f"{self.line} -> {escape_unprintable(', '.join(told))}"

@@ -1,0 +1,275 @@
+"""
+The values of fields as JSON has them: out by `to_json`, in by `read_fields`, which finds all that is wrong at once.
+"""
+
+import datetime as dt
+import enum
+import math
+import re
+import typing
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from decimal import Decimal
+from functools import lru_cache
+from itertools import islice
+from typing import Annotated, Any, cast
+from uuid import UUID
+
+import attrs
+import msgspec
+
+from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, shown
+from .property_types import FieldInfo, annotation_name, split_optional
+from .schema import Schema
+
+__all__ = ["make_entity", "members_of", "read_fields", "set_fields", "settable_fields", "to_json"]
+
+Path = tuple[str | int, ...]
+
+
+def to_json(value: Any) -> Any:
+    """Return the value of a field as JSON has it: what is not of JSON's own types becomes text, NaN for example."""
+    if isinstance(value, enum.Enum):
+        return to_json(value.value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, (UUID, Decimal)):
+        return str(value)
+    if isinstance(value, bytes):
+        return b64encode(value).decode("ascii")
+    return msgspec.to_builtins(value)
+
+
+def settable_fields(schema: Schema) -> dict[str, FieldInfo]:
+    """Return the fields that an existing entity can be given: all but those of its key, and those others maintain."""
+    return {name: info for name, info in schema.fields.items() if _why_fixed(schema, info) is None}
+
+
+def _why_fixed(schema: Schema, info: FieldInfo) -> str | None:
+    if info.name in schema.key_names:
+        return "is refused: the field is part of the key, which stays; leave it out, or give another key by db.move()"
+    return "is refused: writes of other entities maintain the field; leave it out" if info.maintained else None
+
+
+def make_entity(schema: Schema, data: Any) -> Any:
+    """
+    Return a new entity with the fields that data in either mode of `to_dict` has.
+
+    Raises:
+        InvalidInput: A name is unknown, a field is missing, or a value does not fit its type or validator.
+        ModelError: The model is abstract.
+    """
+    model: Any = schema.model
+    values = {} if schema.abstract else read_fields(schema, data)
+    try:
+        return model(**values)
+    except (ValueError, TypeError):
+        if faults := _set_all(object.__new__(model), values, complete=False):
+            raise InvalidInput(schema.name, faults) from None
+        raise
+
+
+def read_fields(schema: Schema, data: Any, *, changes: bool = False) -> dict[str, Any]:
+    """
+    Return the values of fields that data in either mode of `to_dict` has.
+
+    Args:
+        schema: The model.
+        data: The fields by name.
+        changes: Whether the data is for an entity that exists: no field is required, and some are refused.
+
+    Raises:
+        InvalidInput: A name is unknown, a field is missing, or a value does not fit its type. Validators are asked if
+            there is such a fault too, or if the data is for an entity that exists.
+    """
+    if not isinstance(cast("object", data), Mapping):
+        names = ", ".join(schema.fields)
+        problem = f"is a {type(data).__name__}; give an object whose members are fields of the model: {names}"
+        raise InvalidInput(schema.name, [InputFault((), problem, data)])
+    given: Mapping[str, Any] = data
+    faults: list[InputFault] = []
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if len(faults) >= MAX_FAULTS:
+            break
+        info = schema.fields.get(name)
+        if info is None:
+            known = ", ".join(settable_fields(schema) if changes else schema.fields)
+            problem = f"is given for a field that does not exist; the model's fields are {known}"
+            faults.append(InputFault((str(name),), problem, value, "unknown"))
+        elif changes and (why := _why_fixed(schema, info)):
+            faults.append(InputFault((name,), why, value, "unknown"))
+        else:
+            found, values[name] = _read_value(info, value)
+            faults += found
+    if not changes:
+        faults += [
+            InputFault((name,), f"is missing; the field is {info.type.name}", None, "missing")
+            for name, info in schema.fields.items()
+            if info.default is None and name not in given
+        ]
+    if faults or changes:
+        wrong = {fault.path[0] for fault in faults}
+        fitting = {name: value for name, value in values.items() if name not in wrong}
+        faults += _set_all(object.__new__(schema.model), fitting, complete=False)
+    if faults:
+        raise InvalidInput(schema.name, faults[:MAX_FAULTS])
+    return values
+
+
+def set_fields(entity: Any, schema: Schema, values: Mapping[str, Any]) -> None:
+    """
+    Set fields of an entity, by their converters and validators: all of them, or none.
+
+    Raises:
+        InvalidInput: A field cannot be set, or a value does not pass; it lists all of these.
+        NotLoaded: A validator looks at a field that was not loaded.
+    """
+    faults = [
+        InputFault((name,), why, value, "unknown")
+        for name, value in values.items()
+        if (why := _why_fixed(schema, schema.fields[name]))
+    ]
+    probe = object.__new__(schema.model)
+    probe.__dict__.update(entity.__dict__)
+    faults += _set_all(probe, values, complete=True)
+    if faults:
+        raise InvalidInput(schema.name, faults)
+    entity.__dict__.update({name: probe.__dict__[name] for name in values})
+
+
+def _set_all(probe: Any, values: Mapping[str, Any], *, complete: bool) -> list[InputFault]:
+    """
+    Set fields of an entity that is made for trying, and return what their converters and validators refuse.
+
+    Args:
+        probe: The entity.
+        values: The fields.
+        complete: Whether validators find all other fields in it.
+    """
+    faults: list[InputFault] = []
+    probe.__dict__.update(values)  # a validator may look at fields that come later
+    for name, value in values.items():
+        try:
+            setattr(probe, name, value)
+        except NotLoaded:
+            if complete:
+                raise
+        except (ValueError, TypeError) as error:
+            said = error.args[0] if error.args else repr(error)  # attrs puts the message before what it is about
+            faults.append(InputFault((name,), f"is refused: {said}", value))
+    return faults
+
+
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _read_value(info: FieldInfo, value: Any) -> tuple[list[InputFault], Any]:
+    """Return what is wrong with the value of a field, and the value as the field has it."""
+    kind = info.type
+    here: Path = (info.name,)
+    if value is None:
+        if info.optional or info.on_insert or info.on_write:
+            return [], None
+        return [InputFault(here, f"is refused: the field is {kind.name}, not {kind.name} | None", None)], None
+    value = _from_json(info, value)
+    # A value that can be stored as it is needs no conversion. In a list[date], for example, dates can still be text.
+    problem = _misfit(info, value)
+    if problem is None:
+        return [], value
+    try:
+        if kind.json_text and (faults := list(islice(_find_faults(kind.annotation, value, here), MAX_FAULTS))):
+            return [fault if len(fault.path) > 1 else _with_type(fault, info) for fault in faults], None
+        if not (kind.annotation is float and type(value) is int):  # a float cannot hold it exactly
+            converted = msgspec.convert(value, kind.annotation, str_keys=True)
+            problem = _misfit(info, converted)
+            if problem is None:
+                return [], converted
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        return [_with_type(_fault(here, value, error), info)], None
+    except RecursionError:
+        problem, value = "is nested too deeply", shown(value)
+    return [_with_type(InputFault(here, problem, value), info)], None
+
+
+def _from_json(info: FieldInfo, value: Any) -> Any:
+    """Return a number as a float, or what stands for a member of an enum as that, if the field's type is one."""
+    annotation = info.type.annotation
+    if annotation is float:
+        if type(value) is int and _misfit(info, value) is None:
+            return float(value)
+        return _SPECIAL.get(value, value) if isinstance(value, str) else value
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        members: Iterable[enum.Enum] = annotation
+        return next((member for member in members if to_json(member) == value), value)
+    return value
+
+
+def _with_type(fault: InputFault, info: FieldInfo) -> InputFault:
+    return fault._replace(problem=f"{fault.problem}; the field is {info.type.name}")
+
+
+def _misfit(info: FieldInfo, value: Any) -> str | None:
+    try:
+        info.type.encode(value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _find_faults(annotation: Any, value: Any, path: Path) -> Iterator[InputFault]:
+    """Yield what keeps a value from being converted to a type: of a list, dict or class what is wrong in it."""
+    bare, optional = split_optional(annotation)
+    while typing.get_origin(bare) is Annotated:
+        bare = typing.get_args(bare)[0]
+    origin, arguments, members = typing.get_origin(bare), typing.get_args(bare), members_of(bare)
+    if optional and cast("object", value) is None:
+        return
+    if members is not None and isinstance(cast("object", value), Mapping):
+        given: Mapping[str, Any] = value
+        for name, each in given.items():
+            if name in members:
+                yield from _find_faults(members[name][0], each, (*path, name))
+            else:
+                problem = f"is given for a member that does not exist; {bare.__name__} has {', '.join(members)}"
+                yield InputFault((*path, str(name)), problem, each, "unknown")
+        for name, (hint, required) in members.items():
+            if required and name not in given:
+                problem = f"is missing; the member is {annotation_name(hint)}"
+                yield InputFault((*path, name), problem, None, "missing")
+    elif origin in (list, set, frozenset) and isinstance(cast("object", value), list):
+        items: list[Any] = value
+        for number, each in enumerate(items):
+            yield from _find_faults(arguments[0], each, (*path, number))
+    elif origin is dict and isinstance(cast("object", value), dict):
+        mapping: dict[Any, Any] = value
+        for key, each in mapping.items():
+            yield from _find_faults(arguments[1], each, (*path, key if isinstance(key, int) else str(key)))
+    else:
+        try:
+            msgspec.convert(value, annotation, str_keys=True)
+        except (msgspec.ValidationError, TypeError, ValueError) as error:
+            yield _fault(path, value, error)
+
+
+@lru_cache(1024)
+def members_of(kind: object) -> dict[str, tuple[Any, bool]] | None:
+    """Return the type of each member of a class, and whether it is required; None if it is no class with members."""
+    if not isinstance(kind, type) or not (
+        attrs.has(kind) or is_dataclass(kind) or typing.is_typeddict(cast("Any", kind))
+    ):
+        return None
+    hints = typing.get_type_hints(cast("Any", kind), include_extras=True)
+    info: Any = msgspec.inspect.type_info(kind)
+    return {each.name: (hints[each.name], each.required) for each in info.fields}
+
+
+def _fault(path: Path, value: Any, error: Exception) -> InputFault:
+    """Return the fault that msgspec reports: its message ends with the place, such as ``- at `$[2].price` ``."""
+    text, _, place = str(error).partition(" - at `")
+    for name, number in re.findall(r"\.(\w+)|\[(\d+)\]", place if place.startswith("$") else ""):
+        path = (*path, name or int(number))
+    return InputFault(path, f"does not fit: {text}", value)

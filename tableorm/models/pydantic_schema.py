@@ -1,0 +1,243 @@
+"""
+What pydantic asks of a type: how it is read and written, and the JSON schema of it. Pydantic is imported only by
+functions that pydantic itself calls.
+"""
+
+import datetime as dt
+import inspect
+import re
+import typing
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, ClassVar, cast
+
+import attrs
+import msgspec
+
+from ..errors import InvalidInput, ModelError
+from ..protocol.edm import Edm
+from .json_values import members_of, settable_fields, to_json
+from .property_types import FieldInfo, split_optional
+from .schema import Schema, concrete
+
+__all__ = ["core_schema_of", "describe_model", "union_of"]
+
+
+def core_schema_of(
+    schema: Schema, name: str, read: Callable[[Any], Any], fields_of: Callable[[Any], Mapping[str, Any]]
+) -> Any:
+    """
+    Return the core schema of a type whose values have fields of a model.
+
+    Args:
+        schema: The model.
+        name: The type's name, in messages and in JSON schemas.
+        read: Makes a value from data, and hands on what is a value already; raises InvalidInput.
+        fields_of: Returns the fields of a value, by name; raises TypeError if it is a value of another type.
+    """
+    from pydantic_core import (
+        InitErrorDetails,
+        PydanticCustomError,
+        PydanticSerializationUnexpectedValue,
+        ValidationError,
+    )
+    from pydantic_core import core_schema as core
+
+    make_type: Any = PydanticCustomError  # it is typed as if messages were literals
+    types = {"missing": "missing", "unknown": "extra_forbidden", "invalid": "invalid_value"}
+
+    def validate(data: Any) -> Any:
+        try:
+            return read(data)
+        except InvalidInput as error:
+            details = [
+                InitErrorDetails(
+                    type=make_type(types[fault.kind], str(fault)),
+                    loc=fault.path,
+                    input=fault.value,
+                )
+                for fault in error.faults
+            ]
+            raise ValidationError.from_exception_data(name, details) from None
+
+    def serialize(value: Any, info: core.SerializationInfo[Any]) -> Any:
+        try:
+            fields = fields_of(value)
+        except TypeError as error:
+            raise PydanticSerializationUnexpectedValue(str(error)) from None
+        include, exclude = _whole_fields(name, info.include), _whole_fields(name, info.exclude)
+        return {
+            field: to_json(each) if info.mode == "json" else each
+            for field, each in fields.items()
+            if (include is None or field in include)
+            and (exclude is None or field not in exclude)
+            and not (info.exclude_none and each is None)
+            and not (info.exclude_defaults and _is_default(schema.fields[field], each))
+        }
+
+    validate.__name__ = validate.__qualname__ = name  # errors in a union name it
+    return core.no_info_plain_validator_function(
+        validate,
+        ref=f"{schema.model.__module__}.{name}:{id(schema.model)}",
+        metadata={"tableorm": schema},
+        serialization=core.plain_serializer_function_ser_schema(serialize, info_arg=True),
+    )
+
+
+def _whole_fields(name: str, given: Any) -> Container[object] | None:
+    """Return the fields to include or exclude. Raises ValueError for a part of a field, which cannot be chosen."""
+    parts: Mapping[Any, Any] = given if hasattr(given, "values") else {}
+    if any(part is not True for part in parts.values()):
+        raise ValueError(f"{name}: {given!r} is refused: a field is included or excluded as a whole")
+    fields: Container[object] | None = given
+    return fields
+
+
+def _is_default(info: FieldInfo, value: object) -> bool:
+    return info.default is not None and bool(info.default() == value)
+
+
+def union_of(schema: Schema, handler: Any) -> Any:
+    """
+    Return the core schema of an abstract model: that of any of its concrete classes, the derived ones first.
+
+    Raises:
+        ModelError: It has none yet.
+    """
+    from pydantic_core import core_schema as core
+
+    models = sorted((each.model for each in concrete(schema)), key=lambda model: -len(model.__mro__))
+    if not models:
+        raise ModelError(f"{schema.name} is abstract and has no concrete classes yet; import or declare them first")
+    return core.union_schema([(handler.generate_schema(model), model.__name__) for model in models])
+
+
+def describe_model(core: Any, handler: Any, *, changes: bool = False) -> dict[str, Any]:
+    """
+    Return the JSON schema of a core schema that `core_schema_of` has made.
+
+    Args:
+        core: The core schema.
+        handler: Pydantic's handler of JSON schemas.
+        changes: Whether it is that of the fields to change in an entity.
+    """
+    schema: Schema = core["metadata"]["tableorm"]
+    infos = settable_fields(schema) if changes else schema.fields
+    shapes = _describe_types(schema, [info.type.annotation for info in infos.values()], handler)
+    required = [] if changes else [name for name, info in infos.items() if info.default is None]
+    return {
+        "type": "object",
+        "title": f"Partial{schema.name}" if changes else schema.name,
+        **_describe_class(schema.model),
+        "properties": {
+            name: _describe_field(schema, info, shape, changes=changes)
+            for (name, info), shape in zip(infos.items(), shapes, strict=True)
+        },
+        "additionalProperties": False,
+        **({"required": required} if required else {}),
+    }
+
+
+def _describe_types(schema: Schema, annotations: Sequence[Any], handler: Any) -> list[dict[str, Any]]:
+    """Return the JSON schemas of the types of fields, and define the classes and enums that they have links to."""
+    enums = [each for each in annotations if isinstance(each, type) and issubclass(each, Enum)]
+    types = [each for each in annotations if each not in enums]
+    found, components = msgspec.json.schema_components(types, ref_template="{name}")
+    classes = _classes_of(components, types)
+    links: dict[Any, dict[str, Any]] = {
+        name: _define(handler, classes[name]) if name in classes else _define(handler, schema.model, name)
+        for name in components
+    }
+    for name, component in components.items():
+        described = _link(component, links)
+        if members := members_of(classes.get(name, object)):
+            described["additionalProperties"] = False
+            for member, (hint, _) in members.items():
+                _add_format(described["properties"][member], hint)
+        handler.resolve_ref_schema(links[name]).update(described)
+    for kind in enums:  # msgspec describes those of texts and ints alone
+        links[kind] = _define(handler, kind)
+        values = [to_json(member) for member in kind]
+        described = {"title": kind.__name__, "type": _JSON_TYPES[type(values[0])], "enum": values}
+        handler.resolve_ref_schema(links[kind]).update(described, **_describe_class(kind))
+    shapes = (_link(shape, links) for shape in found)
+    return [{**links[each]} if each in enums else next(shapes) for each in annotations]
+
+
+_JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
+
+_FORMATS = {Edm.INT32: "int32", Edm.INT64: "int64", Edm.DOUBLE: "double", Edm.BINARY: "byte"}
+
+
+def _describe_field(schema: Schema, info: FieldInfo, shape: dict[str, Any], *, changes: bool) -> dict[str, Any]:
+    _add_format(shape, info.type.annotation)
+    if info.type.inline and info.type.edm in _FORMATS:
+        shape["format"] = _FORMATS[info.type.edm]
+    if info.optional:
+        shape = {"anyOf": [shape, {"type": "null"}]}
+    if info.doc:
+        shape["description"] = info.doc
+    if info.maintained:
+        shape["readOnly"] = True
+    declared = getattr(attrs.fields(cast("Any", schema.model)), info.name).default
+    if info.default is not None and not changes and not isinstance(declared, attrs.Factory):  # type: ignore[arg-type]
+        shape["default"] = to_json(info.default())
+    return shape
+
+
+def _add_format(shape: dict[str, Any], annotation: Any) -> None:
+    """Add the format of moments, which msgspec leaves out because it also reads those without a time zone."""
+    if split_optional(annotation)[0] is dt.datetime:
+        for each in shape.get("anyOf", (shape,)):
+            if each["type"] == "string":
+                each["format"] = "date-time"
+
+
+def _describe_class(kind: type[Any]) -> dict[str, str]:
+    return {"description": inspect.cleandoc(kind.__doc__)} if kind.__doc__ else {}
+
+
+class _OneMode:
+    """Pydantic has one definition for what is read and written of this: it would find two where a class has itself."""
+
+    __pydantic_config__: ClassVar = {"json_schema_mode_override": "validation"}
+
+
+def _define(handler: Any, kind: type[Any], name: str = "") -> dict[str, Any]:
+    """Return a link to a definition of its own, which is empty as yet: that of a class, or of a name beside it."""
+    from pydantic_core import core_schema as core
+
+    reference = core.any_schema(ref=f"{kind.__module__}.{name or kind.__qualname__}:{id(kind)}")
+    # The generator makes definitions only of what stands in something else.
+    holder = core.typed_dict_schema({"it": core.typed_dict_field(reference)}, cls=_OneMode)
+    link: dict[str, Any] = handler(holder)["properties"]["it"]
+    return link
+
+
+def _link(part: Any, links: Mapping[Any, dict[str, Any]]) -> Any:
+    """Return a part of a JSON schema in which each name of a component has become a link to its definition."""
+    if isinstance(cast("object", part), list):
+        parts: list[Any] = part
+        return [_link(each, links) for each in parts]
+    if not isinstance(cast("object", part), dict):
+        return part
+    schema: dict[str, Any] = part
+    linked = {key: _link(value, links) for key, value in schema.items()}
+    name = schema.get("$ref")
+    return {**linked, **links[name]} if isinstance(name, str) and name in links else linked
+
+
+def _classes_of(components: Mapping[str, Any], annotations: Iterable[Any]) -> dict[str, Any]:
+    """Return the classes that components describe, by the names of these: in full where a short name is not enough."""
+    classes: dict[str, Any] = {}
+    seen: set[object] = set()
+    left = list(annotations)
+    while left:
+        annotation = left.pop()
+        left += typing.get_args(annotation)
+        if isinstance(annotation, type) and annotation not in seen:
+            seen.add(annotation)
+            left += typing.get_type_hints(annotation, include_extras=True).values()
+            for name in (f"{annotation.__module__}.{annotation.__qualname__}", annotation.__name__):
+                classes.setdefault(re.sub(r"[^a-zA-Z0-9.\-_]", "_", name), annotation)
+    return {name: classes[name] for name in components if name in classes}

@@ -1,0 +1,65 @@
+"""
+The clock: what time it is for everything that stores a time, or compares a stored one with the present.
+
+Timestamps of the embedded engine, tokens and messages are by this clock, and so is `utc_now`. A test can stop it.
+Time-outs, pauses and the dates of HTTP requests are by the system's own clocks, which go on.
+"""
+
+import datetime as dt
+import time
+from collections.abc import Callable
+
+from ..protocol.edm import ticks_from_datetime
+
+__all__ = ["CLOCK", "Clock", "utc_now"]
+
+_BEGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class Clock:
+    """
+    A clock that shows the system's time, until a test stops it or puts it forward.
+
+    Attributes:
+        time_ns: Returns the time in nanoseconds since 1970. It may jump, as the system's clock does.
+    """
+
+    def __init__(self) -> None:
+        self.time_ns: Callable[[], int] = time.time_ns
+
+    def now(self) -> dt.datetime:
+        """Return the time in UTC, to the microsecond."""
+        return _BEGIN + dt.timedelta(microseconds=self.time_ns() // 1000)
+
+    def freeze(self, at: dt.datetime | None = None) -> None:
+        """
+        Stop the clock.
+
+        Args:
+            at: The time that it shows from now on, with a time zone; None for the time that it shows now.
+
+        Raises:
+            ValueError: `at` has no time zone, or is a time that a table cannot store.
+        """
+        stopped = self.time_ns() if at is None else 100 * (ticks_from_datetime(at) - ticks_from_datetime(_BEGIN))
+        self.time_ns = lambda: stopped
+
+    def advance(self, delta: dt.timedelta) -> None:
+        """Put the clock forward, stopped or not; a negative `delta` puts it back."""
+        before, ahead = self.time_ns, delta // dt.timedelta(microseconds=1) * 1000
+        self.time_ns = lambda: before() + ahead
+
+    def reset(self) -> None:
+        """Show the system's time again."""
+        self.time_ns = time.time_ns
+
+
+CLOCK = Clock()
+"""The clock of this process."""
+
+
+def utc_now() -> dt.datetime:
+    """
+    Return the time in UTC, by the clock that a test can stop: `field(default=None, on_write=utc_now)`.
+    """
+    return CLOCK.now()

@@ -1,0 +1,221 @@
+"""
+A prefix before the names of tables, queues and containers: several environments, or tests, in one account.
+
+`connect(url, prefix="t1")` wraps the backend in a `PrefixedBackend`. Whatever is above it knows only the names without
+the prefix; the backend gets those with it.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from inspect import iscoroutinefunction, signature
+from typing import Any, cast
+
+from ..protocol.codes import Code, Fault
+from ..protocol.limits import check_container_name, check_queue_name, check_table_name
+from .backend import Backend
+from .blobs import BlobStore
+from .capabilities import Capabilities
+from .guarded import AccessControl, Policies, Signer
+from .queues import QueueStore
+from .tables import Operation, Row, RowPage, RowQuery, TableStore
+
+__all__ = ["PrefixedBackend"]
+
+_MAX_NAME = 63
+# Any name has at least three characters.
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9]{0,59}", re.ASCII)
+
+
+class PrefixedBackend:
+    """
+    A backend in which every name begins with a prefix, which its users neither give nor see.
+
+    Args:
+        backend: The backend itself. All members that are not here, such as `traffic`, are its own.
+        prefix: Up to 60 letters and digits, of which the first is a letter. Names of queues and containers begin with
+            its lower-case form.
+
+    Raises:
+        ValueError: No name can begin with `prefix`.
+    """
+
+    def __init__(self, backend: Backend, prefix: str) -> None:
+        if not _PREFIX.fullmatch(prefix):
+            raise ValueError("give 1 to 60 letters and digits, of which the first is a letter")
+        self._backend, self.prefix = backend, prefix
+
+    @property
+    def tables(self) -> TableStore:
+        """The tables, by their names without the prefix."""
+        return _PrefixedTables(self._backend.tables, self.prefix)
+
+    @property
+    def queues(self) -> QueueStore | None:
+        """The queues, by their names without the prefix."""
+        store = self._backend.queues
+        names = _PrefixedNames("queue", self.prefix.lower(), check_queue_name)
+        return None if store is None else cast(QueueStore, _PrefixedStore(store, names))
+
+    @property
+    def blobs(self) -> BlobStore | None:
+        """The blobs in containers, by the names of these without the prefix."""
+        store = self._backend.blobs
+        names = _PrefixedNames("container", self.prefix.lower(), check_container_name)
+        return None if store is None else cast(BlobStore, _PrefixedStore(store, names))
+
+    @property
+    def access(self) -> AccessControl:
+        """Gives others access, by names without the prefix. Raises AttributeError if the backend does not."""
+        return _PrefixedAccess(cast(Any, self._backend).access, self.prefix)
+
+    async def open(self) -> None:
+        """Open the backend."""
+        await self._backend.open()
+
+    async def close(self) -> None:
+        """Close the backend."""
+        await self._backend.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+class _PrefixedNames:
+    """
+    Makes names with the prefix.
+
+    Args:
+        kind: What has these names.
+        prefix: The prefix.
+        check: Refuses a name that the service would refuse.
+    """
+
+    def __init__(self, kind: str, prefix: str, check: Callable[[str], None]) -> None:
+        self._kind, self.prefix, self._check = kind, prefix, check
+
+    def add(self, name: str) -> str:
+        """
+        Return a name with the prefix.
+
+        Raises:
+            Fault: The service would refuse it; the message says the name that was given.
+        """
+        self._check(name)
+        length = len(self.prefix) + len(name)
+        if length > _MAX_NAME:
+            raise Fault(
+                Code.KEY_OUT_OF_RANGE,
+                f"The name {name!r} has {length} characters together with the prefix {self.prefix!r}; {_MAX_NAME} are "
+                f"allowed for a {self._kind}. Shorten one of them.",
+            )
+        return self.prefix + name
+
+    def strip(self, names: Sequence[str]) -> list[str]:
+        """Return those names that begin with the prefix, in whatever letter case, without it."""
+        found: list[str] = []
+        for name in names:
+            if name[: len(self.prefix)].lower() == self.prefix.lower():
+                with suppress(Fault):  # no name remains: that one begins with a longer prefix
+                    self._check(name[len(self.prefix) :])
+                    found.append(name[len(self.prefix) :])
+        return found
+
+
+class _PrefixedTables:
+    """
+    A `TableStore` whose tables have a prefix.
+    """
+
+    def __init__(self, store: TableStore, prefix: str) -> None:
+        self.wrapped, self._names = store, _PrefixedNames("table", prefix, check_table_name)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `TableStore`."""
+        return self.wrapped.capabilities
+
+    async def create_table(self, table: str) -> None:
+        """See `TableStore`."""
+        await self.wrapped.create_table(self._names.add(table))
+
+    async def delete_table(self, table: str) -> None:
+        """See `TableStore`."""
+        await self.wrapped.delete_table(self._names.add(table))
+
+    async def list_tables(self) -> list[str]:
+        """See `TableStore`."""
+        return self._names.strip(await self.wrapped.list_tables())
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        """See `TableStore`."""
+        return await self.wrapped.get(self._names.add(table), partition_key, row_key, select)
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        """See `TableStore`."""
+        return await self.wrapped.query(self._names.add(table), query, limit, continuation)
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        """See `TableStore`."""
+        return await self.wrapped.write(self._names.add(table), operation)
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        """See `TableStore`."""
+        return await self.wrapped.transact(self._names.add(table), operations)
+
+
+class _PrefixedAccess:
+    """
+    An `AccessControl` whose tables have a prefix.
+    """
+
+    def __init__(self, access: AccessControl, prefix: str) -> None:
+        self._access, self._names = access, _PrefixedNames("table", prefix, check_table_name)
+
+    async def signer(self) -> Signer:
+        """See `AccessControl`."""
+        return await self._access.signer()
+
+    async def policies(self, table: str) -> Policies:
+        """See `AccessControl`."""
+        return await self._access.policies(self._names.add(table))
+
+    async def change_policies(self, table: str, change: Callable[[Policies], Policies]) -> None:
+        """See `AccessControl`."""
+        await self._access.change_policies(self._names.add(table), change)
+
+
+class _PrefixedStore:
+    """
+    A `QueueStore` or a `BlobStore` whose queues or containers have a prefix.
+
+    Each method but those below has the name as its first argument.
+    """
+
+    def __init__(self, store: Any, names: _PrefixedNames) -> None:
+        self._store, self._names = store, names
+
+    async def list_queues(self, prefix: str = "") -> list[str]:
+        """See `QueueStore`."""
+        return self._names.strip(await self._store.list_queues(self._names.prefix + prefix))
+
+    async def list_containers(self, prefix: str = "") -> list[str]:
+        """See `BlobStore`."""
+        return self._names.strip(await self._store.list_containers(self._names.prefix + prefix))
+
+    def __getattr__(self, member: str) -> Any:
+        found = getattr(self._store, member)
+        if not callable(found):
+            return found
+        parameters = signature(found)
+
+        def with_prefix(*given: Any, **named: Any) -> Any:
+            bound = parameters.bind(*given, **named)
+            first = next(iter(parameters.parameters))
+            bound.arguments[first] = self._names.add(bound.arguments[first])
+            return found(*bound.args, **bound.kwargs)
+
+        async def call(*given: Any, **named: Any) -> Any:
+            return await with_prefix(*given, **named)
+
+        return call if iscoroutinefunction(found) else with_prefix

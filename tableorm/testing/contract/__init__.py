@@ -1,0 +1,3 @@
+"""
+The contract of stores as tests, for authors of backends; its parts are exported by `tableorm.testing`.
+"""

@@ -1,0 +1,192 @@
+"""
+Faults that a test asks for: the next insert fails, or its reply is lost.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+import attrs
+
+from ..database.database import Database
+from ..protocol.codes import Code, Fault
+from ..stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore, Verb
+
+__all__ = ["Faults", "PlannedFault"]
+
+T = TypeVar("T")
+
+_OPERATIONS = ("get", "query", *Verb, "transaction", "create-table", "delete-table", "list-tables")
+
+_CODES: dict[int, Code] = {
+    400: Code.INVALID_INPUT,
+    403: Code.AUTHORIZATION_FAILURE,
+    404: Code.RESOURCE_NOT_FOUND,
+    409: Code.ENTITY_EXISTS,
+    412: Code.CONDITION_NOT_SATISFIED,
+    413: Code.REQUEST_BODY_TOO_LARGE,
+    429: Code.TOO_MANY_REQUESTS,
+    500: Code.INTERNAL_ERROR,
+    503: Code.SERVER_BUSY,
+    504: Code.NO_ANSWER,
+}
+"""The code of each status, as the operations of rows meet it."""
+
+
+@attrs.define(eq=False)
+class PlannedFault:
+    """
+    A fault that waits for a request, until it has met as many as it is for. A `with` block ends it, and fails if it has
+    met fewer.
+
+    Args:
+        operation: The operation that it is for.
+        table: The table that it is for; None for every table.
+        fault: How the request fails.
+        after: Whether it fails after it was done.
+        left: How many requests it is still for.
+    """
+
+    operation: str
+    table: str | None
+    fault: Fault
+    after: bool
+    left: int
+
+    def index(self, table: str, operations: Sequence[str]) -> int | None:
+        """Return which of the operations of a request this fault is for; None if for none."""
+        if not self.left or (self.table is not None and self.table.lower() != table.lower()):
+            return None
+        return operations.index(self.operation) if self.operation in operations else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        left, self.left = self.left, 0
+        if left and error is None:
+            where = "" if self.table is None else f" in table {self.table}"
+            raise AssertionError(
+                f"{left} more {self.operation!r}{where} should have failed with {self.fault.code}, but no request did "
+                f"that: print(db.explain_write(...)) shows what a verb sends"
+            )
+
+
+class Faults:
+    """
+    Makes requests of an open database fail: `with faults.fail_next("insert", with_=409): ...`.
+
+    A fault is what remains after all repetitions, so the program meets it at once. It is an error of `tableorm.errors`
+    there, as any other refusal.
+
+    Args:
+        db: The database, or a scope of it; both are meant.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._planned: list[PlannedFault] = []
+        db.wrap_store(lambda store: _FaultyStore(store, self._planned))
+
+    def fail_next(self, operation: str, *, with_: str | int, table: str | None = None, times: int = 1) -> PlannedFault:
+        """
+        Refuse the next request that does an operation, or whose transaction does; it has no effect.
+
+        Args:
+            operation: "insert", "merge", "replace", "insert-or-merge", "insert-or-replace", "delete", "transaction",
+                "get", "query", "create-table", "delete-table" or "list-tables".
+            with_: The error code of the service, such as "ServerBusy", or the HTTP status.
+            table: The table that it must be about; None for any.
+            times: How many requests are refused.
+
+        Raises:
+            ValueError: There is no such operation, code or status.
+        """
+        codes = [str(code) for code in Code]
+        code = _CODES.get(with_) if isinstance(with_, int) else with_
+        if code is None or code not in codes:
+            raise ValueError(
+                f"fail_next(with_={with_!r}): give an error code of the service, such as 'ServerBusy', or one of the "
+                f"statuses {', '.join(map(str, _CODES))}"
+            )
+        return self._plan(operation, table, Fault(code, "A test made this request fail."), times, after=False)
+
+    def lose_reply(self, operation: str, *, table: str | None = None, times: int = 1) -> PlannedFault:
+        """
+        Let the next request of an operation be done, and its reply be lost, as when a connection breaks.
+
+        A write is then in doubt: tableorm finds out what happened, or raises `OutcomeUnknown`.
+
+        Args:
+            operation: As of `fail_next`.
+            table: The table that it must be about; None for any.
+            times: How many replies are lost.
+
+        Raises:
+            ValueError: There is no such operation.
+        """
+        fault = Fault(Code.NO_ANSWER, "A test lost the reply to this request.", doubt=True)
+        return self._plan(operation, table, fault, times, after=True)
+
+    def _plan(self, operation: str, table: str | None, fault: Fault, times: int, *, after: bool) -> PlannedFault:
+        if operation not in _OPERATIONS:
+            raise ValueError(f"there is no operation {operation!r}; give one of {', '.join(_OPERATIONS)}")
+        self._planned.append(PlannedFault(operation, table, fault, after, times))
+        return self._planned[-1]
+
+
+class _FaultyStore:
+    """
+    A `TableStore` whose requests meet the faults that are planned.
+    """
+
+    def __init__(self, store: TableStore, planned: Sequence[PlannedFault]) -> None:
+        self._store, self._planned = store, planned
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the store can do; that it repeats requests itself, so that nobody else repeats what is to fail."""
+        return attrs.evolve(self._store.capabilities, retries=True)
+
+    async def create_table(self, table: str) -> None:
+        """See `TableStore`."""
+        await self._send(table, ["create-table"], lambda: self._store.create_table(table))
+
+    async def delete_table(self, table: str) -> None:
+        """See `TableStore`."""
+        await self._send(table, ["delete-table"], lambda: self._store.delete_table(table))
+
+    async def list_tables(self) -> list[str]:
+        """See `TableStore`."""
+        return await self._send("", ["list-tables"], self._store.list_tables)
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        """See `TableStore`."""
+        return await self._send(table, ["get"], lambda: self._store.get(table, partition_key, row_key, select))
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        """See `TableStore`."""
+        return await self._send(table, ["query"], lambda: self._store.query(table, query, limit, continuation))
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        """See `TableStore`."""
+        return await self._send(table, [operation.verb], lambda: self._store.write(table, operation))
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        """See `TableStore`."""
+        verbs = [each.verb for each in operations]
+        return await self._send(table, [*verbs, "transaction"], lambda: self._store.transact(table, operations))
+
+    async def _send(self, table: str, operations: Sequence[str], call: Callable[[], Awaitable[T]]) -> T:
+        for planned in self._planned:
+            index = planned.index(table, operations)
+            if index is not None:
+                planned.left -= 1
+                if planned.after:
+                    await call()
+                fault = planned.fault
+                # The service tells which operation of a transaction it refuses, unless it refuses the whole.
+                told = index if index < len(operations) - 1 else None
+                raise Fault(fault.code, fault.message, told, doubt=fault.doubt)
+        return await call()

@@ -1,0 +1,145 @@
+"""Writes that cannot be meant: which error says so, and what it tells to do."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    Conflict,
+    Count,
+    Database,
+    EncodeError,
+    Entity,
+    Index,
+    Mapped,
+    NotRead,
+    PreconditionFailed,
+    UniqueViolation,
+    connect,
+    field,
+)
+
+
+class Team(Entity, table="People", partition_key="{country}", row_key="team_{name}"):
+    country: Mapped[str]
+    name: Mapped[str]
+    size: Mapped[int] = field(default=0, maintained=True)
+
+
+class Person(Entity, table="People", partition_key="{country}", row_key="person_{id:04d}"):
+    country: Mapped[str]
+    id: Mapped[int]
+    email: Mapped[str | None] = field(default=None)
+    team: Mapped[str | None] = field(default=None)
+
+    by_email = Index(row_key="email_{email:lower}", unique=True)
+    counted = Count(lambda: Team.size, country="{country}", name="{team}")
+
+
+class Note(Entity, table="Notes", partition_key="{topic}", row_key="{number:04d}"):
+    topic: Mapped[str]
+    number: Mapped[int]
+    text: Mapped[str] = field(default="")
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    """A database in memory, with the tables."""
+    async with connect("local::memory:") as opened:
+        await opened.create_tables(Team, Person, Note)
+        yield opened
+
+
+NOTE = Note(topic="a", number=1)
+NEVER_READ: list[tuple[Callable[[Any], Awaitable[object]], str]] = [
+    (lambda db: db.save(NOTE), r"save of Note\(topic='a', number=1.*insert\(\) it, or read it first$"),
+    (lambda db: db.merge(NOTE), r"merge of Note.*or give if_match='\*' to write over whatever is there"),
+    (lambda db: db.replace(NOTE), r"replace of Note.*or give if_match='\*'"),
+    (lambda db: db.delete(NOTE), r"delete of Note.*or give if_match='\*' to delete whatever is there"),
+    (lambda db: db.delete(Note.key(topic="a", number=1)), r"delete of Key\(Note.*if_match='\*'"),
+    (lambda db: db.modify(NOTE, print), r"modify of Note.*insert\(\) it, or read it first$"),
+    (lambda db: db.move(NOTE, number=2), r"move of Note.*insert\(\) it, or read it first$"),
+]
+
+
+@pytest.mark.parametrize(("write", "message"), NEVER_READ)
+async def test_what_was_never_read_is_no_lost_race(
+    db: Database, write: Callable[[Any], Awaitable[object]], message: str
+) -> None:
+    """The error is no conflict, which a retry loop would take for a race; it is a ValueError."""
+    with pytest.raises(NotRead, match=message) as caught:
+        await write(db)
+    assert not isinstance(caught.value, Conflict)
+    assert isinstance(caught.value, ValueError)
+
+
+async def test_a_transaction_with_what_was_never_read_does_not_run_again(db: Database) -> None:
+    """It runs once: no repetition can help."""
+    runs = 0
+
+    async def work(tx: Any) -> None:
+        nonlocal runs
+        runs += 1
+        tx.save(Note(topic="a", number=1, text="x"))
+
+    with pytest.raises(NotRead):
+        await db.run_transaction(work)
+    assert runs == 1
+
+
+@pytest.mark.parametrize("tag", ["", "zz", 'W/"x', 3])
+@pytest.mark.parametrize("model", [Note, Person])
+async def test_a_malformed_etag_is_one_error(db: Database, model: Any, tag: Any) -> None:
+    """Whatever the verb and the model: it names both, and nothing is sent."""
+    entity = Note(topic="a", number=1) if model is Note else Person(country="SE", id=1)
+    await db.insert(entity)
+    before = db.stats.requests
+    verbs: list[Callable[..., Awaitable[object]]] = [db.merge, db.replace, db.delete]
+    for verb in verbs:
+        with pytest.raises(EncodeError, match=rf"of {model.__name__}\.if_match: .* nor an ETag") as caught:
+            await verb(entity, if_match=tag)
+        assert isinstance(caught.value, ValueError)
+    with pytest.raises(EncodeError, match="if_match"):
+        async with db.transaction() as tx:
+            tx.delete(entity, if_match=tag)
+    assert db.stats.requests == before
+
+
+async def test_a_unique_violation_shows_the_stored_value(db: Database) -> None:
+    """A format such as `lower` makes one key of several values: what is stored tells why."""
+    await db.insert(Person(country="SE", id=1, email="Ann@X.org"))
+
+    with pytest.raises(UniqueViolation, match=r"'person_0001' .* has email='Ann@X.org' already") as caught:
+        await db.insert(Person(country="SE", id=2, email="ann@x.org"))
+    assert caught.value.values == {"email": "ann@x.org"}
+
+
+async def test_deleting_a_stale_entity_says_that_it_is_stale(db: Database) -> None:
+    """And not that others count in it, which was so when it was read; what counts in it now is said."""
+    team = Team(country="SE", name="a")
+    ann = Person(country="SE", id=1, team="a")
+    await db.insert(team)
+    await db.insert(ann)
+    stale = await db.get(Team.key(country="SE", name="a"))
+    with pytest.raises(Conflict, match="its size is 1: other entities count in it"):
+        await db.delete(stale)
+    await db.delete(ann)
+
+    with pytest.raises(PreconditionFailed, match="changed since it was read"):
+        await db.delete(stale)
+    await db.refresh(stale)
+    await db.delete(stale)
+
+
+async def test_reports_count_in_english(db: Database) -> None:
+    """One request is no "1 requests", and what was deleted was not "written"."""
+    note = Note(topic="a", number=1)
+    async with db.bulk() as bulk:
+        await bulk.insert(note)
+    assert str(bulk.report) == "1 done, 0 failed, 1 request"
+    async with db.bulk() as bulk:
+        await bulk.delete(note)
+    assert str(bulk.report) == "1 done, 0 failed, 1 request"
+    await db.insert(Person(country="SE", id=1))
+    assert str(await db.audit(Person)).startswith("1 entity and 0 derived rows checked: nothing found; ")

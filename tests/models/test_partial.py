@@ -1,0 +1,148 @@
+"""
+Partial: what a request wants to change in an entity.
+"""
+
+import datetime as dt
+import pickle
+from typing import Any, cast
+
+import attrs
+import pytest
+
+from tableorm import Entity, InvalidInput, Mapped, ModelError, NotLoaded, Partial, connect, field
+
+
+class Document(Entity, table="Documents", partition_key="{owner}", row_key="{kind}_{id}", abstract=True):
+    owner: Mapped[str]
+    id: Mapped[str]
+    note: Mapped[str | None] = field(default=None)
+
+
+class Order(Document):
+    total: Mapped[float] = field(default=0.0, validator=attrs.validators.ge(0))
+    code: Mapped[str] = field(default="", converter=str.upper, validator=attrs.validators.max_len(3))
+    due: Mapped[dt.date | None] = field(default=None)
+    lines: Mapped[int] = field(default=0, maintained=True)
+
+
+def not_below_low(entity: "Range", attribute: object, value: int) -> None:
+    if value < entity.low:
+        raise ValueError(f"it is below low, {entity.low}")
+
+
+class Range(Entity, table="Ranges", partition_key="p", row_key="{id}"):
+    id: Mapped[str]
+    low: Mapped[int] = field(default=0)
+    high: Mapped[int] = field(default=9, validator=not_below_low)
+
+
+def test_what_was_given() -> None:
+    """A partial has the fields that were given, converted as by from_dict; None is given, too."""
+    changes = Partial(Order, {"due": "2024-02-29", "note": None, "total": 3})
+
+    assert changes.given == {"due": dt.date(2024, 2, 29), "note": None, "total": 3.0}
+    assert changes == Partial(Order, {"due": dt.date(2024, 2, 29), "note": None, "total": 3.0})
+    assert changes != Partial(Order, {})
+    assert pickle.loads(pickle.dumps(changes)) == changes
+
+
+def test_update() -> None:
+    """An update sets what was given, by converters, and leaves everything else."""
+    order = Order(owner="jun", id="1", note="soon", total=1.0, due=dt.date(2024, 1, 1))
+
+    order.update(Partial(Order, {"code": "ab", "due": None}))
+
+    assert order == Order(owner="jun", id="1", note="soon", total=1.0, code="AB")
+
+
+async def test_update_is_saved() -> None:
+    """What an update has changed is what the next save sends."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Order)
+        await db.insert(Order(owner="jun", id="1", note="soon"))
+        order = await db.get(Order, owner="jun", id="1")
+        order.update(Partial(Order, {"total": 5, "note": None}))
+        await db.save(order)
+
+        assert await db.get(Order, owner="jun", id="1") == Order(owner="jun", id="1", total=5.0)
+
+
+def test_fields_that_cannot_be_changed() -> None:
+    """Fields of the key, those that other entities maintain, and unknown ones are refused when the partial is made."""
+    with pytest.raises(InvalidInput) as caught:
+        Partial(Order, {"id": "2", "lines": 1, "totall": 2, "total": 1})
+
+    assert [(fault.path, fault.kind) for fault in caught.value.faults] == [
+        (("id",), "unknown"),
+        (("lines",), "unknown"),
+        (("totall",), "unknown"),
+    ]
+    message = str(caught.value)
+    assert "Order.id: '2' is refused: the field is part of the key, which stays; leave it out, or" in message
+    assert "Order.lines: 1 is refused: writes of other entities maintain the field; leave it out" in message
+    assert message.endswith("does not exist; the model's fields are note, total, code, due")
+
+
+def test_values_that_do_not_fit() -> None:
+    """Types and validators are checked when the partial is made; a field that cannot be None cannot be removed."""
+    with pytest.raises(InvalidInput) as caught:
+        Partial(Order, {"total": -1, "code": None, "due": "soon"})
+
+    assert [fault.path for fault in caught.value.faults] == [("code",), ("due",), ("total",)]
+
+
+def test_all_or_nothing() -> None:
+    """A validator that looks at other fields is asked when the entity is there; if it refuses, nothing is set."""
+    changes = Partial(Range, {"high": 5})
+    fitting = Range(id="a", low=4)
+    fitting.update(changes)
+    other = Range(id="b", low=7)
+
+    with pytest.raises(InvalidInput, match=r"^Range.high: 5 is refused: it is below low, 7$"):
+        other.update(changes)
+    with pytest.raises(InvalidInput, match=r"^Range.high: 2 is refused: it is below low, 3$"):
+        other.update(Partial(Range, {"low": 3, "high": 2}))
+
+    assert (fitting.high, other) == (5, Range(id="b", low=7))
+
+
+def test_a_validator_of_what_was_not_loaded() -> None:
+    """If a validator looks at a field that was not loaded, the update says which one."""
+    entity = Range(id="a")
+    del entity.__dict__["low"]
+
+    with pytest.raises(NotLoaded, match=r"Range.low"):
+        entity.update(Partial(Range, {"high": 5}))
+
+
+def test_partials_of_a_base() -> None:
+    """A partial of an abstract base changes entities of all its classes, but no field that is in the key of one."""
+    order = Order(owner="jun", id="1")
+    changes = Partial(Document, {"note": "later"})
+
+    order.update(changes)
+
+    assert order.note == "later"
+
+
+class Base(Entity, abstract=True):
+    name: Mapped[str]
+
+
+class Named(Base, table="Named", partition_key="p", row_key="{name}"): ...
+
+
+def test_keys_of_one_class_alone() -> None:
+    """A field that is in the key of an entity's own class is refused by the update, if its base does not know."""
+    changes = Partial(Base, {"name": "b"})
+
+    with pytest.raises(InvalidInput, match=r"^Named.name: 'b' is refused: the field is part of the key"):
+        Named(name="a").update(changes)
+
+
+def test_partials_of_something_else() -> None:
+    """What is not a model, and a partial of another model, are refused by name."""
+    with pytest.raises(ModelError, match=r"Partial of <class 'int'> is refused: it is not a model"):
+        Partial(cast(Any, int), {})
+    with pytest.raises(ModelError, match=r"Order.update\(\) takes a Partial\[Order\], not one of Range"):
+        Order(owner="jun", id="1").update(cast(Any, Partial(Range, {})))

@@ -1,0 +1,141 @@
+"""
+Pages and merges: how much the server holds for one answer, or one transaction, however little a client sends.
+"""
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from tableorm.protocol.codes import Fault
+from tableorm.protocol.limits import MAX_PROPERTY_NAME
+from tableorm.stores import CONDITIONAL, MERGES, Bounds, Operation, RowQuery, Verb
+from tableorm_local.engine import Engine, writes
+from tests.local.engine.rows import change_file, insert_rows, make_rows
+from tests.local.server.client import FULL_METADATA, NO_METADATA, Api, Reply
+from tests.security.world import serve_file
+
+MIB = 1024 * 1024
+
+
+async def read_pages(api: Api, query: str, level: str) -> list[Reply]:
+    """All pages of the table `Tab` at a level of metadata."""
+    pages = [await api("GET", "/Tab()", query=query, Accept=level)]
+    while "x-ms-continuation-NextPartitionKey" in pages[-1].headers:
+        following = "&".join(
+            f"{name}={pages[-1].headers[f'x-ms-continuation-{name}']}" for name in ("NextPartitionKey", "NextRowKey")
+        )
+        pages.append(await api("GET", "/Tab()", query=f"{query}&{following}", Accept=level))
+    return pages
+
+
+@pytest.mark.parametrize("filtered", ["", "&$filter=RowKey%20ge%20'0'"], ids=["all", "within"])
+@pytest.mark.parametrize("level", [FULL_METADATA, NO_METADATA, "application/json"])
+async def test_properties_that_no_row_has_count_for_the_page(tmp_path: Path, level: str, filtered: str) -> None:
+    """A page of rows with hundreds of nulls of long names ends at about 4 MiB; the pages after it have the others."""
+    names = ",".join(f"A{number:03d}" + "x" * 249 for number in range(240))
+    async with serve_file(tmp_path / "data.tables") as (owner, api):
+        await owner.create_table("Tab")
+        for partition in "ab":
+            await insert_rows(owner, make_rows(partition, 100), "Tab")
+        pages = await read_pages(api, f"$select=RowKey,{names}{filtered}", level)
+
+    assert max(len(page.body) for page in pages) < 8 * MIB
+    rows = [row for page in pages for row in page.rows]
+    assert [row["RowKey"] for row in rows] == [f"{number:04d}" for number in range(100)] * 2
+    assert rows[0]["A000" + "x" * 249] is None
+
+
+async def test_links_count_for_the_page(tmp_path: Path) -> None:
+    """The links of full metadata, in which a key takes eighteen times what it was sent as, end a page too."""
+    async with serve_file(tmp_path / "data.tables") as (owner, api):
+        await owner.create_table("Tab")
+        rows = make_rows("€" * 512, 400)
+        await insert_rows(owner, [row | {"RowKey": "€" * 508 + row["RowKey"]} for row in rows], "Tab")
+        pages = await read_pages(api, "$select=N", FULL_METADATA)
+
+    assert max(len(page.body) for page in pages) < 6 * MIB
+    assert sum(len(page.rows) for page in pages) == 400
+
+
+@pytest.mark.parametrize("path", ["/Tab()", "/Tab(PartitionKey='p',RowKey='r')"])
+async def test_names_longer_than_those_of_properties_are_refused(api: Api, path: str) -> None:
+    """`$select` has names that a property can have: of 255 characters at most."""
+    name = "%C3%A9" * MAX_PROPERTY_NAME
+    assert (await api("GET", path, query=f"$select=A,{name}")).status in (200, 404)
+    refused = await api("GET", path, query=f"$select=A,{name}%C3%A9")
+    assert (refused.status, refused.code) == (400, "InvalidInput")
+    assert "255 are allowed" in refused.message
+
+
+@pytest.mark.parametrize(("length", "status"), [(253, 200), (254, 400), (15_000, 400)])
+async def test_hosts_longer_than_names_of_machines_are_refused(api: Api, length: int, status: int) -> None:
+    """A header `Host`, which stands in every link and location of an answer, has a name of 253 characters at most."""
+    name = ("a" * length + ".localhost")[-length:]
+    reply = await api("GET", "/Tables", Host=f"{name}:10002")
+    assert reply.status == status
+    assert status == 200 or reply.code == "HostInformationNotPresent"
+
+
+async def test_a_row_without_its_keys_is_damage_in_every_scan(tmp_path: Path) -> None:
+    """A scan of some rows of several partitions says so, as that of all rows does."""
+    engine = Engine(tmp_path / "data.tables")
+    await engine.open()
+    await engine.create_table("Shared")
+    for partition in "pq":
+        await insert_rows(engine, make_rows(partition, 1))
+    await engine.close()
+    change_file(tmp_path / "data.tables", "UPDATE t1 SET body = ?", b'{"RowKey":"0000"}')
+    await engine.open()
+    for query in (RowQuery(), RowQuery(row=Bounds.only("0000"))):
+        with pytest.raises(Fault, match=r"damaged.*its keys are \(None, '0000'\)"):
+            await engine.query("Shared", query)
+    await engine.close()
+
+
+async def test_the_rows_of_many_merges_are_not_held_together(memory: Engine) -> None:
+    """A transaction of small merges into large rows holds a bounded part of them."""
+    large = make_rows("p", 60, **{f"T{number}": "x" * 30_000 for number in range(15)})
+    for row in large:
+        await memory.write("Shared", Operation(Verb.INSERT, row))
+    merges = [
+        Operation(Verb.MERGE, {"PartitionKey": "p", "RowKey": f"{number:04d}", "N": number}, "*")
+        for number in range(60)
+    ]
+    tracemalloc.start()
+    try:
+        await memory.transact("Shared", merges)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 12 * MIB
+    rows = (await memory.query("Shared", RowQuery(select=("N", "T14")))).rows
+    assert [row["N"] for row in rows] == list(range(len(rows)))
+    assert {row["T14"] for row in rows} == {"x" * 30_000}
+
+
+async def test_merged_rows_that_are_not_held_are_the_same(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each write of a transaction has its effect, in order, also where no merged row is held; a refusal undoes all."""
+    monkeypatch.setattr(writes, "_MERGED_BYTES", 300)
+    await insert_rows(memory, make_rows("p", 8, A=1, B="x"))
+    verbs = [Verb.MERGE, Verb.DELETE, Verb.REPLACE, Verb.INSERT_OR_MERGE] * 2 + [Verb.INSERT, Verb.INSERT_OR_REPLACE]
+    changes = [
+        Operation(verb, row, "*" if verb in CONDITIONAL else None)
+        for verb, row in zip(verbs, make_rows("p", 10, A=2), strict=True)
+    ]
+    with pytest.raises(Fault) as caught:
+        await memory.transact("Shared", [*changes, Operation(Verb.MERGE, {"PartitionKey": "p", "RowKey": "z"}, "*")])
+    assert caught.value.index == 10
+    before = (await memory.query("Shared", RowQuery())).rows
+    assert [(row["A"], row["B"]) for row in before] == [(1, "x")] * 8
+
+    etags = await memory.transact("Shared", changes)
+    assert [etag is None for etag in etags] == [verb is Verb.DELETE for verb in verbs]
+    after = (await memory.query("Shared", RowQuery())).rows
+    assert [(row["RowKey"], row["A"], row.get("B")) for row in after] == [
+        (f"{number:04d}", 2, "x" if verb in MERGES else None)
+        for number, verb in enumerate(verbs)
+        if verb is not Verb.DELETE
+    ]
+    assert [row["odata.etag"] for row in after] == [etag for etag in etags if etag is not None]

@@ -1,0 +1,193 @@
+"""
+Faults that a test asks for, and the errors that the program under test meets.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tableorm import (
+    AccessDenied,
+    Conflict,
+    Database,
+    Entity,
+    EntityExists,
+    EntityNotFound,
+    Index,
+    LimitExceeded,
+    Mapped,
+    OutcomeUnknown,
+    PreconditionFailed,
+    TableOrmError,
+    Throttled,
+    TransactionFailed,
+    Unavailable,
+    field,
+)
+from tableorm.testing import Faults, temporary_database
+
+
+class Note(Entity, table="Notes", partition_key="notes", row_key="note_{id}"):
+    id: Mapped[str]
+    text: Mapped[str] = field(default="")
+
+
+class Marked(Note, row_key="marked_{id}", write_token=True): ...
+
+
+class Person(Entity, table="People", partition_key="people", row_key="person_{id}"):
+    id: Mapped[str]
+    email: Mapped[str]
+
+    by_email = Index(row_key="email_{email}", unique=True)
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with temporary_database("local::memory:", Note, Marked, Person) as database:
+        yield database
+
+
+@pytest.fixture
+def faults(db: Database) -> Faults:
+    return Faults(db)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (409, EntityExists),
+        ("EntityAlreadyExists", EntityExists),
+        (412, PreconditionFailed),
+        (403, AccessDenied),
+        (413, LimitExceeded),
+        ("EntityTooLarge", LimitExceeded),
+        (429, Throttled),
+        (503, Throttled),
+        (500, Unavailable),
+        ("OperationTimedOut", Unavailable),
+        (504, Unavailable),
+        (400, TableOrmError),
+    ],
+)
+async def test_an_insert_fails_once(db: Database, faults: Faults, given: int | str, error: type[TableOrmError]) -> None:
+    """The program meets the error of the code or status at once; nothing was written, and the next try succeeds."""
+    with faults.fail_next("insert", with_=given), pytest.raises(error, match="insert of Note"):
+        await db.insert(Note(id="a"))
+
+    assert await db.get_or_none(Note, id="a") is None
+    await db.insert(Note(id="a"))
+
+
+async def test_reads_and_tables_fail(db: Database, faults: Faults) -> None:
+    """Reads and operations of tables fail too."""
+    with faults.fail_next("get", with_=404), pytest.raises(EntityNotFound):
+        await db.get(Note, id="a")
+    with faults.fail_next("query", with_=503), pytest.raises(Throttled):
+        await db.select(Note).all()
+    with faults.fail_next("create-table", with_=403), pytest.raises(AccessDenied):
+        await db.create_tables(Note)
+    with faults.fail_next("delete-table", with_="TableBeingDeleted"), pytest.raises(Conflict):
+        await db.drop_table("Notes")
+    with faults.fail_next("list-tables", with_=500), pytest.raises(Unavailable):
+        await db.tables()
+    assert await db.tables() == ["Notes", "People"]
+
+
+async def test_several_times_and_one_table(db: Database, faults: Faults) -> None:
+    """A fault waits for requests of its operation and table, and meets as many as it was told to."""
+    with faults.fail_next("insert", with_=503, table="notes", times=2) as fault:
+        async with db.transaction() as tx:
+            tx.insert(Person(id="a", email="a@example.com"))
+        for left in (1, 0):
+            with pytest.raises(Throttled):
+                await db.insert(Note(id="a"))
+            assert fault.left == left
+        await db.insert(Note(id="a"))
+
+
+async def test_an_operation_of_a_transaction_fails(db: Database, faults: Faults) -> None:
+    """The transaction fails as a whole, and names the operation; so it does if the whole is meant."""
+    stored = Note(id="a")
+    await db.insert(stored)
+    with faults.fail_next("delete", with_=412), pytest.raises(TransactionFailed) as caught:
+        async with db.transaction() as tx:
+            tx.insert(Note(id="b"))
+            tx.delete(stored)
+    assert caught.value.index == 1
+    with faults.fail_next("transaction", with_=413), pytest.raises(TableOrmError, match="made this request fail"):
+        async with db.transaction() as tx:
+            tx.insert(Note(id="b"))
+            tx.insert(Note(id="c"))
+
+    assert [note.id async for note in db.select(Note)] == ["a"]
+
+
+async def test_a_write_with_an_index_fails(db: Database, faults: Faults) -> None:
+    """A verb that sends a transaction, because of an index, meets a fault of its operation."""
+    with faults.fail_next("insert", with_=503), pytest.raises(Throttled):
+        await db.insert(Person(id="a", email="a@example.com"))
+    assert await db.get_or_none(Person.by_email, email="a@example.com") is None
+
+
+async def test_a_lost_reply_that_is_found_out(db: Database, faults: Faults) -> None:
+    """Where the row proves that the write was done, the program notices nothing."""
+    note = Marked(id="a")
+    with faults.lose_reply("insert"):
+        await db.insert(note)
+    note.text = "new"
+    with faults.lose_reply("merge"):
+        await db.save(note)
+
+    assert (await db.get(Marked, id="a")).text == "new"
+
+
+async def test_a_lost_reply_that_stays_unknown(db: Database, faults: Faults) -> None:
+    """Where nothing proves it, `OutcomeUnknown` is raised: the write was done all the same."""
+    note = Note(id="a")
+    await db.insert(note)
+    note.text = "new"
+    with faults.lose_reply("merge"), pytest.raises(OutcomeUnknown):
+        await db.save(note)
+
+    assert (await db.get(Note, id="a")).text == "new"
+
+
+async def test_a_lost_reply_to_a_read(db: Database, faults: Faults) -> None:
+    """A read whose reply is lost fails as one that nobody answers."""
+    await db.insert(Note(id="a"))
+    with faults.lose_reply("get"), pytest.raises(Unavailable):
+        await db.get(Note, id="a")
+
+
+async def test_scopes_meet_faults(db: Database, faults: Faults) -> None:
+    """A scope of the database sends its requests the same way."""
+    scope = db.scope(id="a")
+    with faults.fail_next("insert", with_=503), pytest.raises(Throttled):
+        await scope.insert(Note(id="a"))
+    with Faults(scope).fail_next("get", with_=503), pytest.raises(Throttled):
+        await db.get(Note, id="a")
+
+
+async def test_a_fault_that_nothing_meets(db: Database, faults: Faults) -> None:
+    """A block in which the request was not sent fails, and its fault is gone; an error in the block is not hidden."""
+    with (
+        pytest.raises(AssertionError, match="1 more 'replace' in table Notes should have failed with ServerBusy"),
+        faults.fail_next("replace", with_=503, table="Notes"),
+    ):
+        await db.insert(Note(id="a"))
+    with pytest.raises(ZeroDivisionError), faults.fail_next("insert", with_=503):
+        _ = 1 / 0
+    await db.insert(Note(id="b"))
+
+
+def test_what_cannot_be_asked_for(faults: Faults) -> None:
+    """Operations, codes and statuses that there are not are refused, with those that there are."""
+    with pytest.raises(ValueError, match="no operation 'save'; give one of get, query, insert, merge"):
+        faults.fail_next("save", with_=503)
+    with pytest.raises(ValueError, match="no operation 'upsert'"):
+        faults.lose_reply("upsert")
+    with pytest.raises(ValueError, match=r"with_='ServerIdle'\): give an error code of the service, such as 'ServerB"):
+        faults.fail_next("insert", with_="ServerIdle")
+    with pytest.raises(ValueError, match=r"with_=418\): .*statuses 400, 403, 404, 409"):
+        faults.fail_next("insert", with_=418)
