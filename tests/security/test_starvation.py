@@ -7,6 +7,7 @@ import gc
 import gzip
 import io
 import json
+import ssl
 import sys
 import threading
 import weakref
@@ -397,6 +398,51 @@ async def test_connections_that_do_not_speak_tls_are_bounded(
         for _ in range(20):
             async with session.get(f"https://127.0.0.1:{server.port}/healthz", ssl=False) as reply:
                 assert (reply.status, await reply.text()) == (200, "ok\n")
+
+
+async def test_connections_that_speak_tls_are_bounded(session: aiohttp.ClientSession, certificate: Path) -> None:
+    """
+    Connections that are idle after the handshake keep their places, of which an address has half; they get these back
+    when they end.
+    """
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+    async def connect(port: int) -> asyncio.StreamWriter | None:
+        try:
+            return (await asyncio.open_connection("127.0.0.1", port, ssl=context))[1]
+        except OSError:
+            return None
+
+    async with serve(None, port=0, cert=certificate, limits=Limits(tls_connections=8)) as server:
+        for _ in range(2):
+            writers = [await connect(server.port) for _ in range(20)]
+            opened = [writer for writer in writers if writer is not None]
+            assert len(opened) == 4
+            for writer in opened:
+                writer.transport.abort()
+            await settle()
+        async with session.get(f"https://127.0.0.1:{server.port}/healthz", ssl=False) as reply:
+            assert reply.status == 200
+
+
+async def test_handshakes_that_fail_keep_nothing(certificate: Path) -> None:
+    """The buffers of a connection that does not speak TLS are given back at once, not when garbage is collected."""
+    async with serve(None, port=0, cert=certificate) as server:
+        gc.collect()
+        before = sum(isinstance(each, SSLProtocol) for each in gc.get_objects())
+        gc.disable()
+        try:
+            for _ in range(5):
+                wire = await Wire.connect(server)
+                wire.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                await wire.everything()
+                await wire.close()
+            await settle()
+            kept = sum(isinstance(each, SSLProtocol) for each in gc.get_objects())
+        finally:
+            gc.enable()
+    assert kept == before
 
 
 async def test_a_connection_that_never_speaks_tls_is_closed(certificate: Path) -> None:

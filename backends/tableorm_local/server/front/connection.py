@@ -236,13 +236,13 @@ class _BoundedParser:
 class _Connection(web.RequestHandler):
     """A connection. One too many is told that the server is busy; what is not HTTP gets the service's errors."""
 
-    __slots__ = ("_bounds", "_has_place", "_server")
+    __slots__ = ("_bounds", "_places", "_server")
 
-    def __init__(self, server: "ConnectionServer", loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: "ConnectionServer", places: Sequence[Budget]) -> None:
         limits = server.limits
         super().__init__(
             server,
-            loop=loop,
+            loop=asyncio.get_running_loop(),
             keepalive_timeout=limits.idle_seconds,
             logger=_logger,
             access_log=None,  # type: ignore[arg-type] # None turns it off
@@ -254,7 +254,7 @@ class _Connection(web.RequestHandler):
             auto_decompress=False,
             read_bufsize=_READ_AHEAD,
         )
-        self._server, self._has_place = server, False
+        self._server, self._places = server, list(places)
         self._bounds = _BoundedParser(cast("HttpRequestParser", self._parser), limits, server.waiting)
         self._parser = cast("Any", self._bounds)
 
@@ -274,7 +274,7 @@ class _Connection(web.RequestHandler):
         self._bounds.caller = caller
         try:
             server.places.take(1, caller)
-            self._has_place = True
+            self._places.append(server.places)
         except Fault:
             server.metrics.count_refusal("connection")
             transport.write(_BUSY)
@@ -282,9 +282,8 @@ class _Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._bounds.release()
-        if self._has_place:
-            self._server.places.give_back(1, self._bounds.caller)
-            self._has_place = False
+        while self._places:
+            self._places.pop().give_back(1, self._bounds.caller)
         super().connection_lost(exc)
 
     def close(self) -> None:
@@ -321,6 +320,7 @@ class ConnectionServer(web.Server):
 
     Attributes:
         places: How many connections are open.
+        encrypted: How many connections speak TLS, or do not yet.
         waiting: What all connections hold of requests.
         handshakes: How many connections do not speak TLS yet.
         shaking: The tasks of these.
@@ -331,13 +331,14 @@ class ConnectionServer(web.Server):
         super().__init__(handler, request_factory=_request_of, handler_cancellation=True)
         self.refuse, self.limits, self.metrics = refuse, limits, metrics
         self.places = Budget(limits.connections, "too many connections are open")
+        self.encrypted = Budget(limits.tls_connections, "too many connections are open")
         self.handshakes = Budget(limits.handshakes, "too many connections begin")
         self.shaking = set[asyncio.Task[None]]()
         self.waiting = Budget(limits.waiting_bytes, "too much waits to be read")
 
-    def __call__(self) -> web.RequestHandler:
-        """Make a connection."""
-        return _Connection(self, asyncio.get_running_loop())
+    def __call__(self, *places: Budget) -> web.RequestHandler:
+        """Make a connection. When it is lost, it gives a place back to each of these budgets."""
+        return _Connection(self, places)
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's signature
         """End all connections."""
