@@ -191,7 +191,9 @@ def test_who_shares_a_part_by_a_token() -> None:
         *(f"{token}&{more}" for more in ("epk=", "epk=&erk=", "st=", "si=")),
     ]
     plain = table_token()
-    alike = [plain, *(f"{plain}&{more}" for more in ("spk=", "spk=&srk=", "spk=&srk=&epk=&erk="))]
+    alike = [plain, *(f"{plain}&{more}" for more in ("spk=", "epk=", "epk=&erk=", "spk=&epk=", "spk=&srk=&epk=&erk="))]
+    point = table_token(spk="a", epk="a")
+    alone = [point, *(f"{point}&{more}" for more in ("srk=", "erk=", "srk=&erk="))]
     others = [table_token(spk="A", srk="b"), table_token(spk="a", srk="B"), table_token(spk="a"), table_token(sp="ra")]
     keys = [decode_key(DEVELOPMENT_KEY)]
 
@@ -199,6 +201,7 @@ def test_who_shares_a_part_by_a_token() -> None:
         return {caller_at("10.0.0.1", read_token(each, DEVELOPMENT_ACCOUNT, keys)) for each in tokens}
 
     assert (len(callers(same)), len(callers(alike)), len(callers(others))) == (1, 1, 4)
+    assert len(callers(alone)) == 1
     assert len(callers([*same, *alike, *others])) == 6
 
 
