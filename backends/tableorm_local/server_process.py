@@ -22,6 +22,7 @@ from tableorm.protocol.redaction import without_secrets
 
 from .server import Account, Server, serve
 from .server.security.accounts import read_keys
+from .server.serving import read_certificate
 
 __all__ = ["Options", "run_alone", "run_server", "warn_of_open_keys"]
 
@@ -177,8 +178,10 @@ async def _start_server(server: Server, options: Options) -> None:
 
 def _reload(server: Server, options: Options) -> None:
     try:
-        if options.accounts:
-            server.replace_keys({name: read_keys(Path(file)) for name, file in options.accounts})
+        keys = {name: read_keys(Path(file)) for name, file in options.accounts}
+        if options.cert is not None:
+            read_certificate(options.cert, options.cert_key)  # nothing is replaced if this fails
+        server.replace_keys(keys)
         if options.cert is not None:
             server.replace_certificate(options.cert, options.cert_key)
     except (OSError, ValueError) as error:

@@ -292,6 +292,30 @@ async def test_tls(start: Start, tmp_path: Path) -> None:
     assert (reply.status, reply.headers["Location"][:8]) == (201, "https://")
 
 
+async def test_a_wrong_certificate_changes_nothing(start: Start, tmp_path: Path) -> None:
+    """If one of the files that SIGHUP has read again is wrong, also the others are not used."""
+    await asyncio.to_thread(make_certificate, tmp_path)
+    cert, keys = tmp_path / "cert.pem", tmp_path / "one.keys"
+    context = ssl.create_default_context(cafile=str(cert))
+    keys.write_text(KEYS[0])
+    keys.chmod(0o600)
+    account = "--account", "one", "--key-file", keys
+    program = start("--data", ":memory:", "--cert", cert, "--cert-key", tmp_path / "key.pem", *account)
+    good, stderr = cert.read_text(), program.process.stderr
+    assert stderr is not None
+    statuses = list[list[int]]()
+    for text, said in (("nonsense", "nothing is changed"), (good, "read again")):
+        keys.write_text(KEYS[1])
+        cert.write_text(text)
+        program.process.send_signal(signal.SIGHUP)
+        assert said in await asyncio.to_thread(stderr.readline)
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+            replies = [await Api(session, program.root, "one", key)("GET", "/Tables") for key in KEYS[:2]]
+        statuses.append([reply.status for reply in replies])
+
+    assert statuses == [[200, 403], [403, 200]]
+
+
 async def test_access_log_to_a_file(start: Start, session: aiohttp.ClientSession, tmp_path: Path) -> None:
     """`--access-log` appends to a file."""
     program = start("--data", ":memory:", "--access-log", tmp_path / "access.log")
