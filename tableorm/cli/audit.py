@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import time
+from importlib.metadata import entry_points
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ import attrs
 import msgspec
 
 from ..audit.report import AuditReport
+from ..database.connect import GROUP
 from ..errors import counted
 from ..models.entity import Entity
 from ..protocol.redaction import escape_unprintable
-from .arguments import add_database, open_existing, parse_count
+from .arguments import add_database, open_existing, parse_count, parse_url
 
 __all__ = ["AUDIT", "Audit"]
 
@@ -42,7 +44,12 @@ class Audit:
         """Declare the arguments."""
         add_database(parser)
         parser.add_argument(
-            "models", metavar="MODULE:MODEL", nargs="+", type=_load_model, help="such as hr.models:Employee"
+            "models",
+            metavar="MODULE:MODEL",
+            nargs="+",
+            type=_load_model,
+            action=_StoreModels,
+            help="such as hr.models:Employee",
         )
         parser.add_argument("--repair", action="store_true", help="repair what is found")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -95,6 +102,22 @@ class Audit:
                 # Also when it was interrupted.
                 if latest is not None:
                     _save_state(state, latest)
+
+
+class _StoreModels(argparse.Action):
+    """Stores the models; where the URL is left out, the first of them stands in its place."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: str | None = None
+    ) -> None:
+        url: str = namespace.url
+        try:
+            if _MODEL.fullmatch(url) and url.partition(":")[0] not in entry_points(group=GROUP).names:
+                namespace.url = parse_url(parser.get_default("url"))
+                values = [_load_model(url), *values]
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentError(None, str(error)) from error
+        setattr(namespace, self.dest, values)
 
 
 def _save_state(state: Path | None, report: AuditReport) -> None:
