@@ -37,8 +37,10 @@ class IndexCheck(EntryCheck):
         """Return whether it may be an entry: rows of a list, whose RowKeys hold a `~`, may be left under the name."""
         if isinstance(row.get(COPY_OF), str) or "~" not in row["RowKey"]:
             return True
+        template = self._index.row
+        assert template is not None
         try:
-            self._index.row.parse(row["RowKey"])
+            template.parse(row["RowKey"])
         except ValueError:
             return False
         return True
