@@ -351,3 +351,15 @@ async def test_killed_repair_goes_on(tmp_path: Path, parts: int) -> None:
 
         assert report.clean and report.entities == 40 * 9
         assert (await db.audit(Employee)).found == 0
+
+
+async def test_what_is_built_together_has_one_write_token() -> None:
+    """The entities of a transaction share it, so that one row tells after a lost reply what became of all of them."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Before)
+        for number in range(3):
+            await db.insert(Before(team="a", id=number, badge=f"b{number}"))
+        assert (await db.build_index(Worker.by_badge)).built == 3
+        rows = await db.select_raw("Workers").where("PartitionKey eq {}", "a").all()
+        tokens = {bag["_w"].split()[0] for bag in rows if bag.row_key.startswith("w_")}
+    assert len(tokens) == 1

@@ -187,3 +187,25 @@ async def test_a_copy_of_a_newer_row_keeps_its_version(db: Database) -> None:
 
     copy = await db.get(PropertyBag.key("Docs", "pages", "b"))
     assert (copy["EntityType"], copy["novel"]) == ("Page:9", 1)
+
+
+class Numbered(Entity, table="Docs", partition_key="{project}", row_key="n_{number:03d}"):
+    project: Mapped[str]
+    number: Mapped[int]
+
+
+class Padded(Entity, table="Docs", partition_key="{project}", row_key="p_{number:05d}"):
+    project: Mapped[str]
+    number: Mapped[int]
+
+
+async def test_a_key_field_of_another_model_says_nothing_of_a_key_of_the_same_name() -> None:
+    """A condition on the number of one model finds no entity of another one whose key has a number, too."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Numbered, Padded)
+        await db.insert(Numbered(project="x", number=5))
+        await db.insert(Padded(project="x", number=5))
+        for text in (Padded.number == 5, Padded.number > 1, Padded.number.in_([5, 6])):
+            assert await db.select(Numbered).where(Numbered.project == "x", text).all() == []
+            found = await db.select(Numbered, Padded).where(Numbered.project == "x", text).all()
+            assert [type(each) for each in found] == [Padded]

@@ -473,3 +473,36 @@ async def test_a_blind_write_that_always_loses_ends(db: Database, network: Netwo
             await losing.upsert(Plain(count=100))
 
     assert len(busy.sent) == QUICK.attempts and (await other.get(Plain, id="a")).count == changes
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST_REPLY, Fate.LATE])
+@pytest.mark.parametrize("together", [True, False])
+async def test_entities_whose_reply_was_lost_have_the_etags_of_their_rows(
+    db: Database, network: Network, other: Database, fate: Fate, *, together: bool
+) -> None:
+    """What was found proves the write, and its ETag is the entity's: the next save is conditional."""
+    some = [Known(id=each) for each in ("a", "b", "c")[: 3 if together else 1]]
+    network.plan(fate)
+    async with db.bulk() as bulk:
+        for known in some:
+            await bulk.insert(known)
+    for known in some:
+        assert known.etag == (await other.get(Known, id=known.id)).etag
+        await other.modify(Known, add, id=known.id)
+        known.count = 9
+        with pytest.raises(PreconditionFailed):
+            await db.save(known)
+
+
+async def test_an_upsert_beside_an_insert_in_doubt_has_the_etag_of_its_row(
+    db: Database, network: Network, other: Database
+) -> None:
+    """Nothing proves whose insert a row without a token is; of the upsert its row is as it was to be."""
+    mine, new = Plain(id="a", count=2), Plain(id="b")
+    network.plan(Fate.LOST_REPLY)
+    async with db.bulk() as bulk:
+        await bulk.upsert(mine)
+        await bulk.insert(new)
+
+    assert [failure.entity for failure in bulk.report.failed] == [new]
+    assert mine.etag == (await other.get(Plain, id="a")).etag

@@ -82,6 +82,6 @@ class QueryTarget:
 
 def _row_keys_of(kinds: KindSet) -> Bounds:
     """Return the interval of all RowKeys that rows of these kinds can have."""
-    if kinds.bags or not kinds.schemas:
+    if kinds.bags:
         return EVERYTHING
     return hull([EVERYTHING if s.row is None else s.row.bounds([]).bounds or EVERYTHING for s in kinds.schemas])

@@ -19,6 +19,7 @@ from tableorm.errors import NotSupported, TableOrmError, Unavailable
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Row, RowQuery, Verb
 from tableorm_local.engine import Engine
+from tableorm_local.engine.files import FORMAT
 from tableorm_local.engine.sqlite import Connection, connect
 
 Child = Callable[..., "subprocess.Popen[str]"]
@@ -78,15 +79,16 @@ async def test_database_of_another_program(path: Path, mode: str) -> None:
     assert isinstance(await refused(path), NotSupported)
 
 
+@pytest.mark.parametrize("version", [99, (1 << 24) + FORMAT])
 @pytest.mark.parametrize("checkpointed", [True, False])
-async def test_newer_format(engine: Engine, path: Path, *, checkpointed: bool) -> None:
+async def test_newer_format(engine: Engine, path: Path, version: int, *, checkpointed: bool) -> None:
     """A file of a newer format is refused by both numbers, also if that is only in its log yet."""
     await engine.close()
     newer = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
-    newer.execute("PRAGMA user_version = 99")
+    newer.execute(f"PRAGMA user_version = {version}")
     if checkpointed:
         newer.close()
-    with pytest.raises(TableOrmError, match="format 99, made by a newer tableorm") as caught:
+    with pytest.raises(TableOrmError, match=f"format {version}, made by a newer tableorm") as caught:
         await engine.open()
 
     assert isinstance(caught.value, NotSupported)

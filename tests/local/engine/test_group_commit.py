@@ -11,6 +11,7 @@ from typing import TypeVar
 import apsw
 import pytest
 
+from tableorm.protocol.codes import Fault
 from tableorm_local.engine import group_commit
 from tableorm_local.engine.catalog import SCHEMA
 from tableorm_local.engine.fairness import CALLER
@@ -226,3 +227,22 @@ async def test_cancelled_requests_are_not_begun(session: WriteSession) -> None:
         await commits.drain()
 
     assert order == [0, 1, 6, 7, 8, 9]
+
+
+async def test_a_background_job_that_fails_tells_its_caller(session: WriteSession) -> None:
+    """It gets a fault, whatever was raised, and what is written afterwards is written."""
+    commits, commit = GroupCommit(session, Slow(), None, _SECONDS), session.commit
+
+    def fail() -> None:
+        session.commit = commit  # type: ignore[method-assign]
+        raise apsw.FullError("the disk is full")
+
+    def change(session: WriteSession) -> None:
+        session.dirty = True
+
+    async with asyncio.timeout(_SECONDS):
+        session.commit = fail  # type: ignore[method-assign]
+        with pytest.raises(Fault, match="full"):
+            await commits.submit_background_job(change)
+        assert await commits.submit(lambda _session: "written") == "written"
+        await commits.drain()

@@ -159,3 +159,13 @@ async def test_a_continuation_of_another_form(memory: Engine, token: str) -> Non
     with pytest.raises(Fault, match="malformed") as caught:
         await memory.query("Shared", RowQuery(), continuation=token)
     assert caught.value.code == Code.INVALID_INPUT
+
+
+@pytest.mark.parametrize("query", [RowQuery(partition=Bounds("\ud800")), RowQuery(row=Bounds("a", "\ud800"))])
+async def test_a_bound_that_is_no_text_is_refused(engine: Engine, query: RowQuery) -> None:
+    """A lone surrogate has no place in the order of keys."""
+    await engine.create_table("Tab")
+
+    with pytest.raises(Fault, match="lone surrogate") as caught:
+        await engine.query("Tab", query)
+    assert caught.value.code == Code.INVALID_INPUT

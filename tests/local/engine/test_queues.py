@@ -198,3 +198,14 @@ async def test_closed_engine_refuses(path: Path) -> None:
     for call in (engine.queues.list_queues(), engine.queues.create_queue("abc"), engine.blobs.create_container("abc")):
         with pytest.raises(Fault, match="is not open"):
             await call
+
+
+async def test_a_message_comes_again_after_half_a_minute(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
+    """30 seconds are the default of the service, to the second."""
+    tableorm_clock.freeze()
+    await engine.queues.put(queue, b"x")
+    assert await bodies(engine, queue) == [b"x"]
+    tableorm_clock.advance(dt.timedelta(seconds=29.9))
+    assert await bodies(engine, queue) == []
+    tableorm_clock.advance(dt.timedelta(seconds=0.1))
+    assert await bodies(engine, queue) == [b"x"]

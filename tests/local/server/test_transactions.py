@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tableorm.protocol.codes import Code, Fault
+from tableorm_local.server.wire.addressing import Place, part_path
 from tests.local.server.client import Api, Reply
 
 Part = tuple[str, str, Any, dict[str, str]]
@@ -279,3 +281,13 @@ async def test_too_large(api: Api) -> None:
     assert (reply.status, reply.code) == (413, "RequestBodyTooLarge")
     assert await rows(api) == {}
     assert len(await transact(api, *big[:40])) == 40
+
+
+@pytest.mark.parametrize("url", ["http://[::1/Tab", "http://a]b/Tab"])
+def test_a_part_whose_url_cannot_be_read_is_refused(url: str) -> None:
+    """It is no URL, so that nobody knows which table is meant."""
+    place = Place(account="a", secondary=False, path="/a/$batch", resource_path="/$batch", root="http://h/a")
+
+    with pytest.raises(Fault) as caught:
+        part_path(place, url)
+    assert caught.value.code == Code.INVALID_URI
