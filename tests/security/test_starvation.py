@@ -716,7 +716,7 @@ async def test_slices_of_one_caller_take_turns(monkeypatch: pytest.MonkeyPatch, 
         assert (await api("POST", "/$batch", b"--b\r\n" + inner + b"--b--\r\n", headers=kind)).status == 202
         await api("GET", "/Tab()")
 
-    of_transaction = ["read", "_read_steps", "_prepare_writes", "_answer_steps"]
+    of_transaction = ["read", "_read_steps", "_answer_steps"]
     assert sent == ["read_filter", "_filter_names", *of_transaction, "read_filter", "encode_entities"]
 
 
