@@ -7,7 +7,6 @@ In between they are `tableorm.stores.Row`, the engine's form: JSON at minimal me
 import math
 import re
 import time
-from base64 import b64decode
 from collections.abc import Callable, Generator, Sequence
 
 import msgspec
@@ -20,6 +19,7 @@ from tableorm.protocol.edm import (
     INT64_MAX,
     INT64_MIN,
     Edm,
+    bytes_from_text,
     text_from_ticks,
     ticks_from_text,
 )
@@ -223,7 +223,7 @@ def _read_time(name: str, value: str) -> str:
 
 def _read_base64(name: str, value: str) -> str:
     try:
-        b64decode(value, validate=True)
+        bytes_from_text(value)
     except ValueError:
         raise _value_fault(name, value, Edm.BINARY) from None
     return value
