@@ -29,8 +29,8 @@ from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, O
 from tableorm.protocol.rights import Owner, Rights, read_token
 from tableorm.protocol.sas import TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, decode_key
-from tableorm.stores import Bounds, Row, RowPage, RowQuery
-from tableorm_local.engine import CALLER, Engine, FairTurns, scan
+from tableorm.stores import Bounds, Operation, Row, RowPage, RowQuery, Verb
+from tableorm_local.engine import CALLER, Engine, FairTurns, scan, writes
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.write_session import Work
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, serve
@@ -716,7 +716,7 @@ async def test_slices_of_one_caller_take_turns(monkeypatch: pytest.MonkeyPatch, 
         assert (await api("POST", "/$batch", b"--b\r\n" + inner + b"--b--\r\n", headers=kind)).status == 202
         await api("GET", "/Tab()")
 
-    of_transaction = ["read", "_read_steps", "_prepare_writes", "_answer_steps"]
+    of_transaction = ["read", "_read_steps", "_answer_steps"]
     assert sent == ["read_filter", "_filter_names", *of_transaction, "read_filter", "encode_entities"]
 
 
@@ -879,3 +879,36 @@ async def test_compression_is_shared_fairly(large: Api, slow_gzip: SlowGzip, ses
 
     assert len(slow_gzip.sizes) == 31
     assert min(slow_gzip.sizes) in slow_gzip.sizes[:6]
+
+
+async def test_checks_of_transactions_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the transactions that a caller sends at once, one is checked further in each turn of the event loop."""
+    turn, checked = 0, Counter[int]()
+    real = writes.prepare_write
+
+    def prepare(operation: Operation, *, keys_checked: bool = False) -> writes.Write:
+        checked[turn] += 1
+        return real(operation, keys_checked=keys_checked)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    engine = Engine(None)
+    await engine.open()
+    await engine.create_table("Tab")
+    monkeypatch.setattr(writes, "prepare_write", prepare)
+    monkeypatch.setattr("tableorm_local.engine.engine._SLICE_SECONDS", -1.0)  # each operation is a slice of its own
+    counting = asyncio.create_task(count_turns())
+    sent = [
+        [Operation(Verb.INSERT, {"PartitionKey": str(partition), "RowKey": str(row)}) for row in range(5)]
+        for partition in range(8)
+    ]
+    await asyncio.gather(*(engine.transact("Tab", operations) for operations in sent))
+    counting.cancel()
+    await engine.close()
+
+    assert checked.total() == 8 * 5
+    assert sorted(checked.values()) == [1] * 32 + [8]

@@ -240,20 +240,24 @@ class Engine:
 
         After the first step, work of one `CALLER` takes turns with its queries and with other such work of it.
         """
-        turns, caller = self._turns, CALLER.get()
         try:
             next(steps)
             while True:
-                if not turns.begin(caller):
-                    await turns.wait(caller)
-                try:
-                    await asyncio.sleep(0)
-                    next(steps)
-                finally:
-                    turns.end(caller)
+                await self._pass_turn()
+                next(steps)
         except StopIteration as end:
             result: T = end.value
             return result
+
+    async def _pass_turn(self) -> None:
+        """Let the event loop run other tasks, and wait for the turn of the caller."""
+        turns, caller = self._turns, CALLER.get()
+        if not turns.begin(caller):
+            await turns.wait(caller)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            turns.end(caller)
 
     async def write(self, table: str, operation: Operation) -> str | None:
         """Do one operation. Return the row's new ETag, None after a delete. It is durable on return."""
@@ -273,7 +277,19 @@ class Engine:
         commits = self._require_commits()
         found = await self._find_table(table)
         check_transaction(operations)
-        items = await self.take_turns(_prepare_writes(operations))
+        items: list[writes.Write] = []
+        size, until = 0, time.perf_counter() + _SLICE_SECONDS
+        for index, operation in enumerate(operations):
+            try:
+                item = writes.prepare_write(operation, keys_checked=True)
+            except Fault as fault:
+                raise with_index(fault, index) from None
+            items.append(item)
+            size += len(item.payload)
+            check_transaction_size(size)
+            if time.perf_counter() > until:
+                await self._pass_turn()
+                until = time.perf_counter() + _SLICE_SECONDS
         etags: list[str | None] = await commits.submit(lambda session: writes.apply_transaction(session, found, items))
         return etags
 
@@ -350,23 +366,6 @@ class Engine:
                 return read(self._require_open())
             except (apsw.Error, *DAMAGE) as again:
                 error = again
-
-
-def _prepare_writes(operations: Sequence[Operation]) -> Generator[None, None, list[writes.Write]]:
-    items = list[writes.Write]()
-    size, until = 0, time.perf_counter() + _SLICE_SECONDS
-    for index, operation in enumerate(operations):
-        try:
-            item = writes.prepare_write(operation, keys_checked=True)
-        except Fault as fault:
-            raise with_index(fault, index) from None
-        items.append(item)
-        size += len(item.payload)
-        check_transaction_size(size)
-        if time.perf_counter() > until:
-            yield
-            until = time.perf_counter() + _SLICE_SECONDS
-    return items
 
 
 def _call_with_table(state: _Open, name: str, action: Callable[[Table], T]) -> T:
