@@ -24,6 +24,23 @@ __all__ = ["TURN", "Connection"]
 S = TypeVar("S", QueueStore, BlobStore)
 T = TypeVar("T")
 
+# What other packages of ours use, and programs do not: `dir` leaves it out, and so does the reference.
+_INTERNAL = {
+    "backend",
+    "boundary",
+    "call",
+    "count_fault",
+    "count_repetition",
+    "load_row",
+    "require_open",
+    "retry",
+    "sees_all",
+    "sending",
+    "watch",
+    "wrap_store",
+    "yield_to_loop",
+}
+
 TURN = 250  # entities read before other tasks get a turn: a millisecond or two
 
 
@@ -59,6 +76,9 @@ class Connection:
         self._since_turn = 0
         self.boundary = Boundary()
         self.watch = watch or Watch()
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"

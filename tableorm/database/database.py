@@ -39,6 +39,9 @@ class Database(Upkeep):
     Every write raises `OutcomeUnknown` if its reply was lost and nothing proves what happened, and `Unavailable` if the
     store could not be reached in time and nothing was written. An entity that was written has its new ETag and
     timestamp; an entity whose write failed, or was cancelled, is as it was before.
+
+    Attributes:
+        stats: What it has sent and received since it was opened.
     """
 
     async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:

@@ -19,6 +19,9 @@ __all__ = ["Derivation", "DerivationOf", "RowsOf", "refuse_without_kind"]
 E = TypeVar("E", bound=Storable)
 D = TypeVar("D", bound=DerivedSchema)
 
+# What models and queries use, and programs do not: `dir` leaves it out, and so does the reference.
+_INTERNAL = {"bind", "bound", "instead", "on_class", "schemas"}
+
 
 @attrs.frozen(repr=False, cache_hash=True)
 class DerivationOf(Generic[E]):
@@ -36,6 +39,9 @@ class DerivationOf(Generic[E]):
     @property
     def __name__(self) -> str:
         return f"{self.model.__name__}.{self.name}"
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     def __repr__(self) -> str:
         return self.__name__
@@ -109,6 +115,9 @@ class Derivation:
             )
         self.where = where
         self._found: dict[type[Any], DerivationOf[Any]] = {}
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> DerivedSchema:
         """

@@ -28,6 +28,9 @@ __all__ = ["PropertyBag"]
 
 _NUMBERS = frozenset({Edm.INT32, Edm.INT64, Edm.DOUBLE})
 
+# What the mapper uses, and programs do not: `dir` leaves it out, and so does the reference.
+_INTERNAL = {"before", "of_row", "partial", "read_as", "restore", "row", "selected", "written_as"}
+
 
 class PropertyBag(Storable, MutableMapping[str, Any]):
     """
@@ -55,6 +58,9 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
         self._partial = self._selected = False
         for name, value in (properties or {}).items():
             self[name] = value
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     @classmethod
     def of_row(cls, table: str, row: Row, *, partial: bool = False) -> "PropertyBag":

@@ -112,6 +112,10 @@ def _key_of_entity(entity: Any) -> KeyPosition:
     return state_of(entity).position
 
 
+# What the query uses, and programs do not: `dir` leaves it out, and so does the reference.
+_INTERNAL = {"begin", "note"}
+
+
 class EntityStream(Generic[E_co]):
     """
     The results of a query in a block. Made by `query.stream()`.
@@ -137,6 +141,9 @@ class EntityStream(Generic[E_co]):
         self._limit: int | None = None
         self._last: KeyPosition | None = None
         self._given = 0
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     async def __aenter__(self) -> Self:
         if self._results is not None or self._closed:
