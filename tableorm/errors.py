@@ -145,7 +145,7 @@ class DecodeError(TableOrmError, ValueError):
     """
 
     def __init__(self, problem: str, model: str, key: tuple[str, str], field: str | None = None) -> None:
-        name = model if field is None else f"{model}.{field}"
+        name = model[:80] if field is None else f"{model}.{field}"  # the kind that the row says, if no model is known
         super().__init__(f"{name}: row {key} {problem}")
         self.problem, self.model, self.key, self.field = problem, model, key, field
 

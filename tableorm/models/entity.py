@@ -178,7 +178,10 @@ class Entity(Storable):
         if type(other) is not type(self):
             return NotImplemented
         mine, theirs = self.__dict__, other.__dict__
-        return all(mine.get(name, NotLoaded) == theirs.get(name, NotLoaded) for name in self.__schema__.fields)
+        try:
+            return all(mine.get(name, NotLoaded) == theirs.get(name, NotLoaded) for name in self.__schema__.fields)
+        except (ArithmeticError, RecursionError):
+            return False  # the decimal sNaN is equal to nothing; what nests too deeply cannot be compared
 
     __hash__ = None  # type: ignore[assignment]  # an entity is mutable; its key is hashable
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, cast
 
-from ..errors import ModelError
+from ..errors import ModelError, shown
 from ..keys.overlap import may_meet
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
@@ -202,4 +202,4 @@ def _filter_of_kind(kind: str) -> Filter:
 def describe_kind(row: Row) -> str:
     """Return what a row says of its kind, for messages."""
     stored = row.get(ENTITY_TYPE)
-    return f"kind {stored!r}" if stored is not None else "no kind"
+    return f"kind {shown(stored)}" if stored is not None else "no kind"

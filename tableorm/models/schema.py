@@ -25,8 +25,9 @@ __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "
 Upgrade = Callable[[PropertyBag], PropertyBag]
 Discriminator = Literal["property", "row_key", "partition_key"] | Callable[[PropertyBag], type[Storable]]
 
-# What decoding a row raises that is not as the model says, down to a Guid that is a number and JSON nested too deep.
-MISFITS = (KeyError, ValueError, TypeError, OverflowError, AttributeError, RecursionError)
+# What a row that is not as the model says raises when it is decoded or compared: a Guid that is a number, JSON that
+# nests too deep, the decimal sNaN.
+MISFITS = (KeyError, ValueError, TypeError, ArithmeticError, AttributeError, RecursionError)
 
 
 D = TypeVar("D", bound="DerivedSchema")
