@@ -30,7 +30,8 @@ Each message names the model and the key (or field) and the value, and says what
 code if there is one. All errors survive pickling.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "Unavailable",
     "UniqueViolation",
     "WrongKind",
+    "near",
     "shown",
 ]
 
@@ -69,6 +71,14 @@ def shown(value: object, limit: int = 80) -> str:
     except Exception as error:  # noqa: BLE001  # a message about a value must not fail because its repr() does
         text = f"<{type(value).__name__} whose repr() raises {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return the names that exist, for a message about one that does not, and the nearest of them."""
+    names = list(known)
+    found = get_close_matches(name, names, 1)
+    listed = f"there are {', '.join(names[:30])}{', ...' * (len(names) > 30)}" if names else "there are none"
+    return f"did you mean {found[0]!r}? {listed}" if found else listed
 
 
 class TableOrmError(Exception):

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 import attrs
 
-from ..errors import Conflict, EntityNotFound, NotSupported, TableNotFound
+from ..errors import Conflict, EntityNotFound, ModelError, NotSupported, TableNotFound, shown
 from ..models.entity import Entity, schema_of
+from ..models.kinds import refuse_same_kinds
 from ..models.schema import concrete
 from ..protocol.codes import THROTTLING, Code, Fault
 from ..stores import Backend, BlobStore, GuardedStore, QueueStore, TableStore, Traffic
@@ -168,7 +169,11 @@ class Connection:
     def store(self) -> TableStore:
         """The tables themselves, below the mapper."""
         if self._store is None:
-            raise NotSupported("the database is not open; use `async with connect(url) as db`")
+            raise NotSupported(
+                "the database is closed: its `async with` has ended, or close() was called; open another by connect(url)"
+                if self._loop is not None
+                else "the database is not open; use `async with connect(url) as db`"
+            )
         return self._store
 
     @property
@@ -200,8 +205,11 @@ class Connection:
         Raises:
             NotSupported: The database is not open, or was opened in another event loop.
         """
-        if asyncio.get_running_loop() is not self._loop and self._loop is not None:
-            raise NotSupported("the database was opened in another event loop; open one in each loop that uses it")
+        if asyncio.get_running_loop() is not self._loop and self._store is not None:
+            raise NotSupported(
+                "the database was opened in another event loop, which may have ended; open one in each loop that uses "
+                "it: one `async with connect(url)` within each asyncio.run()"
+            )
         return self.store
 
     async def yield_to_loop(self, entities: int) -> None:
@@ -242,10 +250,12 @@ class Connection:
 
         Raises:
             AccessDenied: Not permitted.
-            ModelError: A count, a sum or an embedded copy does not fit the model that it is about.
+            ModelError: A count, a sum or an embedded copy does not fit the model that it is about, or two models of a
+                table have one kind.
         """
         store = self.require_open()
         schemas = [s for m in models for s in (concrete(schema_of(m)) or [schema_of(m)])]
+        refuse_same_kinds(list(dict.fromkeys(schemas)))
         for schema in schemas:
             schema.check_relations()
         names = dict.fromkeys(schema.table_name() for schema in schemas)
@@ -271,7 +281,10 @@ class Connection:
         Raises:
             TableNotFound: There is none.
             AccessDenied: In a scope, since the table may have rows of others.
+            ModelError: `name` is not a str.
         """
+        if not isinstance(cast("object", name), str):
+            raise ModelError(f"drop_table({shown(name)}) is refused: give the name of the table, a str")
         self.boundary.check_whole_table(f"drop_table({name!r}, missing_ok={missing_ok!r})")
         request = self.require_open().delete_table(name)
         try:

@@ -4,10 +4,10 @@
 
 import re
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, cast
 
 from ..connection.retry import RetryPolicy
-from ..errors import NotSupported
+from ..errors import ModelError, NotSupported, shown
 from ..stores import Backend
 from .database import Database
 
@@ -16,6 +16,11 @@ __all__ = ["connect"]
 GROUP = "tableorm.backends"
 
 _SCHEME = re.compile(r"[a-z][a-z+.-]{0,15}:", re.IGNORECASE)
+
+_EXAMPLES = (
+    "write 'local:PATH' for a file, 'local::memory:' for a database in memory, or the URL of an account: "
+    "'https://ACCOUNT.table.core.windows.net'"
+)
 
 # Backends that come with tableorm, but need packages that do not.
 EXTRAS = {"azure": ("tableorm[azure]", ("azure", "aiohttp", "yarl"))}
@@ -48,14 +53,21 @@ def connect(
 
     Raises:
         NotSupported: No installed backend opens such a URL, or it is not the URL of an account.
+        ModelError: The URL is empty or has no scheme, or an argument is of another type.
         TypeError: The backend does not know an option.
+        ValueError: An option is too small.
     """
+    if type(timeout) not in (int, float) or not timeout > 0:
+        error = ValueError if type(timeout) in (int, float) else ModelError
+        raise error(f"connect(timeout={shown(timeout)}) is refused: give seconds above 0, as in timeout=30.0")
+    if not isinstance(cast("object", retry), RetryPolicy | None):
+        raise ModelError(f"connect(retry={shown(retry)}) is refused: give a RetryPolicy(...), or leave it out")
     kind = _backend_of(url)
     apart: dict[str, Backend] = {}
     for argument, place in (("queues", queues), ("blobs", blobs)):
         if place is None:
             continue
-        other = _backend_of(place)
+        other = _backend_of(place, argument)
         joint: bool = getattr(other, "joint", False)
         if joint and other is kind:
             options[argument] = place
@@ -71,7 +83,10 @@ def connect(
     )
 
 
-def _backend_of(url: str) -> type[Backend]:
+def _backend_of(url: str, argument: str = "url") -> type[Backend]:
+    if not isinstance(cast("object", url), str) or not url.strip():
+        given = "empty text" if isinstance(cast("object", url), str) else f"of type {type(url).__name__}"
+        raise ModelError(f"connect(): {argument} is {given}; {_EXAMPLES}")
     # The backend with the name of the URL's scheme is asked first: importing the others takes a while.
     found = sorted(entry_points(group=GROUP), key=lambda entry: (not url.startswith(f"{entry.name}:"), entry.name))
     missing: list[str] = []
@@ -89,9 +104,10 @@ def _backend_of(url: str) -> type[Backend]:
     names = ", ".join(entry.name for entry in found) or "none"
     # The rest may be a key or a token, and so may a URL that does not begin with a scheme.
     scheme = _SCHEME.match(url)
-    shown = "what does not begin with SCHEME:" if scheme is None else repr(scheme.group())
+    if scheme is None or len(scheme.group()) == 2:  # the drive of a path
+        raise ModelError(f"connect(): {argument} does not begin with a scheme; {_EXAMPLES}")
     raise NotSupported(
-        f"no installed backend opens {shown}; installed are: {names}. {''.join(missing)}The embedded engine is "
-        f"'local:PATH' or 'local::memory:'; a backend for other URLs is a package with an entry point in the group "
+        f"no installed backend opens {scheme.group()!r}; installed are: {names}. {''.join(missing)}The embedded engine "
+        "is 'local:PATH' or 'local::memory:'; a backend for other URLs is a package with an entry point in the group "
         f"{GROUP!r}"
     )
