@@ -170,7 +170,7 @@ class Connection:
         """The tables themselves, below the mapper."""
         if self._store is None:
             raise NotSupported(
-                "the database is closed: its `async with` has ended, or close() was called; open another by connect(url)"
+                "the database is closed, by close() or the end of its `async with`; make another with connect(url)"
                 if self._loop is not None
                 else "the database is not open; use `async with connect(url) as db`"
             )

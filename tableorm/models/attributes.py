@@ -4,7 +4,7 @@ Attributes of entities: their fields alone are given and set. Any other name is 
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NoReturn
 
 import attrs
@@ -61,7 +61,7 @@ def _make_constructor(model: type[Any], fields: Mapping[str, Any]) -> Callable[.
     source.add(0, f"def construct(self, *_values, {', '.join(arguments)}{', ' if arguments else ''}**_unknown):")
     source.add(1, f"if {' or '.join(['_values', '_unknown', *tests])}:")
     given = ", ".join(f"{name!r}: {name}" for name in fields)
-    source.names["_refuse"] = lambda values, given: _refuse_arguments(model, fields, values, given)
+    source.names["_refuse"] = partial(_refuse_arguments, model, fields)
     source.add(2, f"_refuse(_values, {{**_unknown, {given}}})")
     source.add(1, *lines)
     return wraps(init)(source.build("construct", f"constructor of {model.__name__}"))
@@ -94,7 +94,7 @@ def _set_field(model: type[Any], fields: Mapping[str, Any]) -> Callable[[Any, st
     """Return what sets an attribute: a field, what the class has a setter for, or what begins with `_`."""
     name = model.__name__
     hooks = {each for each, attribute in fields.items() if attribute.validator or attribute.converter}
-    hook = attrs.setters.pipe(attrs.setters.convert, attrs.setters.validate)
+    hook: Any = attrs.setters.pipe(attrs.setters.convert, attrs.setters.validate)
     plain = frozenset(fields) - hooks
 
     def set_field(self: Any, attribute: str, value: Any) -> None:
