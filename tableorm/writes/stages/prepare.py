@@ -84,7 +84,7 @@ def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str
         info = schema.fields.get(name)
         if info is None or not info.stored:
             problem = "is held by the key" if info else "is not a field"
-            stored = near(str(name), [info.name for info in schema.stored])
+            stored = near("" if info else str(name), [info.name for info in schema.stored])
             raise ModelError(f"merge(only=[...]) of {schema.name}: {each} {problem}; {stored}")
         if name not in subject.__dict__:
             raise NotLoaded(f"merge(only=[...]) of {schema.name}: {name} was not loaded, so it has no value")
