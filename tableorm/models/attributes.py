@@ -102,7 +102,7 @@ def _set_field(model: type[Any], fields: Mapping[str, Any]) -> Callable[[Any, st
             self.__dict__[attribute] = value
         elif attribute in hooks:
             self.__dict__[attribute] = hook(self, fields[attribute], value)
-        elif attribute.startswith("_") or getattr(inspect.getattr_static(type(self), attribute, None), "fset", None):
+        elif attribute.startswith("_") or getattr(inspect.getattr_static(model, attribute, None), "fset", None):
             object.__setattr__(self, attribute, value)
         else:
             raise ModelError(
