@@ -32,7 +32,8 @@ Each message names the model and the key (or field) and the value, and says what
 code if there is one. All errors survive pickling.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "WrongKind",
     "counted",
     "http_status",
+    "near",
     "shown",
 ]
 
@@ -83,6 +85,14 @@ def counted(number: int, noun: str) -> str:
     """Return a number with a noun, for a message: "1 request", "2 requests"; "entity" becomes "entities"."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return the names that exist, for a message about one that does not, and the nearest of them."""
+    names = list(known)
+    found = get_close_matches(name, names, 1)
+    listed = f"there are {', '.join(names[:30])}{', ...' * (len(names) > 30)}" if names else "there are none"
+    return f"did you mean {found[0]!r}? {listed}" if found else listed
 
 
 class TableOrmError(Exception):
@@ -209,7 +219,7 @@ class DecodeError(TableOrmError, ValueError):
     """
 
     def __init__(self, problem: str, model: str, key: tuple[str, str], field: str | None = None) -> None:
-        name = model if field is None else f"{model}.{field}"
+        name = model[:80] if field is None else f"{model}.{field}"  # the kind that the row says, if no model is known
         super().__init__(f"{name}: row {key} {problem}")
         self.problem, self.model, self.key, self.field = problem, model, key, field
 

@@ -15,7 +15,7 @@ from azure.data.tables.aio import TableServiceClient
 from azure.storage.blob.aio import BlobServiceClient
 from azure.storage.queue.aio import QueueServiceClient
 
-from tableorm.errors import NotSupported
+from tableorm.errors import ModelError, NotSupported
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.rights import Rights
 from tableorm.protocol.shared_key import decode_key
@@ -110,7 +110,7 @@ class AzureBackend:
         Raises:
             TypeError: There are other options, or more than one credential, or an option is of another type.
             ValueError: An option is too small.
-            NotSupported: The URL is not an endpoint, or there is no credential.
+            ModelError: The URL is not an endpoint, or there is no credential.
         """
         given = dict(options)
         queues, blobs = given.pop("queues", None), given.pop("blobs", None)
@@ -140,7 +140,7 @@ class AzureBackend:
                         "its own, or one token for all"
                     )
         except ValueError as error:
-            raise NotSupported(f"connect(): {error}") from None
+            raise ModelError(f"connect(): {error}") from None
         if emulated:
             given.setdefault("keepalive", _EMULATOR_KEEPALIVE_SECONDS)
         opened = _choose_credential(
@@ -344,23 +344,22 @@ def _choose_credential(account: Account, key: str | None, sas: str | None, crede
     if sas is not None:
         token = sas.strip().lstrip("?")
         if not _is_token(token):
-            raise NotSupported(
-                "connect(): the SAS has no parameter 'sig', its signature; give the token as it was made"
-            )
+            raise ModelError("connect(): the SAS has no parameter 'sig', its signature; give the token as it was made")
         return AzureSasCredential(token)
     key = key or account.key
     if key is None and account.emulated and account.on_this_machine:
         key = EMULATOR_KEY
     if key is None:
+        where = f"the account {account.name!r}" if account.name else "the URL, which names no account"
         published = "; its published key is taken only where every host is this machine" if account.emulated else ""
-        raise NotSupported(
-            f"connect(): there is no credential for the account {account.name!r}; give key=, sas= or credential=, for "
+        raise ModelError(
+            f"connect(): there is no credential for {where}; give key=, sas= or credential=, for "
             f"example credential=DefaultAzureCredential() of azure-identity{published}"
         )
     if not account.name:
-        raise NotSupported(
-            "connect(): the host does not tell the name of the account, which a key needs; give "
-            "credential=AzureNamedKeyCredential(name, key) of azure.core.credentials"
+        raise ModelError(
+            "connect(): the URL does not tell the name of the account, which a key needs; end it with /ACCOUNT, or "
+            "give credential=AzureNamedKeyCredential(name, key) of azure.core.credentials"
         )
     try:
         decode_key(key)

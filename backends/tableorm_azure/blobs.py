@@ -181,6 +181,8 @@ class AzureBlobs:
             )
             async for page in pages:
                 found = [_read_info(each.name, each, each.size) async for each in page]
+                if continuation is not None and pages.continuation_token == continuation:
+                    raise Fault(Code.INTERNAL_ERROR, "The answer goes on where it began, so the list would never end.")
                 return BlobPage(found, pages.continuation_token or None)
             return BlobPage([], None)
 

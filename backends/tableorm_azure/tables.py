@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from azure.data.tables.aio import TableServiceClient
 
+from tableorm.errors import shown
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import to_odata
 from tableorm.protocol.limits import check_filter, check_key, check_table_name
@@ -109,7 +110,14 @@ class AzureTables:
         check_table_name(table)
         url = self._row_url(table, check_key("PartitionKey", partition_key), check_key("RowKey", row_key))
         response = await self._pipeline.send("GET", url if select is None else f"{url}?{_select_option(select)}")
-        return decode_row(response.content, select)
+        row = decode_row(response.content, select)
+        for name, key in (("PartitionKey", partition_key), ("RowKey", row_key)):
+            if row.get(name, None if select is None else key) != key:
+                raise Fault(
+                    Code.INTERNAL_ERROR,
+                    f"The answer is another row than was asked for: its {name} is {shown(row.get(name))}, not {key!r}.",
+                )
+        return row
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         """See `TableStore`."""
@@ -134,6 +142,8 @@ class AzureTables:
         if _NEXT_PARTITION in headers:
             following_row = (headers.get(_NEXT_ROW) or "") if _NEXT_ROW in headers else None
             token = _write_token(headers.get(_NEXT_PARTITION) or "", following_row)
+            if token == continuation:
+                raise Fault(Code.INTERNAL_ERROR, "The answer goes on where it began, so the query would never end.")
         return RowPage(decode_page(response.content, query.select), token)
 
     async def write(self, table: str, operation: Operation) -> str | None:

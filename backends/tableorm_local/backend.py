@@ -5,7 +5,7 @@ The backend of `local:` URLs: opens the embedded engine for the mapper.
 import os
 from typing import Any, Self
 
-from tableorm.errors import NotSupported
+from tableorm.errors import ModelError, NotSupported
 from tableorm.protocol.redaction import without_named_secrets
 from tableorm.stores import AccessControl, BlobStore, GuardedStore, QueueStore, Supplier, TableStore, Tokens
 
@@ -82,7 +82,7 @@ class LocalBackend:
             )
         path = url.removeprefix(_SCHEME)
         if not path or "\0" in path:
-            raise NotSupported(f"{url!r} names no file; give local:PATH or local::memory:")
+            raise ModelError(f"connect({url!r}): the URL names no file; give local:PATH or local::memory:")
         if path == _MEMORY and options.get("sas") is not None:
             raise NotSupported(f"{url!r} is a new database, which no token can open; give a token with local:PATH")
         return cls(None if path == _MEMORY else path, timeout=timeout, **options)

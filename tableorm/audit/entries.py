@@ -142,10 +142,10 @@ class EntryCheck(Check):
     def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
         """Return what is wrong with a row that the manifest names, and that the entity should not have there."""
         if row is not None and self.is_row_of(row, name, snapshot):
-            text = f"the {self.noun} at {address!r} was left behind: the entity belongs elsewhere, or nowhere"
+            text = f"the {self.noun} at {shown(address)} was left behind: the entity belongs elsewhere, or nowhere"
             return [Problem(Damage.ORPHAN, name, address, text)]
         if name not in snapshot.expected:
-            text = f"its manifest names {address!r}, and the entity should have no {self.noun}"
+            text = f"its manifest names {shown(address)}, and the entity should have no {self.noun}"
             return [Problem(Damage.MANIFEST, name, address, text)]
         return []
 
@@ -154,24 +154,24 @@ class EntryCheck(Check):
         if noted is None and self._lenient:
             return None
         if row is None:
-            return Problem(Damage.MISSING, name, address, f"there is no {self.noun} at {address!r}")
+            return Problem(Damage.MISSING, name, address, f"there is no {self.noun} at {shown(address)}")
         if not self.is_row_of(row, name, snapshot):
             kind = kind_of(row)
             if kind == f"{self.schema.kind}#{name}" and _names_entity(row):
-                text = f"the {self.noun} at {address!r} is that of {row.get(COPY_OF)!r}"
+                text = f"the {self.noun} at {shown(address)} is that of {shown(row.get(COPY_OF))}"
                 return Problem(Damage.TAKEN, name, address, text, rebuilt=False, rival=row)
-            text = f"a row of kind {kind!r} is at {address!r}, where the {self.noun} belongs"
+            text = f"a row of kind {shown(kind)} is at {shown(address)}, where the {self.noun} belongs"
             return Problem(Damage.BLOCKED, name, address, text, rebuilt=False)
         if content is None:
             equal = str(row[ENTITY_TYPE]).partition(":")[2] == snapshot.version
         else:
             equal = self.contents(row) == self.contents(content)
         if not equal:
-            text = f"the {self.noun} at {address!r} is not as the entity is"
+            text = f"the {self.noun} at {shown(address)} is not as the entity is"
             return Problem(Damage.STALE, name, address, text)
         if _row_key_of(noted) != address:
             named = "does not name it" if noted is None else f"names {shown(noted.to_json())}"
-            text = f"the {self.noun} at {address!r} is right, but the manifest of the entity {named}"
+            text = f"the {self.noun} at {shown(address)} is right, but the manifest of the entity {named}"
             return Problem(Damage.MANIFEST, name, address, text)
         return None
 
@@ -205,8 +205,8 @@ class EntryCheck(Check):
                     return
                 owner = row[COPY_OF]
                 text = (
-                    f"the {self.noun} at {row_key!r} belongs to no entity: {owner!r} is gone, or its manifest does not "
-                    "name it, nor should"
+                    f"the {self.noun} at {shown(row_key)} belongs to no entity: {shown(owner)} is gone, or its "
+                    "manifest does not name it, nor should"
                 )
                 problem = Problem(Damage.ORPHAN, name, row_key, text)
                 # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
@@ -214,7 +214,7 @@ class EntryCheck(Check):
                 repairs = [Operation(Verb.DELETE, keys, row["odata.etag"])]
             else:
                 owner, repairs = "", list[Operation]()
-                text = f"the {self.noun} at {row_key!r} names no entity, as each that tableorm writes does"
+                text = f"the {self.noun} at {shown(row_key)} names no entity, as each that tableorm writes does"
                 problem = Problem(Damage.FOREIGN, name, row_key, text)
             if await context.settle(partition_key, row_key, row, repairs):
                 repaired = context.repair and bool(repairs)
@@ -281,5 +281,5 @@ class EntityCheck(EntryCheck):
         """Report the name, with the row that is there or only named."""
         here = row is not None and self.is_row_of(row, name, snapshot)
         what = f"there is a {self.noun} of it" if here else "the manifest of the entity names one"
-        text = f"the model declares no {name!r}, and {what} at {address!r}"
+        text = f"the model declares no {shown(name)}, and {what} at {shown(address)}"
         return [Problem(Damage.UNDECLARED, name, address, text)]

@@ -3,6 +3,7 @@ The life of a database: its stores, opened once and in one event loop, its table
 """
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Self, TypeVar
 
 from ..errors import Conflict, EntityNotFound, NotSupported, TableNotFound
 from ..models.entity import Entity, schema_of
+from ..models.kinds import refuse_same_kinds
 from ..models.schema import concrete
 from ..protocol.codes import THROTTLING, Code, Fault
 from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, TableStore, Traffic
@@ -228,7 +230,11 @@ class Connection:
     def store(self) -> TableStore:
         """The tables themselves, below the mapper. What a program asks of them is neither counted nor observed."""
         if self._store is None:
-            raise NotSupported("the database is not open; use `async with connect(url) as db`")
+            raise NotSupported(
+                "the database is closed, by close() or the end of its `async with`; make another with connect(url)"
+                if self._loop is not None
+                else "the database is not open; use `async with connect(url) as db`"
+            )
         return self._store
 
     @property
@@ -260,8 +266,11 @@ class Connection:
         Raises:
             NotSupported: The database is not open, or was opened in another event loop.
         """
-        if asyncio.get_running_loop() is not self._loop and self._loop is not None:
-            raise NotSupported("the database was opened in another event loop; open one in each loop that uses it")
+        if asyncio.get_running_loop() is not self._loop and self._store is not None:
+            raise NotSupported(
+                "the database was opened in another event loop, which may have ended; open one in each loop that uses "
+                "it: one `async with connect(url)` within each asyncio.run()"
+            )
         return self.store
 
     def wrap_store(self, wrap: Callable[[TableStore], TableStore]) -> None:
@@ -320,13 +329,21 @@ class Connection:
 
         Raises:
             AccessDenied: Not permitted.
-            ModelError: A count, a sum or an embedded copy does not fit the model that it is about.
+            ModelError: A count, a sum or an embedded copy does not fit the model that it is about, or two models of a
+                table have one kind.
             TableOrmError: A table cannot have this name.
         """
         self.require_open()
+        schemas = {t: concrete(schema_of(t)) or [schema_of(t)] for t in targets if not isinstance(t, str)}
+        refuse_same_kinds(list(dict.fromkeys(itertools.chain.from_iterable(schemas.values()))))
         names: dict[str, None] = {}
         for target in targets:
-            names |= dict.fromkeys([target] if isinstance(target, str) else _tables_of(target))
+            if isinstance(target, str):
+                names[target] = None
+                continue
+            for schema in schemas[target]:
+                schema.check_relations()
+                names[schema.table_name()] = None
         for name in names:
             store, _ = self.sending("create-table", "")
             try:
@@ -361,14 +378,6 @@ class Connection:
         except EntityNotFound as error:
             if not missing_ok:
                 raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from error
-
-
-def _tables_of(model: type[Entity]) -> list[str]:
-    """Return the names of the tables of a model, or of the classes of an abstract one, if it is declared as it must."""
-    schemas = concrete(schema_of(model)) or [schema_of(model)]
-    for schema in schemas:
-        schema.check_relations()
-    return [schema.table_name() for schema in schemas]
 
 
 def _given(store: S | None, argument: str) -> S:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ..connection.observe import Hook, Watch
 from ..connection.retry import RetryPolicy
-from ..errors import ModelError, NotSupported
+from ..errors import ModelError, NotSupported, shown
 from ..stores import Backend, PrefixedBackend
 from .database import Database
 
@@ -18,6 +18,11 @@ GROUP = "tableorm.backends"
 """The entry-point group that backends are found in."""
 
 _SCHEME = re.compile(r"[a-z][a-z+.-]{0,15}:", re.IGNORECASE)
+
+_EXAMPLES = (
+    "write 'local:PATH' for a file, 'local::memory:' for a database in memory, or the URL of an account: "
+    "'https://ACCOUNT.table.core.windows.net'"
+)
 
 # Backends that come with tableorm, but need packages that do not.
 EXTRAS = {"azure": ("tableorm[azure]", ("azure", "aiohttp", "yarl"))}
@@ -66,16 +71,22 @@ def connect(
 
     Raises:
         NotSupported: No installed backend opens such a URL, or it is not the URL of an account.
+        ModelError: The URL is empty or has no scheme, an argument is of another type, or no name can begin with
+            `prefix`.
         TypeError: The backend does not know an option; or `on_request` is not a plain function.
-        ValueError: `slow` is not above 0.
-        ModelError: No name can begin with `prefix`.
+        ValueError: An option is too small.
     """
+    if type(timeout) not in (int, float) or not timeout > 0:
+        error = ValueError if type(timeout) in (int, float) else ModelError
+        raise error(f"connect(timeout={shown(timeout)}) is refused: give seconds above 0, as in timeout=30.0")
+    if not isinstance(cast("object", retry), RetryPolicy | None):
+        raise ModelError(f"connect(retry={shown(retry)}) is refused: give a RetryPolicy(...), or leave it out")
     kind = find_backend(url)
     apart: dict[str, Backend] = {}
     for argument, place in (("queues", queues), ("blobs", blobs)):
         if place is None:
             continue
-        other = find_backend(place)
+        other = find_backend(place, argument)
         joint: bool = getattr(other, "joint", False)
         if joint and other is kind:
             options[argument] = place
@@ -104,8 +115,11 @@ def _prefixed(backend: Backend, prefix: str) -> Backend:
         raise ModelError(f"connect(prefix={prefix!r}): no name begins so; {error}") from None
 
 
-def find_backend(url: str) -> type[Backend]:
-    """Return the installed backend that opens a URL."""
+def find_backend(url: str, argument: str = "url") -> type[Backend]:
+    """Return the installed backend that opens a URL; `argument` names it in errors."""
+    if not isinstance(cast("object", url), str) or not url.strip():
+        given = "empty text" if isinstance(cast("object", url), str) else f"of type {type(url).__name__}"
+        raise ModelError(f"connect(): {argument} is {given}; {_EXAMPLES}")
     # The backend with the name of the URL's scheme is asked first: importing the others takes a while.
     found = sorted(entry_points(group=GROUP), key=lambda entry: (not url.startswith(f"{entry.name}:"), entry.name))
     missing: list[str] = []
@@ -123,9 +137,10 @@ def find_backend(url: str) -> type[Backend]:
     names = ", ".join(entry.name for entry in found) or "none"
     # The rest may be a key or a token, and so may a URL that does not begin with a scheme.
     scheme = _SCHEME.match(url)
-    shown = "what does not begin with SCHEME:" if scheme is None else repr(scheme.group())
+    if scheme is None or len(scheme.group()) == 2:  # the drive of a path
+        raise ModelError(f"connect(): {argument} does not begin with a scheme; {_EXAMPLES}")
     raise NotSupported(
-        f"no installed backend opens {shown}; installed are: {names}. {''.join(missing)}The embedded engine is "
-        f"'local:PATH' or 'local::memory:'; a backend for other URLs is a package with an entry point in the group "
+        f"no installed backend opens {scheme.group()!r}; installed are: {names}. {''.join(missing)}The embedded engine "
+        "is 'local:PATH' or 'local::memory:'; a backend for other URLs is a package with an entry point in the group "
         f"{GROUP!r}"
     )

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from ..errors import LimitExceeded, NotSupported, ReferenceNotFound, WrongKind
+from ..errors import LimitExceeded, NotSupported, ReferenceNotFound, WrongKind, shown
 from ..models.key import Storable
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, SourceEntry, manifest_of, manifest_text
@@ -106,7 +106,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             if self.needed is not None and write.change.schema is None:
                 key = write.operation.row["PartitionKey"], self.address
                 raise ReferenceNotFound(
-                    f"{self.origin.origin}: it needs the row {self.address!r} of this partition, which the same "
+                    f"{self.origin.origin}: it needs the row {shown(self.address)} of this partition, which the same "
                     f"transaction deletes by a {write.change}; leave out one of the two",
                     Code.RESOURCE_NOT_FOUND,
                     key,
@@ -137,8 +137,8 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         if found is None:
             kinds = ", ".join(repr(each.kind) for each in concrete(target))
             raise WrongKind(
-                f"{self.origin.origin}: the row {self.address!r} of this partition should be of kind {kinds}, "
-                f"and is of {row.get(ENTITY_TYPE, '')!r}",
+                f"{self.origin.origin}: the row {shown(self.address)} of this partition should be of kind {kinds}, "
+                f"and is of {shown(row.get(ENTITY_TYPE, ''))}",
                 (row["PartitionKey"], self.address),
                 row.get(ENTITY_TYPE),
             )
@@ -163,8 +163,8 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             total = stored_number(value, name, self.origin.origin, row) + amount
             if not -(2**31) <= total < 2**31 if small else not -(2**63) <= total < 2**63:
                 raise LimitExceeded(
-                    f"{self.origin.origin}: {name} of the row {self.address!r} would be {total}, which is more than "
-                    "its type holds"
+                    f"{self.origin.origin}: {name} of the row {shown(self.address)} would be {total}, which is more "
+                    "than its type holds"
                 )
             row[name] = total if small else str(total)
             if not small:
@@ -189,9 +189,9 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         """Return what a count begins with that the row does not have yet, and whether it is an Int32."""
         if version > schema.version:
             raise NotSupported(
-                f"{self.origin.origin}: the row {self.address!r} of this partition is of version {version} of "
-                f"{schema.name}, which this program knows as version {schema.version}, and has no {name!r} to count "
-                "in; update this program"
+                f"{self.origin.origin}: the row {shown(self.address)} of this partition is of version {version} of "
+                f"{schema.name}, which this program knows as version {schema.version}, and has no {shown(name)} to "
+                "count in; update this program"
             )
         info = schema.by_property.get(name)
         if info is None or info.default is None:

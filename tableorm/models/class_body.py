@@ -16,6 +16,7 @@ from ..errors import ModelError
 from ..protocol.codes import Fault
 from ..protocol.limits import check_property_name
 from ..types import Int32
+from .attributes import guard_attributes
 from .fields import FieldDeclaration, Mapped
 from .property_types import PropertyType, annotation_name, property_type, split_optional
 from .reserved import RESERVED_FIELDS, is_reserved_property
@@ -112,7 +113,7 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
             )
         _check_field_name(name, field)
         declared = vars(model).get(field)
-        if declared is not None and not isinstance(declared, FieldDeclaration):
+        if field in vars(model) and not isinstance(declared, FieldDeclaration):
             raise ModelError(
                 f"{name}.{field} has the default {declared!r}; write {field}: Mapped[...] = field(default={declared!r})"
             )
@@ -190,11 +191,14 @@ def make_attrs_class(model: type[Any], own: dict[str, _Declared]) -> None:
     for field in own:
         if field in vars(model):
             delattr(model, field)
+    setter = vars(model).get("__setattr__")
     try:
         # Entities have their own equality and representation, which work when fields were not loaded.
-        attrs.define(model, these=these, slots=False, kw_only=True, eq=False, repr=False, order=False)
+        # Frozen, an entity is made through its dictionary; `guard_attributes` lets fields be set.
+        attrs.define(model, these=these, slots=False, kw_only=True, eq=False, repr=False, order=False, frozen=True)
     except (TypeError, ValueError) as error:
         raise ModelError(f"{model.__name__}: {error}") from None
+    guard_attributes(model, setter)
 
 
 def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozenset[str]) -> dict[str, FieldInfo]:

@@ -10,7 +10,7 @@ import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -23,7 +23,7 @@ from ..protocol.limits import MAX_KEY_UNITS
 from .property_types import FieldInfo
 from .state import STATE, EntityState, PackedState, packed_state
 
-__all__ = ["ANNOTATED", "make_decoder", "make_encoder", "make_key_function"]
+__all__ = ["ANNOTATED", "Source", "make_decoder", "make_encoder", "make_key_function"]
 
 Decoder = Callable[[dict[str, Any]], Any]
 Encoder = Callable[[dict[str, Any], str, str], tuple[dict[str, Any], int]]
@@ -35,22 +35,23 @@ _UNANNOTATED = frozenset({Edm.STRING, Edm.INT32})
 """The types whose values have an annotation only if they are of another type."""
 
 
-class _Source:
+class Source:
     """Lines of a function, and the objects they refer to by name."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {"dict": dict, "str": str, "int": int, "float": float, "type": type, "len": len}
-        self.target = "own[{!r}]"
 
     def add(self, indent: int, *lines: str) -> None:
+        """Add lines."""
         self.lines += ["    " * indent + line for line in lines]
 
     def put(self, name: str) -> str:
         """Where a decoder puts the value of a field."""
-        return self.target.format(name)
+        return f"own[{name!r}]"
 
     def build(self, name: str, label: str) -> Any:
+        """Return the function of this name, which the lines define."""
         code = compile("\n".join(self.lines), f"<generated {label}>", "exec")
         space: dict[str, Any] = {"__builtins__": {}, **self.names}
         exec(code, space)  # the text is made here, of names that were checked to be identifiers
@@ -80,7 +81,7 @@ def make_decoder(
         constant: What all rows of the kind have; None if rows are remembered as they are.
         written: The properties that a row may have besides, because writes make them.
     """
-    source = _Source()
+    source = Source()
     source.names |= {
         "new": object.__new__,
         "model": model,
@@ -92,12 +93,7 @@ def make_decoder(
     source.add(0, "def decode(row):")
     source.names["state"] = EntityState
     packs = constant is not None and not partial
-    source.add(1, "entity = new(model)", "get = row.get")
-    if cast(Any, model).__setattr__ is object.__setattr__:
-        # No dictionary is made for an entity that is only looked at: 80 bytes less, and nothing for the collector.
-        source.target = "entity.{}"
-    else:
-        source.add(1, "own = entity.__dict__")
+    source.add(1, "entity = new(model)", "get = row.get", "own = entity.__dict__")
     if packs:
         source.add(1, f"size = {_most_members(fields, constant or {}) + len(written)}")
     if partial:
@@ -126,9 +122,7 @@ def _most_members(fields: Sequence[FieldInfo], constant: Mapping[str, Any]) -> i
     return 4 + len(constant) + sum(1 + (field.type.edm in ANNOTATED) for field in fields)
 
 
-def _remember(
-    source: _Source, fields: Sequence[FieldInfo], constant: Mapping[str, Any], written: Sequence[str]
-) -> None:
+def _remember(source: Source, fields: Sequence[FieldInfo], constant: Mapping[str, Any], written: Sequence[str]) -> None:
     """Let the entity remember the values of a row that has nothing unknown, `size` members, and otherwise the row."""
     for number, name in enumerate(written):
         source.add(1, f"written{number} = get({name!r})", f"if written{number} is None: size -= 1")
@@ -156,7 +150,7 @@ def _make_packed(
     label: str, fields: Sequence[FieldInfo], constant: Mapping[str, Any], written: Sequence[str]
 ) -> type[PackedState]:
     """The state of entities whose rows have nothing unknown, with the function that makes the row again."""
-    source = _Source()
+    source = Source()
     members = "".join(f", {name!r}: {value!r}" for name, value in constant.items())
     heads = {"odata.etag": "stored_etag", "Timestamp": "stored_timestamp"}
     heads |= {"PartitionKey": "partition_key", "RowKey": "row_key"}
@@ -175,7 +169,7 @@ def _make_packed(
     return packed_state(label, names, source.build("unpack", f"rows of {label}"))
 
 
-def _decode_key(source: _Source, number: int, member: str, template: Template, wanted: Sequence[str]) -> None:
+def _decode_key(source: Source, number: int, member: str, template: Template, wanted: Sequence[str]) -> None:
     head, part = template.single or ("", None)
     form = part.format if part is not None else None
     in_place = form is not None and (form.free or form.from_text is int)
@@ -216,7 +210,7 @@ _DECODERS = {
 """By type of fields converted inline: what a value satisfies that is as the encoder writes it, and its value."""
 
 
-def _decode_field(source: _Source, number: int, field: FieldInfo, *, packs: bool) -> None:
+def _decode_field(source: Source, number: int, field: FieldInfo, *, packs: bool) -> None:
     raw, prop, annotation, edm = f"raw{number}", field.property, field.property + ANNOTATION, field.type.edm
     source.names[f"slow{number}"] = field.type.decode
     put, indent = source.put(field.name), 1
@@ -265,7 +259,7 @@ def make_encoder(
     Raises:
         EncodeError: From the generated function: a value does not fit its field.
     """
-    source = _Source()
+    source = Source()
     source.names |= {"check_text": check_text, "datetime": dt.datetime, "UTC": dt.UTC, "plain": msgspec.to_builtins}
     members = "".join(f", {name!r}: {value!r}" for name, value in constant.items())
     source.add(0, "def encode(own, partition_key, row_key):")
@@ -330,7 +324,7 @@ def make_key_function(label: str, partition: Template, row: Template) -> Callabl
     tests = [(part.field, _key_test(part)) for part in (*partition.parts, *row.parts) if part.field is not None]
     if any(test is None for _, test in tests):
         return format_keys
-    source = _Source()
+    source = Source()
     source.names["format_keys"] = format_keys
     names = {field: f"value{number}" for number, field in enumerate(dict.fromkeys(field for field, _ in tests))}
     source.add(0, "def keys(values):")

@@ -2,12 +2,13 @@
 From a class body to a schema: what `class Employee(Entity, ...)` declares, checked when the class is made.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, make_dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, TypedDict, cast
 
-from ..errors import ModelError
+from ..errors import ModelError, near
 from ..expressions import Field
 from ..keys.overlap import refuse_meeting
 from ..keys.parse import parse_template
@@ -30,7 +31,7 @@ from .derivation import Derivation
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
-from .reserved import RESERVED_FIELDS
+from .reserved import RESERVED_FIELDS, VERB_OPTIONS
 from .schema import Discriminator, FieldInfo, Schema
 
 __all__ = ["ClassKeywords", "declare"]
@@ -62,18 +63,23 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
 
     Raises:
         ModelError: The declaration is wrong; names the class and the field or keyword.
-        TypeError: There is no such class keyword.
     """
     name = model.__name__
     unknown = [keyword for keyword in given if keyword not in ClassKeywords.__annotations__]
     if unknown:
-        keywords = ", ".join(ClassKeywords.__annotations__)
-        raise TypeError(f"{name}: there is no class keyword {unknown[0]!r}; there are {keywords}")
+        keywords = ClassKeywords.__annotations__
+        raise ModelError(f"{name}: there is no class keyword {unknown[0]!r}; {near(unknown[0], keywords)}")
     refuse_odd_bases(model)
     table, version, naming = given.get("table"), given.get("version", 1), given.get("naming")
     texts = {"partition_key": given.get("partition_key"), "row_key": given.get("row_key")}
     abstract = given.get("abstract", False)
     _check_texts(name, table=table, **texts)
+    _check_bools(name, given)
+    for attribute in RESERVED_FIELDS & vars(model).keys() - inspect.get_annotations(model).keys():
+        raise ModelError(
+            f"{name}.{attribute} is refused: every entity has an attribute {attribute!r}; "
+            + (f"write class {name}(Entity, kind=...)" if attribute == "kind" else "call it otherwise")
+        )
     found = [base.__dict__.get("__schema__") for base in model.__mro__[1:]]
     parents = [schema for schema in found if isinstance(schema, Schema)]
     rename: Callable[[str], str] | None = parents[0].naming if parents else as_written
@@ -134,6 +140,12 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
         tracked=inherits or bool(derivations and not abstract),
     )
+    for field in schema.key_fields:
+        if field in VERB_OPTIONS:
+            raise ModelError(
+                f"{name}.{field} is part of the key, and verbs that take the fields of a key have an option {field!r}; "
+                f"call the field otherwise, for example {field}_"
+            )
     for info in schema.filled:
         if info.name in schema.key_fields:
             raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
@@ -207,6 +219,12 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
             f"{schema.name} has {len(schema.stored)} stored fields, and with the manifest of what is derived from them "
             f"{count} properties; a row holds {MAX_CUSTOM_PROPERTIES}"
         )
+
+
+def _check_bools(name: str, given: Mapping[str, object]) -> None:
+    for keyword_name in ("abstract", "write_token", "tracked"):
+        if not isinstance(given.get(keyword_name), bool | None):
+            raise ModelError(f"{name}: {keyword_name}={given[keyword_name]!r} is refused: give True or False")
 
 
 def _check_texts(name: str, **keywords: object) -> None:

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack, cast, dataclass_transform, overload
 
-from ..errors import EncodeError, ModelError, NotLoaded
+from ..errors import EncodeError, ModelError, NotLoaded, near, shown
 from ..protocol.codes import Fault
 from ..protocol.edm import datetime_from_text
 from ..protocol.limits import check_key
@@ -36,13 +36,23 @@ class KeyMaker(Generic[E]):
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
-    def __call__(self, **fields: Any) -> Key[E]:
+    def __call__(self, *values: Any, **fields: Any) -> Key[E]:
         """
         The key of the entity with these key fields.
 
+        Args:
+            values: None: fields are given by name.
+            fields: The key fields.
+
         Raises:
             TemplateError: A key field is missing, unknown, or does not fit; names it.
+            ModelError: A value was given without the name of its field.
         """
+        if values:
+            texts = ", ".join(
+                f"{name}={shown(value)}" for name, value in zip(self._schema.key_fields, values, strict=False)
+            )
+            raise ModelError(f"{self._schema.name}.key() takes fields by name: write {self._schema.name}.key({texts})")
         return self._schema.key(fields)
 
     def __repr__(self) -> str:
@@ -64,7 +74,8 @@ class _KeyAccess:
 
         def __get__(self, instance, owner):
             if instance is None:
-                return KeyMaker(schema_of(owner))
+                # The base itself has no keys; documentation and inspection look at it all the same.
+                return KeyMaker(schema_of(owner)) if hasattr(owner, "__schema__") else self
             return instance._own_key()
 
 
@@ -162,8 +173,7 @@ class Entity(Storable):
             set_state(copy, state_of(self).__copy__())
         for name, value in changes.items():
             if name not in self.__schema__.fields:
-                fields = ", ".join(self.__schema__.fields)
-                raise ModelError(f"{type(self).__name__} has no field {name!r}; its fields: {fields}")
+                raise ModelError(f"{type(self).__name__} has no field {name!r}; {near(name, self.__schema__.fields)}")
             setattr(copy, name, value)
         return copy
 
@@ -218,7 +228,10 @@ class Entity(Storable):
         if type(other) is not type(self):
             return NotImplemented
         mine, theirs = self.__dict__, other.__dict__
-        return all(mine.get(name, NotLoaded) == theirs.get(name, NotLoaded) for name in self.__schema__.fields)
+        try:
+            return all(mine.get(name, NotLoaded) == theirs.get(name, NotLoaded) for name in self.__schema__.fields)
+        except (ArithmeticError, RecursionError):
+            return False  # the decimal sNaN is equal to nothing; what nests too deeply cannot be compared
 
     __hash__ = None  # type: ignore[assignment]  # an entity is mutable; its key is hashable
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, over
 
 import attrs
 
-from ..errors import NotLoaded
+from ..errors import ModelError, NotLoaded, near, shown
 from ..expressions import Field
 
 __all__ = ["FieldDeclaration", "FieldDescriptor", "Mapped", "field"]
@@ -86,6 +86,9 @@ class _Options(TypedDict, Generic[T], total=False):
     doc: str | None
 
 
+_ATTRS_ARGUMENTS = ("default", "factory", "validator", "converter")
+
+
 @overload
 def field(*, default: T, **options: Unpack[_Options[T]]) -> Mapped[T]: ...
 @overload
@@ -131,6 +134,15 @@ def field(
         raise TypeError(
             "field(init=False) is not supported: an entity must be made from all of its fields; leave init out"
         )
+    for argument in arguments:
+        if argument not in _ATTRS_ARGUMENTS:
+            known = (*_Options.__annotations__, "default", "factory")
+            raise ModelError(f"field({argument}=...) is refused: there is no such argument; {near(argument, known)}")
+    if "default" in arguments and "factory" in arguments:
+        raise ModelError("field(default=..., factory=...) is refused: give one of them")
+    for argument, function in (("on_insert", on_insert), ("on_write", on_write), ("factory", arguments.get("factory"))):
+        if not (function is None or callable(function)):
+            raise ModelError(f"field({argument}={shown(function)}) is refused: give a function that makes the value")
     arguments = {key: value for key, value in arguments.items() if key in ("default", "factory") or value is not None}
     return FieldDeclaration(
         name=name,

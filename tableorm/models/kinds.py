@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, cast
 
-from ..errors import ModelError
+from ..errors import ModelError, shown
 from ..keys.overlap import may_meet
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
@@ -18,7 +18,7 @@ from .reserved import ENTITY_TYPE, ENTITY_VERSION
 from .schema import MISFITS, Schema, concrete
 from .upgrades import parse_version, upgrade_row
 
-__all__ = ["KindSet", "describe_kind"]
+__all__ = ["KindSet", "describe_kind", "refuse_same_kinds"]
 
 
 class KindSet:
@@ -80,10 +80,7 @@ class KindSet:
             names = ", ".join(f"{s.name} in {s.table}" for s in schemas)
             raise ModelError(f"one query reads one table, these are in {len(tables)}: {names}")
         _refuse_overlaps(schemas)
-        kinds = [s.kind for s in schemas]
-        same = next((kind for kind in kinds if kinds.count(kind) > 1), 0)
-        if same != 0 and any(s.kind == same and s.discriminator == "property" for s in schemas):
-            raise ModelError(f"{', '.join(s.name for s in schemas if s.kind == same)} all have the kind {same!r}")
+        refuse_same_kinds(schemas)
         return cls(tuple(schemas), tables.pop(), bags=bags)
 
     def load_all(self, rows: Sequence[Row]) -> list[Entity | PropertyBag]:
@@ -176,6 +173,22 @@ class KindSet:
         return None if anything is None else (anything, anything.version)
 
 
+def refuse_same_kinds(schemas: Sequence[Schema]) -> None:
+    """
+    Refuse models of one table whose rows say that they are of one kind, so that nobody can tell the rows apart.
+
+    Raises:
+        ModelError: Two are.
+    """
+    for one, two in combinations(schemas, 2):
+        told = "property" in (one.discriminator, two.discriminator)
+        if one.table == two.table and one.kind == two.kind and told:
+            raise ModelError(
+                f"{one.name} and {two.name} both have the kind {one.kind!r} in table {one.table}, so that their rows "
+                f'cannot be told apart; give one of them another: class {two.name}(Entity, kind="...", ...)'
+            )
+
+
 def _refuse_overlaps(schemas: Sequence[Schema]) -> None:
     """Refuse models that their keys have to tell apart, if some key could be of two of them."""
     for which in ("row", "partition"):
@@ -202,4 +215,4 @@ def _filter_of_kind(kind: str) -> Filter:
 def describe_kind(row: Row) -> str:
     """Return what a row says of its kind, for messages."""
     stored = row.get(ENTITY_TYPE)
-    return f"kind {stored!r}" if stored is not None else "no kind"
+    return f"kind {shown(stored)}" if stored is not None else "no kind"

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import msgspec
 from msgspec import structs
 
-from ..errors import DecodeError
+from ..errors import DecodeError, shown
 from ..stores import Row
 from .reserved import MANIFEST
 
@@ -226,7 +226,7 @@ def manifest_of(row: Row | None) -> dict[str, ManifestEntry]:
         entries = {name: parse_entry(value) for name, value in _decode(text).items()}
     except (msgspec.DecodeError, TypeError, RecursionError):
         raise DecodeError(
-            f"has {text!r} as {MANIFEST}, which is not a manifest of what is derived from it; repair it with "
+            f"has {shown(text)} as {MANIFEST}, which is not a manifest of what is derived from it; repair it with "
             "`tableorm audit --repair`",
             str(row.get("EntityType")),
             (str(row.get("PartitionKey")), str(row.get("RowKey"))),

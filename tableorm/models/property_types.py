@@ -21,6 +21,7 @@ from uuid import UUID
 import attrs
 import msgspec
 
+from ..errors import shown
 from ..protocol.edm import (
     INT32_MAX,
     INT32_MIN,
@@ -154,7 +155,7 @@ def _decode_str(value: Any, annotation: str | None) -> str:
 def _wrong_stored_type(value: object, annotation: str | None, wanted: Edm) -> ValueError:
     names = {"str": "Edm.String", "bool": "Edm.Boolean", "int": "Edm.Int32", "float": "Edm.Double"}
     kind = annotation or names.get(type(value).__name__, type(value).__name__)
-    return ValueError(f"holds {value!r}, an {kind}, where {wanted} is declared")
+    return ValueError(f"holds {shown(value)}, an {kind}, where {wanted} is declared")
 
 
 def _encode_bool(value: Any) -> bool:
@@ -303,7 +304,7 @@ def _make_decoder(read: Callable[[str], Any], what: str) -> Callable[[Any, str |
         try:
             return read(text)
         except (ValueError, ArithmeticError):
-            raise ValueError(f"holds {value!r}, which is not a {what}") from None
+            raise ValueError(f"holds {shown(value)}, which is not a {what}") from None
 
     return decode
 
@@ -344,7 +345,7 @@ def _enum_type(annotation: type[enum.Enum]) -> PropertyType | str:
         except ValueError:
             known = ", ".join(repr(member.value) for member in annotation)
             raise ValueError(
-                f"holds {plain!r}, which is not a value of {annotation.__name__}; its values are {known}"
+                f"holds {shown(plain)}, which is not a value of {annotation.__name__}; its values are {known}"
             ) from None
 
     return PropertyType(annotation=annotation, edm=inner.edm, encode=encode, decode=decode)
@@ -377,7 +378,7 @@ def _json_type(annotation: Any) -> PropertyType | str:
         text = _decode_str(value, stored)
         try:
             return reader.decode(text)
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
             raise ValueError(f"holds JSON text that is not a {base.__name__}: {error}") from None
 
     return PropertyType(annotation=annotation, edm=Edm.STRING, encode=encode, decode=decode, json_text=True)

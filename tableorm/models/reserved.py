@@ -10,6 +10,7 @@ __all__ = [
     "ENTITY_VERSION",
     "MANIFEST",
     "RESERVED_FIELDS",
+    "VERB_OPTIONS",
     "WRITE_TOKENS",
     "is_reserved_property",
 ]
@@ -31,6 +32,9 @@ COPY_OF = "_of"
 
 RESERVED_FIELDS = frozenset({"etag", "timestamp", "extra", "key", "key_of", "kind", "evolve", "update"})
 """Attributes of every entity, whose names no field of a model may have."""
+
+VERB_OPTIONS = frozenset({"attempts", "concurrency", "guard", "if_match", "missing_ok"})
+"""Options of verbs that take the fields of a key beside them, so that no such field can be called so."""
 
 _PROPERTIES = re.compile(
     r"PartitionKey|RowKey|Timestamp|EntityType|EntityVersion"  # the service's, and what tells kinds apart

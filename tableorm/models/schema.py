@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import attrs
 
-from ..errors import DecodeError, EncodeError, ModelError, TemplateError
+from ..errors import DecodeError, EncodeError, ModelError, TemplateError, near
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
@@ -25,8 +25,9 @@ __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "
 Upgrade = Callable[[PropertyBag], PropertyBag]
 Discriminator = Literal["property", "row_key", "partition_key"] | Callable[[PropertyBag], type[Storable]]
 
-# What decoding a row raises that is not as the model says, down to a Guid that is a number and JSON nested too deep.
-MISFITS = (KeyError, ValueError, TypeError, OverflowError, AttributeError, RecursionError)
+# What a row that is not as the model says raises when it is decoded or compared: a Guid that is a number, JSON that
+# nests too deep, the decimal sNaN.
+MISFITS = (KeyError, ValueError, TypeError, ArithmeticError, AttributeError, RecursionError)
 
 
 D = TypeVar("D", bound="DerivedSchema")
@@ -316,7 +317,7 @@ class Schema:
             if name not in self.key_fields:
                 what = f"is not a {'key ' if name in self.fields else ''}field of the model"
                 raise self._key_error(
-                    f"does not take {name!r}, which {what}; its key fields are {', '.join(self.key_fields)}"
+                    f"does not take {name!r}, which {what}; of key fields {near(name, self.key_fields)}"
                 )
         missing = [name for name in self.key_fields if name not in values]
         if missing:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ..errors import DecodeError, ModelError
+from ..errors import DecodeError, ModelError, shown
 from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .entity import Entity
@@ -25,7 +25,9 @@ def parse_version(schema: Schema, row: Row, stored: object) -> int:
     if _is_version(text) and int(text) >= 1:
         return int(text)
     raise DecodeError(
-        f"has the version {stored!r}, which is not a number from 1", schema.name, (row["PartitionKey"], row["RowKey"])
+        f"has the version {shown(stored)}, which is not a number from 1",
+        schema.name,
+        (row["PartitionKey"], row["RowKey"]),
     )
 
 
@@ -53,7 +55,9 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
             error.add_note(f"while {schema.name} {keys} of table {table} was upgraded from version {number}")
             raise
         if not isinstance(bag, PropertyBag):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ModelError(f"the upgrade of {schema.name} from version {number} must return the bag, got {bag!r}")
+            raise ModelError(
+                f"the upgrade of {schema.name} from version {number} must return the bag, got {shown(bag)}"
+            )
     upgraded = dict(bag.row)
     for name in (ENTITY_TYPE, ENTITY_VERSION):
         upgraded.pop(name + ANNOTATION, None)

@@ -278,11 +278,11 @@ class Query(NotAList, Generic[E_co]):
         if if_match not in (None, "*"):
             raise ModelError(f"delete(if_match={if_match!r}) is refused: rows have an ETag each; give '*' or nothing")
         bulk = Bulk(self._require_db(), concurrency=concurrency, rate=rate, on_progress=on_progress)
-        if self._planner.target.primaries is not None:
-            return await delete_entities(bulk, self, if_match)
+        target = self._planner.target
+        delete = delete_rows if target.primaries is None else delete_entities
         # What a manifest says is compared with the fields, of which any may count.
-        run = self.start(keys_only=not any(schema.tracked for schema in self._planner.target.kinds.schemas))
-        return await delete_rows(bulk, run, self._fetch_pages(run, in_order=self._limit is not None), if_match)
+        run = self.start(keys_only=target.primaries is None and not any(s.tracked for s in target.kinds.schemas))
+        return await delete(bulk, run, self._fetch_pages(run, in_order=self._limit is not None), if_match)
 
     # Inside
 

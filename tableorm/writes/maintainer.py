@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from ..errors import NotSupported, TableOrmError
+from ..errors import NotSupported, TableOrmError, shown
 from ..models.manifest import ManifestEntry
 from ..models.reserved import WRITE_TOKENS
 from ..models.schema import DerivedSchema
@@ -196,8 +196,8 @@ def rules_of(name: str, entry: ManifestEntry, change: Change) -> EntryRules[Any]
     rules = _RULES.get(type(entry))
     if rules is None:
         raise NotSupported(
-            f"{change}: the manifest of the row has {entry.to_json()!r} as {name!r}, which this program does not know; "
-            "update the program, or let `tableorm audit --repair` correct the manifest"
+            f"{change}: the manifest of the row has {shown(entry.to_json())} as {shown(name)}, which this program does "
+            "not know; update the program, or let `tableorm audit --repair` correct the manifest"
         )
     return rules
 

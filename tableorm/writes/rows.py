@@ -12,7 +12,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 
 from ..models.reserved import MANIFEST, WRITE_TOKENS
-from ..models.schema import FieldInfo, Schema
+from ..models.schema import MISFITS, FieldInfo, Schema
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..stores import Row
 
@@ -124,12 +124,12 @@ def _means_the_same(
         return new == old
     try:
         value, read = info.type.decode(new, annotation), info.type.decode(old, old_annotation)
-    except (ValueError, TypeError):
+        if info.type.json_text:
+            # By what would be written: equality may leave out a part of the value.
+            return bool(info.type.encode(read) == new)
+        return bool(value == read and type(value) is type(read) and str(value) == str(read))
+    except MISFITS:
         return False  # what was stored does not fit the field: the new value replaces it
-    if info.type.json_text:
-        # By what would be written: equality may leave out a part of the value.
-        return bool(info.type.encode(read) == new)
-    return bool(value == read and type(value) is type(read) and str(value) == str(read))
 
 
 def same_value(old: object, value: object) -> bool:

@@ -64,6 +64,7 @@ FREE = {
     "tables": "reads no row",
     "bulk": "makes a bulk, which has a test of its own",
     "transaction": "makes a transaction, which has a test of its own",
+    "refuse_delete": "reports a row that was found",
     "report": "says what the operations became",
     "concurrency": "says how many transactions are under way",
     "select": "is narrowed, see below",

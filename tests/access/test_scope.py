@@ -361,7 +361,7 @@ async def test_a_closed_database(tmp_path: Path) -> None:
     async with connect(f"local:{tmp_path}/a.tables") as db:
         mine = db.scope(tenant="acme")
         await mine.create_tables(Order)
-    with pytest.raises(NotSupported, match="the database is not open"):
+    with pytest.raises(NotSupported, match="the database is closed"):
         await mine.get(Order, number=1)
 
 

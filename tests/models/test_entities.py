@@ -82,7 +82,7 @@ def test_what_the_store_says() -> None:
 @pytest.mark.parametrize("name", ["etag", "timestamp", "extra"])
 def test_what_is_not_for_setting(name: str) -> None:
     """They are not for setting."""
-    with pytest.raises(AttributeError):
+    with pytest.raises(ModelError, match=f"Employee has no field '{name}', which is set to None"):
         setattr(ken(), name, None)
 
 

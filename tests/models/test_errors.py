@@ -83,7 +83,7 @@ def test_one_tree(name: str) -> None:
         assert issubclass(found, TableOrmError) or found is InputFault
         assert getattr(tableorm, name) is found
     else:
-        assert found in (shown, errors.counted, http_status, errors.MAX_FAULTS)
+        assert found in (shown, errors.counted, errors.near, http_status, errors.MAX_FAULTS)
 
 
 def test_messages_name_what_is_wrong() -> None:

@@ -219,7 +219,7 @@ def test_kinds_that_are_the_same() -> None:
 
     class Nothing(Entity, table="Directory", abstract=True): ...
 
-    with pytest.raises(ModelError, match="Employee, Twin all have the kind 'Employee'"):
+    with pytest.raises(ModelError, match="Employee and Twin both have the kind 'Employee'"):
         KindSet.of([Employee, Twin])
     with pytest.raises(ModelError, match="Nothing is abstract and has no concrete classes"):
         KindSet.of([Nothing])

@@ -15,7 +15,7 @@ import attrs
 from ...audit.check import WRONG, Check, VerifyEntity
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
-from ...errors import Conflict, DecodeError, EncodeError, EntityNotFound, OutcomeUnknown
+from ...errors import Conflict, DecodeError, EncodeError, EntityNotFound, OutcomeUnknown, shown
 from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
 from ...models.schema import FieldInfo, Schema, concrete
 from ...stores import Operation, Row, Verb
@@ -84,7 +84,7 @@ class AggregateCheck(Check):
 
 
 def _describe(entry: ManifestEntry | None) -> str:
-    parts = [f"adds {amount} to {name} of {holder!r}" for holder, name, amount in _amounts_of(entry)]
+    parts = [f"adds {amount} to {name} of {shown(holder)}" for holder, name, amount in _amounts_of(entry)]
     return " and ".join(parts) or "adds nothing"
 
 
@@ -304,7 +304,9 @@ async def _verify_absent(context: AuditContext, partition_key: str, row_key: str
             await commit(context.db, (write,))
         except (Conflict, EntityNotFound, OutcomeUnknown):
             return False
-    text = f"it is counted in the {target.name} {row_key!r} of this partition, which does not exist; so may be others"
+    text = (
+        f"it is counted in the {target.name} {shown(row_key)} of this partition, which does not exist; so may be others"
+    )
     problem = Problem(Damage.MISSING if create else Damage.DANGLING, declared.name, row_key, text)
     context.record(snapshot.schema, partition_key, by, problem, repaired=repaired)
     return not repaired  # a holder that was inserted is verified next

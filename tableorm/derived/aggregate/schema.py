@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ...errors import ModelError
+from ...errors import ModelError, shown
 from ...expressions import Field
 from ...models.key import Storable
 from ...models.manifest import AggregateEntry, ManifestEntry
@@ -133,7 +133,7 @@ class AggregateSchema(Relation[FieldInfo]):
         if entry is not None:
             address = entry.row_key
             needed = (
-                f"{self.label} counts it in {target.name} {address!r} of this partition, which does not exist; "
+                f"{self.label} counts it in {target.name} {shown(address)} of this partition, which does not exist; "
                 "insert that first"
             )
             make = partial(self.make_holder, source.partition_key, address)

@@ -103,23 +103,23 @@ class HolderCheck(Check):
         if source is not None:
             target = embed.target[0]
             if other is None or (target.discriminator == "property" and kind_of(other) != target.kind):
-                what = "does not exist" if other is None else f"is of kind {kind_of(other)!r}"
-                text = f"it refers to the {target.name} {source!r} of this partition, which {what}"
+                what = "does not exist" if other is None else f"is of kind {shown(kind_of(other))}"
+                text = f"it refers to the {target.name} {shown(source)} of this partition, which {what}"
                 return [Problem(Damage.DANGLING, name, source, text, rebuilt=False)]
         problems: list[Problem] = []
         sources = [each for each in (source, noted_source) if each is not None]
         first = next((each for each in sources if not self._is_legible(found.get(each))), None)
         if (other is None and self._has_copies(row)) or (other is not None and self._differs(row, other)):
-            whose = "though it refers to none" if source is None else f"which are not as {source!r} is"
+            whose = "though it refers to none" if source is None else f"which are not as {shown(source)} is"
             text = f"it holds copies of fields, {whose}"
             problems.append(Problem(Damage.STALE, name, source, text, first=first))
         if noted != due:
             named = "names none" if noted is None else f"says {shown(noted.to_json())}"
-            what = "refers to none" if source is None else f"refers to {source!r}"
+            what = "refers to none" if source is None else f"refers to {shown(source)}"
             text = f"it {what}, and its manifest {named}"
             problems.append(Problem(Damage.MANIFEST, name, source, text, first=first))
         if other is not None and not self._is_noted(row["RowKey"], other):
-            text = f"the manifest of the entity {source!r} does not say that this one holds copies of it"
+            text = f"the manifest of the entity {shown(source)} does not say that this one holds copies of it"
             problems.append(Problem(Damage.MANIFEST, name, source, text, first=first))
         return problems
 
@@ -176,7 +176,7 @@ class SourceCheck(Check):
                 continue  # nobody knows
             entries = () if other is None else (other.manifest.get(name), other.expected.get(name))
             if SourceEntry(snapshot.row["RowKey"], note) not in entries:
-                text = f"its manifest says that {holder!r} holds copies of it ({name}), which does not"
+                text = f"its manifest says that {shown(holder)} holds copies of it ({name}), which does not"
                 problems.append(Problem(Damage.MANIFEST, note, holder, text))
         return problems
 

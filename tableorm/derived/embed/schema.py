@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakSet
 
-from ...errors import Conflict, ModelError, NotSupported, ReferenceNotFound
+from ...errors import Conflict, ModelError, NotSupported, ReferenceNotFound, shown
 from ...models.key import Storable
 from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
 from ...models.reserved import is_reserved_property
@@ -143,7 +143,7 @@ class EmbedSchema(Relation[dict[str, str]]):
         source.fills.append(_FillCopies(source.row_key, address, properties, self.label))
         if entry is None:
             return []
-        needed = f"{self.label} is {target.name} {entry.row_key!r} of this partition, which does not exist"
+        needed = f"{self.label} is {target.name} {shown(entry.row_key)} of this partition, which does not exist"
         entries = {entry.holder_name: self.holder_entry(source.row_key)}
         return [EntityPatch(address=entry.row_key, origin=source.write, entries=entries, needed=needed, target=target)]
 
@@ -164,7 +164,7 @@ class _FillCopies(Fill, frozen=True, eq=False, gc=False):
         """Return the write with the copies; without any if the entity refers to none."""
         if source is None and self.source is not None:
             raise ReferenceNotFound(
-                f"{write.origin}: {self.label} refers to {self.source!r} of this partition, which does not exist",
+                f"{write.origin}: {self.label} refers to {shown(self.source)} of this partition, which does not exist",
                 Code.RESOURCE_NOT_FOUND,
                 (write.change.partition_key, self.source),
             )
@@ -210,8 +210,8 @@ class _HolderRules(EntryRules[HolderEntry]):
             embed = _find_embed(schema, name)
             if embed is None:
                 raise NotSupported(
-                    f"{source.write.change}: the entity {holder!r} of this partition holds copies of it "
-                    f"({name.partition(':')[0]}), and what they are called after the upgrade to version "
+                    f"{source.write.change}: the entity {shown(holder)} of this partition holds copies of it "
+                    f"({name.partition(':')[0][:80]}), and what they are called after the upgrade to version "
                     f"{schema.version} only that one's model says; import it, with Embedded as it is now"
                 )
             # The holder may be of an older version as well, and is upgraded then.
@@ -236,8 +236,8 @@ class _HolderRules(EntryRules[HolderEntry]):
     def refuse_delete(self, name: str, entry: HolderEntry, change: Change) -> None:
         """Refuse to delete an entity that others hold copies of."""
         raise Conflict(
-            f"{change}: the entity {entry.row_key!r} of this partition holds copies of it "
-            f"({name.partition(':')[0]}); let that refer to another one first, or in the same transaction",
+            f"{change}: the entity {shown(entry.row_key)} of this partition holds copies of it "
+            f"({name.partition(':')[0][:80]}); let that refer to another one first, or in the same transaction",
             None,
             change.subject,
         )

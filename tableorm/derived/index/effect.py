@@ -12,7 +12,7 @@ from msgspec import structs
 
 from ...audit.check import AuditedSchema, Check
 from ...audit.context import AuditContext
-from ...errors import DecodeError, EntityExists, TableOrmError, UniqueViolation
+from ...errors import DecodeError, EntityExists, TableOrmError, UniqueViolation, shown
 from ...keys.template import Template
 from ...models.manifest import IndexEntry, ManifestEntry
 from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
@@ -91,8 +91,8 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         if write.after is None and self.row is None:
             return write
         raise self._exists(
-            f"the key {self.address!r} of its index entry is that of {write.origin}; begin the row_key of the index "
-            "with literal text of its own"
+            f"the key {shown(self.address)} of its index entry is that of {write.origin}; begin the row_key of the "
+            "index with literal text of its own"
         )
 
     def after_conflict(self, code: str, stored: Row | None) -> Effect:
@@ -107,8 +107,8 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             ):  # which repairs this: the entry is read, and replaced as it was found
                 return structs.replace(self, reads=True)
             raise self._exists(
-                f"its index entry {self.address!r} exists already, and its manifest does not name it: a program that "
-                "knows no indexes has deleted or replaced the entity; repair it with `tableorm audit --repair`"
+                f"its index entry {shown(self.address)} exists already, and its manifest does not name it: a program "
+                "that knows no indexes has deleted or replaced the entity; repair it with `tableorm audit --repair`"
             )
         raise self._violation(stored)
 
@@ -151,17 +151,17 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         alike = kind is None or (COPY_OF in (stored or {}) and kind.endswith(f"#{index.entry_name}"))
         if not alike:
             return self._exists(
-                f"index {index.name} needs the row {self.address!r} of this partition for its entry, and a row of "
-                f"another kind ({kind!r}) has that key; change the index's row_key, or remove that row"
+                f"index {index.name} needs the row {shown(self.address)} of this partition for its entry, and a row of "
+                f"another kind ({shown(kind)}) has that key; change the index's row_key, or remove that row"
             )
         assert index.row is not None
         holder = "another entity of the transaction" if stored is None else "another entity"
         if stored is not None and stored.get(COPY_OF):
-            holder = f"the entity {stored[COPY_OF]!r}"
+            holder = f"the entity {shown(stored[COPY_OF])}"
         if not index.unique:
             return self._exists(
-                f"the key {self.address!r} of its entry in index {index.name} is that of the entry of {holder}; put "
-                "{kind} into the row_key of the index, or whatever else tells the two"
+                f"the key {shown(self.address)} of its entry in index {index.name} is that of the entry of {holder}; "
+                "put {kind} into the row_key of the index, or whatever else tells the two"
             )
         fields = {name: self.values.get(name) for name in index.row.fields}
         found: dict[str, Any] = {}

@@ -118,18 +118,18 @@ class ListCheck(Check):
         address = None if key is None else _last_address(key, row_key, found)
         row = None if address is None else found.get(address)
         if row is not None and row.get(ENTITY_TYPE) != self.kind:
-            text = f"a row of kind {kind_of(row)!r} is at {address!r}, where the list belongs"
+            text = f"a row of kind {shown(kind_of(row))} is at {shown(address)}, where the list belongs"
             return Problem(Damage.BLOCKED, name, address, text, rebuilt=False)
         keys: set[str] | None = set() if row is None else _read_keys(row)
         if key is not None and keys is not None and row_key not in keys:
-            return Problem(Damage.MISSING, name, address, f"it is not in the list {key!r}")
+            return Problem(Damage.MISSING, name, address, f"it is not in the list {shown(key)}")
         if noted == due:
             return None
         if noted_key is not None and noted_key != key and _is_listed(noted_key, row_key, found):
-            text = f"it is still in the list {noted_key!r}, and belongs into another, or into none"
+            text = f"it is still in the list {shown(noted_key)}, and belongs into another, or into none"
             return Problem(Damage.ORPHAN, name, _last_address(noted_key, row_key, found), text)
         named = "does not say so" if noted is None else f"says {shown(noted.to_json())}"
-        where = "belongs into no list" if key is None else f"is in the list {key!r}"
+        where = "belongs into no list" if key is None else f"is in the list {shown(key)}"
         return Problem(Damage.MANIFEST, name, address, f"it {where}, and its manifest {named}")
 
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
@@ -166,7 +166,7 @@ class ListCheck(Check):
         partition_key, address = row["PartitionKey"], row["RowKey"]
         if self._has_row(partition_key, address):
             return None
-        text = f"a row of kind {self.kind!r} is at {address!r}, and no row of the list can have these keys"
+        text = f"a row of kind {shown(self.kind)} is at {shown(address)}, and no row of the list can have these keys"
         return self._damaged(Damage.FOREIGN, address, text, row)
 
     async def _find_misplaced(self, row: Row) -> _Damaged | None:
@@ -182,11 +182,11 @@ class ListCheck(Check):
                 gone = [each for each, other in all_found.items() if other is None]
                 fresh = [list_row(partition_key, each, self.kind, (), divided=True) for each in gone]
                 what = f"and {len(gone) - 1} behind it are gone" if len(gone) > 1 else "is gone"
-                text = f"the row {above!r} of the list, by which readers find {address!r}, {what}"
+                text = f"the row {shown(above)} of the list, by which readers find {shown(address)}, {what}"
                 inserts = [Operation(Verb.INSERT, each) for each in fresh]
                 return self._damaged(Damage.MISSING, above, text, None, *inserts)
             if found.get(ENTITY_TYPE) != self.kind:
-                text = f"a row of kind {kind_of(found)!r} is at {above!r}, where a row of the list belongs"
+                text = f"a row of kind {shown(kind_of(found))} is at {shown(above)}, where a row of the list belongs"
                 return self._damaged(Damage.BLOCKED, above, text, found)
             return await self._divide_again(found)
         return None
@@ -208,7 +208,7 @@ class ListCheck(Check):
                 operations.append(Operation(Verb.INSERT, fresh))
             elif half.get(ENTITY_TYPE) == self.kind:
                 operations.append(_replace(half, fresh))
-        text = f"the row {address!r} of the list was divided, and does not say so"
+        text = f"the row {shown(address)} of the list was divided, and does not say so"
         return self._damaged(Damage.STALE, address, text, row, *operations)
 
     async def _find_unreadable(self, row: Row) -> _Damaged | None:
@@ -217,7 +217,7 @@ class ListCheck(Check):
             return None
         partition_key, address = row["PartitionKey"], row["RowKey"]
         list_key, bits = _place_of(row)
-        text = f"the row {address!r} of the list cannot be read"
+        text = f"the row {shown(address)} of the list cannot be read"
         halves = await self.context.read_all(partition_key, [address + bit for bit in "01"])
         if any(half is not None and half.get(ENTITY_TYPE) == self.kind for half in halves):
             fresh = self._divided_row(row)
@@ -274,14 +274,14 @@ class ListCheck(Check):
         wrong: dict[str, str] = {}
         for key in candidates:
             if is_divided(row) or bits_of(key, len(bits)) != bits:
-                wrong[key] = f"the key is in the row {row['RowKey']!r} of the list, and belongs into another"
+                wrong[key] = f"the key is in the row {shown(row['RowKey'])} of the list, and belongs into another"
                 continue
             primary = await self.context.read(row["PartitionKey"], key)
             snapshot = None if primary is None else self.context.snapshot(primary)
             if snapshot is not None and snapshot.schema is self.schema and _belongs(snapshot, name, list_key):
                 continue  # what is wrong then is verified with the entity
             what = "is gone" if snapshot is None else "does not say that it is in the list, nor should"
-            wrong[key] = f"the list {list_key!r} has the key {key!r}, whose entity {what}"
+            wrong[key] = f"the list {shown(list_key)} has the key {shown(key)}, whose entity {what}"
         return wrong
 
     def _divided_row(self, row: Row) -> Row:

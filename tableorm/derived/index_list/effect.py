@@ -5,7 +5,7 @@ The effect of a write on a row of an index list.
 import msgspec
 from msgspec import structs
 
-from ...errors import EntityExists
+from ...errors import EntityExists, shown
 from ...models.manifest import ListEntry
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ...protocol.codes import Code
@@ -109,8 +109,9 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             return Operation(Verb.INSERT, row)
         if stored.get(ENTITY_TYPE) != self.kind:
             raise self._exists(
-                f"the index list {self.kind} needs the row {self.address!r} of this partition, and a row of another "
-                f"kind ({stored.get(ENTITY_TYPE)!r}) has that key; change the list's row_key, or remove that row"
+                f"the index list {self.kind} needs the row {shown(self.address)} of this partition, and a row of "
+                f"another kind ({shown(stored.get(ENTITY_TYPE))}) has that key; change the list's row_key, or remove "
+                "that row"
             )
         return Operation(Verb.REPLACE, row, stored["odata.etag"])
 
@@ -119,8 +120,8 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         if write.after is None and not self.adds:
             return write
         raise self._exists(
-            f"the key {self.address!r} of a list that it is in is that of {write.origin}; begin the row_key of the "
-            "list with literal text of its own"
+            f"the key {shown(self.address)} of a list that it is in is that of {write.origin}; begin the row_key of "
+            "the list with literal text of its own"
         )
 
     def _exists(self, problem: str) -> EntityExists:

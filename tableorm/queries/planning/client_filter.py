@@ -12,7 +12,7 @@ from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, Non
 from ...keys.bounds import REVERSED, outside
 from ...keys.formats import Order
 from ...keys.template import Template
-from ...models.schema import FieldInfo, Schema
+from ...models.schema import MISFITS, FieldInfo, Schema
 from ...protocol.edm import ANNOTATION, utf16_key
 from ...protocol.filters import Compare, Op, Test, combination, compile_filter, compile_membership, negation
 from ...stores import Row
@@ -144,7 +144,7 @@ def _make_property_test(term: Comparison | Membership, info: FieldInfo) -> Test:
             return None
         try:
             return compare(info.type.decode(value, row.get(info.property + ANNOTATION)), term.value)
-        except (ValueError, ArithmeticError):
+        except MISFITS:
             return None  # what is stored is no such value, or one that has no order, as the decimal NaN
 
     return test_decoded
@@ -161,7 +161,7 @@ def _make_decoded_equality(values: Sequence[Any], info: FieldInfo) -> Test:
         try:
             value = info.type.decode(stored, row.get(info.property + ANNOTATION))
             return bool(value == value) and value in wanted  # noqa: PLR0124 - NaN is equal to nothing
-        except (ValueError, ArithmeticError):
+        except MISFITS:
             return False  # what is stored is no such value, so it is none of them
 
     return test_decoded_equal

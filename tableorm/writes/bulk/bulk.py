@@ -35,7 +35,7 @@ from ..stages.encode import encode, needs_row
 from ..stages.execute import claim, execute, is_light, most_bytes, plan_writes
 from ..stages.lost_replies import InDoubt
 from ..subject import check_change
-from .chunk import commit_chunk, defer
+from .chunk import commit_chunk, defer, unexpected
 from .pacing import AdaptiveConcurrency, Pace
 from .partition_queue import Address, PartitionQueue
 from .report import FAILURES_KEPT, BulkFailure, BulkReport
@@ -168,6 +168,12 @@ class Bulk:
         """Delete a row that a query has found, and what is derived from it, if the row is still as it was found."""
         etag: str = row["odata.etag"]
         await self._add(structs.replace(delete_change(key, etag), stored=Stored(row, etag=etag)))
+
+    def refuse_delete(self, key: Key[Any], error: Exception) -> None:
+        """Report that a row which a query has found is not deleted: what it holds raised an error."""
+        if not isinstance(error, TableOrmError):
+            error = unexpected(delete_change(key, "*"), error)
+        self._fail("delete", key, error)
 
     def _require_open(self) -> None:
         if self._state != "open":
@@ -331,14 +337,14 @@ class Bulk:
                 for number in unknown:
                     error = doubt.error_of(number)
                     error.__cause__ = doubt.fault
-                    self._fail(writes[number], error)
+                    self._fail_write(writes[number], error)
             except Fault as fault:
                 at = fault.index
                 if len(writes) == 1 or _concerns_all(fault):
                     for write in writes:
-                        self._fail(write, _error_of(fault, write))
+                        self._fail_write(write, _error_of(fault, write))
                 elif at is not None and at < len(writes):
-                    self._fail(writes[at], _error_of(fault, writes[at]))
+                    self._fail_write(writes[at], _error_of(fault, writes[at]))
                     todo.append(structs.replace(plan, writes=writes[:at] + writes[at + 1 :]))
                 else:
                     half = len(writes) // 2
@@ -358,15 +364,18 @@ class Bulk:
             outcome = await commit_chunk(self._db, writes, throttled=self._concurrency.narrow)
             self._written += outcome.written
             for write, error in outcome.failed:
-                self._fail(write, error)
+                self._fail_write(write, error)
             todo += outcome.again
             if outcome.written:
                 self._concurrency.widen()
 
-    def _fail(self, write: PlannedWrite, error: TableOrmError) -> None:
+    def _fail(self, verb: str, subject: object, error: TableOrmError) -> None:
         self._failures += 1
         if len(self._failed) < FAILURES_KEPT:
-            self._failed.append(BulkFailure(write.change.verb, write.change.subject, error))
+            self._failed.append(BulkFailure(verb, subject, error))
+
+    def _fail_write(self, write: PlannedWrite, error: TableOrmError) -> None:
+        self._fail(write.change.verb, write.change.subject, error)
 
     async def __aenter__(self) -> Self:
         if self._state != "new":

@@ -12,7 +12,7 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.rows import read_row
 from ...connection.tasks import map_together
-from ...errors import LimitExceeded, TableOrmError, TransactionFailed
+from ...errors import DecodeError, LimitExceeded, TableOrmError, TransactionFailed, shown
 from ...models.schema import Schema
 from ...stores import Operation, Row, Verb
 from ..commit import commit
@@ -22,7 +22,7 @@ from ..stages.change import as_given
 from ..stages.complete import complete
 from ..stages.encode import encode, needs_row
 
-__all__ = ["ChunkOutcome", "commit_chunk", "defer", "most_rows", "most_shared_rows"]
+__all__ = ["ChunkOutcome", "commit_chunk", "defer", "most_rows", "most_shared_rows", "unexpected"]
 
 
 @attrs.frozen
@@ -114,6 +114,12 @@ async def commit_chunk(
             return ChunkOutcome(idle, [*failed, (write, cause)], [rest] if rest else ())
         except TableOrmError as error:
             return ChunkOutcome(idle, [*failed, *((write, error) for write, _ in ready)])
+        except Exception as error:  # noqa: BLE001  # nothing was sent: a row, or a function of a model, raised it
+            given = [write for write, _ in ready]
+            if len(given) == 1:
+                return ChunkOutcome(idle, [*failed, (given[0], unexpected(given[0].change, error))])
+            half = len(given) // 2
+            return ChunkOutcome(idle, failed, [given[half:], given[:half]])
         return ChunkOutcome(idle + len(ready), failed)
     raise AssertionError
 
@@ -132,6 +138,8 @@ async def _completed(
             return encode(complete(change, row), 0)
         except TableOrmError as error:
             return error
+        except Exception as error:  # noqa: BLE001  # what one row or a function of its model raises ends no other write
+            return unexpected(change, error)
 
     ready: list[tuple[PlannedWrite, PlannedWrite]] = []
     failed: list[tuple[PlannedWrite, TableOrmError]] = []
@@ -141,6 +149,16 @@ async def _completed(
         elif found is not None:
             ready.append((write, found))
     return ready, failed
+
+
+def unexpected(change: Change, error: Exception) -> DecodeError:
+    """Return what a report says of a write that raised no error of this package."""
+    name = change.table if change.schema is None else change.schema.name
+    found = DecodeError(
+        f"cannot be written by {change.verb}, which raised {shown(error)}", name, (change.partition_key, change.row_key)
+    )
+    found.__cause__ = error
+    return found
 
 
 def _is_forced(change: Change) -> bool:

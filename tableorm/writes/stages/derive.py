@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import structs
 
-from ...errors import Conflict, DecodeError, EncodeError, NotSupported, TableOrmError
+from ...errors import Conflict, DecodeError, EncodeError, NotSupported, TableOrmError, shown
 from ...models.manifest import ManifestEntry, manifest_of, manifest_text
 from ...models.reserved import ENTITY_TYPE, MANIFEST
 from ...models.schema import Schema
@@ -104,7 +104,7 @@ def _merge(earlier: Effect, effect: Effect) -> Effect:
         origin = effect.origin.origin
         raise DecodeError(
             f"or the row of {earlier.origin.origin} has a manifest that is not right: they take the row "
-            f"{effect.address!r} for what different patterns keep; repair it with `tableorm audit --repair`",
+            f"{shown(effect.address)} for what different patterns keep; repair it with `tableorm audit --repair`",
             "PropertyBag" if origin.schema is None else origin.schema.name,
             (origin.partition_key, origin.row_key),
         )
@@ -129,8 +129,8 @@ def _derive_one(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, l
     stored = manifest_of(seen)
     if schema is None and stored and (write.after is not None or change.verb == "move"):
         raise NotSupported(
-            f"{change}: rows are derived from this one by {', '.join(stored)}, which a bag cannot keep right; write it "
-            "through its model"
+            f"{change}: rows are derived from this one by {', '.join(stored)[:200]}, which a bag cannot keep right; "
+            "write it through its model"
         )
     if write.after is None:
         return write, [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
@@ -335,7 +335,7 @@ def stored_number(value: Any, name: str, change: Change, row: Row) -> int:
         return int(value or 0)
     except (TypeError, ValueError):
         raise DecodeError(
-            f"has {value!r} as {name}, which is not a number, and {change} needs it; set it to 0, then let "
+            f"has {shown(value)} as {name}, which is not a number, and {change} needs it; set it to 0, then let "
             "`tableorm audit --repair` count",
             str(row.get(ENTITY_TYPE)),
             (row["PartitionKey"], row["RowKey"]),

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import attrs
 
-from ...errors import EncodeError, ModelError, NotLoaded, NotRead, PreconditionFailed, TemplateError
+from ...errors import EncodeError, ModelError, NotLoaded, NotRead, PreconditionFailed, TemplateError, near
 from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
@@ -89,20 +89,19 @@ def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str
         return [str(each) for each in only]
     schema = schema_of_subject(subject)
     names: list[str] = []
+    if isinstance(only, str):
+        raise ModelError(f"merge(only={only!r}) of {schema.name} is refused: give a list, as in only=[{only!r}]")
     for each in only:
         name = each.name if isinstance(each, Field) else each
         info = schema.fields.get(name)
         if info is None or not info.stored:
             problem = "is held by the key" if info else "is not a field"
-            raise ModelError(f"merge(only=[...]) of {schema.name}: {each} {problem}; give some of {_some(schema)}")
+            stored = near("" if info else str(name), [info.name for info in schema.stored])
+            raise ModelError(f"merge(only=[...]) of {schema.name}: {each} {problem}; {stored}")
         if name not in subject.__dict__:
             raise NotLoaded(f"merge(only=[...]) of {schema.name}: {name} was not loaded, so it has no value")
         names.append(name)
     return names
-
-
-def _some(schema: Schema) -> str:
-    return ", ".join(f"{schema.name}.{info.name}" for info in schema.stored[:3]) or "none: it stores none"
 
 
 def fill_fields(

@@ -1,0 +1,151 @@
+"""What is wrong with a call of `connect` or of a verb is said: the argument, its value, and what to write instead."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from tableorm import Database, Entity, Index, Mapped, ModelError, NotSupported, TableOrmError, connect, field
+
+
+class Order(Entity, table="Orders", partition_key="{shop}", row_key="order_{number:06d}"):
+    shop: Mapped[str]
+    number: Mapped[int]
+    note: Mapped[str] = field(default="")
+
+    by_note = Index(row_key="note_{note}_{number:06d}")
+
+
+ANY: Any = Order
+ACCOUNT = "https://acc.table.core.windows.net"
+
+PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+    ("", {}, ModelError, r"url is empty text; write 'local:PATH' for a file, 'local::memory:'"),
+    ("  ", {}, ModelError, "url is empty text"),
+    (None, {}, ModelError, "url is of type NoneType; write 'local:PATH'"),
+    (5, {}, ModelError, "url is of type int"),
+    ("data.tables", {}, ModelError, "url does not begin with a scheme; write 'local:PATH'"),
+    ("./data.tables", {}, ModelError, "url does not begin with a scheme"),
+    ("/var/data.tables", {}, ModelError, "url does not begin with a scheme"),
+    (r"C:\data.tables", {}, ModelError, "url does not begin with a scheme"),
+    (":memory:", {}, ModelError, "'local::memory:' for a database in memory"),
+    ("local:", {}, ModelError, r"connect\('local:'\): the URL names no file; give local:PATH or local::memory:"),
+    ("sqlite:///x.db", {}, NotSupported, "no installed backend opens 'sqlite:'; installed are: azure, local"),
+    ("https://", {}, ModelError, "the URL has no host; an endpoint looks like https://ACCOUNT.table"),
+    (ACCOUNT, {}, ModelError, "no credential for the account 'acc'; give key=, sas= or credential="),
+    ("http://localhost:10002", {}, ModelError, "no credential for the URL, which names no account; give key="),
+    (
+        "http://localhost:10002",
+        {"key": "a2V5"},
+        ModelError,
+        "does not tell the name of the account, .* end it with /ACC",
+    ),
+    (ACCOUNT, {"sas": "sv=1"}, ModelError, "the SAS has no parameter 'sig', its signature"),
+    (ACCOUNT, {"key": "a2V5", "sas": "sv=1"}, TypeError, r"connect\(\) got key and sas; give one of them"),
+    (ACCOUNT, {"key": "a2V5", "colour": 1}, TypeError, "unknown option 'colour' for an Azure URL; known are"),
+    ("local::memory:", {"colour": 1}, TypeError, "does not know 'colour'; a local database has the options timeout"),
+    ("local::memory:", {"timeout": 0}, ValueError, r"connect\(timeout=0\) is refused: give seconds above 0"),
+    ("local::memory:", {"timeout": "5"}, ModelError, r"connect\(timeout='5'\) is refused"),
+    ("local::memory:", {"timeout": None}, ModelError, r"connect\(timeout=None\) is refused"),
+    ("local::memory:", {"retry": 3}, ModelError, r"connect\(retry=3\) is refused: give a RetryPolicy"),
+    ("local::memory:", {"queues": ""}, ModelError, "queues is empty text"),
+    ("local::memory:", {"blobs": "x"}, ModelError, "blobs does not begin with a scheme"),
+]
+
+
+@pytest.mark.parametrize(("url", "options", "error", "message"), PLACES)
+def test_connect(url: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
+    """What this installation cannot do is NotSupported; a wrong argument is a ModelError or ValueError."""
+    with pytest.raises(error, match=message):
+        connect(url, **options)
+
+
+async def test_a_database_that_is_not_open() -> None:
+    """Not yet, or not any more."""
+    db = connect("local::memory:")
+    with pytest.raises(NotSupported, match="is not open; use `async with connect"):
+        await db.tables()
+    async with db:
+        with pytest.raises(NotSupported, match="open already; open it once and share it"):
+            await db.open()
+    with pytest.raises(NotSupported, match=r"is closed, by close.* make another with connect"):
+        await db.tables()
+
+
+def test_a_database_of_another_loop() -> None:
+    """Each loop needs one of its own."""
+    db = connect("local::memory:")
+    asyncio.run(db.open())
+    with pytest.raises(NotSupported, match=r"another event loop, .* within each asyncio.run\(\)"):
+        asyncio.run(db.tables())
+
+
+def order(**fields: Any) -> Order:
+    made: Order = ANY(**{"shop": "a", "number": 1, **fields})
+    return made
+
+
+CALLS: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda db: db.insert(Order), "Order'> cannot be written: it is not an entity; give an instance of a model"),
+    (lambda db: db.insert({"shop": "a"}), r"{'shop': 'a'} cannot be written: it is not an entity"),
+    (lambda db: db.insert(None), "None cannot be written"),
+    (lambda db: db.insert([order()]), "cannot be written: it is not an entity"),
+    (lambda db: db.save(order()), r"save of Order.*insert\(\) it, or read it first"),
+    (lambda db: db.replace(order()), r"replace of Order.*if_match='\*' to write over"),
+    (lambda db: db.merge(order()), r"merge of Order.*insert\(\) it, or read it first"),
+    (lambda db: db.merge(order(), "note", if_match="*"), r"merge\(only='note'\) of Order .* only=\['note'\]"),
+    (lambda db: db.merge(order(), ["nte"], if_match="*"), r"of Order: nte is not a field; did you mean 'note'\?"),
+    (lambda db: db.merge(order(), [ANY.shop], if_match="*"), "Order.shop is held by the key; there are note"),
+    (lambda db: db.upsert(order(), "overwrite"), r"upsert\(mode='overwrite'\) is unknown; use 'merge' or 'replace'"),
+    (lambda db: db.delete(order()), r"delete of Order.* or give if_match='\*' to delete whatever is there"),
+    (lambda db: db.delete(Order, shop="a"), "Order.key: .* needs 'number'; give each as number=..."),
+    (lambda db: db.delete("a"), "'a' is not a model"),
+    (
+        lambda db: db.get(Order, shop="a", nr=1),
+        "does not take 'nr', which is not a field of the model; .* shop, number",
+    ),
+    (lambda db: db.get(Order, shop="a", number=9), r"there is no Order \('a', 'order_000009'\) in table Orders"),
+    (lambda db: db.get(Order.by_note, note="x", shop="a"), "Order.by_note.key: .* needs 'number'"),
+    (lambda db: db.get("Orders", shop="a"), "'Orders' is not a model"),
+    (lambda db: db.get_many([order()]), r"get_many\(\) needs keys, got Order.* make them with Model.key\(...\)"),
+    (lambda db: db.modify(Order, None, shop="a", number=1), "modify: None is no plain function; give one that changes"),
+    (lambda db: db.modify(Order, len, attempts=0), r"modify\(attempts=0\) is refused: try at least once"),
+    (lambda db: db.delete(Order, shop="a", number="x", if_match="*"), "Order.row_key: .* needs an int, got 'x'"),
+    (lambda db: db.get(Order, note="x"), "does not take 'note', which is not a key field of the model"),
+    (lambda db: db.refresh(Order), "is not an entity; give an instance of a model, or a bag"),
+    (lambda db: db.create_tables("Orders"), "'Orders' is not a model"),
+    (lambda db: db.drop_table(Order), r"drop_table\(.*Order'>\) is refused: give the name of the table, a str"),
+    (lambda db: db.lookup(Order.by_note), r"lookup\(Order.by_note\) is refused: give an index list of a model"),
+    (
+        lambda db: db.select(Order).all(),
+        r"Order: the query visits every partition of table Orders, .*Order.shop == ...",
+    ),
+    (lambda db: db.select(Order).where("a eq 1").all(), "'a eq 1' is not a condition; compare a field of the class"),
+    (lambda db: db.select(Order).limit(-1).all(), r"limit\(-1\) is refused: give a number of entities from 0"),
+    (lambda db: db.select(Order).only("note").all(), r"only\('note'\) is refused: give fields of the class"),
+    (lambda db: db.select(Order).page(0), r"page\(size=0\) is refused: give a number of entities from 1 to 1000"),
+    (
+        lambda db: db.select(Order).where(Order.shop == "a").page(5, "x"),
+        "'x' is not a cursor; pass Page.cursor unchanged",
+    ),
+    (lambda db: db.bulk(concurrency=0), r"bulk\(concurrency=0, rate=None\) is refused: give a whole number"),
+    (lambda db: db.explain_write("put", order()), r"explain_write\('put'\) is unknown; use insert, save, merge"),
+    (lambda db: db.scope(tenat="x").get(Order, shop="a", number=1), "the scope of tenat='x': 'tenat' is not a field"),
+    (lambda db: db.scope(shop="b").insert(order()), "Order.shop is 'a', and this scope is of shop='b'"),
+]
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    """A database in memory, with the table."""
+    async with connect("local::memory:") as opened:
+        await opened.create_tables(Order)
+        yield opened
+
+
+@pytest.mark.parametrize(("call", "message"), CALLS)
+async def test_a_verb(db: Database, call: Callable[[Any], Any], message: str) -> None:
+    """The verb, the model or argument, and the value are named, and what to give."""
+    with pytest.raises(TableOrmError, match=message):
+        await call(db)

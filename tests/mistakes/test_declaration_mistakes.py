@@ -1,0 +1,354 @@
+"""What is wrong with a class is said when it is made: the model, the field or keyword, its value, and what to write."""
+
+import datetime as dt
+import inspect
+import pydoc
+import types
+from decimal import Decimal
+from typing import Any, cast
+
+import pytest
+
+from tableorm import Count, Embedded, Entity, Index, IndexList, Mapped, Sum, connect, field
+
+KEYS: dict[str, Any] = {"table": "Shops", "partition_key": "{shop}", "row_key": "order_{number:06d}"}
+
+
+class Order(Entity, **KEYS):
+    shop: Mapped[str]
+    number: Mapped[int]
+
+
+ANY: Any = Order
+
+
+def declare(body: dict[str, Any], **keywords: Any) -> type[Entity]:
+    """Make the class `Wrong` with the keys of `Order`; a value that is a type or an annotation declares a field."""
+    namespace: dict[str, Any] = {
+        "__annotations__": {"shop": Mapped[str], "number": Mapped[int]},
+        "__module__": __name__,
+    }
+    for name, given in body.items():
+        annotation, value = cast("tuple[Any, Any]", given if isinstance(given, tuple) else (None, given))
+        if annotation is not None:
+            namespace["__annotations__"][name] = annotation
+        if value is not ...:
+            namespace[name] = value
+    given_keywords = {name: value for name, value in {**KEYS, **keywords}.items() if value is not ...}
+    return types.new_class("Wrong", (Entity,), given_keywords, lambda found: found.update(namespace))
+
+
+KEYWORDS: list[tuple[dict[str, Any], str]] = [
+    ({"table": "my_table"}, r"Wrong: table='my_table' is refused: .* a table name is letters and digits"),
+    ({"table": "1st"}, r"Wrong: table='1st' is refused: .* starts with a letter"),
+    ({"table": "ab"}, r"Wrong: table='ab' is refused: .* 2 characters, 3 to 63 are allowed"),
+    ({"table": 5}, r"Wrong: table=5 is refused: give a str"),
+    ({"table": ...}, r"Wrong needs table: class Wrong\(Entity, table=..."),
+    ({"partition_key": ...}, r"Wrong needs partition_key: .* or abstract=True"),
+    ({"row_key": ...}, r"Wrong needs row_key: class Wrong\(Entity, table=..., partition_key=..., row_key=...\)"),
+    ({"partition_key": ["shop"]}, r"Wrong: partition_key=\['shop'\] is refused: give a str"),
+    ({"partition_key": "{shp}"}, r"Wrong.partition_key: template '{shp}' names 'shp', .* its fields: shop, number"),
+    (
+        {"partition_key": "{shop"},
+        r"template '{shop' has an unmatched '{' at position 0; a brace itself is written twice",
+    ),
+    ({"partition_key": "shop}"}, r"template 'shop}' has an unmatched '}' at position 4"),
+    ({"partition_key": "{}"}, r"template '{}' names '', which is not a field of the model; its fields: shop, number"),
+    ({"partition_key": "{shop!r}"}, r"names 'shop!r', which is not a field"),
+    ({"partition_key": "{shop:06d}"}, r"does not know the format '06d' of a str; there is 'lower' \(field 'shop'\)"),
+    ({"partition_key": "a/b"}, r"template 'a/b' has a character in 'a/b' that keys forbid"),
+    (
+        {"row_key": "{number}{shop}"},
+        r"Wrong.row_key: .* nothing separates 'number' and 'shop'; put a literal such as '_'",
+    ),
+    ({"kind": "a:b"}, r"Wrong: kind='a:b' is refused: it must be text that is not empty and holds no ':' or '#'"),
+    ({"kind": ""}, r"Wrong: kind='' is refused"),
+    ({"kind": 5}, r"Wrong: kind=5 is refused: give a str"),
+    ({"version": 0}, r"Wrong: version=0 is refused: versions count from 1"),
+    ({"version": "2"}, r"Wrong: version='2' is refused: versions count from 1"),
+    ({"kind": None, "version": 2}, r"Wrong: version=2 is refused with kind=None, which stores no version"),
+    ({"discriminator": "type"}, r"Wrong: discriminator='type' is unknown; use 'property', 'row_key', 'partition_key'"),
+    ({"naming": "camel"}, r"Wrong: naming='camel' is unknown; use 'as_written', 'pascal' or a function"),
+    ({"abstract": "yes"}, r"Wrong: abstract='yes' is refused: give True or False"),
+    ({"write_token": 1}, r"Wrong: write_token=1 is refused: give True or False"),
+    ({"tracked": "no"}, r"Wrong: tracked='no' is refused: give True or False"),
+    (
+        {"Table": "x"},
+        r"Wrong: there is no class keyword 'Table'; did you mean 'table'\? there are table, partition_key",
+    ),
+    ({"partiton_key": "x"}, r"no class keyword 'partiton_key'; did you mean 'partition_key'\?"),
+    ({"versoin": 2}, r"no class keyword 'versoin'; did you mean 'version'\?"),
+    ({"tablename": "x"}, r"no class keyword 'tablename'; did you mean 'table'\?"),
+    ({"zzz": "x"}, r"no class keyword 'zzz'; there are table, partition_key, row_key, kind"),
+]
+
+
+@pytest.mark.parametrize(("keywords", "message"), KEYWORDS)
+def test_a_keyword_of_a_class(keywords: dict[str, Any], message: str) -> None:
+    """The class and the keyword are named, with its value."""
+    with pytest.raises(TypeError, match=message):
+        declare({}, **keywords)
+
+
+FIELDS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"total": (int, ...)},
+        r"Wrong.total is annotated int; a field is Mapped\[...\], for example total: Mapped\[str\]",
+    ),
+    ({"total": (Mapped, ...)}, r"Wrong.total is annotated Mapped; a field is Mapped\[...\]"),
+    ({"total": field(default=1)}, r"Wrong.total = field\(...\) has no type; write total: Mapped\[...\] = field\(...\)"),
+    ({"total": (Mapped[int], 3)}, r"Wrong.total has the default 3; write total: Mapped\[...\] = field\(default=3\)"),
+    ({"total": (Mapped[int], None)}, r"Wrong.total has the default None; write total: .* field\(default=None\)"),
+    ({"total": (Mapped[int], field(default=None))}, r"default None; declare the field Mapped\[int \| None\]"),
+    ({"total": (Mapped[int], field(default="x"))}, r"Wrong.total has the default 'x', which is a str, not an int"),
+    (
+        {"lines": (Mapped[list[int]], field(default=cast("list[int]", [])))},
+        r"mutable default \[\], .* use factory=list",
+    ),
+    (
+        {"tags": (Mapped[set[int]], ...)},
+        r"Wrong.tags is declared as set\[int\], which has no stored type; use str, int",
+    ),
+    ({"any": (Mapped[Any], ...)}, r"Wrong.any is declared as Any, which has no stored type"),
+    ({"both": (Mapped[int | str], ...)}, r"Wrong.both is declared as int \| str, which has no stored type"),
+    (
+        {"order": (Mapped[Order], ...)},
+        r"Wrong.order is declared with Order, which is a model; declare fields for its key",
+    ),
+    ({"etag": (Mapped[str], ...)}, r"every entity has an attribute 'etag'; .* etag_: .* field\(name='etag'\)"),
+    ({"timestamp": (Mapped[str], ...)}, r"Wrong.timestamp: every entity has an attribute 'timestamp'"),
+    ({"key": (Mapped[str], ...)}, r"Wrong.key: every entity has an attribute 'key'; give the field another name"),
+    (
+        {"kind": "Order"},
+        r"Wrong.kind is refused: every entity has an attribute 'kind'; write class Wrong\(Entity, kind=...\)",
+    ),
+    ({"extra": {}}, r"Wrong.extra is refused: every entity has an attribute 'extra'; call it otherwise"),
+    ({"_total": (Mapped[int], ...)}, r"Wrong._total: a field name must be a public identifier other than self"),
+    (
+        {"pk": (Mapped[str], field(name="PartitionKey"))},
+        r"Wrong.pk would be stored as 'PartitionKey', which is a reserved",
+    ),
+    (
+        {"type": (Mapped[str], field(name="EntityType"))},
+        r"Wrong.type would be stored as 'EntityType', .* field\(name=...\)",
+    ),
+    (
+        {"total": (Mapped[int], field(name="a b"))},
+        r"Wrong.total: The property name 'a b' is invalid: letters, digits and _",
+    ),
+    (
+        {"one": (Mapped[int], field(name="x")), "two": (Mapped[int], field(name="x"))},
+        r"Wrong: 'one' and 'two' are both stored as 'x'",
+    ),
+    ({"total": (Mapped[int], field(maintained=True))}, r"needs a default: field\(default=0, maintained=True\)"),
+    ({"number": (Mapped[int], field(on_write=int))}, r"Wrong.number is part of the key, which no write can fill"),
+    (
+        {"by_note": Index(row_key="{number}")},
+        r"Wrong.by_note: a RowKey can be of .* begin it with literal text of its own",
+    ),
+    (
+        {"by_note": Index(row_key="note_{note}_{number}")},
+        r"Wrong.by_note.row_key: .* names 'note', which is not a field",
+    ),
+    (
+        {"by_shop": Index(row_key="shop_{shop}")},
+        r"Wrong.by_shop: .* lacks number, .* add {number} to it, or unique=True",
+    ),
+    ({"by_shop": Index}, r"Wrong.by_shop is the class Index; write Index\(...\)"),
+    (
+        {"by_shop": Index(row_key="shop_{number}", include=["nmae"])},
+        r"include=\['nmae'\] is refused: Wrong has no field",
+    ),
+    (
+        {"listed": IndexList(row_key="list_{nmae}")},
+        r"Wrong.listed.row_key: .* names 'nmae', .* its fields: shop, number",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), FIELDS)
+def test_a_field_of_a_class(body: dict[str, Any], message: str) -> None:
+    """The class and the field are named, with its type or default."""
+    with pytest.raises(TypeError, match=message):
+        declare(body)
+
+
+ARGUMENTS: list[tuple[Any, dict[str, Any], str]] = [
+    (field, {"defualt": 1}, r"field\(defualt=...\) is refused: there is no such argument; did you mean 'default'\?"),
+    (field, {"primary_key": True}, r"field\(primary_key=...\) is refused: .* there are name, stored, validator"),
+    (field, {"index": True}, r"field\(index=...\) is refused"),
+    (field, {"nullable": True}, r"field\(nullable=...\) is refused"),
+    (field, {"default": 1, "factory": int}, r"field\(default=..., factory=...\) is refused: give one of them"),
+    (field, {"factory": "x"}, r"field\(factory='x'\) is refused: give a function that makes the value"),
+    (field, {"on_write": 5}, r"field\(on_write=5\) is refused: give a function that makes the value"),
+    (field, {"on_insert": "now"}, r"field\(on_insert='now'\) is refused"),
+    (field, {"init": False}, r"field\(init=False\) is not supported: .* leave init out"),
+    (Index, {}, r"row_key"),
+    (Index, {"row_key": 5}, r"Index\(row_key=5\) is refused: give a template, as in 'email_{email}'"),
+    (
+        Index,
+        {"row_key": "a_{b}", "unique": "yes"},
+        r"Index\(unique='yes', building=False\) is refused: give True or False",
+    ),
+    (
+        Index,
+        {"row_key": "a_{b}", "include": "some"},
+        r"Index\(include='some'\) is unknown; use 'all', 'keys' or a list",
+    ),
+    (IndexList, {"row_key": None}, r"IndexList\(row_key=None\) is refused: give a template, as 'lastname_{last_name}'"),
+    (IndexList, {"row_key": "a_{b}", "divide_at": 5}, r"IndexList\(divide_at=5\) is refused: give bytes from 2048"),
+    (
+        lambda: Count(cast("Any", "orders")),
+        {},
+        r"Count\('orders'\) is refused: give a field, as in `lambda: Department.employee_count`",
+    ),
+    (Sum, {}, r"field"),
+    (Embedded, {}, r"fields"),
+]
+
+
+@pytest.mark.parametrize(("make", "given", "message"), ARGUMENTS)
+def test_an_argument_of_a_declaration(make: Any, given: dict[str, Any], message: str) -> None:
+    """The call is shown, with the argument."""
+    with pytest.raises(TypeError, match=message):
+        make(**given)
+
+
+@pytest.mark.parametrize("option", ["attempts", "concurrency", "guard", "if_match", "missing_ok"])
+def test_an_option_of_a_verb_is_no_key_field(option: str) -> None:
+    """`db.modify(Model, fn, attempts=3)` would be two things; a field that is not of the key may be called so."""
+    with pytest.raises(TypeError, match=rf"Wrong.{option} is part of the key, .* an option '{option}'; .* {option}_"):
+        declare({option: (Mapped[str], ...)}, partition_key=f"{{{option}}}")
+
+    assert option in declare({option: (Mapped[str], ...)}).__schema__.fields
+
+
+async def test_two_models_of_one_kind() -> None:
+    """Their rows could not be told apart: they are refused when tables are made, and in one query."""
+    twin: Any = declare({}, kind="Order", row_key="twin_{number}")
+    async with connect("local::memory:") as db:
+        for use in (lambda: db.create_tables(Order, twin), lambda: db.select(Order, twin).all()):
+            with pytest.raises(
+                TypeError, match=r"Order and Wrong both have the kind 'Order' in table Shops, .* kind=\"...\""
+            ):
+                await use()
+
+
+ENTITIES: list[tuple[Any, str]] = [
+    (lambda: ANY("a", 1), r"Order takes its fields by name: write Order\(shop='a', number=1\)"),
+    (lambda: ANY(shop="a"), r"Order needs 'number'; give number=..., or declare the field with a default"),
+    (ANY, r"Order needs 'shop', 'number'; give shop=..."),
+    (
+        lambda: ANY(shop="a", numbr=1),
+        r"Order has no field 'numbr', which was given as 1; did you mean 'number'\? there are",
+    ),
+    (lambda: setattr(order(), "numbr", 7), r"Order has no field 'numbr', which is set to 7; did you mean 'number'\?"),
+    (
+        lambda: setattr(order(), "etag", "x"),
+        r"Order has no field 'etag', which is set to 'x'; there are shop, number, or keep",
+    ),
+    (lambda: setattr(order(), "kind", "x"), r"Order has no field 'kind', .* entity.extra\['kind'\]"),
+    (lambda: delattr(order(), "shop"), r"del Order.shop is refused: an entity has all of its fields; set it to None"),
+    (lambda: order().evolve(numbr=1), r"Order has no field 'numbr'; did you mean 'number'\? there are shop, number"),
+    (lambda: ANY.key("a", 1), r"Order.key\(\) takes fields by name: write Order.key\(shop='a', number=1\)"),
+    (lambda: ANY.key(shop="a"), r"Order.key: .* needs 'number'; give each as number=..."),
+    (lambda: ANY.key(shop="a", numbr=1), r"Order.key: .* does not take 'numbr', .* did you mean 'number'\?"),
+    (lambda: ANY.key(shop="a", number="1"), r"Order.row_key: .* needs an int, got '1' \(str\) \(field 'number'\)"),
+    (lambda: ANY.key(shop="a", number=-1), r"Order.row_key: .* cannot hold -1 in 6 digits; 0 to 999999 fit"),
+    (lambda: ANY.key(shop="a", number=10**6), r"cannot hold 1000000 in 6 digits"),
+    (lambda: ANY.key(shop=None, number=1), r"Order.partition_key: .* needs 'shop' \(got None\); set it first"),
+    (
+        lambda: ANY.key(shop="a" * 2000, number=1),
+        r"makes a key that has 2000 UTF-16 units, 512 are allowed: .* shorten shop",
+    ),
+]
+
+
+def order() -> Order:
+    return Order(shop="a", number=1)
+
+
+@pytest.mark.parametrize(("use", "message"), ENTITIES)
+def test_a_field_of_an_entity(use: Any, message: str) -> None:
+    """The model, the name and the value are named, and the names that there are."""
+    with pytest.raises(TypeError, match=message):
+        use()
+
+
+def test_what_a_class_defines_itself_can_be_set() -> None:
+    """A property with a setter, and names that begin with an underscore."""
+
+    class Tagged(Order, kind="Tagged", row_key="tagged_{number}"):
+        text: Mapped[str] = field(default="")
+
+        @property
+        def words(self) -> list[str]:
+            return self.text.split()
+
+        @words.setter
+        def words(self, words: list[str]) -> None:
+            self.text = " ".join(words)
+
+    tagged: Any = Tagged(shop="a", number=1)
+    tagged.words = ["a", "b"]
+    tagged._memo = 1
+    del tagged._memo
+    assert tagged.text == "a b"
+
+
+def test_help_and_inspection_work() -> None:
+    """Of the base too, which is no model itself."""
+    for model in (Entity, Order):
+        assert "key" in dict(inspect.getmembers(model))
+        assert "write_token" in pydoc.render_doc(Entity)
+        assert model.__name__ in pydoc.render_doc(model)
+
+
+VALUES: list[tuple[str, Any, str]] = [
+    ("total", "1", r"Things.total: '1' is a str, not an int; the field is int"),
+    ("total", 1.5, r"Things.total: 1.5 is a float, not an int"),
+    ("total", True, r"Things.total: True is a bool, not an int"),
+    ("total", 2**63, r"Things.total: 9223372036854775808 is outside the range of Edm.Int64"),
+    ("note", None, r"Things.note: None is missing: the field is not declared `\| None`; set it before writing"),
+    ("note", 5, r"Things.note: 5 is an int, not a str"),
+    ("note", b"x", r"Things.note: b'x' is a bytes, not a str"),
+    ("note", "\ud800", r"Things.note: .* has a lone surrogate U\+D800 at position 0, which cannot be stored"),
+    ("paid", 1, r"Things.paid: 1 is an int, not a bool"),
+    ("paid", "yes", r"Things.paid: 'yes' is a str, not a bool"),
+    ("at", "2024-01-01", r"Things.at: '2024-01-01' is a str, not a datetime"),
+    ("at", dt.date(2024, 1, 1), r"Things.at: .* is a date, not a datetime"),
+    ("at", dt.datetime(2024, 1, 1), r"Things.at: .* is naive; give it a time zone, for example datetime.now\(UTC\)"),  # noqa: DTZ001
+    ("at", dt.datetime(1500, 1, 1, tzinfo=dt.UTC), r"Things.at: .* outside the range of Edm.DateTime, 1601-01-01 to"),
+    ("price", 1.5, r"Things.price: 1.5 is a float, not a Decimal"),
+    ("price", "1.5", r"Things.price: '1.5' is a str, not a Decimal"),
+    ("size", "x", r"Things.size: 'x' is a str, not a float"),
+    ("data", "x", r"Things.data: 'x' is a str, not bytes"),
+    ("data", b"x" * 70_000, r"field Things.data: The property 'data' has 70000 bytes, 65536 are allowed"),
+    ("lines", None, r"Things.lines: None is missing"),
+    ("lines", (1,), r"Things.lines: \(1,\) is a tuple, not a list; the field is list\[int\]"),
+    ("lines", {1}, r"Things.lines: \{1\} is a set, not a list"),
+    ("lines", ["x"], r"Things.lines: \['x'\] has no exact JSON form: Expected `int`, got `str`"),
+]
+
+
+class Things(Entity, table="Things", partition_key="{shop}", row_key="{number:06d}"):
+    shop: Mapped[str]
+    number: Mapped[int]
+    total: Mapped[int | None] = field(default=None)
+    note: Mapped[str] = field(default="")
+    paid: Mapped[bool] = field(default=False)
+    at: Mapped[dt.datetime | None] = field(default=None)
+    price: Mapped[Decimal | None] = field(default=None)
+    size: Mapped[float | None] = field(default=None)
+    data: Mapped[bytes | None] = field(default=None)
+    lines: Mapped[list[int]] = field(factory=list)
+
+
+@pytest.mark.parametrize(("name", "value", "message"), VALUES)
+async def test_a_value_that_does_not_fit(name: str, value: Any, message: str) -> None:
+    """It is refused when the entity is written, before anything is sent."""
+    async with connect("local::memory:") as db:
+        with pytest.raises(ValueError, match=message):
+            given: dict[str, Any] = {"shop": "a", "number": 1, name: value}
+            await db.insert(Things(**given))
+        assert db.stats.requests == 0

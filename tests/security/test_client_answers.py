@@ -1,0 +1,51 @@
+"""
+What a server answers is held against what it was asked: keys of a row, and where a query goes on.
+"""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tableorm import Database, Entity, Mapped, TableOrmError, connect, field
+from tests.azure.stub import KEY, Answer, Stub, row_answer
+
+
+class Thing(Entity, table="Tab", partition_key="{p}", row_key="{r}"):
+    p: Mapped[str]
+    r: Mapped[str]
+    note: Mapped[str | None] = field(default=None)
+
+
+@asynccontextmanager
+async def _client_of(stub: Stub, answer: Answer) -> AsyncGenerator[Database]:
+    async with stub:
+        stub.answers = [answer]
+        async with connect(stub.url, key=KEY, timeout=5, retry_total=0) as db:
+            yield db
+
+
+@pytest.mark.parametrize(
+    "keys", [{"PartitionKey": "z"}, {"RowKey": "y"}, {"RowKey": "R"}, {"RowKey": None}, {"RowKey": 5}]
+)
+async def test_a_row_with_other_keys_is_refused(keys: dict[str, object]) -> None:
+    """A read by keys gives the entity of these keys, in this case of letters, or an error."""
+    answer = row_answer(EntityType="Thing", **keys)
+    async with _client_of(Stub(), answer) as db:
+        with pytest.raises(TableOrmError, match="another row than was asked for"):
+            await db.get(Thing, p="p", r="r")
+        with pytest.raises(TableOrmError):
+            await db.select(Thing).where(Thing.p == "p", Thing.r == "r").only(Thing.r, Thing.p, Thing.note).all()
+
+
+async def test_a_query_that_goes_on_where_it_began_is_refused() -> None:
+    """A server that gives the same continuation again, with rows or without, does not hold the query for ever."""
+    page = json.loads(row_answer(EntityType="Thing").body)
+    for rows in ([], [page]):
+        on = {"x-ms-continuation-NextPartitionKey": "p", "x-ms-continuation-NextRowKey": "r"}
+        stub = Stub()
+        async with _client_of(stub, Answer(200, on, json.dumps({"value": rows}).encode())) as db:
+            with pytest.raises(TableOrmError, match="never end"):
+                await db.select(Thing).where(Thing.p == "p").all()
+        assert len(stub.requests) <= 3
