@@ -59,7 +59,7 @@ class Show:
 
 
 def _parse_table(text: str) -> str:
-    if not text.isalnum():
+    if not text.removeprefix("$").isalnum():  # those of metrics begin with $
         # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
         raise argparse.ArgumentTypeError("this is not the name of a table; give URL and TABLE next to each other")
     return text

@@ -179,3 +179,8 @@ def test_the_identity_of_the_machine_goes_to_azure_alone(asked: dict[str, Any], 
     tableorm("tables", url)
 
     assert "credential" not in asked
+
+
+def test_a_table_of_metrics(url: str) -> None:
+    """The tables of metrics, whose names begin with a dollar sign, are asked for like others."""
+    assert "there is no table '$MetricsHourly'" in tableorm("show", url, "$MetricsHourly").stderr
