@@ -247,7 +247,7 @@ def _int_format(spec: str, lowest: int, highest: int) -> Format | str:
         raise ValueError(f"cannot hold {value}: the type of the field holds {low} to {high}")
 
     def from_text_down(text: str) -> int:
-        return nines - int(text)
+        return int(nines - int(text))
 
     plain = Format(
         text="int",

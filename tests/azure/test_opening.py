@@ -203,7 +203,7 @@ def test_the_published_key_need_not_be_given(url: str) -> None:
 )
 def test_the_published_key_is_for_this_machine(url: str, options: dict[str, Any]) -> None:
     """Elsewhere the development account needs its key like any other account, and the message says so."""
-    with pytest.raises(NotSupported, match="there is no credential for the account") as caught:
+    with pytest.raises(ModelError, match="there is no credential for the account") as caught:
         connect(url, **options)
 
     assert ("is taken only where every host is this machine" in str(caught.value)) == (not url.endswith("staff"))

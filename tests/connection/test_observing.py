@@ -437,7 +437,10 @@ async def test_repeated_writes_are_attempts() -> None:
 async def test_the_service_s_repetitions_are_attempts() -> None:
     """What the Azure backend repeats within one call is told in the same way."""
     async with Stub() as stub:
-        stub.answers = [error_answer(503, "ServerBusy"), row_answer(EntityType="Person")]
+        stub.answers = [
+            error_answer(503, "ServerBusy"),
+            row_answer(PartitionKey="a", RowKey="person_0001", EntityType="Person"),
+        ]
         async with connect(stub.url, key=KEY, retry_backoff_factor=0.001) as db:
             with db.observe() as seen:
                 await db.exists(Person, team="a", id=1)

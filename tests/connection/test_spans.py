@@ -107,7 +107,10 @@ async def test_repetitions_are_in_the_span() -> None:
     """A request that the Azure backend repeats has one span, with where it was sent."""
     spans = Spans()
     async with Stub() as stub:
-        stub.answers = [error_answer(503, "ServerBusy"), row_answer(EntityType="Person")]
+        stub.answers = [
+            error_answer(503, "ServerBusy"),
+            row_answer(PartitionKey="a", RowKey="person_0001", EntityType="Person"),
+        ]
         async with connect(stub.url, key=KEY, retry_backoff_factor=0.001, tracer_provider=spans.provider) as db:
             await db.exists(Person, team="a", id=1)
 

@@ -114,8 +114,8 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda db: db.delete(Order, shop="a", number="x", if_match="*"), "Order.row_key: .* needs an int, got 'x'"),
     (lambda db: db.get(Order, note="x"), "does not take 'note', which is not a key field of the model"),
     (lambda db: db.refresh(Order), "is not an entity; give an instance of a model, or a bag"),
-    (lambda db: db.create_tables("Orders"), "'Orders' is not a model"),
-    (lambda db: db.drop_table(Order), r"drop_table\(.*Order'>\) is refused: give the name of the table, a str"),
+    (lambda db: db.create_tables(3), "3 is not a model"),
+    (lambda db: db.drop_table(3), "3 is not a model"),
     (lambda db: db.lookup(Order.by_note), r"lookup\(Order.by_note\) is refused: give an index list of a model"),
     (
         lambda db: db.select(Order).all(),

@@ -21,13 +21,13 @@ from tableorm import (
 )
 
 
-class Team(Entity, table="People", partition_key="{country}", row_key="team_{name}"):
+class Team(Entity, table="Citizens", partition_key="{country}", row_key="team_{name}"):
     country: Mapped[str]
     name: Mapped[str]
     size: Mapped[int] = field(default=0, maintained=True)
 
 
-class Person(Entity, table="People", partition_key="{country}", row_key="person_{id:04d}"):
+class Person(Entity, table="Citizens", partition_key="{country}", row_key="person_{id:04d}"):
     country: Mapped[str]
     id: Mapped[int]
     email: Mapped[str | None] = field(default=None)
