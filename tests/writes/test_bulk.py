@@ -20,6 +20,7 @@ from tableorm import (
     LimitExceeded,
     Mapped,
     ModelError,
+    NotRead,
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
@@ -478,7 +479,7 @@ async def test_what_cannot_be_encoded_raises_at_the_call(things: Database, store
             await bulk.upsert(bad)
         with pytest.raises(LimitExceeded):
             await bulk.insert(Thing(name="c", text="x" * 40_000))
-        with pytest.raises(PreconditionFailed):
+        with pytest.raises(NotRead):
             await bulk.merge(Thing(name="d"), only=[Thing.number])
         await bulk.replace(Thing(name="a", number=1), if_match="*", drop_extra=True)
 
