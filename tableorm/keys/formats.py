@@ -234,7 +234,7 @@ def _int_format(spec: str, lowest: int, highest: int) -> Format | str:
         return f"does not know the format {spec!r} of an int; write a width such as 06d, or 06d_desc: greatest first"
     width = 0 if found is None else int(found[1])
     descending = found is not None and found[2] is not None
-    nines = 10**width - 1  # whatever the type: stored keys stay the same if an Int32 becomes an int
+    nines: int = 10**width - 1  # whatever the type: stored keys stay the same if an Int32 becomes an int
     low, high = (0, min(nines, highest)) if width else (lowest, highest)
 
     def to_text(value: Any) -> str:
