@@ -53,6 +53,7 @@ from .errors import (
     Unavailable,
     UniqueViolation,
     WrongKind,
+    http_status,
 )
 from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, Timestamp
 from .models.convert import from_dict, to_dict
@@ -160,6 +161,7 @@ __all__ = [
     "connect",
     "field",
     "from_dict",
+    "http_status",
     "to_dict",
     "upgrade",
     "utc_now",

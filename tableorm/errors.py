@@ -65,6 +65,7 @@ __all__ = [
     "UniqueViolation",
     "WrongKind",
     "counted",
+    "http_status",
     "shown",
 ]
 
@@ -394,3 +395,28 @@ class Unavailable(TableOrmError):
 
 class Throttled(Unavailable):
     """The store refuses for now: it is asked for too much at once, is busy, or is full. Try again later."""
+
+
+_STATUSES: dict[type[BaseException], int] = {
+    AccessDenied: 403,
+    EntityNotFound: 404,
+    WrongKind: 404,
+    ReferenceNotFound: 409,
+    Conflict: 409,
+    PreconditionFailed: 412,
+    LimitExceeded: 413,
+    CursorError: 422,
+    EncodeError: 422,
+    TemplateError: 422,
+    Unavailable: 503,
+}
+
+
+def http_status(error: BaseException) -> int:
+    """
+    Return the HTTP status with which a web service answers for an error: 500 unless the client can do something about
+    it. For a `TransactionFailed` that is the status of its cause.
+    """
+    if isinstance(error, TransactionFailed) and error.__cause__ is not None:
+        return http_status(error.__cause__)
+    return next((_STATUSES[each] for each in type(error).__mro__ if each in _STATUSES), 500)

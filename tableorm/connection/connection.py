@@ -291,19 +291,22 @@ class Connection:
 
     # Tables
 
-    async def create_tables(self, *models: type[Entity]) -> None:
+    async def create_tables(self, *targets: type[Entity] | str) -> None:
         """
-        Create the tables of these models, where they do not exist yet.
+        Create the tables of these models, or with these names, where they do not exist yet.
+
+        Args:
+            targets: Models, and names of tables.
 
         Raises:
             AccessDenied: Not permitted.
             ModelError: A count, a sum or an embedded copy does not fit the model that it is about.
+            TableOrmError: A table cannot have this name.
         """
         self.require_open()
-        schemas = [s for m in models for s in (concrete(schema_of(m)) or [schema_of(m)])]
-        for schema in schemas:
-            schema.check_relations()
-        names = dict.fromkeys(schema.table_name() for schema in schemas)
+        names: dict[str, None] = {}
+        for target in targets:
+            names |= dict.fromkeys([target] if isinstance(target, str) else _tables_of(target))
         for name in names:
             store, _ = self.sending("create-table", "")
             try:
@@ -317,18 +320,20 @@ class Connection:
         store, _ = self.sending("list-tables", "")
         return await self.call("list of tables", "", store.list_tables())
 
-    async def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
+    async def drop_table(self, target: type[Entity] | str, *, missing_ok: bool = False) -> None:
         """
-        Delete a table and all of its rows.
+        Delete a table and all of its rows: those of other models too, and what is derived from them.
 
         Args:
-            name: Name of the table.
+            target: A model, or the name of a table.
             missing_ok: Say nothing if there is none.
 
         Raises:
             TableNotFound: There is none.
             AccessDenied: In a scope, since the table may have rows of others.
+            ModelError: The target is an abstract model without a table, or neither a model nor a name.
         """
+        name = target if isinstance(target, str) else schema_of(target).table_name()
         self.boundary.check_whole_table(f"drop_table({name!r}, missing_ok={missing_ok!r})")
         store, _ = self.sending("delete-table", "")
         try:
@@ -336,6 +341,14 @@ class Connection:
         except EntityNotFound as error:
             if not missing_ok:
                 raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from error
+
+
+def _tables_of(model: type[Entity]) -> list[str]:
+    """Return the names of the tables of a model, or of the classes of an abstract one, if it is declared as it must."""
+    schemas = concrete(schema_of(model)) or [schema_of(model)]
+    for schema in schemas:
+        schema.check_relations()
+    return [schema.table_name() for schema in schemas]
 
 
 def _given(store: S | None, argument: str) -> S:

@@ -14,11 +14,13 @@ from ..models.property_bag import PropertyBag
 from ..stores import TableStore
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
-from ..writes.commit import delete_target, modify_target, move_entity, refresh_entity, write_change
+from ..writes.commit import delete_target, move_entity, refresh_entity, write_change
 from ..writes.explain import WriteExplanation, changes_of_verb, explain
+from ..writes.modify import get_or_insert, modify_target
 from ..writes.races import ATTEMPTS
+from ..writes.run_transaction import run_transaction
 from ..writes.stages.change import insert_change, merge_change, replace_change, save_change, upsert_change
-from ..writes.transaction import Transaction, run_transaction
+from ..writes.transaction import Transaction
 from .upkeep import Upkeep
 
 __all__ = ["Database", "Scope"]
@@ -203,15 +205,72 @@ class Database(Upkeep):
         """
         await refresh_entity(self, self.load_row, entity)
 
+    async def get_or_insert(self, entity: M) -> tuple[M, bool]:
+        """
+        Read the entity that is stored under the key of this one; insert this one if there is none. After a lost race
+        with another insert, it reads again.
+
+            account, inserted = await db.get_or_insert(Account(branch="Lund", number=1))
+
+        Args:
+            entity: An entity or bag, which stays as it is if it is not inserted.
+
+        Returns:
+            The stored entity and False, after one request; or the entity given, which now has its ETag, and True, after
+            two.
+
+        Raises:
+            WrongKind: The row is of another kind.
+            UniqueViolation: Another entity has the value of a unique index.
+            EncodeError: A value does not fit its field.
+        """
+        return await get_or_insert(self, self.load_row, entity)
+
     @overload
     async def modify(
-        self, target: type[E], fn: Callable[[E], E | None], /, *, attempts: int = ATTEMPTS, **fields: Any
+        self,
+        target: type[E],
+        fn: Callable[[E], E | None],
+        /,
+        *,
+        attempts: int = ATTEMPTS,
+        create: E | Callable[[], E] | None = None,
+        if_match: str | None = None,
+        **fields: Any,
     ) -> E: ...
     @overload
-    async def modify(self, target: Key[M], fn: Callable[[M], M | None], /, *, attempts: int = ATTEMPTS) -> M: ...
+    async def modify(
+        self,
+        target: Key[M],
+        fn: Callable[[M], M | None],
+        /,
+        *,
+        attempts: int = ATTEMPTS,
+        create: M | Callable[[], M] | None = None,
+        if_match: str | None = None,
+    ) -> M: ...
     @overload
-    async def modify(self, target: M, fn: Callable[[M], M | None], /, *, attempts: int = ATTEMPTS) -> M: ...
-    async def modify(self, target: Any, fn: Callable[[Any], Any], /, *, attempts: int = ATTEMPTS, **fields: Any) -> Any:
+    async def modify(
+        self,
+        target: M,
+        fn: Callable[[M], M | None],
+        /,
+        *,
+        attempts: int = ATTEMPTS,
+        create: M | Callable[[], M] | None = None,
+        if_match: str | None = None,
+    ) -> M: ...
+    async def modify(
+        self,
+        target: Any,
+        fn: Callable[[Any], Any],
+        /,
+        *,
+        attempts: int = ATTEMPTS,
+        create: Any = None,
+        if_match: str | None = None,
+        **fields: Any,
+    ) -> Any:
         """
         Read an entity, apply a function, and save what changed if the row has not changed meanwhile; otherwise do all
         of it again after a pause.
@@ -221,6 +280,10 @@ class Database(Upkeep):
             fn: Takes the entity, and changes it or returns a changed copy. It is called once for each attempt, so it
                 must do nothing else; it cannot await.
             attempts: How often to try at most.
+            create: What to insert if there is no such row, after `fn` was applied to it: a function that makes an
+                entity, or an entity, which is copied. None to raise `EntityNotFound`.
+            if_match: The ETag that the row must have, as from the header of a request, or "*" for any. A lost race is
+                not repeated then, since the row has another ETag.
             fields: The key fields.
 
         Returns:
@@ -228,11 +291,16 @@ class Database(Upkeep):
 
         Raises:
             Conflict: Every attempt lost its race; `entity` is the entity as it was read last.
+            PreconditionFailed: The row has another ETag than `if_match`.
             EntityNotFound: There is no such row.
-            EncodeError: The entity given has changes that were not saved, or a value does not fit its field.
-            ModelError: `fn` is asynchronous, or returns something other than such an entity.
+            EncodeError: The entity given has changes that were not saved, a value does not fit its field, or `if_match`
+                is no ETag.
+            ModelError: `fn` is asynchronous, or returns something other than such an entity; or both `create` and
+                `if_match` are given.
         """
-        return await modify_target(self, self.load_row, target, fn, fields, attempts)
+        return await modify_target(
+            self, self.load_row, target, fn, fields, attempts=attempts, create=create, if_match=if_match
+        )
 
     @overload
     def explain_write(

@@ -229,15 +229,17 @@ _UUID = Format(
 
 
 def _int_format(spec: str, lowest: int, highest: int) -> Format | str:
-    found = re.fullmatch(r"0([1-9][0-9]?)d", spec)
+    found = re.fullmatch(r"0([1-9][0-9]?)d(_desc)?", spec)
     if found is None and spec:
-        return f"does not know the format {spec!r} of an int; write a width such as 06d"
+        return f"does not know the format {spec!r} of an int; write a width such as 06d, or 06d_desc: greatest first"
     width = 0 if found is None else int(found[1])
-    low, high = (0, min(10**width - 1, highest)) if width else (lowest, highest)
+    descending = found is not None and found[2] is not None
+    nines = 10**width - 1  # whatever the type: stored keys stay the same if an Int32 becomes an int
+    low, high = (0, min(nines, highest)) if width else (lowest, highest)
 
     def to_text(value: Any) -> str:
         if type(value) is int and low <= value <= high:
-            return str(value).zfill(width)
+            return str(nines - value if descending else value).zfill(width)
         if type(value) is not int:
             raise _type_error(value, "an int")
         if width:
@@ -258,10 +260,11 @@ def _int_format(spec: str, lowest: int, highest: int) -> Format | str:
     return attrs.evolve(
         plain,
         text=spec,
+        from_text=(lambda text: nines - int(text)) if descending else int,
         pattern=f"[0-9]{{{width}}}",
         atoms=(DIGITS,) * width,
         alphabet=DIGITS,
-        order=Order.SAME,
+        order=Order.REVERSED if descending else Order.SAME,
         low=low,
         high=high,
     )

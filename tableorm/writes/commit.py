@@ -19,7 +19,6 @@ from ..errors import (
     Conflict,
     EntityExists,
     EntityNotFound,
-    ModelError,
     OutcomeUnknown,
     PreconditionFailed,
     TableOrmError,
@@ -31,18 +30,17 @@ from ..models.reserved import COPY_OF
 from ..protocol.codes import Code, Fault
 from ..stores import Row, Verb
 from .maintainer import Fill
-from .modify import adopt, applied, check_function, forget, refuse_unsaved
 from .move import move_changes
 from .plan import PLAIN, Change, Effect, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
 from .rows import new_token
-from .stages.change import delete_change, save_change
+from .stages.change import delete_change
 from .stages.complete import complete
 from .stages.derive import Derived, derive, derives, refused_before_sending
 from .stages.encode import encode, needs_row
 from .stages.execute import execute, plan_writes, refuse
 from .stages.lost_replies import InDoubt
-from .subject import check_change, key_of, key_of_target
+from .subject import adopt, check_change, forget, key_of, key_of_target
 
 __all__ = [
     "Found",
@@ -51,7 +49,6 @@ __all__ = [
     "commit",
     "delete_target",
     "derived_plan",
-    "modify_target",
     "move_entity",
     "read_existing",
     "refresh_entity",
@@ -166,38 +163,6 @@ async def refresh_entity(db: Connection, load: Loader, entity: Entity | Property
     key = key_of(entity)
     db.boundary.check(key)
     adopt(entity, load(key.model, key.table, await read_existing(db, key)))
-
-
-async def modify_target(
-    db: Connection, load: Loader, target: Any, function: Callable[[Any], Any], fields: dict[str, Any], attempts: int
-) -> Any:
-    """Read an entity, apply a function and save it. Takes and raises what `Database.modify` does."""
-    check_function(function)
-    if attempts < 1:
-        raise ModelError(f"modify(attempts={attempts!r}) is refused: try at least once")
-    instance = target if isinstance(target, (Entity, PropertyBag)) else None
-    if instance is not None:
-        refuse_unsaved(instance)
-    key = key_of_target(db.boundary, target, fields)
-    for attempt in range(attempts):
-        if attempt:
-            await asyncio.sleep(pause_of(db, attempt))
-        row = await read_existing(db, key)
-        result = applied(function, load(key.model, key.table, row.copy()), instance)
-        try:
-            await write_change(db, save_change(result, verb="modify"))
-        except (PreconditionFailed, EntityNotFound) as error:
-            if not is_race(error):
-                raise
-            continue  # if it was deleted, reading says so
-        if instance is not None:
-            adopt(instance, result)
-        return result
-    raise Conflict(
-        f"modify of {key}: lost {attempts} races in a row; spread the writers, or give it more attempts",
-        Code.CONDITION_NOT_SATISFIED,
-        load(key.model, key.table, await read_existing(db, key)),
-    )
 
 
 _REPLANNED = frozenset(

@@ -1,34 +1,133 @@
 """
-Read, change, write: what `modify` does with the user's function, and with the entity that it was called on.
+Verbs that read before they write: `modify`, and `get_or_insert`.
 """
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..errors import EncodeError, ModelError, shown
+from ..connection.boundary import Boundary
+from ..connection.connection import Connection
+from ..connection.rows import read_row
+from ..errors import Conflict, EncodeError, EntityExists, EntityNotFound, ModelError, PreconditionFailed, shown
 from ..models.entity import Entity
+from ..models.key import Key
 from ..models.property_bag import PropertyBag
-from ..models.state import STATE, set_state, state_of
-from .plan import PlannedWrite
-from .stages.change import state_change
+from ..models.state import set_state, state_of
+from ..protocol.codes import Code
+from ..protocol.edm import timestamp_of_etag
+from .commit import Loader, read_existing, write_change
+from .pending import copy_subject, row_of
+from .plan import Change, PlannedWrite
+from .races import ATTEMPTS, is_race, pause_of
+from .stages.change import insert_change, save_change, state_change
 from .stages.encode import unsaved
-from .subject import key_of
+from .stages.prepare import check_etag
+from .subject import Subject, adopt, check_change, key_of, key_of_target
 
-__all__ = ["adopt", "applied", "check_function", "forget", "forget_maintained", "refuse_unsaved"]
+__all__ = [
+    "applied",
+    "check_arguments",
+    "get_or_insert",
+    "insertion",
+    "made_new",
+    "modify_target",
+    "refuse_other_version",
+    "refuse_unsaved",
+]
 
 M = TypeVar("M", bound=Entity | PropertyBag)
 
 
-def check_function(function: object) -> None:
+async def modify_target(
+    db: Connection,
+    load: Loader,
+    target: Any,
+    function: Callable[[Any], Any],
+    fields: dict[str, Any],
+    *,
+    attempts: int,
+    create: Any,
+    if_match: str | None,
+) -> Any:
+    """Read an entity, apply a function and save it. Takes and raises what `Database.modify` does."""
+    check_arguments(function, create, if_match)
+    if attempts < 1:
+        raise ModelError(f"modify(attempts={attempts!r}) is refused: try at least once")
+    instance = target if isinstance(target, (Entity, PropertyBag)) else None
+    if instance is not None:
+        refuse_unsaved(instance)
+    key = key_of_target(db.boundary, target, fields)
+    if if_match is not None:
+        check_etag("modify", key, if_match)
+    for attempt in range(attempts):
+        if attempt:
+            await asyncio.sleep(pause_of(db, attempt))
+        row = await read_row(db, *row_of(key), name=key.model.__name__)
+        if row is not None:
+            subject = load(key.model, key.table, row)
+            refuse_other_version(key, subject, if_match)
+            result = applied(function, subject, instance)
+            change = save_change(result, verb="modify")
+        elif create is not None:
+            result = applied(function, made_new(db.boundary, create, key), instance)
+            change = insertion(key, result)
+        else:
+            raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
+        try:
+            await write_change(db, change)
+        except (EntityExists, EntityNotFound, PreconditionFailed) as error:
+            if not is_race(error) or if_match not in (None, "*"):
+                raise
+            continue  # if it was deleted, reading says so
+        if instance is not None:
+            adopt(instance, result)
+        return result
+    raise Conflict(
+        f"modify of {key}: lost {attempts} races in a row; spread the writers, or give it more attempts",
+        Code.CONDITION_NOT_SATISFIED,
+        load(key.model, key.table, await read_existing(db, key)),
+    )
+
+
+async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, bool]:
+    """Read an entity, or insert it where there is none. Takes and raises what `Database.get_or_insert` does."""
+    db.boundary.fill(entity)
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(pause_of(db, attempt))
+        change = insert_change(entity, verb="get_or_insert")
+        check_change(db.boundary, change)
+        row = await read_row(db, *row_of(change), name=change.model)
+        if row is not None:
+            return load(type(entity), change.table, row), False
+        try:
+            await write_change(db, change)
+        except EntityExists as error:
+            if not is_race(error):
+                raise
+        else:
+            return entity, True
+    raise Conflict(f"get_or_insert of {entity!r}: lost {ATTEMPTS} races in a row against inserts", None, entity)
+
+
+def check_arguments(function: object, create: object, if_match: object) -> None:
     """
-    Refuse what is no plain function.
+    Refuse arguments of `modify` that cannot be used, or not together.
 
     Raises:
-        ModelError: It is asynchronous, or cannot be called.
+        ModelError: The function is asynchronous, or cannot be called; or there are both `create` and `if_match`.
     """
     if inspect.iscoroutinefunction(function) or not callable(function):
         raise _not_plain(function)
+    if create is not None and if_match is not None:
+        raise ModelError(
+            f"modify(create=..., if_match={shown(if_match)}) is refused: who has an ETag knows that there is a row; "
+            "give one of the two"
+        )
+    if create is not None and not isinstance(create, (Entity, PropertyBag)) and not callable(create):
+        raise ModelError(f"modify(create={shown(create)}) is refused: give an entity, or a function that makes one")
 
 
 def _not_plain(function: object) -> ModelError:
@@ -37,6 +136,57 @@ def _not_plain(function: object) -> ModelError:
         f"modify: {name} is no plain function; give one that changes what it gets, or returns a changed copy, without "
         "awaiting: it is called again after every lost race"
     )
+
+
+def refuse_other_version(key: Key[Any], subject: Subject, if_match: str | None) -> None:
+    """
+    Refuse to modify a row that was written since the user got its ETag.
+
+    Raises:
+        PreconditionFailed: The row that was read has another ETag.
+    """
+    if if_match in (None, "*") or subject.etag == if_match:
+        return
+    if subject.etag is None or timestamp_of_etag(subject.etag) != timestamp_of_etag(if_match):
+        raise PreconditionFailed(
+            f"modify of {key}: its ETag is {subject.etag}, not {if_match}: it was written meanwhile; read it again",
+            Code.CONDITION_NOT_SATISFIED,
+            subject,
+        )
+
+
+def made_new(boundary: Boundary, create: Any, key: Key[Any]) -> Any:
+    """
+    Return a new entity or bag for a key: what a function makes, or a copy of one, so that each attempt has its own.
+
+    Raises:
+        ModelError: It is not of the key's model.
+    """
+    made = copy_subject(create) if isinstance(create, (Entity, PropertyBag)) else create()
+    if not isinstance(made, key.model):
+        if inspect.iscoroutine(made):
+            made.close()
+        raise ModelError(f"modify(create=...) of {key}: it made {shown(made)}; make {key.model.__name__}")
+    boundary.fill(made)
+    return made
+
+
+def insertion(key: Key[Any], made: Subject, pending: PlannedWrite | None = None) -> Change:
+    """
+    Return the change that inserts what `create` and the function have made.
+
+    Raises:
+        EncodeError: It has another key.
+    """
+    change = insert_change(made, pending, "modify")
+    if row_of(change) != row_of(key):
+        raise EncodeError(
+            f"is the key of what create=... and the function made for {key}; make an entity of that key",
+            type(made).__name__,
+            "key",
+            (change.partition_key, change.row_key),
+        )
+    return change
 
 
 def applied(function: Callable[[M], M | None], subject: M, instance: object = None) -> M:
@@ -107,36 +257,3 @@ def refuse_unsaved(subject: Entity | PropertyBag, pending: PlannedWrite | None =
             names[0],
             change.values.get(names[0], names[0]),
         )
-
-
-def adopt(subject: Entity | PropertyBag, fresh: Entity | PropertyBag) -> None:
-    """Let an entity or bag become what another object of the same row is."""
-    if isinstance(subject, PropertyBag):
-        if isinstance(fresh, PropertyBag):
-            subject.read_as(fresh.row)
-        return
-    if subject is fresh:
-        return
-    own = subject.__dict__
-    for name in (STATE, *subject.__schema__.fields):
-        own.pop(name, None)
-    own.update(fresh.__dict__)
-
-
-def forget(subject: object) -> None:
-    """Let an entity or bag know that its row is gone."""
-    if isinstance(subject, PropertyBag):
-        subject.written_as(None)
-    elif isinstance(subject, Entity):
-        own = subject.__dict__
-        _ = subject.extra  # what the model does not know stays with the entity, should it be inserted again
-        set_state(subject, state_of(subject).forgotten(complete=all(name in own for name in subject.__schema__.fields)))
-        forget_maintained(subject)
-
-
-def forget_maintained(entity: Entity) -> None:
-    """Let an entity that is not stored have nothing of what others keep in it: it begins anew when it is inserted."""
-    own = entity.__dict__
-    for info in entity.__schema__.maintained:
-        if info.name in own:
-            own[info.name] = None if info.default is None else info.default()

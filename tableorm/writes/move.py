@@ -10,11 +10,10 @@ from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
-from .modify import forget_maintained
 from .plan import Change, PlannedWrite
 from .stages.change import delete_change, insert_change
 from .stages.encode import is_partial
-from .subject import key_of
+from .subject import forget_maintained, key_of
 
 __all__ = ["move_changes"]
 

@@ -13,8 +13,8 @@ import attrs
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
-from .modify import adopt
 from .plan import Change, PlannedWrite
+from .subject import adopt
 
 __all__ = ["Address", "HeldRow", "copy_subject", "restore_subject", "row_of", "take_values"]
 

@@ -10,9 +10,20 @@ from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
+from ..models.state import STATE, set_state, state_of
 from .plan import Change, Mode
 
-__all__ = ["Subject", "check_change", "key_from", "key_of", "key_of_target", "schema_of_subject"]
+__all__ = [
+    "Subject",
+    "adopt",
+    "check_change",
+    "forget",
+    "forget_maintained",
+    "key_from",
+    "key_of",
+    "key_of_target",
+    "schema_of_subject",
+]
 
 Subject = Entity | PropertyBag
 
@@ -94,3 +105,36 @@ def check_change(boundary: Boundary, change: Change) -> None:
         boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
         if isinstance(change.subject, PropertyBag) and change.mode is not Mode.DELETE:
             boundary.check_bag(change.subject, merged=change.only is not None)
+
+
+def adopt(subject: Subject, fresh: Subject) -> None:
+    """Let an entity or bag become what another object of the same row is."""
+    if isinstance(subject, PropertyBag):
+        if isinstance(fresh, PropertyBag):
+            subject.read_as(fresh.row)
+        return
+    if subject is fresh:
+        return
+    own = subject.__dict__
+    for name in (STATE, *subject.__schema__.fields):
+        own.pop(name, None)
+    own.update(fresh.__dict__)
+
+
+def forget(subject: object) -> None:
+    """Let an entity or bag know that its row is gone."""
+    if isinstance(subject, PropertyBag):
+        subject.written_as(None)
+    elif isinstance(subject, Entity):
+        own = subject.__dict__
+        _ = subject.extra  # what the model does not know stays with the entity, should it be inserted again
+        set_state(subject, state_of(subject).forgotten(complete=all(name in own for name in subject.__schema__.fields)))
+        forget_maintained(subject)
+
+
+def forget_maintained(entity: Entity) -> None:
+    """Let an entity that is not stored have nothing of what others keep in it: it begins anew when it is inserted."""
+    own = entity.__dict__
+    for info in entity.__schema__.maintained:
+        if info.name in own:
+            own[info.name] = None if info.default is None else info.default()

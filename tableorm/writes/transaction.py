@@ -3,7 +3,7 @@ Transactions: operations collected in a block, sent as one entity group transact
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
@@ -14,11 +14,8 @@ from ..connection.rows import read_row
 from ..connection.tasks import map_together
 from ..errors import (
     Conflict,
-    EntityExists,
     EntityNotFound,
-    ModelError,
     NotSupported,
-    PreconditionFailed,
     TransactionFailed,
 )
 from ..expressions import Field
@@ -28,7 +25,7 @@ from ..models.property_bag import PropertyBag
 from ..protocol.codes import Code
 from ..stores import Verb
 from .commit import Loader, commit, read_existing
-from .modify import adopt, applied, check_function, forget, refuse_unsaved
+from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
 from .pending import Address, HeldRow, copy_subject, restore_subject, row_of, take_values
 from .plan import Change, Mode, PlannedWrite, SendOptions, in_transaction
@@ -47,9 +44,10 @@ from .stages.change import (
 from .stages.coalesce import coalesce, gone
 from .stages.complete import complete
 from .stages.encode import encode, needs_row
-from .subject import check_change, key_from, key_of, key_of_target
+from .stages.prepare import check_etag
+from .subject import adopt, check_change, forget, key_from, key_of, key_of_target
 
-__all__ = ["Transaction", "run_transaction"]
+__all__ = ["Transaction"]
 
 E = TypeVar("E", bound=Entity)
 M = TypeVar("M", bound=Entity | PropertyBag)
@@ -166,12 +164,46 @@ class Transaction:
         return held.subject
 
     @overload
-    async def modify(self, target: type[E], fn: Callable[[E], E | None], /, **fields: Any) -> E: ...
+    async def modify(
+        self,
+        target: type[E],
+        fn: Callable[[E], E | None],
+        /,
+        *,
+        create: E | Callable[[], E] | None = None,
+        if_match: str | None = None,
+        **fields: Any,
+    ) -> E: ...
     @overload
-    async def modify(self, target: Key[M], fn: Callable[[M], M | None], /) -> M: ...
+    async def modify(
+        self,
+        target: Key[M],
+        fn: Callable[[M], M | None],
+        /,
+        *,
+        create: M | Callable[[], M] | None = None,
+        if_match: str | None = None,
+    ) -> M: ...
     @overload
-    async def modify(self, target: M, fn: Callable[[M], M | None], /) -> M: ...
-    async def modify(self, target: Any, fn: Callable[[Any], Any], /, **fields: Any) -> Any:
+    async def modify(
+        self,
+        target: M,
+        fn: Callable[[M], M | None],
+        /,
+        *,
+        create: M | Callable[[], M] | None = None,
+        if_match: str | None = None,
+    ) -> M: ...
+    async def modify(
+        self,
+        target: Any,
+        fn: Callable[[Any], Any],
+        /,
+        *,
+        create: Any = None,
+        if_match: str | None = None,
+        **fields: Any,
+    ) -> Any:
         """
         Read an entity now, apply a function, and save what changed when the block ends, if the row is then as it was
         read; otherwise the transaction fails, and `db.run_transaction` repeats it.
@@ -180,6 +212,9 @@ class Transaction:
             target: A model, with its key fields; a `Key`; or an entity or bag, which is read anew. If an object stands
                 for the row already, the function gets that. When the transaction fails, the object is again as it was.
             fn: What it is for `db.modify`.
+            create: What it is for `db.modify`. If somebody else inserts the row before the block ends, the transaction
+                fails.
+            if_match: What it is for `db.modify`: the ETag that the row must have when it is read.
             fields: The key fields.
 
         Returns:
@@ -187,25 +222,40 @@ class Transaction:
 
         Raises:
             EntityNotFound: There is none.
+            PreconditionFailed: The row has another ETag than `if_match`.
             EncodeError: The entity has changes that were not saved, nor given to this transaction.
             NotSupported: What `get` raises it for; or another object than the one given stands for the row.
             ModelError: `fn` is asynchronous, or returns something else than such an entity.
         """
-        check_function(fn)
+        check_arguments(fn, create, if_match)
         self._require_open()
         instance = target if isinstance(target, (Entity, PropertyBag)) else None
         key = key_of_target(self._db.boundary, target, fields)
+        if if_match is not None:
+            check_etag("modify", key, if_match)
         self._refuse_unsaved(key, instance)
         before = None if instance is None else copy_subject(instance)
-        held = await self._hold(key, instance)
-        entity: Any = held.subject
+        made: Any = None
+        try:
+            entity: Any = (await self._hold(key, instance)).subject
+        except EntityNotFound:
+            if create is None:
+                raise
+            made = made_new(self._db.boundary, create, key)
+            entity = made if instance is None else instance
         if before is None:
             before = copy_subject(entity)
         try:
+            if made is not None:
+                take_values(entity, made)
+            refuse_other_version(key, entity, if_match)
             result = applied(fn, entity)
             self._require_open()
             take_values(entity, result)
-            self._add(save_change(entity, self._held_update(entity), "modify"))
+            if made is None:
+                self._add(save_change(entity, self._held_update(entity), "modify"))
+            else:
+                self._add(insertion(key, entity, self._held_write(entity)))
         except BaseException:
             restore_subject(entity, before)
             raise
@@ -405,57 +455,6 @@ class Transaction:
                 forget(subject)
             for entity, moved in self._adopt:
                 adopt(entity, moved)
-
-
-async def run_transaction(
-    begin: Callable[[], Transaction], db: Connection, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int
-) -> T:
-    """
-    Run a function in a transaction, and again in a new one after a lost race. Raises as `Database.run_transaction`.
-
-    Args:
-        begin: Makes a transaction.
-        db: Where it is sent.
-        fn: The function.
-        attempts: How often it is tried at most.
-    """
-    existing: int | None = None
-    refused: dict[tuple[Address, str | int], object] = {}  # by the ETag or subject that its row does not fit any more
-    for attempt in range(attempts):
-        if attempt:
-            await asyncio.sleep(pause_of(db, attempt))
-        tx = begin()
-        try:
-            async with tx:
-                return await fn(tx)
-        except TransactionFailed as error:
-            if not tx.sent:
-                raise  # its own operations do not fit together, and will not
-            cause = error.__cause__
-            if isinstance(cause, PreconditionFailed) and tx.refused is not None:
-                address, etag, subject = tx.refused
-                refusal = address, etag or id(subject)
-                if refusal in refused:
-                    raise _stale_outside(error) from cause
-                refused[refusal] = subject  # kept, so that no other object gets its id
-            # Whether a row is there the function may have asked; that it blindly inserts one shows the second time.
-            again = isinstance(cause, (EntityExists, EntityNotFound)) and error.index != existing
-            existing = error.index if again else None
-            if attempt + 1 == attempts or not (again or isinstance(cause, PreconditionFailed)):
-                raise
-    raise ModelError(f"run_transaction(attempts={attempts!r}) is refused: try at least once")
-
-
-def _stale_outside(error: TransactionFailed) -> TransactionFailed:
-    """Return the error of a function that writes what was read before it was called, and has changed since."""
-    return TransactionFailed(
-        f"{error}; it was read before run_transaction called the function, so that each attempt sends the same ETag; "
-        "read it in the function, by `await tx.get(...)` or `await tx.modify(...)`, or refresh() it there",
-        error.code,
-        error.index,
-        error.operation,
-        error.entity,
-    )
 
 
 def _address(subject: Entity | PropertyBag) -> Address:

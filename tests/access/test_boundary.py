@@ -94,12 +94,21 @@ def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...
         "load_row": [((Note, "Notes", row), {}), ((PropertyBag, "Notes", row), {})],
         "new": [((Note,), keys)],
         "scope": [((), {"tenant": "theirs"})],
-        "drop_table": [(("Notes",), {})],
+        "drop_table": [(("Notes",), {}), ((Note,), {})],
         "build_index": [((Note.by_text,), {})],
         "policies": [((Note,), {}), (("Notes",), {})],
         "audit": [((Note,), {})],
         "delete_found": [((theirs.key, row), {})],
-        "modify": [((theirs, change), {}), ((theirs.key, change), {}), ((bag, change), {}), ((Note, change), keys)],
+        "modify": [
+            (each, {**named, **options})
+            for each, named in (
+                ((theirs, change), {}),
+                ((theirs.key, change), {}),
+                ((bag, change), {}),
+                ((Note, change), keys),
+            )
+            for options in ({}, {"create": theirs}, {"if_match": theirs.etag})
+        ],
         "move": [((theirs,), {"n": 9}), ((bag,), {"row_key": "x"})],
     }
     if name in given:

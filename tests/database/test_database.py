@@ -16,6 +16,8 @@ from tableorm import (
     ModelError,
     NotSupported,
     PropertyBag,
+    TableNotFound,
+    TableOrmError,
     TemplateError,
     WrongKind,
     connect,
@@ -167,3 +169,35 @@ async def test_a_get_names_what_is_wrong_with_its_fields(db: Database) -> None:
         await db.create_tables(Vague)
     with pytest.raises(ModelError, match="is not a model"):
         await untyped.create_tables(int)
+
+
+async def test_tables_by_name_and_by_model(db: Database) -> None:
+    """Both name a table when it is made and when it is dropped, with the rows of all models and their index entries."""
+    await db.create_tables("Loose", Cat, "Loose")
+    await db.create_tables("Loose", Dog)
+    assert await db.tables() == ["Loose", "Pets"]
+    await db.insert(PropertyBag("Loose", "p", "r"))
+    await db.insert(Cat(owner="a", name="Tom"))
+    await db.drop_table(Cat)
+    await db.drop_table("Loose")
+
+    assert await db.tables() == []
+    await db.drop_table(Cat, missing_ok=True)
+    with pytest.raises(TableNotFound, match="there is no table 'Pets' to delete") as caught:
+        await db.drop_table(Dog)
+    assert caught.value.table == "Pets"
+
+
+async def test_what_is_no_table(db: Database) -> None:
+    """A name that no table can have, a model without a table, and what is neither; nothing is made then."""
+    untyped: Any = db  # what the checkers refuse
+    with pytest.raises(TableOrmError, match=r"'A-b'; a table name is letters and digits"):
+        await db.create_tables("A-b")
+    with pytest.raises(ModelError, match="has no table"):
+        await db.create_tables("Loose", Vague)
+    with pytest.raises(ModelError, match="has no table"):
+        await db.drop_table(Vague)
+    for call in (untyped.create_tables, untyped.drop_table):
+        with pytest.raises(ModelError, match="5 is not a model"):
+            await call(5)
+    assert await db.tables() == []

@@ -44,7 +44,7 @@ FORMATS: dict[str, list[str]] = {
     "t": ["", "", "lower", "spread(16)"],
     "u": [""],
     "v": [""],
-    "n": ["", "03d", "06d"],
+    "n": ["", "03d", "06d", "06d_desc"],
     "m": ["", "02d"],
     "i": [""],
     "b": [""],
@@ -308,6 +308,7 @@ def test_the_longest_keys(text: str) -> None:
     [
         ("empid_{n:06d}", "empid_10"),
         ("empid_{n:06d}", "empid_0000010"),
+        ("empid_{n:06d_desc}", "empid_0000010"),
         ("empid_{n:06d}", "empid_00001\u0660"),
         ("empid_{n:06d}", "empid_000010\n"),
         ("empid_{n:06d}", "Empid_000010"),

@@ -3,6 +3,8 @@ Errors: one tree, clear to read, and the same after a trip to another process.
 """
 
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from tableorm.errors import (
     TemplateError,
     TransactionFailed,
     WrongKind,
+    http_status,
     shown,
 )
 from tableorm.protocol.codes import Code, Fault
@@ -80,7 +83,7 @@ def test_one_tree(name: str) -> None:
         assert issubclass(found, TableOrmError) or found is InputFault
         assert getattr(tableorm, name) is found
     else:
-        assert found in (shown, errors.MAX_FAULTS)
+        assert found in (shown, errors.counted, http_status, errors.MAX_FAULTS)
 
 
 def test_messages_name_what_is_wrong() -> None:
@@ -125,3 +128,42 @@ def test_python_kinds_of_errors() -> None:
         (LimitExceeded, ValueError),
     ):
         assert issubclass(error, kind)
+
+
+def documented_statuses() -> dict[str, int]:
+    """The statuses in the table of docs/errors.md, by name of the error."""
+    page = (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="utf-8")
+    found: dict[str, int] = {}
+    for line in page.split("## HTTP statuses")[1].splitlines():
+        row = re.fullmatch(r"\| ([0-9]{3}) \| (.*) \|.*\|", line)
+        if row is not None:
+            found |= dict.fromkeys(re.findall(r"`([A-Za-z]+)`", row[2]), int(row[1]))
+    return found
+
+
+def test_every_error_has_the_status_that_the_page_says() -> None:
+    """The table of docs/errors.md names every class, except for the one that has the status of its cause."""
+    classes = [getattr(errors, name) for name in errors.__all__]
+    classes = [each for each in classes if isinstance(each, type) and issubclass(each, TableOrmError)]
+    statuses = {each.__name__: http_status(each.__new__(each)) for each in classes}
+
+    assert statuses.pop("TransactionFailed") == 500
+    assert statuses == documented_statuses()
+
+
+def test_the_status_of_what_is_no_class_of_its_own() -> None:
+    """The cause of a failed transaction decides; an error of a user's own is what it derives from, any other is 500."""
+    failed = TransactionFailed("operation 0 failed")
+    failed.__cause__ = PreconditionFailed("changed")
+    assert http_status(failed) == 412
+    failed.__cause__ = TransactionFailed("operation 0 failed")
+    assert http_status(failed) == 500
+    failed.__cause__.__cause__ = EntityExists("exists")
+    assert http_status(failed) == 409
+    failed.__cause__ = ZeroDivisionError()
+    assert http_status(failed) == 500
+
+    class OutOfStock(EntityExists): ...
+
+    assert http_status(OutOfStock("none left")) == 409
+    assert http_status(KeyError("x")) == http_status(ValueError("x")) == 500

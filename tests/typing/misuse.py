@@ -23,6 +23,7 @@ from tableorm import (
     Select,
     field,
     from_dict,
+    http_status,
     to_dict,
     upgrade,
 )
@@ -175,6 +176,10 @@ async def reading(db: Database) -> None:
     await db.merge(Team)  # E
     await db.upsert(Team(name="a"), mode="both")  # E
     await db.modify(Team(name="a"), 5)  # E
+    await db.get_or_insert(Team)  # E
+    await db.drop_table(Team(name="a"))  # E
+    await db.create_tables(5)  # E
+    http_status("EntityNotFound")  # E
     await db.move(Team.key(name="a"), name="b")  # E
     db.explain_write("sing", Team(name="a"))  # E
     db.explain_write("move", Team.key(name="a"), name="b")  # E

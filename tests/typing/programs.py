@@ -277,6 +277,12 @@ async def writing(db: Database) -> None:
     assert_type(await db.modify(jun.key, older), Employee)
     assert_type(await db.modify(Employee, older, department="Sales", id=223), Employee)
     assert_type(await db.modify(Employee, lambda e: e.evolve(age=1), department="Sales", id=223), Employee)
+    assert_type(await db.modify(jun.key, older, create=jun), Employee)
+    assert_type(await db.modify(jun.key, lambda e: e.evolve(age=1), create=jun.evolve), Employee)
+    assert_type(await db.modify(Employee, older, create=lambda: jun, department="Sales", id=223), Employee)
+    assert_type(await db.modify(jun, older, if_match="*"), Employee)
+    assert_type(await db.get_or_insert(jun), tuple[Employee, bool])
+    assert_type(await db.get_or_insert(PropertyBag("Directory", "Sales", "bag")), tuple[PropertyBag, bool])
     assert_type(db.explain_write("save", jun).steps, tuple[WriteStep, ...])
     assert_type(db.explain_write("move", jun, id=224), WriteExplanation)
     assert_type(db.explain_write("merge", jun, only=[Employee.age], if_match="*").cost, int)
@@ -284,6 +290,7 @@ async def writing(db: Database) -> None:
     async def hire(tx: Transaction) -> int:
         assert_type(await tx.get(jun.key, guard=True), Employee)
         assert_type(await tx.modify(Employee, older, department="Sales", id=223), Employee)
+        assert_type(await tx.modify(jun.key, older, create=lambda: jun), Employee)
         return 5
 
     assert_type(await db.run_transaction(hire), int)

@@ -23,9 +23,9 @@ from ...protocol.codes import Code, Fault
 from ...protocol.edm import SYSTEM_MEMBERS, timestamp_of_etag
 from ...protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, MAX_VALUE_BYTES, check_row
 from ...stores import Row
-from ..modify import forget
 from ..plan import Change, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
 from ..rows import rebased
+from ..subject import forget
 from .encode import own_extra
 from .lost_replies import InDoubt, resolve
 

@@ -1,0 +1,68 @@
+"""
+Running a function in a transaction, and again in a new one after a lost race.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ..connection.connection import Connection
+from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, TransactionFailed
+from .pending import Address
+from .races import pause_of
+from .transaction import Transaction
+
+__all__ = ["run_transaction"]
+
+T = TypeVar("T")
+
+
+async def run_transaction(
+    begin: Callable[[], Transaction], db: Connection, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int
+) -> T:
+    """
+    Run a function in a transaction, and again in a new one after a lost race. Raises as `Database.run_transaction`.
+
+    Args:
+        begin: Makes a transaction.
+        db: Where it is sent.
+        fn: The function.
+        attempts: How often it is tried at most.
+    """
+    existing: int | None = None
+    refused: dict[tuple[Address, str | int], object] = {}  # by the ETag or subject that its row does not fit any more
+    for attempt in range(attempts):
+        if attempt:
+            await asyncio.sleep(pause_of(db, attempt))
+        tx = begin()
+        try:
+            async with tx:
+                return await fn(tx)
+        except TransactionFailed as error:
+            if not tx.sent:
+                raise  # its own operations do not fit together, and will not
+            cause = error.__cause__
+            if isinstance(cause, PreconditionFailed) and tx.refused is not None:
+                address, etag, subject = tx.refused
+                refusal = address, etag or id(subject)
+                if refusal in refused:
+                    raise _stale_outside(error) from cause
+                refused[refusal] = subject  # kept, so that no other object gets its id
+            # Whether a row is there the function may have asked; that it blindly inserts one shows the second time.
+            again = isinstance(cause, (EntityExists, EntityNotFound)) and error.index != existing
+            existing = error.index if again else None
+            if attempt + 1 == attempts or not (again or isinstance(cause, PreconditionFailed)):
+                raise
+    raise ModelError(f"run_transaction(attempts={attempts!r}) is refused: try at least once")
+
+
+def _stale_outside(error: TransactionFailed) -> TransactionFailed:
+    """Return the error of a function that writes what was read before it was called, and has changed since."""
+    return TransactionFailed(
+        f"{error}; it was read before run_transaction called the function, so that each attempt sends the same ETag; "
+        "read it in the function, by `await tx.get(...)` or `await tx.modify(...)`, or refresh() it there",
+        error.code,
+        error.index,
+        error.operation,
+        error.entity,
+    )

@@ -1,0 +1,477 @@
+"""
+`modify` where there may be no row yet, or with the ETag that a client has sent; and `get_or_insert`.
+"""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from tableorm import (
+    Conflict,
+    Count,
+    Database,
+    EncodeError,
+    Entity,
+    EntityNotFound,
+    Index,
+    Mapped,
+    ModelError,
+    PreconditionFailed,
+    PropertyBag,
+    ReferenceNotFound,
+    Transaction,
+    TransactionFailed,
+    UniqueViolation,
+    WrongKind,
+    field,
+)
+
+
+class Counter(Entity, table="Counters", partition_key="c", row_key="{name}"):
+    name: Mapped[str]
+    count: Mapped[int] = field(default=0)
+    tags: Mapped[list[str]] = field(factory=list)
+
+
+class Team(Entity, table="Counters", partition_key="c", row_key="team_{team}"):
+    team: Mapped[str]
+    members: Mapped[int] = field(default=0, maintained=True)
+
+
+class Member(Entity, table="Counters", partition_key="c", row_key="member_{id}"):
+    id: Mapped[str]
+    email: Mapped[str]
+    team: Mapped[str]
+
+    by_email = Index(row_key="email_{email}", unique=True)
+    counted = Count(lambda: Team.members, team="{team}")
+
+
+KEY = Counter.key(name="a")
+OTHER = "W/\"datetime'2020-01-01T00%3A00%3A00.0000000Z'\""
+
+
+def one_more(counter: Counter) -> None:
+    counter.count += 1
+    counter.tags.append("more")
+
+
+def nothing(subject: Any) -> None:
+    assert subject is not None
+
+
+def new() -> Counter:
+    return Counter(name="a", count=10)
+
+
+@pytest.fixture
+async def counters(db: Database) -> Database:
+    await db.create_tables(Counter)
+    return db
+
+
+async def between(db: Database, change: Any, times: int = 1) -> None:
+    """Let `change` happen between the next reads and what is written after them."""
+    store = cast(Any, db.store)
+    write, left = store.write, times
+
+    async def late(table: str, operation: Any, *more: Any) -> Any:
+        nonlocal left
+        if left:
+            left -= 1
+            store.write = write
+            await change()
+            store.write = late
+        return await write(table, operation, *more)
+
+    store.write = late
+
+
+# create
+
+
+async def test_an_entity_is_made_where_there_is_none(counters: Database) -> None:
+    """The function is applied to it, and it is inserted with two requests; the next time it is read and changed."""
+    with counters.observe() as seen:
+        made = await counters.modify(Counter, one_more, name="a", create=new)
+    assert [each.operation for each in seen.requests] == ["get", "insert"]
+    assert made.count == 11 and made.etag is not None
+    again = await counters.modify(KEY, one_more, create=new)
+
+    assert again.count == 12 and again == await counters.get(KEY)
+    again.count = 13
+    await counters.save(again)
+
+
+async def test_an_entity_is_inserted_though_the_function_changes_nothing(counters: Database) -> None:
+    """What is not stored is always sent."""
+    await counters.modify(KEY, nothing, create=new)
+
+    assert await counters.get(KEY) == new()
+
+
+async def test_an_entity_given_to_create_is_copied(counters: Database) -> None:
+    """Each attempt changes a copy of its own, also of lists; the entity itself stays as it was given."""
+    given = new()
+    await between(counters, lambda: counters.insert(Counter(name="a", count=1)))
+    result = await counters.modify(KEY, one_more, create=given)
+
+    assert (result.count, result.tags) == (2, ["more"])
+    assert given == new() and given.etag is None
+    await counters.delete(KEY, if_match="*")
+    assert (await counters.modify(KEY, one_more, create=given)).tags == ["more"]
+
+
+async def test_a_copy_that_the_function_returns_is_inserted(counters: Database) -> None:
+    """As it is saved otherwise."""
+    result = await counters.modify(KEY, lambda counter: counter.evolve(count=7), create=new)
+
+    assert result.count == 7 and result.etag == (await counters.get(KEY)).etag
+
+
+async def test_a_bag_is_made(counters: Database) -> None:
+    """By a function, or from a bag that stays as it is."""
+    key = PropertyBag.key("Counters", "c", "x")
+    given = PropertyBag("Counters", "c", "x", {"count": 1})
+
+    def add(bag: PropertyBag) -> None:
+        bag["count"] += 1
+
+    assert (await counters.modify(key, add, create=given))["count"] == 2
+    assert given["count"] == 1 and given.etag is None
+    assert (await counters.modify(key, add, create=lambda: given))["count"] == 3
+
+
+async def test_an_instance_becomes_what_was_made(counters: Database) -> None:
+    """Its row was deleted meanwhile; it has the new row's ETag then."""
+    instance = new()
+    await counters.insert(instance)
+    await counters.delete(KEY, if_match="*")
+    result = await counters.modify(instance, one_more, create=lambda: Counter(name="a"))
+
+    assert instance.count == result.count == 1
+    instance.count = 5
+    await counters.save(instance)
+
+
+async def test_a_lost_race_between_creators_goes_round_again(counters: Database) -> None:
+    """Of 32 that find no row one inserts it, and none is lost."""
+    await asyncio.gather(*(counters.modify(KEY, one_more, create=lambda: Counter(name="a")) for _ in range(32)))
+
+    assert (await counters.get(KEY)).count == 32
+
+
+async def test_a_row_that_is_deleted_meanwhile_is_made_again(counters: Database) -> None:
+    """The function is applied to a new entity then."""
+    await counters.insert(Counter(name="a", count=5))
+    await between(counters, lambda: counters.delete(KEY, if_match="*"))
+
+    assert (await counters.modify(KEY, one_more, create=new)).count == 11
+
+
+async def test_a_race_that_is_lost_each_time_ends(counters: Database) -> None:
+    """With a Conflict that has the entity as it is."""
+    number = 0
+
+    async def other() -> None:
+        nonlocal number
+        number += 1
+        await counters.upsert(Counter(name="a", count=number))
+
+    await between(counters, other, times=3)
+    with pytest.raises(Conflict, match="lost 3 races") as caught:
+        await counters.modify(KEY, one_more, create=new, attempts=3)
+    assert cast(Counter, caught.value.entity).count == 3
+
+
+async def test_what_no_repetition_cures_is_raised_at_once(counters: Database) -> None:
+    """A value that is taken, a reference to nothing, a row of another kind."""
+
+    def member(team: str) -> Member:
+        return Member(id="2", email="e", team=team)
+
+    key = Member.key(id="2")
+    with pytest.raises(ReferenceNotFound):
+        await counters.modify(key, nothing, create=lambda: member("t"))
+    await counters.insert(Team(team="t"))
+    await counters.insert(Member(id="1", email="e", team="t"))
+    with pytest.raises(UniqueViolation):
+        await counters.modify(key, nothing, create=lambda: member("t"))
+    assert await counters.get_or_none(key) is None
+    await counters.modify(key, lambda each: each.evolve(email="f"), create=lambda: member("t"))
+    assert (await counters.get(Team, team="t")).members == 2
+    with pytest.raises(WrongKind):
+        await counters.modify(Counter, nothing, name="member_1", create=Counter(name="member_1"))
+
+
+async def test_what_create_cannot_be(counters: Database) -> None:
+    """An entity of another key or model, what is no entity, a coroutine function, and what goes with an ETag alone."""
+    call: Any = counters.modify
+    with pytest.raises(EncodeError, match=r"is the key of what create=\.\.\. and the function made for Counter"):
+        await call(KEY, nothing, create=Counter(name="b"))
+    with pytest.raises(EncodeError, match="is the key of what"):
+        await call(KEY, lambda counter: setattr(counter, "name", "b"), create=new)
+
+    async def later() -> Counter:
+        return new()
+
+    for create in (lambda: Team(team="a"), Team(team="a"), lambda: None, later):
+        with pytest.raises(ModelError, match=r"modify\(create=\.\.\.\) of Counter .*make Counter"):
+            await call(KEY, nothing, create=create)
+    with pytest.raises(ModelError, match=r"modify\(create=5\) is refused: give an entity"):
+        await call(KEY, nothing, create=5)
+    with pytest.raises(ModelError, match="give one of the two"):
+        await call(KEY, nothing, create=new, if_match=OTHER)
+    assert await counters.get_or_none(KEY) is None
+
+
+async def test_a_scope_fills_what_is_made(db: Database) -> None:
+    """As it does for an insert; another tenant's entity is refused."""
+    await db.create_tables(Note)
+    mine = db.scope(tenant="mine")
+
+    made = await mine.modify(Note, nothing, n=1, create=lambda: Note(n=1))
+    assert made.tenant == "mine"
+    found, created = await mine.get_or_insert(Note(n=2))
+    assert found.tenant == "mine" and created
+    with pytest.raises(EncodeError, match="is the key of what"):
+        await mine.modify(Note, nothing, n=3, create=lambda: Note(tenant="theirs", n=3))
+    assert len(await db.select(Note).allow_scan().all()) == 2
+
+
+class Note(Entity, table="Notes", partition_key="{tenant}", row_key="{n:04d}"):
+    tenant: Mapped[str | None] = field(default=None)
+    n: Mapped[int]
+
+
+# if_match
+
+
+async def test_the_etag_that_was_read_is_the_condition(counters: Database) -> None:
+    """With it the row is changed; any spelling of it is good that the service takes."""
+    counter = new()
+    await counters.insert(counter)
+    assert counter.etag is not None
+    changed = await counters.modify(KEY, one_more, if_match=counter.etag)
+    assert changed.etag is not None and changed.count == 11
+
+    assert (await counters.modify(KEY, one_more, if_match=changed.etag.replace("%3A", ":"))).count == 12
+    assert (await counters.modify(KEY, one_more, if_match="*")).count == 13
+
+
+async def test_another_etag_fails_at_once(counters: Database) -> None:
+    """After one request, without calling the function; the error has the entity as it is."""
+    await counters.insert(new())
+
+    def never(counter: Counter) -> None:
+        raise AssertionError(counter)
+
+    with counters.observe() as seen, pytest.raises(PreconditionFailed, match=r"its ETag is W/.*, not W/") as caught:
+        await counters.modify(KEY, never, if_match=OTHER)
+    assert len(seen.requests) == 1
+    assert caught.value.entity == new() and caught.value.code == "UpdateConditionNotSatisfied"
+
+
+async def test_a_race_that_is_lost_under_an_etag_is_not_repeated(counters: Database) -> None:
+    """The row has another ETag by then; with "*" it is repeated."""
+    counter = new()
+    await counters.insert(counter)
+
+    async def other() -> None:
+        await counters.upsert(Counter(name="a", count=20))
+
+    await between(counters, other)
+    with pytest.raises(PreconditionFailed):
+        await counters.modify(KEY, one_more, if_match=counter.etag)
+    assert (await counters.get(KEY)).count == 20
+    await between(counters, other)
+    assert (await counters.modify(KEY, one_more, if_match="*")).count == 21
+    await between(counters, lambda: counters.delete(KEY, if_match="*"))
+    with pytest.raises(EntityNotFound):
+        await counters.modify(KEY, one_more, if_match=(await counters.get(KEY)).etag)
+
+
+async def test_by_an_instance_under_an_etag(counters: Database) -> None:
+    """The ETag is compared with that of the row, not with the instance's own."""
+    instance = new()
+    await counters.insert(instance)
+    first = instance.etag
+    await counters.modify(KEY, one_more)
+    with pytest.raises(PreconditionFailed):
+        await counters.modify(instance, one_more, if_match=first)
+    assert instance == new()
+    current = (await counters.get(KEY)).etag
+
+    await counters.modify(instance, one_more, if_match=current)
+    assert instance.count == 12
+
+
+@pytest.mark.parametrize("etag", ["", "abc", '"abc"', "W/*", 5])
+async def test_what_is_no_etag_is_refused(counters: Database, etag: Any) -> None:
+    """Before anything is sent, also if there is no row; in transactions too."""
+    with counters.observe() as seen:
+        for verb in (counters, counters.transaction()):
+            with pytest.raises(EncodeError, match=r"modify of Counter\.if_match: .* is neither '\*' nor an ETag"):
+                if isinstance(verb, Transaction):
+                    async with verb as tx:
+                        await tx.modify(KEY, one_more, if_match=etag)
+                else:
+                    await verb.modify(KEY, one_more, if_match=etag)
+    assert seen.requests == []
+
+
+# Transactions
+
+
+async def test_a_transaction_makes_an_entity(counters: Database) -> None:
+    """It is inserted when the block ends, and stands for its row until then."""
+    async with counters.transaction() as tx:
+        made = await tx.modify(KEY, one_more, create=new)
+        assert await tx.get(KEY) is made
+        assert await tx.modify(KEY, one_more, create=new) is made
+        other = Counter(name="b")
+        await tx.modify(Counter, one_more, name="b", create=other)
+
+    assert made.count == 12 and made == await counters.get(KEY)
+    assert other.count == 0 and (await counters.get(Counter, name="b")).count == 1
+    made.count = 1
+    await counters.save(made)
+
+
+async def test_a_transaction_makes_anew_what_it_deletes(counters: Database) -> None:
+    """The row is replaced by the new entity."""
+    await counters.insert(Counter(name="a", count=5))
+    async with counters.transaction() as tx:
+        tx.delete(await tx.get(KEY))
+        await tx.modify(KEY, one_more, create=new)
+
+    assert (await counters.get(KEY)).count == 11
+
+
+async def test_an_instance_in_a_transaction_becomes_what_was_made(counters: Database) -> None:
+    """If the transaction is applied; after a failure it is as it was."""
+    instance = new()
+    await counters.insert(instance)
+    await counters.delete(KEY, if_match="*")
+    with pytest.raises(ZeroDivisionError):
+        async with counters.transaction() as tx:
+            await tx.modify(instance, one_more, create=lambda: Counter(name="a"))
+            raise ZeroDivisionError
+    assert instance == new()
+    async with counters.transaction() as tx:
+        await tx.modify(instance, one_more, create=lambda: Counter(name="a"))
+
+    assert instance.count == 1 and instance == await counters.get(KEY)
+    await counters.delete(instance)
+
+
+async def test_a_bag_in_a_transaction_becomes_what_was_made(counters: Database) -> None:
+    """With the properties that were made alone."""
+    bag = PropertyBag("Counters", "c", "x", {"old": "x"})
+    await counters.insert(bag)
+    await counters.delete(bag.copy())
+    async with counters.transaction() as tx:
+        await tx.modify(bag, nothing, create=lambda: PropertyBag("Counters", "c", "x", {"new": "y"}))
+
+    assert dict(bag) == {"new": "y"} == dict(await counters.get(PropertyBag.key("Counters", "c", "x")))
+    assert bag.etag == (await counters.get(PropertyBag.key("Counters", "c", "x"))).etag
+
+
+async def test_creators_in_transactions_go_round_again(counters: Database) -> None:
+    """`run_transaction` runs the function again when another one has inserted the row."""
+
+    async def work(tx: Transaction) -> None:
+        await tx.modify(KEY, one_more, create=lambda: Counter(name="a"))
+
+    await asyncio.gather(*(counters.run_transaction(work) for _ in range(12)))
+
+    assert (await counters.get(KEY)).count == 12
+
+
+async def test_an_etag_in_a_transaction(counters: Database) -> None:
+    """It is compared when the row is read; a race that is lost later fails the transaction, then the next reading."""
+    counter = new()
+    await counters.insert(counter)
+    with pytest.raises(PreconditionFailed, match="not W/"):
+        async with counters.transaction() as tx:
+            await tx.modify(KEY, one_more, if_match=OTHER)
+    async with counters.transaction() as tx:
+        await tx.modify(KEY, one_more, if_match=counter.etag)
+    current = (await counters.get(KEY)).etag
+
+    async def work(tx: Transaction) -> None:
+        await tx.modify(KEY, one_more, if_match=current)
+        await counters.modify(KEY, one_more)
+
+    with pytest.raises(PreconditionFailed, match="not W/"):
+        await counters.run_transaction(work)
+    assert (await counters.get(KEY)).count == 12
+    with pytest.raises(TransactionFailed) as caught:
+        async with counters.transaction() as tx:
+            await tx.modify(KEY, one_more, if_match=(await counters.get(KEY)).etag)
+            await counters.modify(KEY, one_more)
+    assert isinstance(caught.value.__cause__, PreconditionFailed)
+
+
+async def test_an_instance_keeps_its_values_after_another_etag(counters: Database) -> None:
+    """In a transaction too, though its row was read."""
+    instance = new()
+    await counters.insert(instance)
+    first = instance.etag
+    await counters.modify(KEY, one_more)
+    with pytest.raises(PreconditionFailed):
+        async with counters.transaction() as tx:
+            await tx.modify(instance, one_more, if_match=first)
+
+    assert instance == new() and instance.etag == first
+
+
+# get_or_insert
+
+
+async def test_one_request_if_it_is_there_and_two_if_not(counters: Database) -> None:
+    """The result tells which; an entity that is not inserted stays as it is."""
+    with counters.observe() as seen:
+        given = new()
+        inserted, created = await counters.get_or_insert(given)
+    assert inserted is given and created and given.etag is not None
+    assert [each.operation for each in seen.requests] == ["get", "insert"]
+    other = Counter(name="a", count=99)
+    with counters.observe() as seen:
+        stored, created = await counters.get_or_insert(other)
+
+    assert [each.operation for each in seen.requests] == ["get"]
+    assert stored == given and stored.etag == given.etag and not created
+    assert other == Counter(name="a", count=99) and other.etag is None
+
+
+async def test_of_a_bag(counters: Database) -> None:
+    """A row without a model, read or inserted."""
+    bag = PropertyBag("Counters", "c", "x", {"count": 1})
+    assert await counters.get_or_insert(bag) == (bag, True)
+    stored, created = await counters.get_or_insert(PropertyBag("Counters", "c", "x", {"count": 2}))
+
+    assert stored == bag and not created
+
+
+async def test_one_of_many_inserts(counters: Database) -> None:
+    """The others get what that one has inserted."""
+    results = await asyncio.gather(*(counters.get_or_insert(Counter(name="a", count=n)) for n in range(16)))
+
+    assert sum(created for _, created in results) == 1
+    assert len({entity.etag for entity, _ in results}) == 1
+
+
+async def test_what_get_or_insert_refuses(counters: Database) -> None:
+    """A row of another kind, a value that is taken, a value that does not fit, a model."""
+    await counters.insert(Team(team="t"))
+    with pytest.raises(WrongKind):
+        await counters.get_or_insert(Counter(name="team_t"))
+    await counters.insert(Member(id="1", email="e", team="t"))
+    with pytest.raises(UniqueViolation):
+        await counters.get_or_insert(Member(id="2", email="e", team="t"))
+    with pytest.raises(ReferenceNotFound):
+        await counters.get_or_insert(Member(id="2", email="f", team="none"))
+    with pytest.raises(ModelError):
+        await counters.get_or_insert(cast(Any, Counter))
