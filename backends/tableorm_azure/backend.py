@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 
 import attrs
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.pipeline.transport import AsyncHttpTransport
 from azure.data.tables.aio import TableServiceClient
 from azure.storage.blob.aio import BlobServiceClient
@@ -31,7 +32,7 @@ from tableorm.stores import (
 
 from .access import AzureAccess
 from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs
-from .endpoints import Account, handles, parse
+from .endpoints import EMULATOR_KEY, Account, handles, parse
 from .options import Credential, Options, Policy, user_agent
 from .pipeline import InFlight, Pipeline, PipelineTransport, make_transport
 from .policies import make_policies, make_signing_policy, make_storage_signing_policy
@@ -146,6 +147,23 @@ class AzureBackend:
             account, key, sas if isinstance(sas, str) else _PENDING if sas else None, credential
         )
         return cls(account, opened, Options(timeout=timeout, **given), tokens=tokens, others=others)
+
+    @classmethod
+    def find_credential(cls, url: str) -> AsyncTokenCredential | None:
+        """
+        Return `DefaultAzureCredential` for a URL of Azure that has no credential, and None for every other.
+
+        Its tokens are good for all that the user may do in Azure, so that no other host gets one.
+        """
+        try:
+            account = parse(url)
+        except ValueError:
+            return None
+        if account.key is not None or account.sas is not None or not account.in_azure:
+            return None
+        from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415 - takes a while, and few need it
+
+        return DefaultAzureCredential()
 
     @property
     def tables(self) -> TableStore:
@@ -331,10 +349,13 @@ def _choose_credential(account: Account, key: str | None, sas: str | None, crede
             )
         return AzureSasCredential(token)
     key = key or account.key
+    if key is None and account.emulated and account.on_this_machine:
+        key = EMULATOR_KEY
     if key is None:
+        published = "; its published key is taken only where every host is this machine" if account.emulated else ""
         raise NotSupported(
             f"connect(): there is no credential for the account {account.name!r}; give key=, sas= or credential=, for "
-            "example credential=DefaultAzureCredential() of azure-identity"
+            f"example credential=DefaultAzureCredential() of azure-identity{published}"
         )
     if not account.name:
         raise NotSupported(

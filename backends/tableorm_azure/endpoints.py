@@ -4,8 +4,9 @@ Endpoints: reads the endpoints and the credential of an account from a URL or a 
 Pure functions; nothing here does I/O. Messages never show a key or a SAS.
 """
 
+import ipaddress
 import re
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
@@ -22,6 +23,16 @@ _SERVICES = ("table", "queue", "blob")
 _HOST = re.compile(r"([a-z0-9-]+)(?:\.(?:z\d+|privatelink))?\.(table|tables|queue|blob)\.(.+)")
 # How Cosmos DB's REST begins, the old name after the new. Source: azure-data-tables, `_is_cosmos_endpoint`.
 _COSMOS = ("cosmos.", "cosmosdb.")
+# Who has one of these hosts is an account of Azure, so that a token of Entra ID reaches nobody else.
+_AZURE = (
+    ".core.windows.net",
+    ".core.usgovcloudapi.net",
+    ".core.chinacloudapi.cn",
+    ".storage.azure.net",
+    ".table.cosmos.azure.com",
+    ".table.cosmos.azure.us",
+    ".table.cosmos.azure.cn",
+)
 # An account's copy in another region, which is read under the account's own name.
 _SECONDARY = "-secondary"
 _PATH_STYLE = re.compile(r"/([a-z0-9-]+)")
@@ -91,6 +102,19 @@ class Account:
         """Whether this is the account of the emulators, which enforce fewer limits than the service."""
         return self.name == EMULATOR_ACCOUNT
 
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether every endpoint has a host that stands for this machine wherever it is looked up."""
+        return all(_is_this_machine(place.hostname or "") for place in self._places())
+
+    @property
+    def in_azure(self) -> bool:
+        """Whether every endpoint is one of Azure's own, and is asked with TLS."""
+        return all(place.scheme == "https" and (place.hostname or "").endswith(_AZURE) for place in self._places())
+
+    def _places(self) -> list[SplitResult]:
+        return [urlsplit(url) for url in (self.table, self.queue, self.blob) if url is not None]
+
 
 def handles(url: str) -> bool:
     """Return whether `url` is an HTTP URL or a connection string of an account."""
@@ -145,6 +169,15 @@ def _from_url(url: str, service: str) -> Account:
             "given as ?TOKEN or sas="
         )
     return Account(name=style.group(1) if style else "", sas=sas, **{service: base})
+
+
+def _is_this_machine(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _find_siblings(base: str, netloc: str, service: str) -> dict[str, str]:

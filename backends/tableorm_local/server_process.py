@@ -11,7 +11,7 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,10 +20,11 @@ import attrs
 from tableorm.errors import NotSupported, Unavailable
 from tableorm.protocol.redaction import without_secrets
 
-from .server import Account, Server, serve
+from .server import DEVELOPMENT_KEY, Account, Server, serve
 from .server.security.accounts import read_keys
+from .server.serving import read_certificate
 
-__all__ = ["Options", "run_alone", "run_server", "warn_of_open_keys"]
+__all__ = ["Options", "print_urls", "run_alone", "run_server", "warn_of_open_keys"]
 
 
 @attrs.frozen(kw_only=True)
@@ -78,13 +79,25 @@ def run_alone(options: Options) -> int:
     Raises:
         TableOrmError: The server does not start.
     """
-
-    def print_urls(urls: Sequence[str]) -> None:
-        for url in urls:
-            print(f"serving {options.data} at {url}", flush=True)  # noqa: T201 - what the program says
-
-    asyncio.run(run_server(options, print_urls))
+    asyncio.run(run_server(options, lambda urls: print_urls(options, urls)))
     return 0
+
+
+def print_urls(options: Options, urls: Iterable[str], remark: str = "") -> None:
+    """
+    Print where each account is served, and the connection string that opens it.
+
+    A key that was read from a file is never printed: what a service prints is kept in logs, which others read.
+    """
+    files = dict(options.accounts)
+    for url in urls:
+        name = url.rpartition("/")[2]
+        key, hint = DEVELOPMENT_KEY, ""
+        if name in files:
+            key, hint = "KEY", f" (in place of KEY put a line of {files[name]})"
+        protocol = url.partition(":")[0]
+        account = f"DefaultEndpointsProtocol={protocol};AccountName={name};AccountKey={key};TableEndpoint={url};"
+        print(f"serving {options.data} at {url}{remark}", f"connection string: {account}{hint}", sep="\n", flush=True)  # noqa: T201
 
 
 async def run_server(
@@ -177,8 +190,10 @@ async def _start_server(server: Server, options: Options) -> None:
 
 def _reload(server: Server, options: Options) -> None:
     try:
-        if options.accounts:
-            server.replace_keys({name: read_keys(Path(file)) for name, file in options.accounts})
+        keys = {name: read_keys(Path(file)) for name, file in options.accounts}
+        if options.cert is not None:
+            read_certificate(options.cert, options.cert_key)  # nothing is replaced if this fails
+        server.replace_keys(keys)
         if options.cert is not None:
             server.replace_certificate(options.cert, options.cert_key)
     except (OSError, ValueError) as error:

@@ -24,7 +24,7 @@ from tableorm.errors import NotSupported, TableOrmError, Unavailable
 
 from .server.front.metrics import drop_process, share_metrics
 from .server.serving import bind
-from .server_process import Options, run_server
+from .server_process import Options, print_urls, run_server
 
 __all__ = ["supervise"]
 
@@ -91,8 +91,7 @@ class _Supervisor:
         deaths = list[float]()
         try:
             ready = [self._start() for _ in range(count)]
-            for url in self._await_all(ready):
-                print(f"serving {self._options.data} at {url} with {count} processes", flush=True)  # noqa: T201
+            print_urls(self._options, self._await_all(ready), f" with {count} processes")
             while True:
                 ended = wait([*(worker.sentinel for worker in self._workers), *self._starting, self._signals])
                 if self._signals in ended and self._handle_signals():

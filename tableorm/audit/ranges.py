@@ -6,7 +6,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, Self, TypeVar
-from zlib import compress, crc32, decompress, error
+from zlib import compress, crc32, decompressobj, error
 
 import attrs
 import msgspec
@@ -33,6 +33,8 @@ KEPT = 1_000
 """The most findings that a report holds; it counts all."""
 _VERSION = 1
 _HASH_BYTES = 12
+# More than any cursor holds: a thousand findings, and some positions for each worker.
+_MAX_BYTES = 64 * 1024 * 1024
 # More than one, so that a worker which is done finds another range: keys are seldom spread evenly.
 _RANGES_PER_WORKER = 4
 
@@ -188,7 +190,8 @@ def read_cursor(purpose: bytes, cursor: str, what: str, kind: type[S]) -> tuple[
             "them; begin anew without a cursor"
         )
     try:
-        ranges, counts = msgspec.json.decode(decompress(raw[1 + _HASH_BYTES :]), type=tuple[list[AuditRange], Any])
+        body = decompressobj().decompress(raw[1 + _HASH_BYTES :], _MAX_BYTES)  # what is cut off there is no JSON
+        ranges, counts = msgspec.json.decode(body, type=tuple[list[AuditRange], Any])
         return ranges, msgspec.convert(counts, kind)
-    except (error, msgspec.DecodeError):
+    except (error, msgspec.DecodeError, RecursionError):
         raise CursorError(f"{what}: {shown(cursor, 40)} is damaged; begin anew without a cursor") from None

@@ -5,9 +5,11 @@ The command `tableorm audit`, which checks what is derived from entities, and re
 import argparse
 import asyncio
 import importlib
+import os
 import re
 import sys
 import time
+from importlib.metadata import entry_points
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,11 @@ import attrs
 import msgspec
 
 from ..audit.report import AuditReport
+from ..database.connect import GROUP
 from ..errors import counted
 from ..models.entity import Entity
 from ..protocol.redaction import escape_unprintable
-from .arguments import add_database, open_existing, parse_count
+from .arguments import add_database, open_existing, parse_count, parse_url
 
 __all__ = ["AUDIT", "Audit"]
 
@@ -41,7 +44,12 @@ class Audit:
         """Declare the arguments."""
         add_database(parser)
         parser.add_argument(
-            "models", metavar="MODULE:MODEL", nargs="+", type=_load_model, help="such as hr.models:Employee"
+            "models",
+            metavar="MODULE:MODEL",
+            nargs="+",
+            type=_load_model,
+            action=_StoreModels,
+            help="such as hr.models:Employee",
         )
         parser.add_argument("--repair", action="store_true", help="repair what is found")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -96,6 +104,22 @@ class Audit:
                     _save_state(state, latest)
 
 
+class _StoreModels(argparse.Action):
+    """Stores the models; where the URL is left out, the first of them stands in its place."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: str | None = None
+    ) -> None:
+        url: str = namespace.url
+        try:
+            if _MODEL.fullmatch(url) and url.partition(":")[0] not in entry_points(group=GROUP).names:
+                namespace.url = parse_url(parser.get_default("url"))
+                values = [_load_model(url), *values]
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentError(None, str(error)) from error
+        setattr(namespace, self.dest, values)
+
+
 def _save_state(state: Path | None, report: AuditReport) -> None:
     """Write where to go on to the state file, in full or not at all; remove the file when the audit has ended."""
     if state is None:
@@ -105,7 +129,10 @@ def _save_state(state: Path | None, report: AuditReport) -> None:
         state.unlink(missing_ok=True)
         return
     draft = state.with_name(state.name + ".new")
-    draft.write_text(cursor + "\n", encoding="ascii")
+    # It holds keys of rows, so it is made for this user alone, and not where a link in its place leads.
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(cursor + "\n")
     draft.replace(state)
 
 

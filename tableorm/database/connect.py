@@ -12,9 +12,10 @@ from ..errors import ModelError, NotSupported
 from ..stores import Backend, PrefixedBackend
 from .database import Database
 
-__all__ = ["connect"]
+__all__ = ["GROUP", "connect", "find_backend"]
 
 GROUP = "tableorm.backends"
+"""The entry-point group that backends are found in."""
 
 _SCHEME = re.compile(r"[a-z][a-z+.-]{0,15}:", re.IGNORECASE)
 
@@ -69,12 +70,12 @@ def connect(
         ValueError: `slow` is not above 0.
         ModelError: No name can begin with `prefix`.
     """
-    kind = _backend_of(url)
+    kind = find_backend(url)
     apart: dict[str, Backend] = {}
     for argument, place in (("queues", queues), ("blobs", blobs)):
         if place is None:
             continue
-        other = _backend_of(place)
+        other = find_backend(place)
         joint: bool = getattr(other, "joint", False)
         if joint and other is kind:
             options[argument] = place
@@ -103,7 +104,8 @@ def _prefixed(backend: Backend, prefix: str) -> Backend:
         raise ModelError(f"connect(prefix={prefix!r}): no name begins so; {error}") from None
 
 
-def _backend_of(url: str) -> type[Backend]:
+def find_backend(url: str) -> type[Backend]:
+    """Return the installed backend that opens a URL."""
     # The backend with the name of the URL's scheme is asked first: importing the others takes a while.
     found = sorted(entry_points(group=GROUP), key=lambda entry: (not url.startswith(f"{entry.name}:"), entry.name))
     missing: list[str] = []
@@ -114,7 +116,7 @@ def _backend_of(url: str) -> type[Backend]:
             extra, packages = EXTRAS.get(entry.name, ("", ()))
             if (error.name or "").partition(".")[0] not in packages:
                 raise
-            missing.append(f"The backend {entry.name!r} lacks packages: pip install '{extra}'. ")
+            missing.append(f'The backend {entry.name!r} lacks packages: pip install "{extra}". ')
             continue
         if backend.handles(url):
             return backend

@@ -208,7 +208,7 @@ class Reader(Connection):
             if entry is None:
                 return None
             await self.yield_to_loop(1)
-            entity: Any = kinds.load(entry)  # the entity, or the entry itself if it holds keys alone
+            entity: Any = kinds.load(entry)
             if entity is None:
                 if self.boundary.narrows:
                     return None  # whose row that is, is not told
@@ -221,7 +221,7 @@ class Reader(Connection):
             owner = owner_of(entry, str(index))
             if not self.boundary.holds_row(primary, table, partition_key, owner):
                 return None  # an entry of others, in an index that scopes share
-            if isinstance(entity, dict) and whole:
+            if whole and not isinstance(entity, Entity):  # the entry itself, which holds keys alone
                 row = await read_row(self, table, partition_key, owner, name=schema.model.__name__)
                 if row is None or not is_current(entry, row):
                     continue  # it was moved meanwhile

@@ -246,6 +246,9 @@ def _int_format(spec: str, lowest: int, highest: int) -> Format | str:
             raise ValueError(f"cannot hold {value} in {width} digits; 0 to {high} fit")
         raise ValueError(f"cannot hold {value}: the type of the field holds {low} to {high}")
 
+    def from_text_down(text: str) -> int:
+        return nines - int(text)
+
     plain = Format(
         text="int",
         to_text=to_text,
@@ -260,7 +263,7 @@ def _int_format(spec: str, lowest: int, highest: int) -> Format | str:
     return attrs.evolve(
         plain,
         text=spec,
-        from_text=(lambda text: nines - int(text)) if descending else int,
+        from_text=from_text_down if descending else int,
         pattern=f"[0-9]{{{width}}}",
         atoms=(DIGITS,) * width,
         alphabet=DIGITS,

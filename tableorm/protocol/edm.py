@@ -5,7 +5,7 @@ A property of a row is its JSON value and, where JSON alone does not tell the ty
 `NAME@odata.type` (section "Property types" of the Table service REST reference).
 """
 
-import binascii
+import contextlib
 import datetime as dt
 import math
 import re
@@ -28,6 +28,7 @@ __all__ = [
     "TICKS_PER_SECOND",
     "Edm",
     "Value",
+    "bytes_from_text",
     "check_datetime",
     "check_text",
     "datetime_from_text",
@@ -121,7 +122,11 @@ def check_text(text: str) -> str | None:
     return None
 
 
-_DATETIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,7}))?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
+# The offset is at most 14 hours, as in XML Schema.
+_DATETIME = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,7}))?)?(Z|[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00))?",
+    re.ASCII,
+)
 
 
 # The form in which the service itself writes a DateTime.
@@ -230,6 +235,15 @@ def datetime_from_text(text: str) -> dt.datetime:
     return moment
 
 
+def bytes_from_text(text: str) -> bytes:
+    """Return the bytes of a Binary in the service's text. ValueError if it is not base64."""
+    # Python would let any padding pass behind whole groups of four.
+    if len(text) % 4 == 0 and not text.endswith("==="):
+        with contextlib.suppress(ValueError):
+            return b64decode(text, validate=True)
+    raise ValueError(f"{text[:40]!r} is not base64")
+
+
 def type_of(row: dict[str, Any], name: str) -> Edm:
     """
     Return the type of a property of a row.
@@ -291,10 +305,7 @@ def _decode_text(text: str, kind: Edm) -> Value:
             if str(guid) == text.lower():
                 return guid
         case Edm.BINARY:
-            try:
-                return b64decode(text, validate=True)
-            except binascii.Error as error:
-                raise ValueError(f"{text[:40]!r} is not base64: {error}") from None
+            return bytes_from_text(text)
         case _:
             pass
     raise ValueError(f"{text!r} is not an {kind}")

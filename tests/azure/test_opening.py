@@ -13,6 +13,7 @@ import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.data.tables import AccountSasPermissions, ResourceTypes, generate_account_sas
 
+from scripts.docs_pages import ROOT
 from tableorm import AccessDenied, Database, NotSupported, connect
 from tableorm.database import connect as opening
 from tableorm_azure import AzureBackend
@@ -174,6 +175,41 @@ def test_nothing_that_opens(url: str, options: dict[str, Any], problem: str) -> 
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:10002/devstoreaccount1",
+        "http://localhost:10002/devstoreaccount1",
+        "http://[::1]:10002/devstoreaccount1",
+        "http://devstoreaccount1.table.core.localhost:10002",
+    ],
+)
+def test_the_published_key_need_not_be_given(url: str) -> None:
+    """The development account on this machine is opened by its key, which everyone knows."""
+    connect(url)
+    connect(url, queues="http://127.0.0.1:10001/devstoreaccount1", blobs="http://127.0.0.1:10000/devstoreaccount1")
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("https://devstoreaccount1.table.core.windows.net", {}),
+        ("http://tables.example.org/devstoreaccount1", {}),
+        ("http://localhost.example.org/devstoreaccount1", {}),
+        ("http://127.0.0.1.example.org/devstoreaccount1", {}),
+        ("http://0.0.0.0:10002/devstoreaccount1", {}),
+        ("http://127.0.0.1:10002/devstoreaccount1", {"blobs": "http://example.org/devstoreaccount1"}),
+        ("http://127.0.0.1:10002/staff", {}),
+    ],
+)
+def test_the_published_key_is_for_this_machine(url: str, options: dict[str, Any]) -> None:
+    """Elsewhere the development account needs its key like any other account, and the message says so."""
+    with pytest.raises(NotSupported, match="there is no credential for the account") as caught:
+        connect(url, **options)
+
+    assert ("is taken only where every host is this machine" in str(caught.value)) == (not url.endswith("staff"))
+
+
+@pytest.mark.parametrize(
     ("url", "options", "named"),
     [
         ("https://acc.table.core.windows.net", {"key": "a2V5", "sas": "sv=1"}, "key and sas"),
@@ -235,9 +271,11 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "azure", None)
 
-    with pytest.raises(NotSupported, match=r"pip install 'tableorm\[azure\]'"):
+    with pytest.raises(NotSupported) as caught:
         connect("https://acc.table.core.windows.net", key="a2V5")
     connect("local::memory:")
+    for text in (str(caught.value), *((ROOT / page).read_text("utf-8") for page in ("README.md", "docs/azure.md"))):
+        assert 'pip install "tableorm[azure]"' in text
 
 
 def test_a_local_file_needs_no_sdk(tmp_path: Path) -> None:

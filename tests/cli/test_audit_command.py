@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tableorm import connect
+from tableorm.audit.report import AuditReport
+from tableorm.cli.audit import _save_state  # pyright: ignore[reportPrivateUsage]
 from tableorm.stores import Operation, Verb
 from tests.audit.foreign import Employee, everyone, fill, write
 from tests.commandline import run_command as tableorm
@@ -156,6 +158,21 @@ def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     assert report["entities"] == 750 and 0 < report["repaired"] == report["found"] <= 30
     assert not state.exists()
     assert "750 entities" in tableorm("audit", url, MODEL).stdout.splitlines()[0]
+
+
+def test_the_state_is_written_to_a_file_of_its_own(tmp_path: Path) -> None:
+    """The state holds keys of rows: its file is the user's alone, and what lies in the place of its draft is no way."""
+    state, other = tmp_path / "state", tmp_path / "other"
+    other.write_text("precious")
+    (tmp_path / "state.new").symlink_to(other)
+    report = AuditReport(cursor=lambda: "text")
+    for _ in range(2):
+        _save_state(state, report)
+        assert state.read_text() == "text\n"
+
+    assert other.read_text() == "precious"
+    assert not state.is_symlink()
+    assert state.stat().st_mode & 0o777 == 0o600
 
 
 def test_damaged_state_is_refused(url: str, tmp_path: Path) -> None:

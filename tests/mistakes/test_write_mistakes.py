@@ -58,7 +58,7 @@ NEVER_READ: list[tuple[Callable[[Any], Awaitable[object]], str]] = [
     (lambda db: db.replace(NOTE), r"replace of Note.*or give if_match='\*'"),
     (lambda db: db.delete(NOTE), r"delete of Note.*or give if_match='\*' to delete whatever is there"),
     (lambda db: db.delete(Note.key(topic="a", number=1)), r"delete of Key\(Note.*if_match='\*'"),
-    (lambda db: db.modify(NOTE, lambda note: None), r"modify of Note.*insert\(\) it, or read it first$"),
+    (lambda db: db.modify(NOTE, print), r"modify of Note.*insert\(\) it, or read it first$"),
     (lambda db: db.move(NOTE, number=2), r"move of Note.*insert\(\) it, or read it first$"),
 ]
 

@@ -185,7 +185,7 @@ def test_conditions_are_no_values() -> None:
 
     assert first != second
     assert first in [second, first]
-    assert len({first, second, AGE == []}) == 3
+    assert len({first, second, AGE == 2}) == 3
     assert {AGE: 1, NAME: 2}[AGE] == 1
 
 

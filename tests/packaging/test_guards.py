@@ -11,11 +11,13 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
 
 import tableorm
+import tableorm.testing
 from scripts.docs_pages import ROOT, pages
 from tests.packaging.sources import MODULES, PACKAGES, relative
 
@@ -49,11 +51,40 @@ def test_module_says_what_it_is_for(module: Path) -> None:
     assert ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
 
 
+def read_reference() -> str:
+    """Return all pages of the reference."""
+    return "\n".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "reference").glob("*.md")))
+
+
+@pytest.mark.parametrize("module", [tableorm, tableorm.testing])
+def test_public_names_are_listed(module: ModuleType) -> None:
+    """Every public name stands in a table of the reference, with what it is."""
+    rows = [line for line in read_reference().splitlines() if line.startswith("|")]
+
+    assert [name for name in module.__all__ if not any(f"`{name}`" in row for row in rows)] == []
+
+
+def test_reference_pages_are_in_the_navigation() -> None:
+    """The site leads to every page of the documentation."""
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    documents = [page.relative_to(ROOT / "docs").as_posix() for page in pages() if ROOT / "docs" in page.parents]
+
+    assert [page for page in documents if f": {page}\n" not in navigation] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=relative)
+def test_tables_have_headings(page: Path) -> None:
+    """Each column of a table in the documentation says what it holds."""
+    text = page.read_text(encoding="utf-8")
+
+    headings = re.findall(r"^(\|.*\|)\n\|[-:| ]+\|$", text, re.MULTILINE)
+    assert [heading for heading in headings if any(not cell.strip() for cell in heading[1:-1].split("|"))] == []
+
+
 def test_public_names_are_documented() -> None:
     """Every name that `tableorm` exports exists, has a docstring if it can, and stands in the reference."""
     values = {name: getattr(tableorm, name) for name in tableorm.__all__}
-    reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    entries = set(re.findall(r"^::: tableorm\.(\w+)$", reference, re.MULTILINE))
+    entries = set(re.findall(r"^::: tableorm\.(\w+)$", read_reference(), re.MULTILINE))
 
     bare = [name for name, value in values.items() if inspect.isroutine(value) or inspect.isclass(value)]
     assert [name for name in bare if not inspect.getdoc(values[name])] == []

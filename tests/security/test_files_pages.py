@@ -147,6 +147,47 @@ async def test_rotating_the_key_compares_indexes(path: Path) -> None:
     assert "chunks_by_place" in done.stderr
 
 
+_WAITING = {
+    "messages": "INSERT INTO messages VALUES (1, 1, 0, NULL, 1, 0, 0, x'78')",
+    "blobs": "INSERT INTO blobs VALUES (1, 'blob', 77, 4, 5, NULL, CAST('{}' AS BLOB))",
+    "settings": "INSERT INTO settings VALUES (2, 'policies', CAST('{}' AS BLOB))",
+}
+
+
+@pytest.mark.parametrize("what", _WAITING)
+async def test_rotating_the_key_finds_what_waits_for_an_owner(path: Path, what: str) -> None:
+    """
+    It refuses also a file in which messages, blobs or settings are of a queue, container or table that is yet to be
+    made: they are listed nowhere, and the next one that is made would have them.
+    """
+    craft(path, _WAITING[what])
+    done = await asyncio.to_thread(run_command, "keys", "rotate", str(path))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"it holds {what} of a " in done.stderr
+
+
+async def test_rotating_the_key_of_a_file_with_everything(path: Path) -> None:
+    """A file with messages, blobs and settings of its own passes, also where some are deleted."""
+    opened = Engine(path)
+    await opened.open()
+    for name in ("first", "second"):
+        await opened.create_table(name)
+        await opened.settings.put("cors", b"[]", name)
+        await opened.queues.create_queue(name)
+        await opened.queues.put(name, b"x")
+        await opened.blobs.create_container(name)
+        await opened.blobs.append(name, "blob", b"x")
+    await opened.settings.put("cors", b"[]")
+    await opened.delete_table("first")
+    await opened.queues.delete_queue("first")
+    await opened.blobs.delete_container("first")
+    await opened.close()
+    done = await asyncio.to_thread(run_command, "keys", "rotate", str(path))
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 async def test_an_index_of_the_catalog_that_says_something_else(path: Path) -> None:
     """A file is refused in which the index of the names leads to another table than the catalog, or to one to come."""
     opened = Engine(path)

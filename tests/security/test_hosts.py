@@ -56,6 +56,9 @@ async def test_names_of_this_machine(api: Api, host: str) -> None:
         "10.0.0.1",
         "0.0.0.0",
         "[::2]",
+        "[::1].evil.example",
+        "127.0.0.1:80:evil.example",
+        "127.0.0.1:x",
     ],
 )
 @pytest.mark.parametrize("path", [f"/{DEVELOPMENT_ACCOUNT}/Tables", "/metrics", "/healthz"])
@@ -82,6 +85,7 @@ FOREIGN = [
     {"Origin": "https://127.0.0.1:{port}"},
     {"Origin": "http://evil.example\xff"},
     {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": " Cross-Site"},
     {"Origin": "http://127.0.0.1:{port}", "Sec-Fetch-Site": "cross-site"},
 ]
 

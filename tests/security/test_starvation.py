@@ -4,13 +4,16 @@ Starvation: how much of the server one client, with a narrow token, can take fro
 
 import asyncio
 import gc
+import gzip
 import io
 import json
+import ssl
 import sys
+import threading
 import weakref
 from asyncio.sslproto import SSLProtocol
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,7 @@ from tableorm.protocol.rights import Owner, Rights, read_token
 from tableorm.protocol.sas import TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, decode_key
 from tableorm.stores import Bounds, Row, RowPage, RowQuery
-from tableorm_local.engine import CALLER, Engine, scan
+from tableorm_local.engine import CALLER, Engine, FairTurns, scan
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.write_session import Work
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, serve
@@ -36,7 +39,7 @@ from tableorm_local.server.front import connection, limits
 from tableorm_local.server.front.limits import Budget
 from tableorm_local.server.operations import tables
 from tableorm_local.server.security.accounts import is_loopback
-from tableorm_local.server.wire import options
+from tableorm_local.server.wire import bodies, options
 from tableorm_local.server.wire.addressing import Place
 from tableorm_local.server.wire.calls import Incoming
 from tableorm_local.server.wire.options import MAX_COMPARISONS
@@ -188,7 +191,9 @@ def test_who_shares_a_part_by_a_token() -> None:
         *(f"{token}&{more}" for more in ("epk=", "epk=&erk=", "st=", "si=")),
     ]
     plain = table_token()
-    alike = [plain, *(f"{plain}&{more}" for more in ("spk=", "spk=&srk=", "spk=&srk=&epk=&erk="))]
+    alike = [plain, *(f"{plain}&{more}" for more in ("spk=", "epk=", "epk=&erk=", "spk=&epk=", "spk=&srk=&epk=&erk="))]
+    point = table_token(spk="a", epk="a")
+    alone = [point, *(f"{point}&{more}" for more in ("srk=", "erk=", "srk=&erk="))]
     others = [table_token(spk="A", srk="b"), table_token(spk="a", srk="B"), table_token(spk="a"), table_token(sp="ra")]
     keys = [decode_key(DEVELOPMENT_KEY)]
 
@@ -196,6 +201,7 @@ def test_who_shares_a_part_by_a_token() -> None:
         return {caller_at("10.0.0.1", read_token(each, DEVELOPMENT_ACCOUNT, keys)) for each in tokens}
 
     assert (len(callers(same)), len(callers(alike)), len(callers(others))) == (1, 1, 4)
+    assert len(callers(alone)) == 1
     assert len(callers([*same, *alike, *others])) == 6
 
 
@@ -395,6 +401,51 @@ async def test_connections_that_do_not_speak_tls_are_bounded(
         for _ in range(20):
             async with session.get(f"https://127.0.0.1:{server.port}/healthz", ssl=False) as reply:
                 assert (reply.status, await reply.text()) == (200, "ok\n")
+
+
+async def test_connections_that_speak_tls_are_bounded(session: aiohttp.ClientSession, certificate: Path) -> None:
+    """
+    Connections that are idle after the handshake keep their places, of which an address has half; they get these back
+    when they end.
+    """
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+    async def connect(port: int) -> asyncio.StreamWriter | None:
+        try:
+            return (await asyncio.open_connection("127.0.0.1", port, ssl=context))[1]
+        except OSError:
+            return None
+
+    async with serve(None, port=0, cert=certificate, limits=Limits(tls_connections=8)) as server:
+        for _ in range(2):
+            writers = [await connect(server.port) for _ in range(20)]
+            opened = [writer for writer in writers if writer is not None]
+            assert len(opened) == 4
+            for writer in opened:
+                writer.transport.abort()
+            await settle()
+        async with session.get(f"https://127.0.0.1:{server.port}/healthz", ssl=False) as reply:
+            assert reply.status == 200
+
+
+async def test_handshakes_that_fail_keep_nothing(certificate: Path) -> None:
+    """The buffers of a connection that does not speak TLS are given back at once, not when garbage is collected."""
+    async with serve(None, port=0, cert=certificate) as server:
+        gc.collect()
+        before = sum(isinstance(each, SSLProtocol) for each in gc.get_objects())
+        gc.disable()
+        try:
+            for _ in range(5):
+                wire = await Wire.connect(server)
+                wire.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                await wire.everything()
+                await wire.close()
+            await settle()
+            kept = sum(isinstance(each, SSLProtocol) for each in gc.get_objects())
+        finally:
+            gc.enable()
+    assert kept == before
 
 
 async def test_a_connection_that_never_speaks_tls_is_closed(certificate: Path) -> None:
@@ -646,7 +697,7 @@ def takes(budget: Budget, amount: int, caller: str) -> bool:
 
 
 async def test_slices_of_one_caller_take_turns(monkeypatch: pytest.MonkeyPatch, session: aiohttp.ClientSession) -> None:
-    """The slices of filters of tables and of transactions take turns with other work of their caller."""
+    """The slices of filters of tables, of transactions and of pages take turns with other work of their caller."""
     sent = list[str]()
     real = Engine.take_turns
 
@@ -663,5 +714,168 @@ async def test_slices_of_one_caller_take_turns(monkeypatch: pytest.MonkeyPatch, 
         inner = b"Content-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n" + part + b"--c--\r\n"
         kind = {"Content-Type": "multipart/mixed; boundary=b"}
         assert (await api("POST", "/$batch", b"--b\r\n" + inner + b"--b--\r\n", headers=kind)).status == 202
+        await api("GET", "/Tab()")
 
-    assert sent == ["read_filter", "_filter_names", "read", "_read_steps"]
+    of_transaction = ["read", "_read_steps", "_prepare_writes", "_answer_steps"]
+    assert sent == ["read_filter", "_filter_names", *of_transaction, "read_filter", "encode_entities"]
+
+
+LARGE = {f"A{number}": "x" * 32_000 for number in range(15)}  # a row of 480 KB
+QUERY_PART = (
+    b"--b\r\nContent-Type: application/http\r\n\r\nGET /Tab(PartitionKey='large',RowKey='r') HTTP/1.1\r\n\r\n--b--\r\n"
+)
+MULTIPART = {"Content-Type": "multipart/mixed; boundary=b"}
+ROW = "/Tab(PartitionKey='large',RowKey='r')"
+
+
+@pytest.fixture
+async def large(server: Server, session: aiohttp.ClientSession) -> AsyncGenerator[Api]:
+    """A client with as many connections as it likes, of a server with a large row, and with a small one."""
+    api = Api(session, root_of(server))
+    await api("POST", "/Tables", {"TableName": "Tab"})
+    await api("POST", "/Tab", {"PartitionKey": "large", "RowKey": "r", **LARGE})
+    await api("POST", "/Tab", {"PartitionKey": "small", "RowKey": "r", "A0": "x" * 30_000, "A1": "x" * 30_000})
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as many:
+        yield Api(many, root_of(server))
+
+
+class Encoded:
+    """Counts what the server writes as JSON: how many bytes, and how many at most in one turn of the event loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.all = self.most = self._now = 0
+        self._real = bodies.encode_json
+        monkeypatch.setattr(bodies, "encode_json", self.encode)
+
+    def encode(self, value: object) -> bytes:
+        text = self._real(value)
+        self.all += len(text)
+        self._now += len(text)
+        self.most = max(self.most, self._now)
+        return text
+
+    async def count_turns(self) -> None:
+        while True:
+            self._now = 0
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("what", ["row", "head", "transaction", "page", "insert"])
+async def test_large_rows_are_read_in_turns(large: Api, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """However many connections ask for a large row with one token, few are answered in one turn of the event loop."""
+    encoded = Encoded(monkeypatch)
+    counting = asyncio.create_task(encoded.count_turns())
+
+    async def ask(number: int) -> int:
+        match what:
+            case "row" | "head":
+                return (await large("GET" if what == "row" else "HEAD", ROW)).status
+            case "transaction":
+                return (await large("POST", "/$batch", QUERY_PART, headers=MULTIPART)).status
+            case "page":
+                return (await large("GET", "/Tab()")).status
+            case _:
+                row = {"PartitionKey": "large", "RowKey": str(number), **LARGE}
+                return (await large("POST", "/Tab", row)).status
+
+    statuses = await asyncio.gather(*map(ask, range(40)))
+    counting.cancel()
+
+    assert set(statuses) <= {200, 201, 202}
+    assert encoded.all > 40 * 480_000
+    assert encoded.most < 4 * 480_000
+
+
+async def test_small_rows_do_not_wait() -> None:
+    """What is worked on in a turn of the event loop is less than 256 KiB, or else the caller's next work waits."""
+    turns, done = FairTurns(), list[int]()
+
+    async def work(caller: str, number: int, size: int) -> None:
+        await turns.work(caller)
+        done.append(number)
+        turns.count(caller, size)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(100):
+            group.create_task(work("small", number, 1_000))
+        for number in range(100, 105):
+            group.create_task(work("large", number, 200_000))
+        group.create_task(work("other", 105, 1_000_000))
+        await asyncio.sleep(0)
+        assert done == [*range(102), 105]
+    assert done == [*range(102), 105, 102, 103, 104]
+
+
+async def test_work_that_is_given_up_keeps_no_turn() -> None:
+    """A caller whose waiting work is cancelled is not stopped by that, nor is anything kept of it."""
+    turns = FairTurns()
+    waiting = [asyncio.create_task(turns.work("a", 1_000_000)) for _ in range(4)]
+    await asyncio.sleep(0)
+    for task in waiting[1:3]:
+        task.cancel()
+    async with asyncio.timeout(5):
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        await turns.work("a")
+    assert [type(result) for result in results] == [type(None), *[asyncio.CancelledError] * 2, type(None)]
+
+
+class SlowGzip:
+    """Lets compression in threads wait until it is let go, and notes the sizes of what is compressed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes, self.go = list[int](), threading.Event()
+        self._real = gzip.compress
+        monkeypatch.setattr(gzip, "compress", self.compress)
+
+    def compress(self, body: bytes, level: int) -> bytes:
+        self.go.wait(10)
+        self.sizes.append(len(body))
+        return self._real(body, level)
+
+
+@pytest.fixture
+def slow_gzip(monkeypatch: pytest.MonkeyPatch) -> Generator[SlowGzip]:
+    slow = SlowGzip(monkeypatch)
+    yield slow
+    slow.go.set()
+
+
+@pytest.mark.parametrize("verb", ["GET", "HEAD"])
+async def test_answers_that_wait_to_be_compressed_are_counted(
+    large: Api, slow_gzip: SlowGzip, session: aiohttp.ClientSession, verb: str
+) -> None:
+    """Of the answers that wait for a thread to compress them, one caller has half of the bytes at most."""
+    async with serve(None, port=0, limits=Limits(buffered_bytes=4_000_000), compress_for_all=True) as server:
+        api = Api(large.session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        await api("POST", "/Tab", {"PartitionKey": "large", "RowKey": "r", **LARGE}, Prefer="return-no-content")
+        asking = [asyncio.create_task(api(verb, ROW, Accept_Encoding="gzip")) for _ in range(20)]
+        refused, _ = await asyncio.wait(asking, timeout=1)
+        slow_gzip.go.set()
+        statuses = Counter([(await task).status for task in asking])
+
+    assert len(refused) == statuses[503] == 16
+    assert statuses[200] == 4
+
+
+async def test_compression_is_shared_fairly(large: Api, slow_gzip: SlowGzip, session: aiohttp.ClientSession) -> None:
+    """An answer waits for the compression of a few answers of another caller, however many of these there are."""
+    async with serve(None, port=0, compress_for_all=True) as server:
+        api = Api(large.session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        for partition, row in (("large", LARGE), ("small", {f"A{n}": "x" * 32_000 for n in range(3)})):
+            await api("POST", "/Tab", {"PartitionKey": partition, "RowKey": "r", **row}, Prefer="return-no-content")
+        asking = list[asyncio.Task[Reply]]()
+        for partition, count in (("large", 30), ("small", 1)):
+            query = table_token(spk=partition, epk=partition)
+            path = f"/Tab(PartitionKey='{partition}',RowKey='r')"
+            asking += [
+                asyncio.create_task(api("GET", path, query=query, scheme=None, Accept_Encoding="gzip"))
+                for _ in range(count)
+            ]
+            await settle()
+        slow_gzip.go.set()
+        await asyncio.gather(*asking)
+
+    assert len(slow_gzip.sizes) == 31
+    assert min(slow_gzip.sizes) in slow_gzip.sizes[:6]

@@ -34,6 +34,9 @@ from tests.writes.lossy import Known, Plain, add, db, network, other
 __all__ = ["db", "network", "other"]
 
 
+INSERTING = ("insert", "get_or_insert", "create")
+
+
 async def tail(db: Database, row_key: str) -> list[str]:
     bag = await db.get(PropertyBag.key("Rows", "p", row_key))
     return cast(str, bag["_w"]).split(",")
@@ -72,13 +75,16 @@ async def test_a_bag_keeps_the_tail_of_a_row_that_has_one(db: Database) -> None:
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY, Fate.LATE, Fate.TWICE])
-@pytest.mark.parametrize("verb", ["insert", "save", "merge", "replace", "remove", "modify", "transaction", "guarded"])
+@pytest.mark.parametrize(
+    "verb",
+    ["insert", "get_or_insert", "create", "save", "merge", "replace", "remove", "modify", "transaction", "guarded"],
+)
 async def test_a_row_with_tokens_is_written_exactly_once(
     db: Database, network: FaultyStore, other: Database, fate: Fate, verb: str
 ) -> None:
     """Whatever is lost, the caller is told the truth, and the entity has the ETag of what it wrote."""
     known = Known(owner="x")
-    if verb != "insert":
+    if verb not in INSERTING:
         await db.insert(known)
         known.count = 1
     network.plan(fate)
@@ -89,6 +95,8 @@ async def test_a_row_with_tokens_is_written_exactly_once(
         case "modify":
             known.count = 0
             await db.modify(known, add)
+        case "create":
+            known = await db.modify(known.key, add, create=known)
         case "transaction":
             async with db.transaction() as tx:
                 tx.save(known)
@@ -112,13 +120,15 @@ async def test_a_row_with_tokens_is_written_exactly_once(
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST_REPLY, Fate.LATE])
-@pytest.mark.parametrize("verb", ["insert", "save", "replace", "modify", "delete", "transaction"])
+@pytest.mark.parametrize(
+    "verb", ["insert", "get_or_insert", "create", "save", "replace", "modify", "delete", "transaction"]
+)
 async def test_a_plain_row_says_that_it_does_not_know(
     db: Database, network: FaultyStore, other: Database, fate: Fate, verb: str
 ) -> None:
     """The error has the row as it is now; if nothing was applied and nothing can be, the repetition simply succeeds."""
     plain = Plain(owner="x")
-    if verb != "insert":
+    if verb not in INSERTING:
         await db.insert(plain)
     plain.count = 1
     network.plan(fate)
@@ -127,6 +137,8 @@ async def test_a_plain_row_says_that_it_does_not_know(
         match verb:
             case "modify":
                 await db.modify(Plain, add, id="a")
+            case "create":
+                await db.modify(Plain, add, id="a", create=Plain())
             case "transaction":
                 async with db.transaction() as tx:
                     tx.save(plain)
@@ -142,7 +154,8 @@ async def test_a_plain_row_says_that_it_does_not_know(
     with pytest.raises(OutcomeUnknown, match=r"Plain \('p', 'plain_a'\): a reply was lost.*write_token=True") as caught:
         await act()
     assert not isinstance(caught.value, Conflict)
-    assert caught.value.verb == ("save" if verb == "transaction" else verb) and caught.value.token is None
+    named = {"transaction": "save", "create": "modify"}.get(verb, verb)
+    assert caught.value.verb == named and caught.value.token is None
     assert caught.value.found == await other.get_or_none(Plain, id="a")
     assert caught.value.found is None if verb == "delete" else cast(Plain, caught.value.found).count == 1
 

@@ -61,6 +61,10 @@ def nothing(subject: Any) -> None:
     assert subject is not None
 
 
+def rename(counter: Counter) -> None:
+    counter.name = "b"
+
+
 def new() -> Counter:
     return Counter(name="a", count=10)
 
@@ -211,7 +215,7 @@ async def test_what_create_cannot_be(counters: Database) -> None:
     with pytest.raises(EncodeError, match=r"is the key of what create=\.\.\. and the function made for Counter"):
         await call(KEY, nothing, create=Counter(name="b"))
     with pytest.raises(EncodeError, match="is the key of what"):
-        await call(KEY, lambda counter: setattr(counter, "name", "b"), create=new)
+        await call(KEY, rename, create=new)
 
     async def later() -> Counter:
         return new()

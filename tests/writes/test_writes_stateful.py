@@ -20,6 +20,7 @@ from tableorm import (
     EntityExists,
     EntityNotFound,
     Mapped,
+    NotRead,
     OutcomeUnknown,
     PreconditionFailed,
     TableOrmError,
@@ -168,9 +169,9 @@ class TwoClients(RuleBasedStateMachine):
         removes = held.entity.note is None and held.known.get("note") is not None
         superseded = state_of(held.entity).superseded
         if verb in ("save", "merge", "merge_count", "replace", "delete", "transaction") and held.version is None:
-            return PreconditionFailed
+            return PreconditionFailed if superseded else NotRead
         if verb == "modify" and held.version is None and not superseded:
-            return PreconditionFailed
+            return NotRead
         if verb == "modify" and held.changed():
             return EncodeError  # whatever the row is: reading it would lose what was changed
         if verb in ("merge", "upsert_merge") and removes:

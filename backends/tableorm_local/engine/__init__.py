@@ -5,6 +5,6 @@ stores' contract.
 
 from .access import AccessRecords
 from .engine import Engine
-from .fairness import CALLER, FairSlots
+from .fairness import CALLER, FairSlots, FairTurns
 
-__all__ = ["CALLER", "AccessRecords", "Engine", "FairSlots"]
+__all__ = ["CALLER", "AccessRecords", "Engine", "FairSlots", "FairTurns"]

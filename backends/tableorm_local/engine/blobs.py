@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Generator, Mapping
 from functools import partial
 from typing import Any
 
+import apsw
 import attrs
 import msgspec
 
@@ -286,9 +287,13 @@ def reclaim(connection: Connection, rows: int) -> bool:
     if number is None:
         return False
     blobs = list(connection.execute("SELECT content, name FROM blobs WHERE container = ? LIMIT ?", (number, rows)))
+    deleted = 0
     for content, name in blobs:
         connection.execute("UPDATE contents SET until = 0 WHERE id = ?", (content,))
         connection.execute("DELETE FROM blobs WHERE container = ? AND name = ?", (number, name))
+        deleted += connection.changes()
+    if blobs and not deleted:
+        return False  # The file is damaged: the names are out of order, and it would go on for ever.
     if len(blobs) < rows:
         connection.execute("DELETE FROM containers WHERE id = ?", (number,))
     return True
@@ -341,13 +346,17 @@ def _require_blob(connection: Connection, container: str, name: str) -> _Blob:
 
 def _list_page(connection: Connection, container: str, prefix: str, after: str, count: int) -> list[BlobInfo]:
     number, found = _require_container(connection, container), list[BlobInfo]()
-    sql = f"SELECT {_COLUMNS} FROM blobs WHERE container = ? AND name > ? AND name >= ? ORDER BY name LIMIT ?"  # noqa: S608
-    rows = connection.execute(sql, (number, after, prefix, count))
-    for row in rows:
-        if not row[0].startswith(prefix):
-            rows.close()
-            break
-        found.append(_make_blob(number, row).info)
+    # One bound: by a second one SQLite would pass over rows without an end in a damaged file.
+    sql = f"SELECT {_COLUMNS} FROM blobs WHERE container = ? AND name >= ? ORDER BY name LIMIT ?"  # noqa: S608
+    low = max(after + "\0", prefix)
+    with contextlib.closing(connection.execute(sql, (number, low, count))) as rows:
+        for row in rows:
+            if row[0] < low:
+                raise apsw.CorruptError("its blobs are out of order")
+            if not row[0].startswith(prefix):
+                break
+            found.append(_make_blob(number, row).info)
+            low = row[0] + "\0"
     return found
 
 

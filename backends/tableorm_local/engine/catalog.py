@@ -154,6 +154,8 @@ def reclaim(connection: Connection, rows: int) -> bool:
         connection.execute(f'DROP TABLE "{name}"')
     else:
         connection.execute(f'DELETE FROM "{name}" WHERE key < ?', (last,))
+        if not connection.changes():
+            return False  # The file is damaged: the keys are out of order, and it would go on for ever.
     return True
 
 

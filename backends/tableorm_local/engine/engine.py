@@ -273,19 +273,7 @@ class Engine:
         commits = self._require_commits()
         found = await self._find_table(table)
         check_transaction(operations)
-        items: list[writes.Write] = []
-        size, until = 0, time.perf_counter() + _SLICE_SECONDS
-        for index, operation in enumerate(operations):
-            try:
-                item = writes.prepare_write(operation, keys_checked=True)
-            except Fault as fault:
-                raise with_index(fault, index) from None
-            items.append(item)
-            size += len(item.payload)
-            check_transaction_size(size)
-            if time.perf_counter() > until:
-                await asyncio.sleep(0)
-                until = time.perf_counter() + _SLICE_SECONDS
+        items = await self.take_turns(_prepare_writes(operations))
         etags: list[str | None] = await commits.submit(lambda session: writes.apply_transaction(session, found, items))
         return etags
 
@@ -362,6 +350,23 @@ class Engine:
                 return read(self._require_open())
             except (apsw.Error, *DAMAGE) as again:
                 error = again
+
+
+def _prepare_writes(operations: Sequence[Operation]) -> Generator[None, None, list[writes.Write]]:
+    items = list[writes.Write]()
+    size, until = 0, time.perf_counter() + _SLICE_SECONDS
+    for index, operation in enumerate(operations):
+        try:
+            item = writes.prepare_write(operation, keys_checked=True)
+        except Fault as fault:
+            raise with_index(fault, index) from None
+        items.append(item)
+        size += len(item.payload)
+        check_transaction_size(size)
+        if time.perf_counter() > until:
+            yield
+            until = time.perf_counter() + _SLICE_SECONDS
+    return items
 
 
 def _call_with_table(state: _Open, name: str, action: Callable[[Table], T]) -> T:

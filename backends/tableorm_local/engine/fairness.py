@@ -18,6 +18,11 @@ CALLER: ContextVar[str] = ContextVar("CALLER", default="")
 """On whose behalf this task works. The text is compared, and never shown."""
 
 
+# Bytes that all requests of a caller may work on in one turn of the event loop: about a millisecond. Whoever uses these
+# up is the last one in that turn.
+_TURN_BYTES = 256 * 1024
+
+
 class FairTurns:
     """
     The turns of callers at the event loop: at each turn of the loop, one of a caller's queries goes on for a slice.
@@ -28,6 +33,30 @@ class FairTurns:
     def __init__(self) -> None:
         # Those that wait, for each caller that has a turn.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        # What callers have worked on in this turn of the loop.
+        self._bytes: dict[str, int] = {}
+
+    async def work(self, caller: str, size: int = 0) -> None:
+        """
+        Wait for the next turn of the loop, after others of this caller, if it has worked on many bytes in this one.
+
+        Args:
+            caller: The caller.
+            size: The bytes to work on now. What is known only when it is done is counted by `count`.
+        """
+        if caller in self._waiting:
+            await self.wait(caller)
+            self.end(caller)
+        if size:
+            self.count(caller, size)
+
+    def count(self, caller: str, size: int) -> None:
+        """Count bytes that were worked on in this turn of the loop."""
+        if not self._bytes:
+            asyncio.get_running_loop().call_soon(self._bytes.clear)
+        self._bytes[caller] = size = self._bytes.get(caller, 0) + size
+        if size >= _TURN_BYTES and self.begin(caller):
+            asyncio.get_running_loop().call_soon(self.end, caller)
 
     def begin(self, caller: str) -> bool:
         """Take the caller's turn, unless another query of it has that."""

@@ -104,7 +104,7 @@ def open_error_from(error: Exception, name: str) -> TableOrmError:
         return NotSupported(f"{name} is not a database; give the path of another file.")
     if isinstance(error, (PermissionError, apsw.PermissionsError, apsw.ReadOnlyError, apsw.AuthError)):
         return AccessDenied(f"{name}: permission denied; allow this user to read the file and to write to its folder.")
-    if isinstance(error, (apsw.CorruptError, apsw.InterruptError, apsw.TooBigError, *DAMAGE)):  # or it had no end
+    if isinstance(error, (apsw.CorruptError, apsw.TooBigError, *DAMAGE)):
         return Unavailable(f"{name} is damaged ({error}); restore it from a backup.")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return Unavailable(f"{name} is locked by another process; close that, or open with a longer `timeout`.")

@@ -9,7 +9,6 @@ import contextlib
 import os
 import stat
 import threading
-import time
 import weakref
 from functools import cache
 from pathlib import Path
@@ -23,7 +22,7 @@ from tableorm.protocol.edm import TICKS_PER_SECOND
 
 from . import blob_contents, blobs, catalog, queues, stored_settings
 from .faults import DAMAGE, open_error_from
-from .sqlite import Connection, connect
+from .sqlite import Connection, bound_statements, connect
 from .writer_lock import WriterLock
 
 __all__ = ["Files", "after_fork", "find_damage", "open_file", "open_memory"]
@@ -45,14 +44,12 @@ _BESIDE = ("-lock", "-wal", "-shm", "-journal")
 _ROOT = 0
 # The end of a journal that names another file, which SQLite reads, and may delete.
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
-# How long the tables that list others may take to be checked: pages that lead in a circle have no end.
-_CHECK_SECONDS = 60.0
-
 # The clock of a file must be a time that can still be written, and a little before the last one.
 _LAST_TICK = 9_000 * 366 * 86_400 * TICKS_PER_SECOND
 
 _SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + blob_contents.SCHEMA + stored_settings.SCHEMA
 
+# Held only for moments: to open one file may take long, and others are opened and closed meanwhile.
 _opening = threading.Lock()
 
 
@@ -86,6 +83,7 @@ class Files:
 
 # See `_check_file`.
 _open_files: "weakref.WeakSet[Files]" = weakref.WeakSet()
+_files_being_opened: list[tuple[int, int]] = []
 _forked_files: set[tuple[int, int] | None] = set()
 
 
@@ -117,18 +115,31 @@ def open_file(path: str, timeout: float, *, create: bool = True) -> Files:
     _check_library()
     try:
         with _opening:
-            return _open(path, timeout, create=create)
+            identity = _check_place(path, create=create)
+            _files_being_opened.append(identity)
+        opened = set[Files]()
+        try:
+            opened.add(files := _open(path, timeout, identity))
+            return files
+        finally:
+            with _opening:
+                _files_being_opened.remove(identity)
+                _open_files.update(opened)
     except (apsw.Error, OSError, *DAMAGE) as error:
         raise open_error_from(error, repr(path)) from error
 
 
-def _open(path: str, timeout: float, *, create: bool) -> Files:
+def _check_place(path: str, *, create: bool) -> tuple[int, int]:
+    """Check a file and what lies beside it, without SQLite; with `create`, make a missing one. Return its identity."""
     _check_beside(path)
     if not os.path.lexists(path):
         if not create:
             raise Unavailable(f"there is no database {path!r}; give the path of one, or let it be created.")
         _create_empty(path)
-    identity = _check_file(path)
+    return _check_file(path)
+
+
+def _open(path: str, timeout: float, identity: tuple[int, int]) -> Files:
     _check_journal(path, timeout)
     try:
         connection, writable = _connect(path, timeout)
@@ -139,16 +150,13 @@ def _open(path: str, timeout: float, *, create: bool) -> Files:
         connection, writable = _connect_immutable(path), False
     try:
         if not writable:
-            files = Files(None, connection, None, identity)
-        else:
-            reader = connect(path, apsw.SQLITE_OPEN_READONLY)
-            _tune(reader)
-            files = Files(connection, reader, WriterLock(path + "-lock"), identity)
+            return Files(None, connection, None, identity)
+        reader = connect(path, apsw.SQLITE_OPEN_READONLY)
+        _tune(reader)
+        return Files(connection, reader, WriterLock(path + "-lock"), identity)
     except BaseException:
         connection.close()
         raise
-    _open_files.add(files)
-    return files
 
 
 def _check_beside(path: str) -> None:
@@ -247,7 +255,8 @@ def _check_file(path: str) -> tuple[int, int]:
         )
     # Closing a file drops all locks that the process has on it, also those of another engine (POSIX). So the file is
     # read here only if no engine has it open; otherwise it has been checked already.
-    if status.st_size == 0 or any(files.identity == identity for files in _open_files):
+    in_use = [*_files_being_opened, *(files.identity for files in _open_files)]
+    if status.st_size == 0 or identity in in_use:
         return identity
     with Path(path).open("rb") as file:
         header = file.read(100)
@@ -273,8 +282,6 @@ def _check_content(connection: Connection, path: str) -> None:
     Raises:
         NotSupported, Unavailable: It has another format or schema, or the tables that list others are damaged.
     """
-    until = time.monotonic() + _CHECK_SECONDS
-    connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
     if connection.execute("PRAGMA application_id").get != APPLICATION_ID:
         raise NotSupported(f"{path!r} is not a database of tableorm; give the path of another file.")
     _check_version(connection.execute("PRAGMA user_version").get, path)
@@ -289,19 +296,44 @@ def _check_content(connection: Connection, path: str) -> None:
     shared = connection.execute("SELECT name FROM sqlite_schema GROUP BY rootpage HAVING count(*) > 1 LIMIT 1").get
     if shared is not None:
         raise _damage_error(path, f"{shared!r} and another table begin at one page")
-    for table in ("clock", "catalog", "settings", "queues", "containers"):
-        problem = find_damage(connection, table)
+    for table in ("sqlite_sequence", "clock", "catalog", "settings", "queues", "containers"):
+        problem = _find_damaged_page(connection, table)
         if problem is not None:
             raise _damage_error(path, problem)
     tick = connection.execute("SELECT tick FROM clock").get
     if not isinstance(tick, int) or not 0 <= tick < _LAST_TICK:
         raise _damage_error(path, f"its clock says {tick}")
+
+
+def find_damage(connection: Connection) -> str | None:
+    """
+    Check every page and index of the file: that each page has one owner. And that nothing in it waits for a queue,
+    container or table that is yet to be made. Return what is wrong.
+    """
+    # It comes to its end, since it visits no page twice, and a file may be of any size.
     connection.set_progress_handler(None)
+    try:
+        problem = _find_damaged_page(connection, "1")
+        for what, sql in _WAITING.items() if problem is None else ():
+            owner = connection.execute(sql + " LIMIT 1").get
+            if owner is not None:
+                return f"it holds {what} with the number {owner}, which is not there"
+        return problem
+    finally:
+        bound_statements(connection)
 
 
-def find_damage(connection: Connection, table: str | None = None) -> str | None:
-    """Check every page and index of a table, or of the file: that each page has one owner. Return what is wrong."""
-    found = connection.execute(f"PRAGMA integrity_check({1 if table is None else table})")
+# What belongs to an owner that is not listed, and would belong to the next one that is made.
+_WAITING = {
+    "messages of a queue": "SELECT queue FROM messages WHERE queue NOT IN (SELECT id FROM queues)",
+    "blobs of a container": "SELECT container FROM blobs WHERE container NOT IN (SELECT id FROM containers)",
+    "settings of a table": "SELECT owner FROM settings WHERE owner <> 0 AND owner NOT IN (SELECT id FROM catalog)",
+}
+
+
+def _find_damaged_page(connection: Connection, what: str) -> str | None:
+    """Check the pages and indexes of a table, or of all. Return what is wrong."""
+    found = connection.execute(f"PRAGMA integrity_check({what})")
     problem: str = next(iter(found))[0]
     found.close()
     return None if problem == "ok" else problem
@@ -413,5 +445,6 @@ def after_fork() -> None:
     SQLite's memory says that this process holds the parent's locks, but it does not. A new connection to such a file
     would rely on them too.
     """
-    _forked_files.update(files.identity for files in _open_files)
+    _forked_files.update(_files_being_opened, (files.identity for files in _open_files))
+    _files_being_opened.clear()
     _open_files.clear()

@@ -6,7 +6,10 @@ clear it is to take the name from the number, in constant time; the messages are
 """
 
 import asyncio
+import contextlib
+from functools import partial
 
+import apsw
 import attrs
 
 from tableorm.protocol.codes import Code, Fault
@@ -21,7 +24,7 @@ from tableorm.protocol.limits import (
 from tableorm.stores import Capabilities, Message, MessageId
 
 from .sqlite import Connection
-from .write_session import Host, WriteSession, moment, now
+from .write_session import Host, Steps, WriteSession, moment, now
 
 __all__ = ["SCHEMA", "Queues", "reclaim"]
 
@@ -35,8 +38,11 @@ CREATE INDEX messages_by_end ON messages (queue, expires) WHERE expires IS NOT N
 """
 # AUTOINCREMENT: ids must never be used again. A queue without a name is deleted. Times are ticks.
 
-# How many expired messages `take` removes in one transaction; if there are more, it begins another.
+# How many expired messages one statement removes, and one transaction of `take`; if there are more, it begins another.
 _EXPIRED = 50
+_EXPIRED_TOGETHER = 2000
+# How many messages, expired ones as well, `peek` looks at before other tasks get their turn: some 500 us.
+_LOOKED_AT = 250
 
 
 class Queues:
@@ -116,14 +122,18 @@ class Queues:
         check_message_count(count)
         check_seconds("visibility_seconds", visibility_seconds, 1, MAX_VISIBILITY_SECONDS)
 
-        def work(session: WriteSession) -> list[Message] | None:
+        def work(session: WriteSession) -> Steps:
             connection = session.connection
             number = _require_number(connection, queue)
             present = now()
-            if _remove_expired(session, number, present) == _EXPIRED:
+            for _ in range(0, _EXPIRED_TOGETHER, _EXPIRED):
+                if _remove_expired(session, number, present) < _EXPIRED:
+                    break
+                yield
+            else:
                 return None
             receipt, until = session.tick(), _add_seconds(present, visibility_seconds)
-            taken = _read_visible(connection, number, present, count)
+            taken, _ = _read_visible(connection, number, present, count)
             for message in taken:
                 connection.execute(
                     "UPDATE messages SET visible = ?, count = count + 1, receipt = ? WHERE id = ?",
@@ -172,9 +182,14 @@ class Queues:
     async def peek(self, queue: str, count: int = 1) -> list[Message]:
         """Read at most `count` visible messages, without receipts."""
         check_message_count(count)
-        return await self._host.read(
-            lambda connection: _read_visible(connection, _require_number(connection, queue), now(), count),
-        )
+        present, found, place = now(), dict[str, Message](), _START
+        while True:
+            more, following = await self._host.read(partial(_peek, queue, present, count, place))
+            found.update((message.id, message) for message in more)
+            if following is None or len(found) >= count:
+                return list(found.values())[:count]
+            place = following
+            await asyncio.sleep(0)
 
     async def length(self, queue: str) -> int:
         """Count the messages, also hidden ones, and expired ones that no `take` has removed yet."""
@@ -241,16 +256,49 @@ def _has_visible(connection: Connection, queue: str) -> bool:
     return connection.execute(sql, (_require_number(connection, queue), now())).get is not None
 
 
-def _read_visible(connection: Connection, number: int, present: int, count: int) -> list[Message]:
+_Place = tuple[int, int, int]
+"""Where a slice of messages ends: `visible`, `expires` and `id` of an expired message."""
+_START: _Place = (-1, 0, 0)
+
+
+def _peek(
+    queue: str, present: int, count: int, place: _Place, connection: Connection
+) -> tuple[list[Message], _Place | None]:
+    return _read_visible(connection, _require_number(connection, queue), present, count, place)
+
+
+def _read_visible(
+    connection: Connection, number: int, present: int, count: int, place: _Place = _START
+) -> tuple[list[Message], _Place | None]:
+    """
+    Read visible messages after a place, which is an expired one: at most `count`, and a slice with the expired ones.
+
+    Returns:
+        The messages, and the place of the last expired one if the slice is full: some of those after it were read.
+    """
     rows = connection.execute(
-        "SELECT id, body, count, inserted FROM messages WHERE queue = ? AND visible <= ? "
-        "AND (expires IS NULL OR expires > ?) ORDER BY visible LIMIT ?",
-        (number, present, present, count),
+        "SELECT id, visible, expires, inserted, count, CASE WHEN expires <= ?2 THEN NULL ELSE body END FROM messages "
+        "WHERE queue = ?1 AND visible <= ?2 AND (visible, expires, id) > (?3, ?4, ?5) "
+        "ORDER BY visible, expires, id LIMIT ?6",
+        (number, present, *place, _LOOKED_AT),
     )
-    return [
-        Message(id=str(number), body=body, receipt=None, dequeue_count=taken, inserted_at=moment(inserted))
-        for number, body, taken, inserted in rows
-    ]
+    found, looked_at, last = list[Message](), 0, (place[0], True, *place[1:])
+    with contextlib.closing(rows):
+        for message, visible, expires, inserted, taken, body in rows:
+            # Null sorts first. Damaged pages may lead in a circle.
+            before, last = last, (visible, expires is not None, expires or 0, message)
+            if last <= before:
+                raise apsw.CorruptError("its messages are out of order")
+            looked_at += 1
+            if body is None:
+                place = visible, expires, message
+                continue
+            found.append(
+                Message(id=str(message), body=body, receipt=None, dequeue_count=taken, inserted_at=moment(inserted))
+            )
+            if len(found) == count:
+                break
+    return found, place if looked_at == _LOOKED_AT else None
 
 
 def _find_taken(connection: Connection, number: int, message: Message) -> int:

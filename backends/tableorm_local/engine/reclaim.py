@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from tableorm.protocol.codes import Fault
+from tableorm.protocol.codes import Code, Fault
 
 from . import blob_contents, blobs, catalog, queues
 from .group_commit import GroupCommit
@@ -62,8 +62,9 @@ class Reclaimer:
             try:
                 seconds: float = await self._commits.submit_background_job(self._reclaim_slice)
                 await asyncio.sleep(_REST * seconds)
-            except Fault:
-                self._wanted = True
+            except Fault as fault:
+                # Time does not mend a damaged file: what is deleted next, or another open, tries again.
+                self._wanted = fault.code is Code.SERVER_BUSY
                 await asyncio.sleep(_RETRY_SECONDS)
 
     def _reclaim_slice(self, session: WriteSession) -> float:

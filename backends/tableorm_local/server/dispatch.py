@@ -17,7 +17,7 @@ from tableorm.protocol.limits import check_table_name
 from tableorm.protocol.rights import Owner, Rights, authorize
 from tableorm.protocol.sas import Access
 
-from ..engine import CALLER, Engine, FairSlots
+from ..engine import CALLER, Engine, FairSlots, FairTurns
 from .operations.entities import get_entity, query_entities, write_entity
 from .operations.policies import get_policies, set_policies
 from .operations.request import Request
@@ -97,6 +97,8 @@ class Service:
         self._engines = dict(engines)
         # A page may have megabytes, and needs much more while it is rows.
         self._pages = FairSlots(pages)
+        # Of what costs time by its bytes. Queries take turns apart from that, so that a small row waits for none.
+        self.turns = FairTurns()
 
     async def cors_headers(self, place: Place, origin: str, verb: str) -> dict[str, str]:
         """Return the headers that let a page of `origin` read the answer."""
@@ -132,6 +134,7 @@ class Service:
             resource=resource,
             options=incoming.options,
             headers=incoming.headers,
+            turns=self.turns,
         )
         route = _find_route(request)
         on_route(route.name)
@@ -161,10 +164,14 @@ class Service:
                 raise Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
         if route.writes and request.verb != "DELETE":
             request = attrs.evolve(request, body=await incoming.read_body())
+        caller = CALLER.get()
+        await self.turns.work(caller, len(request.body))
         if route.run is query_entities:
-            async with self._pages.hold(CALLER.get()):
+            async with self._pages.hold(caller):
                 return await route.run(request)
-        return await route.run(request)
+        answer = await route.run(request)
+        self.turns.count(caller, len(answer.body))
+        return answer
 
 
 def caller_of(incoming: Incoming, rights: Rights) -> str:

@@ -28,7 +28,7 @@ from .operations.service_properties import read_cors_rules
 from .security.accounts import Account, Accounts, is_loopback
 from .security.cors import CorsRule
 
-__all__ = ["Server", "bind", "data_files", "serve"]
+__all__ = ["Server", "bind", "data_files", "read_certificate", "serve"]
 
 _logger = logging.getLogger("tableorm.server")
 
@@ -88,7 +88,7 @@ def serve(
     files = data_files(data, chosen.names)
     if cert is None and cert_key is not None:
         raise ValueError("a private key alone is not enough to speak TLS; give its certificate too, as cert")
-    context = None if cert is None else _tls(cert, cert_key)
+    context = None if cert is None else read_certificate(cert, cert_key)
     chosen_limits = fit_descriptors(limits or Limits())
     engines = {name: Engine(path) for name, path in files.items()}
     make_front = functools.partial(
@@ -124,7 +124,13 @@ def data_files(data: str | os.PathLike[str] | None, names: Iterable[str]) -> dic
     return files
 
 
-def _tls(cert: str | os.PathLike[str], cert_key: str | os.PathLike[str] | None) -> ssl.SSLContext:
+def read_certificate(cert: str | os.PathLike[str], cert_key: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    """
+    Read a certificate and its private key.
+
+    Raises:
+        OSError: A file cannot be read, or is not what it should be.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, cert_key)
     return context
@@ -204,7 +210,7 @@ class Server:
             OSError: The file cannot be read, or is not a certificate; the old one stays in use.
         """
         if self._tls is not None:
-            _tls(cert, cert_key)
+            read_certificate(cert, cert_key)
             self._tls.load_cert_chain(cert, cert_key)
 
     async def start(self) -> None:

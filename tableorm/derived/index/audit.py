@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from ...audit.check import WRONG
 from ...audit.context import AuditContext, EntitySnapshot, Problem
 from ...audit.entries import EntryCheck, entity_problems
-from ...models.reserved import ENTITY_TYPE
+from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...stores import Row
 from .schema import IndexSchema, contents_of
 
@@ -32,6 +32,18 @@ class IndexCheck(EntryCheck):
         self._index = index
         self._alone = context.only is not None
         self._current = index.kind_properties[ENTITY_TYPE]
+
+    def accepts(self, row: Row) -> bool:
+        """Return whether it may be an entry: rows of a list, whose RowKeys hold a `~`, may be left under the name."""
+        if isinstance(row.get(COPY_OF), str) or "~" not in row["RowKey"]:
+            return True
+        template = self._index.row
+        assert template is not None
+        try:
+            template.parse(row["RowKey"])
+        except ValueError:
+            return False
+        return True
 
     def contents(self, row: Row) -> bytes:
         """Return what an entry holds."""

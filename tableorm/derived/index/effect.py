@@ -165,7 +165,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             )
         fields = {name: self.values.get(name) for name in index.row.fields}
         found: dict[str, Any] = {}
-        if stored is not None:
+        if stored is not None and stored.get(COPY_OF) and not index.keys_only:
             with suppress(DecodeError):
                 found = index.decode(dict(stored)).__dict__
         # A format such as {email:lower} makes one key of several values: the stored one is shown.

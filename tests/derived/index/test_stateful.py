@@ -17,6 +17,7 @@ from tableorm import (
     EncodeError,
     EntityNotFound,
     NotLoaded,
+    NotRead,
     NotSupported,
     OutcomeUnknown,
     TransactionFailed,
@@ -27,7 +28,7 @@ from tests.derived.index.staff import KINDS, Employee, EmployeeV1
 from tests.derived.index.test_verbs import DELETES, MERGES, VERBS
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
-_ALLOWED = (Conflict, EntityNotFound, NotLoaded, EncodeError, NotSupported, OutcomeUnknown)
+_ALLOWED = (Conflict, EntityNotFound, NotLoaded, NotRead, EncodeError, NotSupported, OutcomeUnknown)
 """What a program may be told that works with what it has read long ago."""
 
 SLOTS = st.integers(0, 3)

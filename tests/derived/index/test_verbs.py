@@ -15,8 +15,8 @@ from tableorm import (
     EncodeError,
     Entity,
     NotLoaded,
+    NotRead,
     NotSupported,
-    PreconditionFailed,
     PropertyBag,
     TableOrmError,
     connect,
@@ -322,7 +322,7 @@ DELETES = {"delete", "force_delete", "tx_delete", "bulk_delete", "query_delete",
 def refusal(verb: str, source: str, change: dict[str, Any]) -> type[TableOrmError] | None:
     """What must be raised, if the verb cannot do it."""
     if source == "made" and verb in NEED_ETAG:
-        return PreconditionFailed
+        return NotRead
     if source in PARTIAL and verb in WHOLE and not (source == "in_part" and len(change) == EVERYTHING):
         return NotLoaded
     if (source in COPIED or source == "in_part") and verb == "tx_delete_insert":

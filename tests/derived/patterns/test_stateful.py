@@ -20,6 +20,7 @@ from tableorm import (
     EntityNotFound,
     Key,
     NotLoaded,
+    NotRead,
     NotSupported,
     OutcomeUnknown,
     TableOrmError,
@@ -32,7 +33,7 @@ from tests.derived.index.test_verbs import DELETES, MERGES, VERBS
 from tests.derived.patterns.club import CLUB, Player, Squad, check, player_row, refusals, squad_row
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
-_ALLOWED = (Conflict, EntityNotFound, NotLoaded, EncodeError, NotSupported, OutcomeUnknown)
+_ALLOWED = (Conflict, EntityNotFound, NotLoaded, NotRead, EncodeError, NotSupported, OutcomeUnknown)
 """What a program may be told that works with what it has read long ago."""
 
 CLIENTS = st.integers(0, 1)

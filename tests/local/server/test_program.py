@@ -14,9 +14,11 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
+from azure.data.tables.aio import TableServiceClient
 
 from tableorm import Entity, Mapped, connect
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
@@ -38,6 +40,10 @@ class Program:
         self.line = process.stdout.readline()
         self.url = next((word for word in self.line.split() if word.startswith("http")), "")
         self.root = self.url.rpartition("/")[0]
+
+    def next_line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -68,6 +74,52 @@ def start() -> Iterator[Start]:
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession() as session:
         yield session
+
+
+async def count_tables_as_others_do(connection_string: str) -> int:
+    """Return how many tables the client of the Azure SDK and `connect` see with a connection string."""
+    seen: set[int] = set()
+    service: Any = TableServiceClient.from_connection_string(connection_string)
+    async with service, connect(connection_string) as db:
+        seen.add(len([table async for table in service.list_tables()]))
+        seen.add(len(await db.tables()))
+    (count,) = seen
+    return count
+
+
+async def test_connection_string(start: Start) -> None:
+    """What the program prints for the development account opens it, in `connect` and in the SDK."""
+    program = start("--data", ":memory:")
+    title, _, text = program.next_line().partition(": ")
+
+    assert title == "connection string"
+    assert await count_tables_as_others_do(text) == 0
+    async with connect(program.url) as db:
+        assert await db.tables() == []
+
+
+@pytest.mark.parametrize("account", ["staff", DEVELOPMENT_ACCOUNT])
+async def test_connection_string_without_its_key(start: Start, tmp_path: Path, account: str) -> None:
+    """The key of a file is not printed, whatever account it opens; with the key in its place the text is complete."""
+    file = tmp_path / "staff.keys"
+    file.write_text(KEYS[0], encoding="ascii")
+    file.chmod(0o600)
+    program = start("--data", ":memory:", "--account", account, "--key-file", file)
+    line = program.next_line()
+    text, _, rest = line.removeprefix("connection string: ").partition(" ")
+
+    assert KEYS[0] not in line
+    assert DEVELOPMENT_KEY not in line
+    assert rest == f"(in place of KEY put a line of {file})\n"
+    assert await count_tables_as_others_do(text.replace("=KEY;", f"={KEYS[0]};")) == 0
+
+
+async def test_connection_string_of_several_processes(start: Start, tmp_path: Path) -> None:
+    """Several processes print what one prints."""
+    program = start("--data", tmp_path / "hr.tables", "--workers", "2")
+
+    assert "with 2 processes" in program.line
+    assert await count_tables_as_others_do(program.next_line().partition(": ")[2]) == 0
 
 
 def said(program: Program) -> str:
@@ -290,6 +342,30 @@ async def test_tls(start: Start, tmp_path: Path) -> None:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
         reply = await Api(session, program.root)("POST", "/Tables", {"TableName": "Tab"})
     assert (reply.status, reply.headers["Location"][:8]) == (201, "https://")
+
+
+async def test_a_wrong_certificate_changes_nothing(start: Start, tmp_path: Path) -> None:
+    """If one of the files that SIGHUP has read again is wrong, also the others are not used."""
+    await asyncio.to_thread(make_certificate, tmp_path)
+    cert, keys = tmp_path / "cert.pem", tmp_path / "one.keys"
+    context = ssl.create_default_context(cafile=str(cert))
+    keys.write_text(KEYS[0])
+    keys.chmod(0o600)
+    account = "--account", "one", "--key-file", keys
+    program = start("--data", ":memory:", "--cert", cert, "--cert-key", tmp_path / "key.pem", *account)
+    good, stderr = cert.read_text(), program.process.stderr
+    assert stderr is not None
+    statuses = list[list[int]]()
+    for text, said in (("nonsense", "nothing is changed"), (good, "read again")):
+        keys.write_text(KEYS[1])
+        cert.write_text(text)
+        program.process.send_signal(signal.SIGHUP)
+        assert said in await asyncio.to_thread(stderr.readline)
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+            replies = [await Api(session, program.root, "one", key)("GET", "/Tables") for key in KEYS[:2]]
+        statuses.append([reply.status for reply in replies])
+
+    assert statuses == [[200, 403], [403, 200]]
 
 
 async def test_access_log_to_a_file(start: Start, session: aiohttp.ClientSession, tmp_path: Path) -> None:

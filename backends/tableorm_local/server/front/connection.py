@@ -12,7 +12,7 @@ from typing import Any, cast
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import HttpRequestParser, RawRequestMessage
-from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong, TransferEncodingError
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from tableorm.protocol.codes import Fault
@@ -28,6 +28,11 @@ _logger = logging.getLogger("tableorm.server")
 
 # A connection is not read further while so many bytes of a body have arrived that nobody has read.
 _READ_AHEAD = 64 * 1024
+# Bytes that are parsed at once of a body in chunks, each of which may be a chunk or two.
+_PIECE_BYTES = 16 * 1024
+# What may stand between the bytes of such a body: so many bytes, and some for each byte of the body. Chunks of three
+# bytes are good, as programs send that make a body piece by piece.
+_FRAMING_BYTES, _FRAMING_SHARE = 16 * 1024, 2
 # The bytes of a head besides method, target and headers.
 _LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
 _BUSY = (
@@ -81,6 +86,10 @@ class _BoundedParser:
         # trailers, which cannot be told apart.
         self._framed = False
         self._frame_bytes = 0
+        # What stands between the bytes of that body so far.
+        self._framing = 0
+        # What arrived and is not parsed yet, as nobody has read what came before.
+        self._rest = b""
         # What each request takes that is not answered yet, or if all are, what the last one took.
         self._costs: deque[int] = deque()
         self._is_answered = False
@@ -97,7 +106,7 @@ class _BoundedParser:
         if self._failed:
             return (), False, b""
         try:
-            return self._feed(data)
+            return self._feed_pieces(data)
         except HttpProcessingError as error:
             self._failed = True
             self.release()
@@ -105,10 +114,29 @@ class _BoundedParser:
                 self._body.set_exception(error)
             raise
 
+    def _feed_pieces(self, data: bytes) -> tuple[_Messages, bool, bytes]:
+        if not (self._rest or (len(data) > _PIECE_BYTES and (self._framed or b"chunked" in data.lower()))):
+            return self._feed(data)
+        # What the parser itself keeps comes first.
+        at, end, data = 0, 0 if self._rest else _PIECE_BYTES, self._rest + data
+        messages, upgraded, tail = self._feed(data[:end])
+        while end < len(data) and not (upgraded or self._paused):
+            at, end = end, end + _PIECE_BYTES
+            more, upgraded, tail = self._feed(data[at:end])
+            messages = [*messages, *more]
+        self._rest = b"" if upgraded else data[end:]
+        return messages, upgraded, tail + data[end:] if upgraded else tail
+
     def _feed(self, data: bytes) -> tuple[_Messages, bool, bytes]:
         body, within_body = self._body, not self._body.is_eof()
         before, self._paused = body.total_bytes, False
         messages, upgraded, tail = self._parser.feed_data(data)
+        grown = body.total_bytes - before
+        if within_body and self._framed:
+            self._framing += len(data) - grown
+            kept = _PIECE_BYTES if self._paused else 0
+            if self._framing > _FRAMING_BYTES + _FRAMING_SHARE * body.total_bytes + kept and not messages:
+                raise TransferEncodingError("too much stands between the bytes of its body")
         if not (data or messages):
             return messages, upgraded, tail  # the parser was asked to go on, and had nothing
         if messages and self._is_answered:
@@ -118,11 +146,10 @@ class _BoundedParser:
         if is_alone and len(data) <= self._most and data.endswith(b"\r\n\r\n"):
             # A head that came alone and whole, as most do.
             message, self._body = messages[0]
-            self._framed, self._frame_bytes = message.chunked, 0
+            self._framed, self._framing, self._frame_bytes = message.chunked, 0, 0
             self._costs.append(_cost_of(len(data), len(message.raw_headers)))
             self._count()
             return messages, upgraded, tail
-        grown = body.total_bytes - before
         if grown and len(self._costs) > 1:
             self._costs[-1] += grown
         rest = self._head_bytes + len(data) - grown
@@ -135,7 +162,7 @@ class _BoundedParser:
                 raise LineTooLong(b"", self._most)
             rest -= size + self._body.total_bytes
             self._costs.append(_cost_of(size, len(headers)) + (self._body.total_bytes if self._costs else 0))
-            self._framed = message.chunked
+            self._framed, self._framing = message.chunked, max(rest, 0)
         is_whole = self._body.is_eof()
         is_next = bool(messages) or (within_body and is_whole)
         if is_whole and within_body and was_framed and not messages:
@@ -189,6 +216,7 @@ class _BoundedParser:
         """Count nothing any longer."""
         self._budget.give_back(self._held, self.caller)
         self._held = self._head_bytes = self._frame_bytes = 0
+        self._rest = b""
         self._costs.clear()
 
     def pause_reading(self) -> None:
@@ -208,13 +236,13 @@ class _BoundedParser:
 class _Connection(web.RequestHandler):
     """A connection. One too many is told that the server is busy; what is not HTTP gets the service's errors."""
 
-    __slots__ = ("_bounds", "_has_place", "_server")
+    __slots__ = ("_bounds", "_places", "_server")
 
-    def __init__(self, server: "ConnectionServer", loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: "ConnectionServer", places: Sequence[Budget]) -> None:
         limits = server.limits
         super().__init__(
             server,
-            loop=loop,
+            loop=asyncio.get_running_loop(),
             keepalive_timeout=limits.idle_seconds,
             logger=_logger,
             access_log=None,  # type: ignore[arg-type] # None turns it off
@@ -226,7 +254,7 @@ class _Connection(web.RequestHandler):
             auto_decompress=False,
             read_bufsize=_READ_AHEAD,
         )
-        self._server, self._has_place = server, False
+        self._server, self._places = server, list(places)
         self._bounds = _BoundedParser(cast("HttpRequestParser", self._parser), limits, server.waiting)
         self._parser = cast("Any", self._bounds)
 
@@ -246,7 +274,7 @@ class _Connection(web.RequestHandler):
         self._bounds.caller = caller
         try:
             server.places.take(1, caller)
-            self._has_place = True
+            self._places.append(server.places)
         except Fault:
             server.metrics.count_refusal("connection")
             transport.write(_BUSY)
@@ -254,9 +282,8 @@ class _Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._bounds.release()
-        if self._has_place:
-            self._server.places.give_back(1, self._bounds.caller)
-            self._has_place = False
+        while self._places:
+            self._places.pop().give_back(1, self._bounds.caller)
         super().connection_lost(exc)
 
     def close(self) -> None:
@@ -293,6 +320,7 @@ class ConnectionServer(web.Server):
 
     Attributes:
         places: How many connections are open.
+        encrypted: How many connections speak TLS, or do not yet.
         waiting: What all connections hold of requests.
         handshakes: How many connections do not speak TLS yet.
         shaking: The tasks of these.
@@ -303,13 +331,14 @@ class ConnectionServer(web.Server):
         super().__init__(handler, request_factory=_request_of, handler_cancellation=True)
         self.refuse, self.limits, self.metrics = refuse, limits, metrics
         self.places = Budget(limits.connections, "too many connections are open")
+        self.encrypted = Budget(limits.tls_connections, "too many connections are open")
         self.handshakes = Budget(limits.handshakes, "too many connections begin")
         self.shaking = set[asyncio.Task[None]]()
         self.waiting = Budget(limits.waiting_bytes, "too much waits to be read")
 
-    def __call__(self) -> web.RequestHandler:
-        """Make a connection."""
-        return _Connection(self, asyncio.get_running_loop())
+    def __call__(self, *places: Budget) -> web.RequestHandler:
+        """Make a connection. When it is lost, it gives a place back to each of these budgets."""
+        return _Connection(self, places)
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's signature
         """End all connections."""
@@ -343,7 +372,8 @@ def _request_of(
     the connection open for ever. The host is not needed, as we read the target as it was sent.
     """
     loop = asyncio.get_running_loop()
-    if cast("_Connection", protocol).closes:
+    if cast("_Connection", protocol).closes or message.upgrade:
+        # aiohttp loses what follows a request to speak another protocol, or takes the middle of it for a request.
         message = message._replace(should_close=True)
     try:
         return web.BaseRequest(message, payload, protocol, writer, task, loop)

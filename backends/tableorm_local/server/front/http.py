@@ -16,6 +16,7 @@ from aiohttp.http_exceptions import LineTooLong
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import text_from_datetime
 
+from ...engine import FairSlots
 from ..dispatch import Service
 from ..security.accounts import is_loopback, network_of
 from ..security.browsers import check_browser, names_this_machine
@@ -36,6 +37,8 @@ _logger = logging.getLogger("tableorm.server")
 # Smaller answers are not worth compressing; those from the second size on are compressed in a thread.
 _COMPRESS_FROM = 1024
 _COMPRESS_IN_THREAD = 64 * 1024
+# Fewer than the threads that asyncio has for everything.
+_THREADS_TO_COMPRESS = 4
 # An answer smaller than this fits, with its head, into the 64 KiB that asyncio buffers before a writer must wait.
 _NEVER_WAITS = 16 * 1024
 # What the access log has of a request whose client did not wait for the answer.
@@ -90,6 +93,7 @@ class Front:
         self._open_metrics = open_metrics
         self._budget = Budget(limits.buffered_bytes, "too much is being received and sent")
         self._places = Budget(limits.requests, "too many requests are waiting")
+        self._compressing = FairSlots(_THREADS_TO_COMPRESS)
         self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -130,7 +134,7 @@ class Front:
 
     async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
         # Who sends it is not known before it is authenticated; until then it counts for the client's address.
-        body = RequestBody(request, self.limits, self._budget, network_of(request.remote or ""))
+        body = RequestBody(request, self.limits, self._budget, network_of(request.remote or ""), self.service.turns)
         exchange = _Exchange(request, body)
         try:
             self._take_place(body.caller)
@@ -216,32 +220,32 @@ class Front:
         return await self.service.answer(incoming, exchange.set_operation)
 
     async def _send(self, exchange: _Exchange) -> web.StreamResponse:
-        request, answer, caller = exchange.request, exchange.answer, exchange.body.caller
+        request, caller = exchange.request, exchange.body.caller
         headers = standard_headers(exchange.id, exchange.version, exchange.client_id) | exchange.cors
-        body = answer.body
-        if len(body) >= _COMPRESS_FROM and self._compresses(request):
-            # The lowest level: the higher ones are slower than the network.
-            compress = functools.partial(gzip.compress, body, 1)
-            body = compress() if len(body) < _COMPRESS_IN_THREAD else await asyncio.to_thread(compress)
-            headers["Content-Encoding"] = "gzip"
-            headers["Vary"] = ", ".join(filter(None, [headers.get("Vary"), "Accept-Encoding"]))
-        response = _make_response(answer, headers, body)
-        exchange.sent = sent = len(body)
-        if exchange.body.ends or self._stopping:
-            # Nobody knows whether a body that was not asked for still comes, or another request in its place.
-            response.force_close()
+        held = self._hold_answer(exchange)
         try:
-            if request.method == "GET":
-                self._budget.take(sent, caller)
-            else:
-                # What was written must not be answered as if it was not. The answer is about as large as the body was.
-                self._budget.hold(sent, caller)
-        except Fault as fault:
-            self.metrics.count_refusal("request")
-            exchange.answer, exchange.sent = error_answer(fault, exchange.id, xml=exchange.is_xml), 0
-            response, sent = _make_response(exchange.answer, headers | {"Content-Encoding": "identity"}), 0
+            if len(exchange.answer.body) >= _COMPRESS_FROM and self._compresses(request):
+                body = await self._compress(exchange.answer.body, caller)
+                exchange.answer = attrs.evolve(exchange.answer, body=body)
+                self._budget.give_back(held - len(body), caller)
+                held = len(body)
+                headers["Content-Encoding"] = "gzip"
+                headers["Vary"] = ", ".join(filter(None, [headers.get("Vary"), "Accept-Encoding"]))
+            response = _make_response(exchange.answer, headers)
+            exchange.sent = len(exchange.answer.body)
+            if exchange.body.ends or self._stopping:
+                # Nobody knows whether a body that was not asked for still comes, or another request in its place.
+                response.force_close()
+            await self._write(request, response, held)
+        finally:
+            self._budget.give_back(held, caller)
+        # aiohttp keeps the last response of a connection until its next request.
+        response.body = None
+        return response
+
+    async def _write(self, request: web.BaseRequest, response: web.Response, size: int) -> None:
         try:
-            async with asyncio.timeout(None if _fits_buffer(request, sent) else self.limits.write_seconds):
+            async with asyncio.timeout(None if _fits_buffer(request, size) else self.limits.write_seconds):
                 await response.prepare(request)
                 await response.write_eof()
         except TimeoutError:
@@ -249,11 +253,29 @@ class Front:
                 request.transport.abort()
         except ConnectionError:
             pass
-        finally:
-            self._budget.give_back(sent, caller)
-        # aiohttp keeps the last response of a connection until its next request.
-        response.body = None
-        return response
+
+    def _hold_answer(self, exchange: _Exchange) -> int:
+        """Take the bytes of the answer from the budget, and return them; if they are too many, answer that instead."""
+        held, caller = len(exchange.answer.body), exchange.body.caller
+        if exchange.request.method not in ("GET", "HEAD"):
+            # What was written must not be answered as if it was not. The answer is about as large as the body was.
+            self._budget.hold(held, caller)
+            return held
+        try:
+            self._budget.take(held, caller)
+        except Fault as fault:
+            self.metrics.count_refusal("request")
+            exchange.answer = error_answer(fault, exchange.id, xml=exchange.is_xml)
+            return 0
+        return held
+
+    async def _compress(self, body: bytes, caller: str) -> bytes:
+        # The lowest level: the higher ones are slower than the network.
+        if len(body) < _COMPRESS_IN_THREAD:
+            await self.service.turns.work(caller, len(body))
+            return gzip.compress(body, 1)
+        async with self._compressing.hold(caller):
+            return await asyncio.to_thread(gzip.compress, body, 1)
 
     def _compresses(self, request: web.BaseRequest) -> bool:
         # Within a machine copying is faster than compressing.
@@ -295,7 +317,7 @@ class Front:
 
     async def _answer_page(self, request: web.BaseRequest) -> web.StreamResponse:
         if not request.content.is_eof():
-            await RequestBody(request, self.limits, self._budget, "").discard()
+            await RequestBody(request, self.limits, self._budget, "", self.service.turns).discard()
         if request.raw_path == "/healthz":
             return web.Response(text="ok\n")
         # A name that a web page lets stand for this machine is not one of this machine.
@@ -324,10 +346,10 @@ def _fits_buffer(request: web.BaseRequest, size: int) -> bool:
     return size < _NEVER_WAITS and transport is not None and not transport.get_write_buffer_size()
 
 
-def _make_response(answer: Answer, headers: dict[str, str], body: bytes | None = None) -> web.Response:
+def _make_response(answer: Answer, headers: dict[str, str]) -> web.Response:
     all_headers = {**headers, **answer.headers}
     if answer.body:
         all_headers["Content-Type"] = answer.content_type
         if answer.content_type.startswith("application/json"):
             all_headers["DataServiceVersion"] = "3.0;"
-    return web.Response(status=answer.status, headers=all_headers, body=answer.body if body is None else body)
+    return web.Response(status=answer.status, headers=all_headers, body=answer.body)

@@ -18,12 +18,14 @@ class Limits:
     """
     The limits of one process of the server.
 
-    Of `connections`, `handshakes`, `requests`, `waiting_bytes` and `buffered_bytes` one caller gets about half, so that
-    others always find some.
+    Of `connections`, `tls_connections`, `handshakes`, `requests`, `waiting_bytes` and `buffered_bytes` one caller gets
+    about half, so that others always find some.
 
     Args:
         connections: Connections open at once, if the process may have as many files open; the next one gets the answer
             that the server is busy, and is closed.
+        tls_connections: Connections at once that speak TLS, or do not yet, as each of them has 256 KiB of buffers; the
+            next one is closed.
         handshakes: Connections at once that were accepted and do not speak TLS yet; the next one is closed.
         requests: Requests at work or waiting at once; the next one gets the answer that the server is busy.
         pages: Pages of entities that are built at once; others wait for their turn.
@@ -45,6 +47,7 @@ class Limits:
     """
 
     connections: int = 10_000
+    tls_connections: int = 2_000
     handshakes: int = 512
     requests: int = 4_000
     pages: int = 32
@@ -105,9 +108,13 @@ class Budget:
 
     def take(self, amount: int, caller: str) -> None:
         """Take some. Fault ServerBusy if there is not enough for this caller."""
-        if amount and self._held[caller] + amount > self._total - self.used:
+        if amount and not self.has(amount, caller):
             raise Fault(Code.SERVER_BUSY, f"The server is busy: {self._what}. Try again later.")
         self.hold(amount, caller)
+
+    def has(self, amount: int, caller: str) -> bool:
+        """Return whether there is enough for this caller."""
+        return self._held[caller] + amount <= self._total - self.used
 
     def give_back(self, amount: int, caller: str) -> None:
         """Give back what was taken."""

@@ -13,12 +13,13 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from tableorm.protocol.codes import Code, Fault
 
+from ...engine import FairTurns
 from ..wire.calls import invalid_input
 from .limits import Budget, Limits
 
 __all__ = ["RequestBody"]
 
-# Bytes that are decompressed in one turn of the event loop: about 100 us of work.
+# Bytes that are decompressed at once: about 100 us of work.
 _SLICE_BYTES = 64 * 1024
 # A client that was refused may read the answer only once it has sent its body; one that sends nothing has none.
 _SILENCE_SECONDS = 2.0
@@ -33,6 +34,7 @@ class RequestBody:
         limits: How much is read.
         budget: What all bodies take from, as long as they are held.
         caller: Who takes it.
+        turns: The turns of callers at the event loop.
 
     Attributes:
         caller: Who takes it, which is known better once the request is authenticated, before anything is read.
@@ -40,8 +42,9 @@ class RequestBody:
         ends: Whether the rest is not read, or may never come, so that the connection must end.
     """
 
-    def __init__(self, request: web.BaseRequest, limits: Limits, budget: Budget, caller: str) -> None:
-        self._request, self._limits, self._budget, self.caller = request, limits, budget, caller
+    def __init__(self, request: web.BaseRequest, limits: Limits, budget: Budget, caller: str, turns: FairTurns) -> None:
+        self._request, self._limits, self._budget, self._turns = request, limits, budget, turns
+        self.caller = caller
         self._held = 0
         self.received = 0
         # A client that waits for the answer 100 may send its body after another answer, or not.
@@ -123,7 +126,7 @@ class RequestBody:
         self._held += amount
 
     async def _decompress(self, body: bytes, encoding: str) -> bytes:
-        """Decompress a slice in each turn of the event loop, so that a small body that grows large stops nobody."""
+        """Decompress slice by slice, in turns, so that a small body that grows large stops nobody."""
         # Some clients send deflate without the header of zlib, whose first byte ends with 8.
         window = 31 if encoding == "gzip" else 15 if body[0] & 15 == 8 else -15
         decompressor = zlib.decompressobj(window)
@@ -142,7 +145,8 @@ class RequestBody:
             self._hold(len(part), size)
             parts.append(part)
             if not decompressor.eof:
-                await asyncio.sleep(0)
+                self._turns.count(self.caller, len(part))
+                await self._turns.work(self.caller)
         if view or decompressor.unused_data:
             raise invalid_input("the body is not encoded as it says (more follows after its end).")
         return b"".join(parts)

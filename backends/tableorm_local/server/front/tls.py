@@ -1,11 +1,9 @@
 """
-TLS: what connections may hold before they have agreed upon a key, when nobody knows yet what they want.
+TLS: what connections may hold before they have agreed upon a key, when nobody knows yet what they want, and after it.
 """
 
 import asyncio
 import ssl
-
-from tableorm.protocol.codes import Fault
 
 from ..security.accounts import network_of
 from .connection import ConnectionServer
@@ -17,8 +15,8 @@ class Handshake(asyncio.Protocol):
     """
     A connection that was accepted; once the handshake is done, one of the server takes its place.
 
-    asyncio's own protocol, which has buffers of 256 KiB, is made only if the client's address has not too many
-    handshakes under way.
+    asyncio's own protocol, which has buffers of 256 KiB as long as the connection is open, is made only if the client's
+    address has not too many handshakes under way, nor too many of these connections.
 
     Args:
         server: Makes the connection, and counts the handshakes.
@@ -34,13 +32,14 @@ class Handshake(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         transport.pause_reading()
         server, caller = self._server, network_of((transport.get_extra_info("peername") or ("",))[0])
-        try:
-            server.handshakes.take(1, caller)
-        except Fault:
+        budgets = server.handshakes, server.encrypted
+        if not all(budget.has(1, caller) for budget in budgets):
             server.metrics.count_refusal("connection")
             transport.abort()
             return
-        task = asyncio.create_task(self._shake_hands(transport))
+        for budget in budgets:
+            budget.take(1, caller)
+        task = asyncio.create_task(self._shake_hands(transport, caller))
         server.shaking.add(task)
         task.add_done_callback(lambda _: server.handshakes.give_back(1, caller))
         task.add_done_callback(server.shaking.discard)
@@ -49,17 +48,27 @@ class Handshake(asyncio.Protocol):
         """Keep what arrives together with the end of the handshake."""
         self._received.append(data)
 
-    async def _shake_hands(self, transport: asyncio.Transport) -> None:
-        seconds = self._server.limits.handshake_seconds
+    async def _shake_hands(self, transport: asyncio.Transport, caller: str) -> None:
+        server = self._server
+        encrypted: asyncio.Transport | None = None
         try:
             encrypted = await asyncio.get_running_loop().start_tls(
-                transport, self, self._context, server_side=True, ssl_handshake_timeout=seconds
+                transport,
+                self,
+                self._context,
+                server_side=True,
+                ssl_handshake_timeout=server.limits.handshake_seconds,
             )
-        except OSError:
-            return  # the client has gone, was too slow, or does not speak TLS
-        if encrypted is None or encrypted.is_closing():
+        except OSError as error:
+            # The client has gone, was too slow, or does not speak TLS. The error would keep the buffers, in a circle.
+            error.__traceback__ = None
+        finally:
+            is_lost = encrypted is None or encrypted.is_closing()
+            if is_lost:
+                server.encrypted.give_back(1, caller)
+        if is_lost or encrypted is None:
             return
-        connection = self._server()
+        connection = server(server.encrypted)
         encrypted.set_protocol(connection)
         connection.connection_made(encrypted)
         for data in self._received:

@@ -9,6 +9,7 @@ from tableorm.protocol.rights import authorize, range_of
 from tableorm.protocol.sas import Access
 from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb, access_of, narrowed
 
+from ...engine import CALLER
 from ..wire.addressing import entity_path
 from ..wire.answers import answer_created
 from ..wire.bodies import encode_entities, encode_entity, make_byte_counter, read_entity
@@ -67,7 +68,7 @@ async def query_entities(request: Request) -> Answer:
     if within is not None:
         more = make_byte_counter(table, request.place, level, wanted)
         found = await request.engine.query(table, within, limit, start, more)
-    body = await encode_entities(found.rows, table, request.place, level, hidden)
+    body = await request.engine.take_turns(encode_entities(found.rows, table, request.place, level, hidden))
     headers = {} if found.continuation is None else entity_continuation(found.continuation)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)
 
@@ -122,7 +123,10 @@ async def write_entity(request: Request) -> Answer:
     operation, table = read_write(request), request.resource.table
     # An insert has its keys in the body, so they are known only now.
     authorize(request.rights, access_of(operation.verb), table, keys_of(operation))
-    return answer_write(request, operation, await request.engine.write(table, operation))
+    etag = await request.engine.write(table, operation)
+    # Many writes are done at once.
+    await request.turns.work(CALLER.get())
+    return answer_write(request, operation, etag)
 
 
 def keys_of(operation: Operation) -> tuple[str, str]:

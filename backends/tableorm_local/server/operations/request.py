@@ -6,7 +6,7 @@ import attrs
 
 from tableorm.protocol.rights import Rights
 
-from ...engine import Engine
+from ...engine import Engine, FairTurns
 from ..wire.calls import Call
 
 __all__ = ["Request"]
@@ -21,8 +21,10 @@ class Request(Call):
         id: The name that the server gave it, `x-ms-request-id`.
         engine: The data of the account.
         rights: What the client may do.
+        turns: The turns of callers, for work that costs time by its bytes.
     """
 
     id: str
     engine: Engine
     rights: Rights
+    turns: FairTurns

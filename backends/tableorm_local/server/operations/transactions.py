@@ -118,7 +118,20 @@ async def _write_all(request: Request, parts: Sequence[multipart.Part]) -> list[
     _check_together(steps, table)
     writes = [_require_allowed(step, index) for index, step in enumerate(steps)]
     etags = await request.engine.transact(table, writes)
-    return [answer_write(step.request, write, etag) for step, write, etag in zip(steps, writes, etags, strict=True)]
+    return await request.engine.take_turns(_answer_steps(steps, writes, etags))
+
+
+def _answer_steps(
+    steps: Sequence[_Step], writes: Sequence[Operation], etags: Sequence[str | None]
+) -> Generator[None, None, list[Answer]]:
+    answers = list[Answer]()
+    until = time.perf_counter() + _SLICE_SECONDS
+    for step, write, etag in zip(steps, writes, etags, strict=True):
+        answers.append(answer_write(step.request, write, etag))
+        if time.perf_counter() > until:
+            yield
+            until = time.perf_counter() + _SLICE_SECONDS
+    return answers
 
 
 def _read_steps(request: Request, parts: Sequence[multipart.Part]) -> Generator[None, None, list[_Step]]:

@@ -5,9 +5,9 @@ A page reaches a server of this machine in two ways: by a name of its own that i
 and by requests that browsers send to other origins without asking first.
 """
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
-from urllib.parse import urlsplit
 
 from tableorm.protocol.codes import Code, Fault
 
@@ -19,11 +19,13 @@ __all__ = ["check_browser", "names_this_machine"]
 @lru_cache(maxsize=256)
 def names_this_machine(host: str) -> bool:
     """Return whether a header `Host` has a name that stands for this machine wherever it is looked up."""
-    try:
-        name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
-    except ValueError:
-        return False
+    found = _HOST.fullmatch(host.lower())
+    name = "" if found is None else found.group(1).removesuffix(".")
     return name.endswith(".localhost") or is_loopback(name)
+
+
+# A name or an address, perhaps with a port, and nothing else.
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s@:/?#\[\]\\]+)(?::[0-9]*)?")
 
 
 def _is_cross_origin(scheme: str, headers: Mapping[str, str]) -> bool:
@@ -31,7 +33,7 @@ def _is_cross_origin(scheme: str, headers: Mapping[str, str]) -> bool:
     origin = headers.get("Origin")
     if origin is not None and origin.lower() != f"{scheme}://{headers.get('Host', '')}".lower():
         return True
-    return headers.get("Sec-Fetch-Site") == "cross-site"
+    return headers.get("Sec-Fetch-Site", "").strip().lower() == "cross-site"
 
 
 def check_browser(account: str, scheme: str, headers: Mapping[str, str], *, allowed: bool) -> None:

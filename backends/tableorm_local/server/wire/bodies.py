@@ -4,12 +4,10 @@ Bodies: reads entities from the JSON of clients, and writes them into that of an
 In between they are `tableorm.stores.Row`, the engine's form: JSON at minimal metadata is the same as what is stored.
 """
 
-import asyncio
 import math
 import re
 import time
-from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import msgspec
 
@@ -21,6 +19,7 @@ from tableorm.protocol.edm import (
     INT64_MAX,
     INT64_MIN,
     Edm,
+    bytes_from_text,
     text_from_ticks,
     ticks_from_text,
 )
@@ -224,7 +223,7 @@ def _read_time(name: str, value: str) -> str:
 
 def _read_base64(name: str, value: str) -> str:
     try:
-        b64decode(value, validate=True)
+        bytes_from_text(value)
     except ValueError:
         raise _value_fault(name, value, Edm.BINARY) from None
     return value
@@ -234,7 +233,7 @@ def _read_base64(name: str, value: str) -> str:
 
 # How long encoding a page may keep the event loop busy.
 _SLICE_SECONDS = 0.002
-_SLICE_ROWS = 50
+_SLICES = 20
 
 
 def encode_entity(row: Row, table: str, place: Place, level: Level, hidden: frozenset[str] = frozenset()) -> bytes:
@@ -245,14 +244,16 @@ def encode_entity(row: Row, table: str, place: Place, level: Level, hidden: froz
     return encode_json({"odata.metadata": f"{place.root}/$metadata#{table}/@Element", **entity})
 
 
-async def encode_entities(
+def encode_entities(
     rows: Sequence[Row], table: str, place: Place, level: Level, hidden: frozenset[str] = frozenset()
-) -> bytes:
-    """Encode a page of entities, and let the event loop run other tasks meanwhile."""
+) -> Generator[None, None, bytes]:
+    """Encode a page of entities, in steps of some 2 ms."""
     parts = list[bytes]()
     until = time.perf_counter() + _SLICE_SECONDS
-    for start in range(0, len(rows), _SLICE_ROWS):
-        some = rows[start : start + _SLICE_ROWS]
+    # The fewer rows a page has, the larger they may be.
+    count = len(rows) // _SLICES + 1
+    for start in range(0, len(rows), count):
+        some = rows[start : start + count]
         if level is not Level.MINIMAL:
             some = [
                 _strip_metadata(row) if level is Level.NONE else _add_metadata(row, table, place, hidden)
@@ -260,7 +261,7 @@ async def encode_entities(
             ]
         parts.append(encode_json(some)[1:-1])
         if time.perf_counter() > until:
-            await asyncio.sleep(0)
+            yield
             until = time.perf_counter() + _SLICE_SECONDS
     return _encode_list(b",".join(parts), f"{place.root}/$metadata#{table}", level)
 

@@ -1,0 +1,37 @@
+"""
+Cursors of audits that somebody else has written.
+"""
+
+from base64 import urlsafe_b64encode
+from zlib import compress, crc32
+
+import pytest
+
+from tableorm.audit import ranges
+from tableorm.audit.ranges import AuditRange, RangeCounts, read_cursor, write_cursor
+from tableorm.errors import CursorError
+from tableorm.stores import Bounds
+
+PURPOSE = bytes(12)
+
+
+def test_a_cursor_that_becomes_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small text that would be decompressed to more than any cursor holds is refused, before it is."""
+    monkeypatch.setattr(ranges, "_MAX_BYTES", 1000, raising=False)
+    for size, large in ((10, False), (2000, True)):
+        cursor = write_cursor(PURPOSE, [AuditRange(table="x" * size, partitions=Bounds())], RangeCounts())
+        assert cursor is not None
+        if large:
+            with pytest.raises(CursorError, match="damaged"):
+                read_cursor(PURPOSE, cursor, "audit", RangeCounts)
+        else:
+            assert read_cursor(PURPOSE, cursor, "audit", RangeCounts)[0][0].table == "x" * size
+
+
+def test_a_cursor_of_many_levels() -> None:
+    """One that nests too deeply is refused as damaged."""
+    body = b"[[]," + b"[" * 20_000 + b"]" * 20_000 + b"]"
+    raw = b"\x01" + PURPOSE + compress(body)
+    cursor = urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).decode("ascii")
+    with pytest.raises(CursorError, match="damaged"):
+        read_cursor(PURPOSE, cursor, "audit", RangeCounts)
