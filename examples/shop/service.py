@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Header, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -16,22 +16,15 @@ from pydantic import BaseModel
 
 from examples.shop.models import MODELS, Customer, Item, Order
 from tableorm import (
-    AccessDenied,
-    Conflict,
-    CursorError,
     Database,
-    EncodeError,
     Entity,
-    EntityNotFound,
     InvalidInput,
     Partial,
-    PreconditionFailed,
     Scope,
     TableOrmError,
     Transaction,
-    TransactionFailed,
-    Unavailable,
     connect,
+    http_status,
 )
 
 __all__ = ["database", "from_environment", "make_app"]
@@ -39,28 +32,16 @@ __all__ = ["database", "from_environment", "make_app"]
 E = TypeVar("E", bound=Entity)
 T = TypeVar("T")
 
-STATUSES: dict[type[TableOrmError], int] = {
-    AccessDenied: 403,
-    EntityNotFound: 404,
-    PreconditionFailed: 412,
-    Conflict: 409,  # also EntityExists and UniqueViolation
-    CursorError: 400,
-    EncodeError: 422,  # also InvalidInput
-    Unavailable: 503,  # also Throttled
-}
 
-
-def answer_error(request: Request, error: Exception) -> Response:
+def answer_error(_: Request, error: Exception) -> Response:
     """What the client sees of an error. One that is the program's own fault goes on, and becomes status 500."""
-    if isinstance(error, TransactionFailed) and isinstance(error.__cause__, Exception):
-        return answer_error(request, error.__cause__)
-    status = next((status for kind, status in STATUSES.items() if isinstance(error, kind)), None)
-    if status is None:
+    status = http_status(error)
+    if status == 500:
         raise error
-    if isinstance(error, InvalidInput):
-        faults = [{"loc": ["body", *fault.path], "msg": str(fault), "type": fault.kind} for fault in error.faults]
-        return JSONResponse({"detail": faults}, status)
-    return JSONResponse({"detail": str(error)}, status)
+    if not isinstance(error, InvalidInput):
+        return JSONResponse({"detail": str(error)}, status)
+    faults = [{"loc": ["body", *fault.path], "msg": str(fault), "type": fault.kind} for fault in error.faults]
+    return JSONResponse({"detail": faults}, status)
 
 
 # What every request has
@@ -94,17 +75,6 @@ def with_etag(entity: E, response: Response) -> E:
     """Tell the client the version that it gets, for its next If-Match."""
     response.headers["ETag"] = entity.etag or ""
     return entity
-
-
-async def change(shop: Scope, model: type[E], changes: Partial[E], if_match: str | None, **key: Any) -> E:
-    """Change the fields that were given, of the version that the client has seen."""
-
-    def update(entity: E) -> None:
-        if if_match not in {None, "*", entity.etag}:
-            raise HTTPException(412, f"{entity.key} has changed since it was read; read it again")
-        entity.update(changes)
-
-    return await shop.modify(model, update, **key)
 
 
 # Customers
@@ -163,7 +133,8 @@ async def read_customer(shop: Shop, customer: str, response: Response) -> Custom
 async def change_customer(
     shop: Shop, customer: str, changes: Partial[Customer], response: Response, if_match: IfMatch = None
 ) -> Customer:
-    return with_etag(await change(shop, Customer, changes, if_match, id=customer), response)
+    stored = await shop.modify(Customer, lambda stored: stored.update(changes), id=customer, if_match=if_match)
+    return with_etag(stored, response)
 
 
 @router.delete("/customers/{customer}", status_code=204)
@@ -205,7 +176,10 @@ async def read_order(shop: Shop, customer: str, number: int, response: Response)
 async def change_order(
     shop: Shop, customer: str, number: int, changes: Partial[Order], response: Response, if_match: IfMatch = None
 ) -> Order:
-    return with_etag(await change(shop, Order, changes, if_match, customer=customer, number=number), response)
+    stored = await shop.modify(
+        Order, lambda stored: stored.update(changes), customer=customer, number=number, if_match=if_match
+    )
+    return with_etag(stored, response)
 
 
 # The program
