@@ -33,7 +33,7 @@ COPY_OF = "_of"
 RESERVED_FIELDS = frozenset({"etag", "timestamp", "extra", "key", "key_of", "kind", "evolve", "update"})
 """Attributes of every entity, whose names no field of a model may have."""
 
-VERB_OPTIONS = frozenset({"attempts", "concurrency", "guard", "if_match", "missing_ok"})
+VERB_OPTIONS = frozenset({"attempts", "concurrency", "create", "guard", "if_match", "missing_ok"})
 """Options of verbs that take the fields of a key beside them, so that no such field can be called so."""
 
 _PROPERTIES = re.compile(

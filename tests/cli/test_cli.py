@@ -128,7 +128,7 @@ def test_prefix(tmp_path: Path) -> None:
     assert tableorm("tables", url).stdout == "devDirectory\n"
     assert tableorm("tables", url, "--prefix", "dev").stdout == "Directory\n"
     assert json.loads(tableorm("show", url, "Directory", "--prefix", "dev").stdout)["name"] == "Ann"
-    assert "1 entit" in tableorm("audit", url, f"{__name__}:Employee", "--prefix", "dev").stdout
+    assert "1 entity" in tableorm("audit", url, f"{__name__}:Employee", "--prefix", "dev").stdout
 
 
 def test_show_everything(url: str) -> None:

@@ -174,7 +174,7 @@ def test_a_field_of_a_class(body: dict[str, Any], message: str) -> None:
 
 
 ARGUMENTS: list[tuple[Any, dict[str, Any], str]] = [
-    (field, {"defualt": 1}, r"field\(defualt=...\) is refused: there is no such argument; did you mean 'default'\?"),
+    (field, {"defaults": 1}, r"field\(defaults=...\) is refused: there is no such argument; did you mean 'default'\?"),
     (field, {"primary_key": True}, r"field\(primary_key=...\) is refused: .* there are name, stored, validator"),
     (field, {"index": True}, r"field\(index=...\) is refused"),
     (field, {"nullable": True}, r"field\(nullable=...\) is refused"),
