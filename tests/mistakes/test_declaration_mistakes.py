@@ -76,8 +76,8 @@ KEYWORDS: list[tuple[dict[str, Any], str]] = [
         {"Table": "x"},
         r"Wrong: there is no class keyword 'Table'; did you mean 'table'\? there are table, partition_key",
     ),
-    ({"partiton_key": "x"}, r"no class keyword 'partiton_key'; did you mean 'partition_key'\?"),
-    ({"versoin": 2}, r"no class keyword 'versoin'; did you mean 'version'\?"),
+    ({"partition_keys": "x"}, r"no class keyword 'partition_keys'; did you mean 'partition_key'\?"),
+    ({"versions": 2}, r"no class keyword 'versions'; did you mean 'version'\?"),
     ({"tablename": "x"}, r"no class keyword 'tablename'; did you mean 'table'\?"),
     ({"zzz": "x"}, r"no class keyword 'zzz'; there are table, partition_key, row_key, kind"),
 ]
