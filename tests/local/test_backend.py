@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tableorm.errors import NotSupported, Unavailable
+from tableorm.errors import ModelError, NotSupported, Unavailable
 from tableorm.stores import Backend, TableStore
 from tableorm_local import LocalBackend
 
@@ -95,7 +95,7 @@ async def test_open_without_creating(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["local:", "local:a\0b"])
 def test_no_path(url: str) -> None:
     """A URL without a path is refused, showing the forms."""
-    with pytest.raises(NotSupported, match="give local:PATH or local::memory:"):
+    with pytest.raises(ModelError, match="give local:PATH or local::memory:"):
         LocalBackend.from_url(url, timeout=1.0, options={})
 
 

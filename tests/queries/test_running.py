@@ -522,5 +522,5 @@ async def test_a_closed_database_refuses() -> None:
     """Also a query that was made before."""
     async with connect("local::memory:") as db:
         query = db.select(Item).where(Item.group == "a")
-    with pytest.raises(NotSupported, match="not open"):
+    with pytest.raises(NotSupported, match="the database is closed"):
         await query.all()

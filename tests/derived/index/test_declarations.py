@@ -168,7 +168,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[TableOrmError], tuple[str, .
     "the name of something else": (
         lambda: model({"key": Index(row_key="email_{email}", unique=True)}),
         ModelError,
-        ("Person.key = Index(...)", "not free"),
+        ("Person.key", "every entity has an attribute 'key'"),
     ),
     "a private name": (
         lambda: model({"_by_email": Index(row_key="email_{email}", unique=True)}),
