@@ -339,10 +339,14 @@ class PageScan:
     def _take_one(self, body: bytes) -> None:
         """Add a row to the page if it passes the filter."""
         row = decode(body)
-        _check_keys((row,))
+        # As `_check_keys`, without a call, which costs a twentieth of a scan of several partitions.
+        if type(row.get("PartitionKey")) is not str or type(row.get("RowKey")) is not str:
+            _check_keys((row,))
         if self._test is None or self._test(row):
             self._found.append(row if self._select is None else project(row, self._select))
-            self._bytes += len(body) + (0 if self._count_more is None else self._count_more(row))
+            self._bytes += len(body)
+            if self._count_more is not None:
+                self._bytes += self._count_more(row)
 
     @property
     def _full(self) -> bool:
