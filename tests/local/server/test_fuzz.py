@@ -12,8 +12,10 @@ async def test_requests(rounds: Rounds) -> None:
     outcome = await fuzz_sockets(7, range(rounds(1000, 100_000)))
 
     assert outcome.found == []
-    # The inputs get far enough: past the signature, and to every kind of answer.
-    assert outcome.statuses.keys() >= {200, 201, 202, 204, 400, 403, 404, 405, 409, 412}
+    # The inputs get far enough: past the signature, and to every kind of answer. A conflict comes a few times in a
+    # thousand, and by which of the requests that are under way arrives first it is the one or the other.
+    assert outcome.statuses.keys() >= {200, 201, 202, 204, 400, 403, 404, 405}
+    assert outcome.statuses.keys() & {409, 412}
 
 
 def test_parts_of_requests(rounds: Rounds) -> None:
