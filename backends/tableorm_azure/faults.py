@@ -259,7 +259,7 @@ def translated(*, write: bool) -> Generator[None]:
 
 
 def _shows_signature(error: BaseException | None) -> bool:
-    """Return whether an error, or one that it came of, has the signature of a token in its text."""
+    """Return whether the text of an error, or of one that caused it, shows the signature of a token."""
     while error is not None:
         text = str(error) + repr(error)
         if without_named_secrets(text) != text:

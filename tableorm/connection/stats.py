@@ -52,7 +52,7 @@ class Stats:
 
     @property
     def operations(self) -> int:
-        """Rows written or deleted."""
+        """The number of rows that were written or deleted."""
         return sum(each.operations for each in self.counts.values())
 
     @property

@@ -99,9 +99,8 @@ class Database(Upkeep):
         Raises:
             PreconditionFailed: The row has changed.
             NotRead: The entity was never read, so there is no ETag.
-            EncodeError: `if_match` is no ETag, or a value does not fit.
             EntityNotFound: There is no such row.
-            EncodeError: A value does not fit its field, is None, or a key field was changed.
+            EncodeError: `if_match` is no ETag, a value does not fit its field, is None, or a key field was changed.
         """
         await write_change(self, merge_change(entity, only, if_match))
 
@@ -122,10 +121,9 @@ class Database(Upkeep):
         Raises:
             PreconditionFailed: The row has changed.
             NotRead: The entity was never read, so there is no ETag.
-            EncodeError: `if_match` is no ETag, or a value does not fit.
             EntityNotFound: There is no such row.
             NotLoaded: The entity was loaded in part; names the missing fields.
-            EncodeError: A value does not fit its field, or a key field was changed.
+            EncodeError: `if_match` is no ETag, a value does not fit its field, or a key field was changed.
         """
         await write_change(self, replace_change(entity, if_match, drop_extra=drop_extra))
 
@@ -167,7 +165,7 @@ class Database(Upkeep):
         Raises:
             PreconditionFailed: The row has changed.
             NotRead: The entity was never read, so there is no ETag.
-            EncodeError: `if_match` is no ETag, or a value does not fit.
+            EncodeError: `if_match` is no ETag.
             EntityNotFound: There is no such row.
         """
         await delete_target(self, target, fields, if_match=if_match, missing_ok=missing_ok)
@@ -188,7 +186,6 @@ class Database(Upkeep):
             EntityExists: There is a row with the new key.
             PreconditionFailed: The row has changed.
             NotRead: The entity was never read, so there is no ETag.
-            EncodeError: `if_match` is no ETag, or a value does not fit.
             EntityNotFound: The row was deleted.
             NotSupported: The new key is in another partition or table, where no transaction reaches.
             NotLoaded: The entity was loaded in part; names the missing fields.

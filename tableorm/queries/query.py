@@ -12,7 +12,7 @@ import attrs
 
 from ..connection.connection import Connection
 from ..connection.observe import QueryWork
-from ..errors import CursorError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
+from ..errors import CursorError, EncodeError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
 from ..expressions import Expression, Field
 from ..keys.ranges import KeyInterval
 from ..models.derivation import RowsOf
@@ -276,7 +276,8 @@ class Query(NotAList, Generic[E_co]):
         Source: table design guide, "High volume delete pattern", which deletes tables instead where it can.
         """
         if if_match not in (None, "*"):
-            raise ModelError(f"delete(if_match={if_match!r}) is refused: rows have an ETag each; give '*' or nothing")
+            problem = "is refused: rows have an ETag each; give '*' or nothing"
+            raise EncodeError(problem, f"delete of {self._head()}", "if_match", if_match)
         bulk = Bulk(self._require_db(), concurrency=concurrency, rate=rate, on_progress=on_progress)
         target = self._planner.target
         delete = delete_rows if target.primaries is None else delete_entities

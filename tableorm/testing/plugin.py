@@ -57,7 +57,7 @@ def tableorm_models() -> Sequence[type[Entity]]:
 
 
 def _open_in_loop(scope: Literal["function", "class", "module", "package", "session"]) -> Any:
-    """Make the fixture that opens a database in the event loop of a scope, for one test."""
+    """Return a fixture that opens a database for one test, in the event loop of this loop scope."""
     import pytest_asyncio  # noqa: PLC0415 - the plugin is loaded without it too
 
     @pytest_asyncio.fixture(loop_scope=scope, name=f"_tableorm_db_in_{scope}_loop")

@@ -100,6 +100,8 @@ async def test_a_malformed_etag_is_one_error(db: Database, model: Any, tag: Any)
         with pytest.raises(EncodeError, match=rf"of {model.__name__}\.if_match: .* nor an ETag") as caught:
             await verb(entity, if_match=tag)
         assert isinstance(caught.value, ValueError)
+    with pytest.raises(EncodeError, match=rf"delete of select\({model.__name__}\)\.if_match: .* is refused"):
+        await db.select(model).allow_scan().delete(if_match=tag)
     with pytest.raises(EncodeError, match="if_match"):
         async with db.transaction() as tx:
             tx.delete(entity, if_match=tag)

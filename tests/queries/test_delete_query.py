@@ -9,10 +9,10 @@ import pytest
 from tableorm import (
     BulkReport,
     Database,
+    EncodeError,
     Entity,
     EntityNotFound,
     Mapped,
-    ModelError,
     PreconditionFailed,
     PropertyBag,
     ScanRefused,
@@ -108,7 +108,7 @@ async def test_nothing_found_is_no_request(items: Database) -> None:
     assert (report.written, report.failures, report.requests) == (0, 0, 0)
     with pytest.raises(ScanRefused):
         await items.select(Item).delete()
-    with pytest.raises(ModelError, match=r"delete\(if_match='W/1'\)"):
+    with pytest.raises(EncodeError, match=r"delete of select\(Item\)\.if_match: 'W/1'"):
         await items.select(Item).where(Item.group == "a").delete(if_match="W/1")
     assert await left(items) == 750
 

@@ -269,7 +269,7 @@ def encode_entities(
 def make_byte_counter(
     table: str, place: Place, level: Level, select: Sequence[str] | None
 ) -> Callable[[Row], int] | None:
-    """Return what counts the bytes that an entity has in an answer besides those stored; None if it has no more."""
+    """Return a function that counts the bytes a row adds to an answer besides those stored; None if it adds none."""
     nulls = 0 if select is None else len(encode_json(dict.fromkeys(select)))
     if level is not Level.FULL:
         return None if select is None else lambda _: nulls
