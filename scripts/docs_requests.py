@@ -1,6 +1,6 @@
 """
-What a page of the documentation shows of the requests that its code sends: `sent = Sent(db)` at its beginning, and
-`sent.show()` in a comment before the output.
+What a page of the documentation shows of the requests that its code sends: `sent = Sent(db)` in hidden code at its
+beginning, and later `<!-- output of sent.show() -->` before what was sent.
 """
 
 import json
