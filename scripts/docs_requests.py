@@ -1,8 +1,6 @@
 """
-The requests that a page of the documentation shows: hidden code of the page notes them, markers print them.
-
-    sent = Sent(db)                         # in a comment after the database is open
-    <!-- output of sent.show() -->          before a block in a fold
+What a page of the documentation shows of the requests that its code sends: `sent = Sent(db)` in hidden code at its
+beginning, and later `<!-- output of sent.show() -->` before what was sent.
 """
 
 import json
