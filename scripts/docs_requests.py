@@ -1,8 +1,6 @@
 """
-The requests that a page of the documentation shows: hidden code of the page notes them, markers print them.
-
-    sent = Sent(db)                         # in a comment after the database is open
-    <!-- output of sent.show() -->          before a block in a fold
+What a page of the documentation shows of the requests that its code sends: `sent = Sent(db)` in hidden code at its
+beginning, and later `<!-- output of sent.show() -->` before what was sent.
 """
 
 import json
@@ -44,9 +42,8 @@ def _lines_of(request: ObservedRequest) -> Iterator[str]:
     elif request.operation == "query":
         top = [] if request.top is None else [f"$top={request.top}"]
         chosen = [] if request.select is None else ["$select=" + ",".join(request.select)]
-        terms = re.split(r" and (?![^(]*[)])", request.filter) if request.filter else []
+        terms = _terms_of(request.filter) if request.filter else []
         yield f"GET {request.table}()?" + "&".join([*top, *chosen, *["$filter="] * bool(terms)])
-        # Each of the conditions that must all hold has a line; none has parentheses within parentheses.
         yield from ("    " + "and " * (number > 0) + term for number, term in enumerate(terms))
     else:
         indent = "  " * (request.operation == "transaction")
@@ -54,6 +51,13 @@ def _lines_of(request: ObservedRequest) -> Iterator[str]:
             yield "POST $batch"
         for operation in request.operations:
             yield from (indent + line for line in _write_lines(request.table, operation))
+
+
+def _terms_of(condition: str) -> list[str]:
+    """Return the conditions that must all hold; none of them has parentheses within parentheses."""
+    if " or " in re.sub("[(][^)]*[)]", "", condition):
+        return [condition]
+    return re.split(" and (?![^(]*[)])", condition)
 
 
 def _write_lines(table: str, operation: Operation) -> Iterator[str]:
