@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from ..errors import Conflict, EntityNotFound, NotSupported, TableNotFound
 from ..models.entity import Entity, schema_of
-from ..models.kinds import refuse_same_kinds
+from ..models.kinds import UsedModels, refuse_same_kinds
 from ..models.schema import concrete
 from ..protocol.codes import THROTTLING, Code, Fault
 from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, TableStore, Traffic
@@ -35,6 +35,7 @@ _INTERNAL = {
     "count_repetition",
     "load_row",
     "require_open",
+    "models",
     "retry",
     "sees_all",
     "sending",
@@ -79,6 +80,7 @@ class Connection:
         self.boundary = Boundary()
         self.watch = watch or Watch()
 
+        self.models = UsedModels()
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in _INTERNAL]
 
@@ -335,7 +337,9 @@ class Connection:
         """
         self.require_open()
         schemas = {t: concrete(schema_of(t)) or [schema_of(t)] for t in targets if not isinstance(t, str)}
-        refuse_same_kinds(list(dict.fromkeys(itertools.chain.from_iterable(schemas.values()))))
+        found = dict.fromkeys(itertools.chain.from_iterable(schemas.values()))
+        refuse_same_kinds(list(found))
+        self.models.add(*(schema for schema in found if not schema.abstract))
         names: dict[str, None] = {}
         for target in targets:
             if isinstance(target, str):

@@ -72,8 +72,11 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
     Raises:
         AccessDenied: The row is outside of the connection's boundary.
         TableOrmError: What the verbs of `Database` raise.
+        ModelError: The database was used with another model of this kind.
     """
     if db.boundary.narrows:
+    if change.schema not in db.models.known:
+        db.models.add(change.schema)
         check_change(db.boundary, change)
     if needs_row(change):
         await _write_completed(db, change, missing_ok=missing_ok)
