@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 from ..errors import Conflict, EntityNotFound, NotSupported, TableNotFound
 from ..models.entity import Entity, schema_of
@@ -20,6 +20,7 @@ from .observe import Hook, Observation, ObservedStore, QueryWork, Watch
 from .retry import RetryingStore, RetryPolicy
 from .stats import Counts, Stats
 from .translate import translate
+from .translating import TranslatingStore
 
 __all__ = ["TURN", "Connection"]
 
@@ -34,8 +35,8 @@ _INTERNAL = {
     "count_fault",
     "count_repetition",
     "load_row",
-    "require_open",
     "models",
+    "require_open",
     "retry",
     "sees_all",
     "sending",
@@ -79,8 +80,8 @@ class Connection:
         self._since_turn = 0
         self.boundary = Boundary()
         self.watch = watch or Watch()
-
         self.models = UsedModels()
+
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in _INTERNAL]
 
@@ -390,4 +391,4 @@ def _given(store: S | None, argument: str) -> S:
             f"this database has no {argument}; say where they are: connect(url, {argument}=...), for example "
             f'{argument}="local:./{argument}.tables"'
         )
-    return store
+    return cast("S", TranslatingStore(store, argument))
