@@ -17,7 +17,7 @@ from ..models.property_bag import PropertyBag
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..protocol.edm import timestamp_of_etag
-from .commit import Loader, read_existing, write_change
+from .commit import Loader, write_change
 from .pending import copy_subject, row_of
 from .plan import Change, PlannedWrite
 from .races import ATTEMPTS, is_race, pause_of
@@ -84,10 +84,11 @@ async def modify_target(
         if instance is not None:
             adopt(instance, result)
         return result
+    row = await read_row(db, *row_of(key), name=key.model.__name__)
     raise Conflict(
         f"modify of {key}: lost {attempts} races in a row; spread the writers, or give it more attempts",
         Code.CONDITION_NOT_SATISFIED,
-        load(key.model, key.table, await read_existing(db, key)),
+        None if row is None else load(key.model, key.table, row),
     )
 
 

@@ -371,7 +371,7 @@ class Bulk:
             if outcome.written:
                 self._concurrency.widen()
 
-    def _fail(self, verb: str, subject: object, error: TableOrmError) -> None:
+    def _fail(self, verb: str, subject: Any, error: TableOrmError) -> None:
         self._failures += 1
         if len(self._failed) < FAILURES_KEPT:
             self._failed.append(BulkFailure(verb, subject, error))
