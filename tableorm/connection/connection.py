@@ -35,11 +35,11 @@ _INTERNAL = {
     "count_fault",
     "count_repetition",
     "load_row",
-    "models",
     "require_open",
     "retry",
     "sees_all",
     "sending",
+    "used_models",
     "watch",
     "wrap_store",
     "yield_to_loop",
@@ -80,7 +80,7 @@ class Connection:
         self._since_turn = 0
         self.boundary = Boundary()
         self.watch = watch or Watch()
-        self.models = UsedModels()
+        self.used_models = UsedModels()
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in _INTERNAL]
@@ -340,7 +340,7 @@ class Connection:
         schemas = {t: concrete(schema_of(t)) or [schema_of(t)] for t in targets if not isinstance(t, str)}
         found = dict.fromkeys(itertools.chain.from_iterable(schemas.values()))
         refuse_same_kinds(list(found))
-        self.models.add(*(schema for schema in found if not schema.abstract))
+        self.used_models.add(*(schema for schema in found if not schema.abstract))
         names: dict[str, None] = {}
         for target in targets:
             if isinstance(target, str):

@@ -429,7 +429,7 @@ class Scope(Database):
         super().__init__(parent.backend, queues=parent._queues, blobs=parent._blobs, retry=parent.retry)
         self._parent, self._rules = parent, rules
         self._kinds, self._grants = parent._kinds, parent._grants
-        self.stats, self.watch, self.models = parent.stats, parent.watch, parent.models
+        self.stats, self.watch, self.used_models = parent.stats, parent.watch, parent.used_models
         self.boundary = rules
 
     def __repr__(self) -> str:

@@ -75,8 +75,8 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
         ModelError: The database was used with another model of this kind.
         TableOrmError: What the verbs of `Database` raise.
     """
-    if change.schema not in db.models.known:
-        db.models.add(change.schema)
+    if change.schema not in db.used_models.known:
+        db.used_models.add(change.schema)
     if db.boundary.narrows:
         check_change(db.boundary, change)
     if needs_row(change):

@@ -191,8 +191,8 @@ class Bulk:
 
     async def _add(self, change: Change) -> None:
         """Put an operation into the queue of its partition, when there is room."""
-        if change.schema not in self._db.models.known:
-            self._db.models.add(change.schema)
+        if change.schema not in self._db.used_models.known:
+            self._db.used_models.add(change.schema)
         check_change(self._db.boundary, change)
         self._require_open()
         late = needs_row(change)
