@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tableorm import Entity, Mapped, RetryPolicy, connect
+from tableorm.connection.connection import connection_of
 from tableorm.testing import temporary_database
 
 
@@ -45,6 +46,24 @@ async def test_an_error_in_the_block(tmp_path: Path) -> None:
 async def test_options_are_those_of_connect() -> None:
     """Options are given to `connect`, also those that have another default here."""
     async with temporary_database(retry=RetryPolicy(attempts=3), timeout=7.0) as db:
-        assert db.retry.attempts == 3
+        assert connection_of(db).retry.attempts == 3
     async with temporary_database() as db:
-        assert (db.retry.base, db.prefix) == (0.0, "")
+        assert (connection_of(db).retry.base, db.prefix) == (0.0, "")
+
+
+@pytest.mark.parametrize("tables", ["memory", "file"])
+async def test_queues_and_containers_are_dropped(tmp_path: Path, tables: str) -> None:
+    """Those of the block are, wherever they are, and no others."""
+    url, place = f"local:{tmp_path / 'shared.tables'}", {}
+    if tables == "memory":
+        url, place = "local::memory:", {"queues": url, "blobs": url}
+    file = f"local:{tmp_path / 'shared.tables'}"
+    async with connect(file) as whole:
+        await whole.queues.create_queue("mail")
+        await whole.blobs.create_container("files")
+        async with temporary_database(url, Note, **place) as db:
+            await db.queues.create_queue("mail")
+            await db.blobs.create_container("files")
+            assert len(await whole.queues.list_queues()) == len(await whole.blobs.list_containers()) == 2
+
+        assert (await whole.queues.list_queues(), await whole.blobs.list_containers()) == (["mail"], ["files"])
