@@ -466,4 +466,4 @@ def _cause_of(error: BaseException) -> BaseException:
 def _answer_to(error: BaseException) -> tuple[int, str]:
     if isinstance(error, AccessDenied) and error.code is not None:
         return _ANSWERS[BaseException]  # the store refuses the service itself
-    return next(_ANSWERS[each] for each in type(error).__mro__ if each in _ANSWERS)
+    return next((_ANSWERS[each] for each in type(error).__mro__ if each in _ANSWERS), _ANSWERS[BaseException])

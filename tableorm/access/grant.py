@@ -4,13 +4,13 @@ Grants: shared access signatures for rows of a table, from what a program asks f
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import attrs
 
 from ..connection.connection import Connection
 from ..connection.translate import translate
-from ..errors import ModelError
+from ..errors import ModelError, shown
 from ..models.entity import Entity, schema_of
 from ..models.schema import Schema, concrete
 from ..protocol.codes import Fault
@@ -139,6 +139,9 @@ async def issue_grant(
     what = f"grant({table if schema is None else schema.name})"
     table = db.prefix + table
     check_target_table(what, table)
+    for name, given in (("start", start), ("end", end)):
+        if not isinstance(cast("object", given), Mapping | None):
+            raise ModelError(f"{what}: {name}={shown(given)} is refused; give key fields, as in {name}={{'id': 1}}")
     first, last = dict(start or {}), dict(end or {})
     if schema is None:
         keys = raw_keys_between(what, first, last)

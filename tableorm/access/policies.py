@@ -4,6 +4,7 @@ Stored access policies: rights that are stored with a table, to which tokens ref
 
 import datetime as dt
 from collections.abc import Callable
+from typing import cast
 
 import attrs
 
@@ -184,8 +185,11 @@ def permission_letters(what: str, permissions: str | None) -> str | None:
     """
     if permissions is None:
         return None
-    odd = [each for each in permissions if each not in TABLE_LETTERS]
-    if odd or not permissions:
+    if (
+        not isinstance(cast("object", permissions), str)
+        or not permissions
+        or any(each not in TABLE_LETTERS for each in permissions)
+    ):
         raise ModelError(
             f"{what}: permissions={permissions!r} is refused; give letters of {TABLE_LETTERS!r}: read, add (insert), "
             "update, delete"

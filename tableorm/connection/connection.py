@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 
 import attrs
 
-from ..errors import NotSupported
+from ..errors import ModelError, NotSupported, shown
 from ..models.kinds import UsedModels
 from ..protocol.codes import THROTTLING, Fault
 from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, TableStore, Traffic
@@ -274,5 +274,7 @@ class Connected:
 
 
 def connection_of(db: Connected) -> Connection:
-    """Return the connection of a database or a scope."""
+    """Return the connection of a database or a scope. Raises ModelError if it is neither."""
+    if not isinstance(cast("object", db), Connected):
+        raise ModelError(f"{shown(db)} is not a database; give what connect() or scope() has made")
     return db._connection  # pyright: ignore[reportPrivateUsage]

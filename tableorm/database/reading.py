@@ -4,7 +4,7 @@ Reading: points by key, and queries.
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, cast, overload
 
 from ..access.grant import check_target_table
 from ..connection.rows import read_row
@@ -142,6 +142,8 @@ class Reader(Stores):
         """
         if type(concurrency) is not int or concurrency < 1:
             raise ModelError(f"get_many(concurrency={concurrency!r}) is refused: give a number from 1")
+        if not isinstance(cast("object", keys), Iterable):
+            raise ModelError(f"get_many({shown(keys)}) is refused: give a list of keys")
         wanted = list(keys)
         for key in wanted:
             if not isinstance(key, Key):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -92,9 +92,7 @@ class Upkeep(Reader):
             AccessDenied: In a scope, since the policies are of the whole table.
         """
         table = target if isinstance(target, str) else schema_of(target).table_name()
-        self._connection.boundary.check_whole_table(
-            f"policies({target if isinstance(target, str) else target.__name__})"
-        )
+        self._connection.boundary.check_whole_table(f"policies({getattr(target, '__name__', target)})")
         check_target_table("policies", table)
         return TablePolicies(self._connection, table)
 
@@ -133,7 +131,7 @@ class Upkeep(Reader):
             AccessDenied: In a scope, since an audit reads whole tables.
             TableNotFound: There is no such table.
         """
-        self._connection.boundary.check_whole_table(f"audit({', '.join(model.__name__ for model in models)})")
+        self._connection.boundary.check_whole_table(f"audit({', '.join(schema_of(model).name for model in models)})")
         return await audit(
             self._connection, models, parallel=parallel, cursor=cursor, repair=repair, on_progress=on_progress
         )

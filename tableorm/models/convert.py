@@ -2,10 +2,10 @@
 Convert entities to plain dictionaries and back.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal, TypeVar, cast
 
-from ..errors import ModelError, NotLoaded
+from ..errors import ModelError, NotLoaded, shown
 from ..expressions import Field
 from .entity import Entity, schema_of
 from .json_values import make_entity, to_json
@@ -36,9 +36,11 @@ def to_dict(
         etag: Whether to add the entity's ETag, as "etag".
 
     Raises:
-        ModelError: The model has no such field.
+        ModelError: The model has no such field, or this is not an entity.
         NotLoaded: A field to include was not loaded.
     """
+    if not isinstance(cast("object", entity), Entity):
+        raise ModelError(f"to_dict({shown(entity)}) is refused: give an entity; of a bag, dict(bag) does it")
     own = entity.__dict__
     schema = schema_of(type(entity))
     if mode not in ("python", "json"):
@@ -60,11 +62,14 @@ def to_dict(
 
 
 def _names(schema: Schema, argument: str, fields: Collection[Field[Any] | str]) -> set[str]:
-    given = [fields] if isinstance(fields, str) else fields
-    names = {each.name if isinstance(each, Field) else each for each in given}
+    listed = isinstance(cast("object", fields), Iterable) and not isinstance(fields, str)
+    names = {each.name if isinstance(each, Field) else each for each in (fields if listed else ())}
     wrong = sorted(names.difference(schema.fields), key=str)
-    if wrong or isinstance(fields, str):
-        problem = f"{wrong[0]!r} is not a field" if wrong else f"{fields!r} is a str; give a list of fields"
+    if wrong or not listed:
+        kind = type(fields).__name__
+        problem = f"{shown(fields)} is of type {kind}; give a list of fields"
+        if wrong:
+            problem = f"{wrong[0]!r} is not a field"
         some = ", ".join(f"{schema.name}.{name}" for name in schema.fields)
         raise ModelError(f"to_dict({argument}=...) of {schema.name}: {problem}; its fields are {some}")
     return names

@@ -119,7 +119,7 @@ def changes_of_verb(boundary: Boundary, verb: str, target: Any, given: dict[str,
         boundary.check_move(target, given)
     else:
         boundary.check(target)
-    if verb != "move" and verb not in _VERBS:
+    if verb != "move" and verb not in (*_VERBS,):
         raise ModelError(f"explain_write({verb!r}) is unknown; use {', '.join(_VERBS)}, move")
     if verb != "delete" and isinstance(target, Key):
         raise ModelError(f"explain_write({verb!r}): {target!r} is a key; give an entity or a bag")

@@ -4,13 +4,14 @@ Running a function in a transaction, and again in a new one after a lost race.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from typing import TypeVar
 
 from ..connection.connection import Connection
-from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, TransactionFailed
+from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, TransactionFailed, shown
 from .commit import Loader
 from .pending import Address, Attempt
-from .races import pause_of
+from .races import check_attempts, pause_of
 from .transaction import Transaction
 
 __all__ = ["run_transaction"]
@@ -31,6 +32,9 @@ async def run_transaction(
         attempts: How often it is tried at most.
         repeat: Whether a transaction may be sent again after a lost reply.
     """
+    check_attempts("run_transaction", attempts)
+    if not callable(fn):
+        raise _not_asynchronous(fn)
     existing: int | None = None
     refused: dict[tuple[Address, str | int], object] = {}  # by the ETag or subject that its row does not fit any more
     for number in range(attempts):
@@ -39,7 +43,10 @@ async def run_transaction(
         attempt = Attempt()
         try:
             async with Transaction(db, load, repeat=repeat, attempt=attempt) as tx:
-                return await fn(tx)
+                result = fn(tx)
+                if not isawaitable(result):
+                    raise _not_asynchronous(fn)
+                return await result
         except TransactionFailed as error:
             if not attempt.sent:
                 raise  # its own operations do not fit together, and will not
@@ -55,7 +62,11 @@ async def run_transaction(
             existing = error.index if again else None
             if number + 1 == attempts or not (again or isinstance(cause, PreconditionFailed)):
                 raise
-    raise ModelError(f"run_transaction(attempts={attempts!r}) is refused: try at least once")
+    raise AssertionError
+
+
+def _not_asynchronous(fn: object) -> ModelError:
+    return ModelError(f"run_transaction({shown(fn)}) is refused: give an async function that takes the transaction")
 
 
 def _stale_outside(error: TransactionFailed) -> TransactionFailed:

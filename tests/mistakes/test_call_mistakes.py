@@ -2,11 +2,27 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, ModelError, NotSupported, TableOrmError, connect, field
+from tableorm import (
+    Database,
+    Entity,
+    Index,
+    Mapped,
+    ModelError,
+    NotSupported,
+    Partial,
+    PropertyBag,
+    TableOrmError,
+    Transaction,
+    connect,
+    field,
+    http_message,
+    http_status,
+    to_dict,
+)
 
 
 class Order(Entity, table="Orders", partition_key="{shop}", row_key="order_{number:06d}"):
@@ -17,7 +33,12 @@ class Order(Entity, table="Orders", partition_key="{shop}", row_key="order_{numb
     by_note = Index(row_key="note_{note}_{number:06d}")
 
 
+class Other(Entity, table="Others", partition_key="a", row_key="{number}"):
+    number: Mapped[int]
+
+
 ANY: Any = Order
+BAG = PropertyBag("Orders", "a", "b")
 ACCOUNT = "https://acc.table.core.windows.net"
 
 PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
@@ -49,6 +70,10 @@ PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ("local::memory:", {"timeout": "5"}, ModelError, r"connect\(timeout='5'\) is refused"),
     ("local::memory:", {"timeout": None}, ModelError, r"connect\(timeout=None\) is refused"),
     ("local::memory:", {"retry": 3}, ModelError, r"connect\(retry=3\) is refused: give a RetryPolicy"),
+    ("local::memory:", {"prefix": 5}, ModelError, r"connect\(prefix=5\): no name begins so; give 1 to 60 letters"),
+    ("local::memory:", {"slow": "1"}, ModelError, r"connect\(slow='1'\) is refused: give a number of seconds above 0"),
+    ("local::memory:", {"echo": "yes"}, ModelError, r"connect\(echo='yes'\) is refused: give True or False"),
+    ("local::memory:", {"account": 5}, NotSupported, "account=... is not 3 to 24 lower case letters and digits"),
     ("local::memory:", {"queues": ""}, ModelError, "queues is empty text"),
     ("local::memory:", {"blobs": "x"}, ModelError, "blobs does not begin with a scheme"),
 ]
@@ -84,6 +109,10 @@ def test_a_database_of_another_loop() -> None:
 def order(**fields: Any) -> Order:
     made: Order = ANY(**{"shop": "a", "number": 1, **fields})
     return made
+
+
+def insert_order(tx: Transaction) -> None:
+    tx.insert(order())
 
 
 CALLS: list[tuple[Callable[[Any], Any], str]] = [
@@ -131,9 +160,69 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     ),
     (lambda db: db.bulk(concurrency=0), r"bulk\(concurrency=0, rate=None\) is refused: give a whole number"),
     (lambda db: db.explain_write("put", order()), r"explain_write\('put'\) is unknown; use insert, save, merge"),
+    (lambda db: db.merge(order(), 5, if_match="*"), r"merge\(only=5\) of Order is refused: give a list of fields"),
+    (lambda db: db.merge(BAG, "ab", if_match="*"), r"merge\(only='ab'\) of PropertyBag .* only=\['ab'\]"),
+    (lambda db: db.upsert(order(), ["merge"]), r"upsert\(mode=\['merge'\]\) is unknown; use 'merge' or 'replace'"),
+    (lambda db: db.create_tables(order()), r"Order\(shop='a'.* is an entity, and no model; give its class, Order"),
+    (lambda db: db.select(order()), r"select\(Order\(shop='a'"),
+    (lambda db: db.select_raw(None), r"select_raw\(None\): .* 'None'; a table name is letters and digits"),
+    (lambda db: db.audit(None), "None is not a model"),
+    (lambda db: db.policies(order()), "is an entity, and no model; give its class, Order"),
+    (lambda db: db.get_many(None), r"get_many\(None\) is refused: give a list of keys"),
+    (
+        lambda db: db.get_many(Order.key(shop="a", number=1)),
+        r"get_many\(Key\(Order.*\) is refused: give a list of keys",
+    ),
+    (lambda db: db.run_transaction(None), r"run_transaction\(None\) is refused: give an async function that"),
+    (
+        lambda db: db.run_transaction(insert_order),
+        r"run_transaction\(<function .*\) is refused: give an async function that",
+    ),
+    (lambda db: db.run_transaction(len, attempts="5"), r"run_transaction\(attempts='5'\) is refused: give a number"),
+    (lambda db: db.modify(Order, len, attempts=None), r"modify\(attempts=None\) is refused: give a number from 1"),
+    (lambda db: db.modify(Order, len, attempts=1.5), r"modify\(attempts=1.5\) is refused: give a number from 1"),
+    (lambda db: db.explain_write(["insert"], order()), r"explain_write\(\['insert'\]\) is unknown; use insert, save"),
+    (lambda db: db.select(Order).bind(None), "None is not a database; give what connect"),
+    (lambda db: db.grant(Order, 5), r"grant\(Order\): permissions=5 is refused; give letters of 'raud'"),
+    (lambda db: db.grant(Order, "r", start=5), r"grant\(Order\): start=5 is refused; give key fields, as in start={"),
     (lambda db: db.scope(tenat="x").get(Order, shop="a", number=1), "the scope of tenat='x': 'tenat' is not a field"),
     (lambda db: db.scope(shop="b").insert(order()), "Order.shop is 'a', and this scope is of shop='b'"),
 ]
+
+
+VALUES: list[tuple[Callable[[], object], str]] = [
+    (lambda: to_dict(ANY), r"to_dict\(<class .*Order'>\) is refused: give an entity"),
+    (lambda: to_dict(cast("Any", BAG)), r"to_dict\(PropertyBag\(.* is refused: give an entity; of a bag, dict\(bag\)"),
+    (lambda: to_dict(cast("Any", None)), r"to_dict\(None\) is refused: give an entity"),
+    (
+        lambda: to_dict(order(), include=cast("Any", 5)),
+        r"to_dict\(include=...\) of Order: 5 is of type int; give a list of",
+    ),
+    (
+        lambda: to_dict(order(), exclude=cast("Any", "note")),
+        r"to_dict\(exclude=...\) of Order: 'note' is of type str; give a",
+    ),
+    (lambda: order().update(cast("Any", {"note": "x"})), r"Order.update\({'note': 'x'}\) .* Partial\(Order, {...}\)"),
+    (lambda: order().update(cast("Any", Partial(Other, {}))), r"Order.update\(\) takes a Partial\[Order\], not"),
+    (lambda: PropertyBag("Orders", "a", "b", cast("Any", 5)), r"'b'\).properties: 5 is of type int"),
+    (lambda: BAG.__setitem__(cast("Any", 5), 1), r"PropertyBag\('Orders', 'a', 'b'\).5: 1 cannot be set: .* 5"),
+    (lambda: order().extra.__setitem__(cast("Any", None), 1), "None: 1 cannot be set"),
+    (lambda: PropertyBag.key(cast("Any", None), "a", "b"), "None"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), VALUES)
+def test_a_function_or_method(call: Callable[[], object], message: str) -> None:
+    """So they are where no database is asked."""
+    with pytest.raises(TableOrmError, match=message):
+        call()
+
+
+def test_what_is_no_error_has_a_status_too() -> None:
+    """A handler of errors must not fail itself."""
+    nothing: Any = None
+
+    assert (http_status(nothing), http_message(nothing)) == (500, "the service has failed")
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 Part of stage 1, change: fields that a write fills, validators, and what a write refuses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
 import attrs
 
-from ...errors import EncodeError, ModelError, NotLoaded, NotRead, PreconditionFailed, TemplateError, near
+from ...errors import EncodeError, ModelError, NotLoaded, NotRead, PreconditionFailed, TemplateError, near, shown
 from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
@@ -85,12 +85,13 @@ def loaded_in_part(verb: str, subject: Subject, missing: str) -> NotLoaded:
 
 def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str]:
     """Return the names of the fields or properties to merge. Raises ModelError or NotLoaded."""
+    if isinstance(only, str) or not isinstance(cast("object", only), Iterable):
+        remedy = f"give a list, as in only=[{only!r}]" if isinstance(only, str) else "give a list of fields"
+        raise ModelError(f"merge(only={shown(only)}) of {type(subject).__name__} is refused: {remedy}")
     if isinstance(subject, PropertyBag):
         return [str(each) for each in only]
     schema = schema_of_subject(subject)
     names: list[str] = []
-    if isinstance(only, str):
-        raise ModelError(f"merge(only={only!r}) of {schema.name} is refused: give a list, as in only=[{only!r}]")
     for each in only:
         name = each.name if isinstance(each, Field) else each
         info = schema.fields.get(name)
