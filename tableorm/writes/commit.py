@@ -106,7 +106,12 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
                 raise
             continue
         return
-    raise Conflict(f"{change}: lost {ATTEMPTS} races in a row; spread the writers", None, change.subject)
+    raise Conflict(
+        f"{change}: others wrote it first, {ATTEMPTS} times in a row; try it again, or let fewer tasks write it at the "
+        "same time",
+        None,
+        change.subject,
+    )
 
 
 async def delete_target(
@@ -233,7 +238,8 @@ async def commit(
             return
     change = writes[0].origin
     raise Conflict(
-        f"{change}: lost {ATTEMPTS} races in a row for rows that are derived from it; spread the writers",
+        f"{change}: others wrote the rows that count or list it first, {ATTEMPTS} times in a row; nothing was written; "
+        "try it again, or let fewer tasks write at the same time what one row counts or lists",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
