@@ -105,6 +105,11 @@ _TEXT_CODES = (
     ("resource name contains invalid characters", Code.INVALID_RESOURCE_NAME),
     ("resource name length is not within the permissible limits", Code.KEY_OUT_OF_RANGE),
 )
+_UNKNOWN_VERSION = re.compile(r"The API version \S+ is not supported")
+_KNOWN_VERSIONS = (
+    " Or give connect() a version that it knows: storage_api_version='2025-11-05' for queues and blobs, "
+    "api_version='2019-02-02' for tables."
+)
 _XML = re.compile(r"<Code>([^<]*)</Code>.*?(?:<Message>([^<]*)|$)", re.DOTALL)
 _INDEX = re.compile(r"(\d{1,3}):")
 
@@ -138,6 +143,8 @@ def fault_of_response(
         text = f"The service answered {status} {named}".rstrip() + "."
     elif named not in ("", code):
         text = f"{text} ({named})"
+    if _UNKNOWN_VERSION.match(text):
+        text += _KNOWN_VERSIONS
     # A gateway's 503 has no code, or one of its own, and the request may have been done.
     doubt = write and (status in (408, 500, 502, 504) or status > 504 or (status == 503 and strange))
     return Fault(code, text, index, doubt=doubt, retry_after=retry_after_of(headers))

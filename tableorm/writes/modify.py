@@ -84,7 +84,8 @@ async def modify_target(
             adopt(instance, result)
         return result
     raise Conflict(
-        f"modify of {key}: lost {attempts} races in a row; spread the writers, or give it more attempts",
+        f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or let "
+        "fewer tasks write it at the same time",
         Code.CONDITION_NOT_SATISFIED,
         load(key.model, key.table, await read_existing(db, key)),
     )
@@ -108,7 +109,11 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
                 raise
         else:
             return entity, True
-    raise Conflict(f"get_or_insert of {entity!r}: lost {ATTEMPTS} races in a row against inserts", None, entity)
+    raise Conflict(
+        f"get_or_insert of {entity!r}: others inserted and deleted it, {ATTEMPTS} times in a row; try it again",
+        None,
+        entity,
+    )
 
 
 def check_arguments(function: object, create: object, if_match: object) -> None:

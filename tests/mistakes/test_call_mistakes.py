@@ -116,7 +116,8 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda db: db.merge(order(), [ANY.shop], if_match="*"), "Order.shop is held by the key; there are note"),
     (lambda db: db.upsert(order(), "overwrite"), r"upsert\(mode='overwrite'\) is unknown; use 'merge' or 'replace'"),
     (lambda db: db.delete(order()), r"delete of Order.* or give if_match='\*' to delete whatever is there"),
-    (lambda db: db.delete(Order, shop="a"), "Order.key: .* needs 'number'; give each as number=..."),
+    (lambda db: db.delete(Order, shop="a"), r"Order.key: .* needs 'number'; give number=\.\.\."),
+    (lambda db: db.get(Order), r"Order.key: .* needs 'shop', 'number'; give shop=\.\.\., number=\.\.\.$"),
     (lambda db: db.delete("a"), "'a' is not a model"),
     (
         lambda db: db.get(Order, shop="a", nr=1),
