@@ -4,7 +4,7 @@ Grants: shared access signatures for rows of a table, from what a program asks f
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import attrs
 
@@ -139,9 +139,9 @@ async def issue_grant(
     what = f"grant({table if schema is None else schema.name})"
     table = db.prefix + table
     check_target_table(what, table)
-    for name, given in (("start", start), ("end", end)):
-        if not isinstance(cast("object", given), Mapping | None):
-            raise ModelError(f"{what}: {name}={shown(given)} is refused; give key fields, as in {name}={{'id': 1}}")
+    for name, side in (("start", start), ("end", end)):
+        if not isinstance(side, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"{what}: {name}={shown(side)} is refused; give fields of the key and their values")
     first, last = dict(start or {}), dict(end or {})
     if schema is None:
         keys = raw_keys_between(what, first, last)

@@ -274,7 +274,12 @@ class Connected:
 
 
 def connection_of(db: Connected) -> Connection:
-    """Return the connection of a database or a scope. Raises ModelError if it is neither."""
-    if not isinstance(cast("object", db), Connected):
-        raise ModelError(f"{shown(db)} is not a database; give what connect() or scope() has made")
+    """
+    Return the connection of a database or a scope.
+
+    Raises:
+        ModelError: It is neither.
+    """
+    if not isinstance(db, Connected):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelError(f"{shown(db)} is not a database; give one that connect(url) has made, or a scope of it")
     return db._connection  # pyright: ignore[reportPrivateUsage]

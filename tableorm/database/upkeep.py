@@ -92,7 +92,9 @@ class Upkeep(Reader):
             AccessDenied: In a scope, since the policies are of the whole table.
         """
         table = target if isinstance(target, str) else schema_of(target).table_name()
-        self._connection.boundary.check_whole_table(f"policies({getattr(target, '__name__', target)})")
+        self._connection.boundary.check_whole_table(
+            f"policies({target if isinstance(target, str) else target.__name__})"
+        )
         check_target_table("policies", table)
         return TablePolicies(self._connection, table)
 

@@ -5,7 +5,7 @@ Convert entities to plain dictionaries and back.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
-from ..errors import ModelError, NotLoaded, shown
+from ..errors import ModelError, NotLoaded
 from ..expressions import Field
 from .entity import Entity, schema_of
 from .json_values import make_entity, to_json
@@ -36,13 +36,11 @@ def to_dict(
         etag: Whether to add the entity's ETag, as "etag".
 
     Raises:
-        ModelError: The model has no such field, or this is not an entity.
+        ModelError: The model has no such field.
         NotLoaded: A field to include was not loaded.
     """
-    if not isinstance(cast("object", entity), Entity):
-        raise ModelError(f"to_dict({shown(entity)}) is refused: give an entity; of a bag, dict(bag) does it")
-    own = entity.__dict__
     schema = schema_of(type(entity))
+    own = entity.__dict__
     if mode not in ("python", "json"):
         raise ValueError(f"to_dict() has no mode {mode!r}; use 'python' or 'json'")
     names: Collection[str] = schema.fields
@@ -62,14 +60,12 @@ def to_dict(
 
 
 def _names(schema: Schema, argument: str, fields: Collection[Field[Any] | str]) -> set[str]:
-    listed = isinstance(cast("object", fields), Iterable) and not isinstance(fields, str)
-    names = {each.name if isinstance(each, Field) else each for each in (fields if listed else ())}
+    several = isinstance(cast("object", fields), Iterable) and not isinstance(fields, str)
+    given: Iterable[Any] = fields if several else [fields]
+    names = {each.name if isinstance(each, Field) else each for each in given}
     wrong = sorted(names.difference(schema.fields), key=str)
-    if wrong or not listed:
-        kind = type(fields).__name__
-        problem = f"{shown(fields)} is of type {kind}; give a list of fields"
-        if wrong:
-            problem = f"{wrong[0]!r} is not a field"
+    if wrong or isinstance(fields, str):
+        problem = f"{wrong[0]!r} is not a field" if wrong else f"{fields!r} is a str; give a list of fields"
         some = ", ".join(f"{schema.name}.{name}" for name in schema.fields)
         raise ModelError(f"to_dict({argument}=...) of {schema.name}: {problem}; its fields are {some}")
     return names

@@ -35,7 +35,7 @@ class _Body:
     @classmethod
     def _schema_of(cls, model: object) -> Schema:
         schema = getattr(model, "__schema__", None)
-        if not isinstance(schema, Schema):
+        if not isinstance(model, type) or not isinstance(schema, Schema):
             raise ModelError(
                 f"{cls.__name__} of {model!r} is refused: it is not a model; name one, as in {cls.__name__}[Order]"
             )

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from ..connection.connection import connection_of
-from ..connection.retry import RetryPolicy
 from ..database.connect import connect
 from ..database.database import Database
 from ..models.entity import Entity
@@ -26,7 +25,7 @@ async def temporary_database(url: str = MEMORY, *models: type[Entity], **options
         async with temporary_database("local:./tests.tables", Order) as db: ...
 
     In memory that is a database of its own. Elsewhere its tables, queues and containers get a prefix that nobody else
-    has, `test` and twelve digits or letters, and are dropped in the end. What has to be repeated is repeated at once.
+    has, `test` and twelve digits or letters, and are dropped in the end.
 
     Args:
         url: What `connect` opens.
@@ -37,7 +36,6 @@ async def temporary_database(url: str = MEMORY, *models: type[Entity], **options
     elsewhere = url != MEMORY or not {"queues", "blobs"}.isdisjoint(options)
     if elsewhere:
         options["prefix"] = f"{options.get('prefix', '')}test{secrets.token_hex(6)}"
-    options.setdefault("retry", RetryPolicy(base=0.0))
     async with connect(url, **options) as db:
         try:
             await db.create_tables(*models)

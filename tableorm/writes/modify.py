@@ -85,7 +85,8 @@ async def modify_target(
         return result
     row = await read_row(db, *row_of(key), name=key.model.__name__)
     raise Conflict(
-        f"modify of {key}: lost {attempts} races in a row; spread the writers, or give it more attempts",
+        f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or let "
+        "fewer tasks write it at the same time",
         Code.CONDITION_NOT_SATISFIED,
         None if row is None else load(key.model, key.table, row),
     )
@@ -109,7 +110,11 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
                 raise
         else:
             return entity, True
-    raise Conflict(f"get_or_insert of {entity!r}: lost {ATTEMPTS} races in a row against inserts", None, entity)
+    raise Conflict(
+        f"get_or_insert of {entity!r}: others inserted and deleted it, {ATTEMPTS} times in a row; try it again",
+        None,
+        entity,
+    )
 
 
 def check_arguments(function: object, create: object, if_match: object) -> None:

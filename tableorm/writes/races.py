@@ -18,10 +18,9 @@ def pause_of(db: Connection, attempt: int) -> float:
 
 
 def check_attempts(verb: str, attempts: object) -> None:
-    """Refuse what is no number of attempts. Raises ModelError."""
+    """Refuse a number of attempts that is none. Raises ModelError."""
     if type(attempts) is not int or attempts < 1:
-        remedy = "try at least once" if type(attempts) is int else "give a number from 1"
-        raise ModelError(f"{verb}(attempts={shown(attempts)}) is refused: {remedy}")
+        raise ModelError(f"{verb}(attempts={shown(attempts)}) is refused: try at least once")
 
 
 def is_race(error: BaseException | None) -> bool:

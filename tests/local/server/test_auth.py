@@ -114,7 +114,7 @@ async def test_data_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     async with serve(":memory:", port=0):
         pass
 
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240 - a test may look at its files
 
 
 async def test_development_key_stays_here() -> None:
