@@ -20,7 +20,7 @@ from ..protocol.edm import timestamp_of_etag
 from .commit import Loader, read_existing, write_change
 from .pending import copy_subject, row_of
 from .plan import Change, PlannedWrite
-from .races import ATTEMPTS, is_race, pause_of
+from .races import ATTEMPTS, check_attempts, is_race, pause_of
 from .stages.change import insert_change, save_change, state_change
 from .stages.encode import unsaved
 from .stages.prepare import check_etag
@@ -53,8 +53,7 @@ async def modify_target(
 ) -> Any:
     """Read an entity, apply a function and save it. Takes and raises what `Database.modify` does."""
     check_arguments(function, create, if_match)
-    if attempts < 1:
-        raise ModelError(f"modify(attempts={attempts!r}) is refused: try at least once")
+    check_attempts("modify", attempts)
     instance = target if isinstance(target, (Entity, PropertyBag)) else None
     if instance is not None:
         refuse_unsaved(instance)

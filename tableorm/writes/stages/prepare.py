@@ -2,7 +2,7 @@
 Part of stage 1, change: fields that a write fills, validators, and what a write refuses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -88,15 +88,16 @@ def loaded_in_part(verb: str, subject: Subject, missing: str) -> NotLoaded:
 
 def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str]:
     """Return the names of the fields or properties to merge. Raises ModelError or NotLoaded."""
+    if isinstance(only, str) or not isinstance(only, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        name = type(subject).__name__
+        raise ModelError(f"merge(only={only!r}) of {name} is refused: give a list, as in only=[{only!r}]")
     if isinstance(subject, PropertyBag):
         return [str(each) for each in only]
     schema = schema_of_subject(subject)
     names: list[str] = []
-    if isinstance(only, str):
-        raise ModelError(f"merge(only={only!r}) of {schema.name} is refused: give a list, as in only=[{only!r}]")
     for each in only:
         name = each.name if isinstance(each, Field) else each
-        info = schema.fields.get(name)
+        info = schema.fields.get(str(name))
         if info is None or not info.stored:
             problem = "is held by the key" if info else "is not a field"
             stored = near("" if info else str(name), [info.name for info in schema.stored])
