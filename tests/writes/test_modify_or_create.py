@@ -485,7 +485,7 @@ async def test_what_get_or_insert_refuses(counters: Database) -> None:
 async def test_a_race_that_is_lost_against_inserts_and_deletes(counters: Database) -> None:
     """Who loses every race is told so, also if there is no row in the end."""
     races = Faults(counters).fail_next("insert", with_="EntityAlreadyExists", times=2)
-    with races, pytest.raises(Conflict, match="lost 2 races in a row") as caught:
+    with races, pytest.raises(Conflict, match="others wrote it first, 2 times in a row") as caught:
         await counters.modify(KEY, one_more, create=new, attempts=2)
 
     assert (type(caught.value), caught.value.entity) == (Conflict, None)
