@@ -18,6 +18,7 @@ from ..errors import EntityNotFound, ModelError, WrongKind, shown
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
+from ..models.marker_rows import is_marker
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
 from ..protocol.codes import Code
@@ -210,7 +211,7 @@ class Reader(Connection):
             await self.yield_to_loop(1)
             entity: Any = kinds.load(entry)
             if entity is None:
-                if self.boundary.narrows:
+                if self.boundary.narrows or is_marker(entry):
                     return None  # whose row that is, is not told
                 raise WrongKind(
                     f"the row ({partition_key!r}, {row_key!r}) in table {table} is not an entry of {index}: it has "
@@ -233,7 +234,7 @@ class Reader(Connection):
 
     def load_row(self, model: type[Any], table: str, row: Row) -> Any:
         """
-        Make the entity or bag of a row.
+        Make the entity or bag of a row; None for a marker row, which counts as no row.
 
         Raises:
             AccessDenied: It is outside of the boundary.
@@ -245,12 +246,14 @@ class Reader(Connection):
         else:
             entity = self._kinds_of(model).load(row)
             if entity is None:
-                self._refuse_kind(model, table, row)
+                return self._refuse_kind(model, table, row)
         self.boundary.check(entity)
         return entity
 
     @staticmethod
-    def _refuse_kind(model: type[Any], table: str, row: Row) -> NoReturn:
+    def _refuse_kind(model: type[Any], table: str, row: Row) -> None:
+        if is_marker(row):
+            return
         keys = row["PartitionKey"], row["RowKey"]
         raise WrongKind(
             f"the row {keys} in table {table} is not of the model {model.__name__}: it has {describe_kind(row)}; read "

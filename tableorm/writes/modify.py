@@ -17,11 +17,12 @@ from ..models.property_bag import PropertyBag
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..protocol.edm import timestamp_of_etag
-from .commit import Loader, read_existing, write_change
+from .commit import Loader, load_existing, write_change
 from .pending import copy_subject, row_of
 from .plan import Change, PlannedWrite
 from .races import ATTEMPTS, is_race, pause_of
 from .stages.change import insert_change, save_change, state_change
+from .stages.complete import marker_error
 from .stages.encode import unsaved
 from .stages.prepare import check_etag
 from .subject import Subject, adopt, check_change, key_of, key_of_target
@@ -65,14 +66,16 @@ async def modify_target(
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))
         row = await read_row(db, *row_of(key), name=key.model.__name__)
-        if row is not None:
-            subject = load(key.model, key.table, row)
+        subject = None if row is None else load(key.model, key.table, row)
+        if subject is not None:
             refuse_other_version(key, subject, if_match)
             result = applied(function, subject, instance)
             change = save_change(result, verb="modify")
         elif create is not None:
             result = applied(function, made_new(db.boundary, create, key), instance)
             change = insertion(key, result)
+            if row is not None:
+                raise marker_error(change)
         else:
             raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
         try:
@@ -87,7 +90,7 @@ async def modify_target(
     raise Conflict(
         f"modify of {key}: lost {attempts} races in a row; spread the writers, or give it more attempts",
         Code.CONDITION_NOT_SATISFIED,
-        load(key.model, key.table, await read_existing(db, key)),
+        await load_existing(db, load, key),
     )
 
 
@@ -101,7 +104,10 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
         check_change(db.boundary, change)
         row = await read_row(db, *row_of(change), name=change.model)
         if row is not None:
-            return load(type(entity), change.table, row), False
+            found = load(type(entity), change.table, row)
+            if found is None:
+                raise marker_error(change)
+            return found, False
         try:
             await write_change(db, change)
         except EntityExists as error:
