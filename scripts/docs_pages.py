@@ -6,8 +6,17 @@ allowed at the top level, in a fresh folder. What a reader need not see stands i
 before a block marks it:
 
     <!-- output -->             a ```text block: exactly what the ```python block before it prints
+    <!-- output of CODE -->     a ```text block: exactly what CODE prints here, for example what was sent
     <!-- not run: REASON -->    a ```python block that is only type-checked: it needs an account, or stops the program
     <!-- quickstart -->         the ```python block that the tests run from an installed wheel as well
+
+What only some readers want to see is folded away. Blank lines around what is inside let it be Markdown everywhere:
+
+    <details markdown="1"><summary>What is sent</summary>
+
+    Text and blocks.
+
+    </details>
 """
 
 import ast
@@ -31,6 +40,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<info>.*)")
 _MARKER = re.compile(r" *<!-- *(?P<marker>.*?) *-->")
+_OUTPUT = re.compile(r"output(?: of (?P<code>.+))?")
+_FOLD_OPENS = re.compile(r'<details markdown="1"><summary>[^<>]+</summary>')
+_FOLD_CLOSES = re.compile("</details>")
 
 
 class PageError(AssertionError):
@@ -66,8 +78,14 @@ class Block:
 
     @property
     def is_output(self) -> bool:
-        """Whether it is what the code before it prints."""
-        return self.marker == "output"
+        """Whether it is what code prints."""
+        return _OUTPUT.fullmatch(self.marker) is not None
+
+    @property
+    def printed_by(self) -> str:
+        """The code in its marker, which prints it; "" if the block before it does."""
+        found = _OUTPUT.fullmatch(self.marker)
+        return (found["code"] or "") if found else ""
 
 
 def pages(root: Path = ROOT) -> list[Path]:
@@ -80,11 +98,13 @@ def blocks(page: Path) -> list[Block]:
     Every fenced block of a page, in order.
 
     Raises:
-        PageError: A fence that is never closed, a marker that is misspelt or misplaced, Python under another name.
+        PageError: A fence or fold that is never closed, a marker that is misspelt or misplaced, Python under another
+            name, a fold whose inside would not be Markdown.
     """
     found: list[Block] = []
-    lines = enumerate(page.read_text(encoding="utf-8").splitlines(), start=1)
-    marker = ""
+    text = page.read_text(encoding="utf-8").splitlines()
+    lines = enumerate(text, start=1)
+    marker, folded = "", False
     for number, line in lines:
         if comment := _MARKER.fullmatch(line):
             marker = comment["marker"]
@@ -94,7 +114,20 @@ def blocks(page: Path) -> list[Block]:
             marker = ""
         elif line.strip():
             marker = ""
+            if re.search("</?(details|summary)", line):
+                folded = not folded
+                _check_fold(page, number, text, opens=folded)
+    if folded:
+        raise PageError(f"{page}: a fold is never closed; end it with a line </details>")
     return found
+
+
+def _check_fold(page: Path, number: int, lines: list[str], *, opens: bool) -> None:
+    line = _FOLD_OPENS if opens else _FOLD_CLOSES
+    if not line.fullmatch(lines[number - 1]):
+        raise PageError(f"{page}:{number}: this is no line of a fold; see scripts/docs_pages.py")
+    if any(around.strip() for around in [*lines[number - 2 : number - 1], *lines[number : number + 1]]):
+        raise PageError(f"{page}:{number}: leave a blank line before and after each line of a fold")
 
 
 def _block(page: Path, number: int, opening: re.Match[str], lines: Iterator[tuple[int, str]], marker: str) -> Block:
@@ -109,13 +142,14 @@ def _block(page: Path, number: int, opening: re.Match[str], lines: Iterator[tupl
 
 
 def _check(block: Block, before: list[Block]) -> None:
-    if block.marker not in {"", "output", "quickstart"} and not block.marker.startswith("not run"):
+    if not block.is_output and block.marker not in {"", "quickstart"} and not block.marker.startswith("not run"):
         raise PageError(f"{block}: marker {block.marker!r} is unknown; see scripts/docs_pages.py")
     if block.language != "python" and "py" in block.language:
         raise PageError(f"{block}: {block.language!r} would not be executed; write ```python")
     if block.marker.startswith("not run") and not re.fullmatch(r"not run: .+", block.marker):
         raise PageError(f"{block}: say why it is not run: <!-- not run: REASON -->")
-    if block.is_output and (block.language != "text" or not before or not before[-1].runs):
+    follows = block.printed_by or (before and before[-1].runs)
+    if block.is_output and (block.language != "text" or not follows):
         raise PageError(f"{block}: output stands in a ```text block right after the ```python block that prints it")
 
 
@@ -159,8 +193,12 @@ def run(page: Path) -> int:
                 if block.runs:
                     printed = _execute(block, module, runner, context)
                     count += 1
-                elif block.is_output and block.text != printed:
-                    raise PageError(f"{block}: the page shows\n{block.text}\nbut the code prints\n{printed}")
+                elif block.is_output:
+                    if block.printed_by:
+                        code = attrs.evolve(block, text=block.printed_by)
+                        printed = _execute(code, module, runner, context)
+                    if block.text != printed:
+                        raise PageError(f"{block}: the page shows\n{block.text}\nbut the code prints\n{printed}")
     finally:
         del sys.modules[module.__name__]
     return count

@@ -45,9 +45,9 @@ levels deeper, and may have 64 levels.
 
 class Expression:
     """
-    A condition on fields. Combine conditions with `&`, `|`, `~`; a condition has no truth value.
+    A condition on fields. Combine conditions with `&`, `|` and `~`, not with `and`, `or` and `not`.
 
-    For one of many values of a field write `field.in_(values)`: `a | b | c ...` copies all its terms for each more.
+    For many values of one field write `field.in_(values)`: a long chain of `|` takes much longer to make.
     """
 
     __slots__ = ()
@@ -224,7 +224,7 @@ class _Operators(Generic[T]):
         return self._compare(Op.GE, other)
 
     def between(self, low: T, high: T) -> Expression:
-        """Return the condition from `low` to `high`: both ends are inside."""
+        """Return the condition that the value is from `low` to `high`, both included."""
         return AllOf((self._compare(Op.GE, low), self._compare(Op.LE, high)))
 
     if not TYPE_CHECKING:  # a checker finds these mistakes by itself, and shall go on to find them
@@ -256,7 +256,7 @@ class _Operators(Generic[T]):
 
 class Field(_Operators[T]):
     """
-    A field as it stands on its class: compare it to get a condition.
+    A field of a model, such as `Employee.age`. Comparing it makes a condition: `Employee.age >= 30`.
 
     Attributes:
         model: The class it was taken from.
@@ -279,9 +279,9 @@ class Field(_Operators[T]):
 
     def in_(self, values: Iterable[T]) -> Expression:
         """
-        Return the condition that the field has one of these values; without any value nothing is found.
+        Return the condition that the field has one of these values; with no values, a query finds nothing.
 
-        For a key field each value becomes a request of its own, of which a query has at most 1,000.
+        For a key field each value becomes a request of its own; a query sends at most 1,000 of these.
 
         Raises:
             ModelError: None is among the values, or they are not an iterable.
@@ -296,12 +296,13 @@ class Field(_Operators[T]):
         """
         Return the condition that the field has no value: the property is absent.
 
-        The service cannot evaluate it, so it is evaluated here; the service can evaluate `~field.is_none()`.
+        The service cannot evaluate it, so it is evaluated on the rows that come back. The service does evaluate
+        `~field.is_none()`.
         """
         return Presence(self, negated=True)
 
     def startswith(self, prefix: str) -> Expression:
-        """Return the condition that the text starts with `prefix`, to the letter."""
+        """Return the condition that the text starts with `prefix`, in the same letter case."""
         if not isinstance(prefix, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{self}.startswith() needs a str, got {prefix!r}")
         fault = check_text(prefix)
@@ -342,7 +343,7 @@ S = TypeVar("S", str, dt.datetime)
 
 class SystemField(_Operators[S]):
     """
-    PartitionKey, RowKey or Timestamp of any row, as stored: compare it to get a condition.
+    The PartitionKey, RowKey or Timestamp of a row, as it is stored. Comparing it makes a condition.
 
     Attributes:
         name: Which of them it is.
@@ -369,7 +370,7 @@ class SystemField(_Operators[S]):
         return AnyOf(())
 
     def startswith(self, prefix: str) -> Expression:
-        """Return the condition that the key starts with `prefix`, to the letter."""
+        """Return the condition that the key starts with `prefix`, in the same letter case."""
         if self._kind is not str:
             raise ModelError(f"{self}.startswith() is refused: it is for text")
         start = self._compare(Op.GE, prefix)
@@ -391,8 +392,8 @@ class SystemField(_Operators[S]):
 
 
 PartitionKey: SystemField[str] = SystemField("PartitionKey", str)
-"""PartitionKey of any row, as stored."""
+"""The PartitionKey of a row, as it is stored, for conditions."""
 RowKey: SystemField[str] = SystemField("RowKey", str)
-"""RowKey of any row, as stored."""
+"""The RowKey of a row, as it is stored, for conditions."""
 Timestamp: SystemField[dt.datetime] = SystemField("Timestamp", dt.datetime)
-"""When the store last wrote a row."""
+"""When a row was last written, by the store's clock, for conditions."""

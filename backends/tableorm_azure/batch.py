@@ -20,7 +20,6 @@ _STATUS = re.compile(rb"\nHTTP/\d(?:\.\d)? (\d{3})[^\r\n]*(?=\r?\n)")
 _BUSY = re.compile(rb"\nHTTP/\d(?:\.\d)? (?:429|503)")
 _ETAG = re.compile(rb"\nETag:[ \t]*([^\r\n]+)")
 _ETAG_OF_ANY_CASE = re.compile(_ETAG.pattern, re.IGNORECASE)
-_HEADER = re.compile(rb"^([^\r\n:]+):[ \t]*([^\r\n]*?)[ \t]*\r?$", re.MULTILINE)
 
 
 Request = tuple[str, str, dict[str, str], bytes | None]
@@ -101,7 +100,11 @@ def _read_failure(status: int, part: bytes) -> Fault:
         if blank in part:
             head, _, body = part.partition(blank)
             break
-    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in _HEADER.findall(head)}
+    headers: dict[str, str] = {}
+    for line in head.decode("latin-1").split("\n"):
+        name, colon, value = line.partition(":")
+        if colon:
+            headers[name.lower()] = value.strip(" \t\r")
     # The body ends before the delimiter: JSON and XML have no line that begins with two dashes.
     body = re.split(rb"\r?\n--", body, maxsplit=1)[0]
     return fault_of_response(status, headers, body, write=True, transaction=True)

@@ -21,6 +21,7 @@ from tableorm.protocol.limits import MAX_BLOB_PAGE, check_append, check_blob_nam
 from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
 
 from .faults import translated
+from .lists import list_names
 
 __all__ = ["BLOCK_BYTES", "MAX_SINGLE_PUT_BYTES", "AzureBlobs"]
 
@@ -56,8 +57,7 @@ class AzureBlobs:
     async def list_containers(self, prefix: str = "") -> list[str]:
         """See `BlobStore`."""
         with translated(write=False):
-            found = self._service.list_containers(name_starts_with=prefix or None)
-            return sorted([each.name async for each in found])
+            return sorted(await list_names(self._service.list_containers(name_starts_with=prefix or None)))
 
     async def put(
         self,

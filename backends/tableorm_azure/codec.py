@@ -37,9 +37,10 @@ _METADATA = frozenset({"odata.metadata", "odata.type", "odata.id", "odata.editLi
 _Shape = tuple[tuple[tuple[str, str], ...], tuple[str, ...]]
 """For rows with certain names: the properties with an annotation, and the members that are not the row's own."""
 
-# Rows of a table have few sets of names. The bound keeps an unusual table from filling the memory.
+# Rows of a table have few sets of names. The bounds keep odd tables and hostile servers from filling the memory.
 _SHAPES: dict[tuple[str, ...], _Shape] = {}
 _SHAPES_MAX = 500
+_SHAPE_CHARACTERS_MAX = 4 * 1024
 
 
 def encode_body(operation: Operation) -> bytes:
@@ -143,6 +144,6 @@ def _shape_of(names: tuple[str, ...]) -> _Shape:
     present = set(names).difference(foreign)
     typed = tuple((name, name + ANNOTATION) for name in names if name + ANNOTATION in present and name in present)
     shape = typed, foreign
-    if len(_SHAPES) < _SHAPES_MAX:
+    if len(_SHAPES) < _SHAPES_MAX and sum(map(len, names)) <= _SHAPE_CHARACTERS_MAX:
         _SHAPES[names] = shape
     return shape

@@ -128,7 +128,7 @@ def fault_of_response(
     if strange and (status >= 500 or status in _TELLING):
         code = ""
     code = code or _STATUS_CODES.get(status, Code.INVALID_INPUT if status < 500 else Code.INTERNAL_ERROR)
-    text = re.split(r"[\r\n]+(?:RequestId|Time):", text, maxsplit=1)[0].strip()
+    text = re.split(r"[\r\n](?:RequestId|Time):", text, maxsplit=1)[0].strip()
     index: int | None = None
     found = _INDEX.match(text) if transaction else None
     if found is not None:

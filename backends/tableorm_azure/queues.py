@@ -20,6 +20,7 @@ from tableorm.protocol.limits import (
 from tableorm.stores import Capabilities, Message, MessageId
 
 from .faults import translated
+from .lists import list_names
 
 __all__ = ["AzureQueues"]
 
@@ -56,7 +57,7 @@ class AzureQueues:
     async def list_queues(self, prefix: str = "") -> list[str]:
         """See `QueueStore`."""
         with translated(write=False):
-            return sorted([each.name async for each in self._service.list_queues(name_starts_with=prefix or None)])
+            return sorted(await list_names(self._service.list_queues(name_starts_with=prefix or None)))
 
     async def put(
         self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None

@@ -33,6 +33,7 @@ from tableorm.stores import (
 from .batch import Request, content_type_of, read_etags, write_batch
 from .codec import decode_page, decode_row, encode_body, in_ascii
 from .faults import translated
+from .lists import list_names
 from .pipeline import Pipeline
 
 __all__ = ["AzureTables"]
@@ -101,7 +102,7 @@ class AzureTables:
     async def list_tables(self) -> list[str]:
         """See `TableStore`."""
         with translated(write=False):
-            return sorted([item.name async for item in self._service.list_tables()], key=str.lower)
+            return sorted(await list_names(self._service.list_tables()), key=str.lower)
 
     # Rows
 

@@ -16,7 +16,7 @@ __all__ = ["SERVE", "Serve"]
 class Serve:
     """`tableorm serve --data FILE` lets clients in any language use the tables in a file."""
 
-    help: str = "speak the Table service's REST protocol"
+    help: str = "serve a file to clients of Azure Table Storage in any language"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -27,7 +27,7 @@ class Serve:
             help="the file; with several accounts a folder; or :memory:",
         )
         parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
-        parser.add_argument("--port", type=_parse_port, default=10002, help="0 for any that is free (default: 10002)")
+        parser.add_argument("--port", type=_parse_port, default=10002, help="0 for any free port (default: 10002)")
         parser.add_argument(
             "--account", metavar="NAME", action="append", default=[], help="an account; may be given several times"
         )

@@ -19,7 +19,7 @@ class RewriteFailure:
         table: Name of its table.
         partition_key: Its PartitionKey.
         row_key: Its RowKey.
-        problem: Why, in words.
+        problem: Why it could not be rewritten.
     """
 
     table: str
@@ -49,13 +49,13 @@ class RewriteCounts(RangeCounts):
 @attrs.frozen(eq=False, kw_only=True)
 class RewriteReport(RangeReport):
     """
-    What a rewrite has done so far, or in all when it has ended.
+    What a rewrite has done so far or, when it has ended, in all.
 
     Args:
-        entities: Entities that were read, of whatever version.
-        rewritten: Those of an older version that now have the model's.
-        failed: Those of an older version that could not be rewritten.
-        failures: The first 1,000 of them, with the reasons.
+        entities: Entities that were read, of every version.
+        rewritten: Entities of an older version that were written as the model's version.
+        failed: Entities of an older version that could not be rewritten.
+        failures: The first 1,000 of these, with the reasons.
         requests: Pages that were read.
         seconds: How long it took, earlier parts included if it was resumed.
     """
@@ -66,7 +66,7 @@ class RewriteReport(RangeReport):
 
     @property
     def complete(self) -> bool:
-        """Whether it came to the end, and no row of an older version is left of those that it has read."""
+        """Whether all rows were read, and none of these has an older version any more."""
         return self.cursor is None and not self.failed
 
     def __str__(self) -> str:

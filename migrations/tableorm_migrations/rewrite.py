@@ -35,22 +35,22 @@ async def rewrite(
     on_progress: Callable[[RewriteReport], object] | None = None,
 ) -> RewriteReport:
     """
-    Write every row that has an older version than its model as the current version, while others read and write.
+    Write every row of an older version as the current version of its model, while other programs read and write.
 
-    Reading upgrades a row in memory, each time it is read; this persists the upgrades, so that the functions
-    registered by `upgrade` can be removed once every program writes the current version. Each row is written under the
-    ETag it was read with, with all that is derived from it. A row that cannot be upgraded or written stays as it is,
-    and is reported.
+    Without it a row is upgraded in memory, each time it is read. When every row and every program has the current
+    version, the functions that `upgrade` registers can be removed. A row is written only if nobody has changed it since
+    it was read; if somebody has, it is read again. What is derived from an entity, such as its index entries, is
+    written with it. A row that cannot be upgraded or written stays as it is, and is reported.
 
     Args:
         db: The open database.
         models: The models; an abstract base stands for all of its classes.
         parallel: How many ranges of keys are worked on at the same time.
-        cursor: Where an earlier call got to: `RewriteReport.cursor`.
-        on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
+        cursor: Where to resume: `RewriteReport.cursor` of an earlier call.
+        on_progress: Called with the report so far, again and again. Store its `cursor` to resume after a crash.
 
     Returns:
-        What was done. Programs that still write an older version make more such rows: call it again after the last of
+        What was done. Programs that still write an older version make more such rows: rewrite again after the last of
         them has ended.
 
     Raises:

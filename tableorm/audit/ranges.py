@@ -119,7 +119,7 @@ class RangeReport:
 
     @property
     def cursor(self) -> str | None:
-        """The text to go on from, by the argument `cursor` of an equal call in any process. None at the end."""
+        """Where to resume: give it as `cursor` to the same call, in any process. None at the end."""
         return self._cursor()
 
     @property

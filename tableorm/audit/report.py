@@ -16,28 +16,32 @@ __all__ = ["AuditCounts", "AuditReport", "BuildReport", "Damage", "Finding", "ma
 
 
 class Damage(StrEnum):
-    """What is wrong with a row that is derived from an entity, or with what the entity's manifest says of it."""
+    """
+    What is wrong with a row that is derived from an entity, such as an index entry, or with the entity's manifest,
+    which lists the rows that were derived from it.
+    """
 
     MISSING = "missing"
-    """The entity lacks a derived row that it ought to have: an index entry, or its key in a list."""
+    """An index entry is missing, or the entity's key in an index list."""
     STALE = "stale"
-    """A derived row does not hold what the entity does; or a count, sum or embedded copy is wrong."""
+    """An index entry differs from its entity; or a count, sum or embedded copy is wrong."""
     ORPHAN = "orphan"
-    """A derived row belongs to no entity: that is gone, or has its row elsewhere."""
+    """A derived row belongs to no entity: the entity was deleted, or has its derived row elsewhere."""
     MANIFEST = "manifest"
-    """The manifest of the entity says something else than what is there."""
+    """The manifest of the entity does not agree with the rows that there are."""
     UNDECLARED = "undeclared"
-    """A derived row of something that the model does not declare."""
+    """A derived row belongs to an index, or something else, that the model does not declare."""
     TAKEN = "taken"
-    """Another entity has the value of a unique index."""
+    """Two entities have the same value of a unique index."""
     BLOCKED = "blocked"
-    """A row of another kind is where the derived row belongs."""
+    """A row of another kind has the key that the derived row must have."""
     FOREIGN = "foreign"
-    """A row says that it is an index entry, and names no entity; or of an index list, and no row of it has its keys."""
+    """A row says that it is an index entry and names no entity; or it says that it is part of an index list that has no
+    such row."""
     UNREADABLE = "unreadable"
-    """The entity does not fit its model, so that nobody knows which rows it ought to have."""
+    """The entity does not fit its model, so it is unknown which derived rows it must have."""
     DANGLING = "dangling"
-    """An entity refers to one that does not exist, or counts in it."""
+    """An entity refers to another one, or is counted in it, that does not exist."""
 
 
 _REMEDIES = {
@@ -57,16 +61,16 @@ _REMEDIES = {
 @attrs.frozen(kw_only=True)
 class Finding:
     """
-    One thing that is wrong.
+    One thing that an audit found to be wrong.
 
     Args:
         damage: The kind of damage.
         model: Name of the model.
         index: Name of the index, list, count, sum or embedded copies; for a wrong count or sum the field that holds it.
-            None if it is about none, or about all.
+            None if the damage concerns none of them, or all.
         partition_key: PartitionKey of the entity.
         row_key: RowKey of the entity; "" if the derived row does not name it.
-        address: RowKey of the index entry, the row of the list, or the other entity; None if it is about no other row.
+        address: RowKey of the index entry, the row of the list, or the other entity; None if there is no other row.
         problem: The problem in words.
         repaired: Whether it was repaired.
         refused: Why its repair was tried and failed; None if it was not tried or did not fail.
@@ -91,7 +95,7 @@ class Finding:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The key by which findings are sorted: by entity first."""
+        """The key by which findings are sorted: first the keys of the entity."""
         return self.partition_key, self.row_key, self.model, self.index or "", self.address or ""
 
     def __str__(self) -> str:
@@ -100,7 +104,7 @@ class Finding:
         return f"{name} ({self.partition_key!r}, {self.row_key!r}): {self.damage}: {self.problem}; {end}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a dictionary of plain values."""
+        """Return the finding as a dictionary of plain values, for JSON."""
         return _plain_values(self)
 
 
@@ -129,7 +133,7 @@ class AuditCounts(RangeCounts):
 @attrs.frozen(eq=False, kw_only=True)
 class AuditReport(RangeReport):
     """
-    What an audit has found so far, or in all when it has ended.
+    What an audit has found so far or, when it has ended, in all.
 
     Args:
         entities: Entities that were checked.
@@ -137,7 +141,7 @@ class AuditReport(RangeReport):
         counts: How many findings of each kind of damage: {"missing": 3}.
         findings: The first 1,000 that were found, in the order of their entities.
         repaired: How many of all findings were repaired.
-        undecided: Rows that others wrote so often that they could not be verified; audit again.
+        undecided: How many rows could not be verified, because others wrote them again and again; audit again.
         requests: Requests that were sent, without repetitions.
         seconds: How long it took, earlier parts included if it was resumed.
     """
@@ -159,7 +163,7 @@ class AuditReport(RangeReport):
         return self.found == self.repaired and not self.undecided
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a dictionary of plain values, for JSON."""
+        """Return the report as a dictionary of plain values, for JSON."""
         return {**_plain_values(self), "found": self.found, "clean": self.clean}
 
     def __str__(self) -> str:
@@ -174,16 +178,16 @@ class AuditReport(RangeReport):
 @attrs.frozen(eq=False, kw_only=True)
 class BuildReport(RangeReport):
     """
-    What `db.build_index` has done so far, or in all when it has ended.
+    What `db.build_index` has done so far or, when it has ended, in all.
 
     Args:
         index: Name of the index, list, count or sum: "Employee.by_email".
         entities: Entities that were read.
-        built: Entities that got their index entry, came into the list, or were counted.
+        built: Entities that got their index entry, were added to the list, or were counted.
         requests: Requests that were sent, without repetitions.
         seconds: How long it took, earlier parts included if it was resumed.
-        audit: The audit of the index that followed; None before it began. What cannot be built, such as a unique value
-            that two entities have, is among its findings.
+        audit: The report of the audit that follows; None before it begins. Its findings include what cannot be built,
+            such as a unique value that two entities have.
     """
 
     index: str
@@ -192,11 +196,11 @@ class BuildReport(RangeReport):
 
     @property
     def complete(self) -> bool:
-        """Whether it came to the end and nothing is missing: then the index can be read."""
+        """Whether the index is complete, so that it can be used: all entities were read, and nothing is missing."""
         return self.audit is not None and self.audit.clean and self.cursor is None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a dictionary of plain values, for JSON."""
+        """Return the report as a dictionary of plain values, for JSON."""
         audit = None if self.audit is None else self.audit.to_dict()
         return {**_plain_values(self), "complete": self.complete, "audit": audit}
 

@@ -38,7 +38,7 @@ class Audit:
     The exit status is 0 if nothing is wrong, or everything was repaired; 1 if something is wrong; 2 after wrong usage.
     """
 
-    help: str = "check what is derived from entities, and repair it"
+    help: str = "check indexes, lists, counts, sums and copies, and repair them"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -92,7 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tableorm", description="Look after tables.", allow_abbrev=False)
+    about = "Show, check and serve the tables of a database."
+    parser = argparse.ArgumentParser(prog="tableorm", description=about, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"tableorm {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where an error comes from")
     choices = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

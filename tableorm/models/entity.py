@@ -94,7 +94,7 @@ class Entity(Storable):
     - abstract: A base without entities of its own.
     - naming: How field names become property names: `"as_written"`, `"pascal"`, or a function.
     - write_token: Rows carry the tokens of their last three writes, in a property `_w` of about 40 characters. Then a
-      write whose reply was lost can find out what became of it; see "Concurrency" in the documentation.
+      write whose reply was lost can find out what became of it; see "Lost replies" in the documentation.
     - tracked: Entities of other models hold copies of some fields, by `Embedded`: no row is written without knowing
       what it notes of them. A model with indexes or counts is tracked without saying so.
 

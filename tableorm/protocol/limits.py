@@ -210,8 +210,10 @@ def check_properties(row: dict[str, Any], encoded_size: int | None = None) -> No
             raise Fault(Code.ENTITY_TOO_LARGE, f"The entity has {size} bytes, {MAX_ENTITY_BYTES} are allowed.")
 
 
+# Rows of a table have few sets of names. The bounds keep clients that send many, or long ones, from filling the memory.
 _SHAPES: dict[tuple[str, ...], tuple[tuple[str, str | None], ...]] = {}
-_SHAPES_MAX = 500  # rows of a table have few sets of names; the bound keeps odd clients from filling the memory
+_SHAPES_MAX = 500
+_SHAPE_CHARACTERS_MAX = 4 * 1024
 
 
 def _shape(names: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
@@ -229,7 +231,9 @@ def _shape(names: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
             f"The entity has {len(properties)} properties, {MAX_CUSTOM_PROPERTIES} are allowed.",
         )
     shape = tuple((name, name + ANNOTATION if name + ANNOTATION in present else None) for name in properties)
-    if len(_SHAPES) < _SHAPES_MAX:
+    if sum(map(len, names)) <= _SHAPE_CHARACTERS_MAX:
+        if len(_SHAPES) >= _SHAPES_MAX:
+            _SHAPES.clear()
         _SHAPES[names] = shape
     return shape
 

@@ -26,7 +26,7 @@ class ExplainedRequest:
         filter: `$filter`; None without one.
         select: `$select`; None for all properties.
         top: `$top` of the first page; None for one row by its keys.
-        client_side: Conditions that are evaluated here, on the rows that come back.
+        client_side: Conditions that are evaluated in this program, on the rows that come back.
     """
 
     access: Access
@@ -48,15 +48,15 @@ class Explanation:
     Args:
         query: The query, as text.
         access: How rows are found; the costliest of several requests.
-        path: The keys that they are found by: "primary key", or "index Employee.by_email".
+        path: By which keys they are found: "primary key", or "index Employee.by_email".
         requests: The requests in key order.
-        client_side: Conditions that are evaluated here.
-        min_transactions: Storage transactions that it takes at least.
-        max_transactions: At most; None if that depends on how many rows there are.
+        client_side: Conditions that are evaluated in this program.
+        min_transactions: The fewest storage transactions that it takes.
+        max_transactions: The most; None if that depends on how many rows there are.
         ordered: Whether results come in key order.
         concurrency: Requests that run at the same time, at most.
-        fetches_primaries: Whether the primary of each row that is found is read too, since index entries hold keys
-            alone.
+        fetches_primaries: Whether the entity itself is read too for each index entry, because the entries hold only
+            keys.
         primary_select: `$select` of these reads; None for all properties.
     """
 

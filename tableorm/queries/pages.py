@@ -30,8 +30,9 @@ class Page(Generic[E_co]):
     One page of results.
 
     Args:
-        items: The entities in key order, at most as many as asked for; perhaps none, although more follow.
-        cursor: Where to go on; None after the last page. At most 4,096 characters that may stand in a URL.
+        items: The entities in key order, at most as many as asked for. There may be none, although more follow.
+        cursor: Where the next page begins, as at most 4,096 characters that may stand in a URL; None after the last
+            page.
     """
 
     items: list[E_co]
@@ -118,7 +119,7 @@ _INTERNAL = {"begin", "note"}
 
 class EntityStream(Generic[E_co]):
     """
-    The results of a query in a block. Made by `query.stream()`.
+    The results of a query in an `async with` block, made by `query.stream()`.
 
     Args:
         open_results: Opens the results from a cursor on; the stream that it is given is told what they are.
@@ -164,7 +165,7 @@ class EntityStream(Generic[E_co]):
     @property
     def cursor(self) -> str | None:
         """
-        Where to go on behind the last entity that was given; the cursor it began with if there was none.
+        Where to resume after the last entity that was given; before the first one, where the stream began.
 
         Raises:
             CursorError: The query is unordered.

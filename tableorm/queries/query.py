@@ -44,7 +44,7 @@ E_co = TypeVar("E_co", covariant=True)
 @attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
 class Query(NotAList, Generic[E_co]):
     """
-    A query. It is immutable: each method returns another, and nothing is sent before it is read.
+    What every query can do. A query is immutable: each method returns a new one. Nothing is sent before it is read.
     """
 
     _db: Connection | None
@@ -78,11 +78,10 @@ class Query(NotAList, Generic[E_co]):
 
     def allow_scan(self, *, parallel: int = 1) -> Self:
         """
-        Let the query visit every partition, where its conditions do not give some.
+        Allow the query to visit every partition, if its conditions do not name some.
 
         Args:
-            parallel: Divide the keys into about so many ranges, read at the same time; `split` divides them the same
-                way.
+            parallel: About how many ranges of keys are read at the same time, which are divided as by `split`.
 
         Raises:
             ModelError: `parallel` is not a number from 1.
@@ -91,7 +90,7 @@ class Query(NotAList, Generic[E_co]):
         return attrs.evolve(self, scan=True, parallel=parallel)
 
     def unordered(self) -> Self:
-        """Give results as they come, instead of in key order. There are no cursors then."""
+        """Give results as they arrive, instead of in key order. Such a query has no cursors."""
         return attrs.evolve(self, ordered=False)
 
     def concurrency(self, count: int) -> Self:
@@ -110,10 +109,10 @@ class Query(NotAList, Generic[E_co]):
 
     def split(self, parts: int) -> list[Self]:
         """
-        Return queries of disjoint ranges of keys that together are this one: for tasks, or pickled, for machines.
+        Divide the query into queries for disjoint ranges of keys, for several tasks or, pickled, for several machines.
 
-        Each has about as many possible keys, not as many rows; text is taken to begin with ASCII letters and digits.
-        Bind a pickled one before use: `pickle.loads(data).bind(db)`.
+        Each has about as many possible keys, not as many rows; texts are expected to begin with ASCII letters and
+        digits. Bind a pickled one before use: `pickle.loads(data).bind(db)`.
 
         Args:
             parts: How many, at most; fewer where the conditions leave fewer keys.
@@ -145,7 +144,7 @@ class Query(NotAList, Generic[E_co]):
         """
         Give the results in a block: `async with query.stream() as stream: async for entity in stream: ...`.
 
-        Leaving the block cancels what is outstanding, at once.
+        Leaving the block cancels at once the requests that are under way.
 
         Args:
             cursor: Where to go on: `Page.cursor` or `EntityStream.cursor` of an earlier run.
@@ -196,7 +195,7 @@ class Query(NotAList, Generic[E_co]):
         return found[0] if found else None
 
     async def count(self) -> int:
-        """Count the entities. Only the properties that tell the kind of a row are read. Raises what `all` raises."""
+        """Count the entities; only the keys and kinds of rows are read. Raises what `all` raises."""
         if self._planner.target.fetches_primaries:
             total = 0
             async for _ in attrs.evolve(self, only=()):
@@ -216,8 +215,8 @@ class Query(NotAList, Generic[E_co]):
         Fetch one page of results, in key order.
 
         Args:
-            size: Entities at most, 1 to 1000. After ten requests for ranges a page is given as it is: it may have
-                fewer, even none, and more may follow.
+            size: How many entities at most, 1 to 1000. After ten requests a page ends as it is: it may have fewer
+                entities, even none, while more follow.
             cursor: `Page.cursor` of an earlier page; it can be stored and used in another process.
 
         Returns:
@@ -253,21 +252,20 @@ class Query(NotAList, Generic[E_co]):
         on_progress: Callable[[BulkReport], object] | None = None,
     ) -> BulkReport:
         """
-        Delete everything that the query finds, in transactions of each partition, while it is found.
+        Delete everything that the query finds, in transactions by partition, while it is being found.
 
-        A row is deleted if it is still as it was found, so that one which no longer satisfies the conditions stays; it
-        is reported with `PreconditionFailed`. One that is gone by then is reported with `EntityNotFound`. What is
-        derived from entities of the models, such as the entries of indexes, goes with them, and is not deleted by
-        itself.
+        A row that somebody has changed since it was found stays, and is reported with `PreconditionFailed`; one that
+        somebody has deleted is reported with `EntityNotFound`. Rows that are derived from an entity, such as its index
+        entries, are deleted with it, and never without it.
 
         Args:
-            if_match: "*" deletes the rows whatever became of them.
-            concurrency: Transactions at the same time, at most.
-            rate: Rows a second, at most.
+            if_match: "*" also deletes rows that have changed since they were found.
+            concurrency: How many transactions run at the same time, at most.
+            rate: How many rows are deleted in a second, at most.
             on_progress: Called with the report after each transaction.
 
         Returns:
-            What became of the rows.
+            The report: how many rows were deleted, and which were not.
 
         Raises:
             ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
@@ -462,14 +460,14 @@ def _check_count(what: str, count: object) -> None:
 
 class Select(Query[E_co]):
     """
-    A query for entities of models. Made by `db.select(Model)`.
+    A query for entities of models, made by `db.select(Model)`.
 
-    It is immutable: each method returns another, and nothing is sent before it is read.
+    It is immutable: each method returns a new query, and nothing is sent before it is read.
     """
 
     def where(self, *conditions: Expression) -> Self:
         """
-        Narrow the query: all conditions must hold, those given before included.
+        Add conditions. An entity is found if all of them hold, and those that were given before.
 
         Raises:
             ModelError: An argument is not a condition.
@@ -483,7 +481,7 @@ class Select(Query[E_co]):
 
     def only(self, *fields: Field[Any]) -> Self:
         """
-        Ask for these fields alone, plus those that keys hold. Reading another one raises `NotLoaded`.
+        Load only these fields, and those in the key. Reading another field raises `NotLoaded`.
 
         An entity that has to be upgraded from an older version is read in full.
 

@@ -19,16 +19,16 @@ __all__ = ["RawSelect"]
 
 class RawSelect(Query[PropertyBag]):
     """
-    A query for rows of any kind, as property bags. Made by `db.select_raw(table)`.
+    A query for rows of any kind, as property bags, made by `db.select_raw(table)`.
 
-    It is immutable: each method returns another, and nothing is sent before it is read.
+    It is immutable: each method returns a new query, and nothing is sent before it is read.
     """
 
     def where(self, text: str, *values: Value) -> Self:
         """
-        Narrow the query by a filter as the service knows it: `where("PartitionKey eq {} and Age ge {}", "Sales", 30)`.
+        Add a filter in the service's own language: `where("PartitionKey eq {} and Age ge {}", "Sales", 30)`.
 
-        Conditions on PartitionKey and RowKey give the requests, as those on key fields of a model do.
+        Conditions on PartitionKey and RowKey become requests for points and ranges, as those on key fields do.
 
         Args:
             text: The filter in OData; each `{}` stands for a value, without quotes.

@@ -22,8 +22,8 @@ class Union(NotAList, Generic[E]):
     """
     The results of several queries, made by `db.union(...)`. It is immutable.
 
-    They come query by query, as given, while the next ones are fetched. An entity that several queries find comes
-    several times.
+    The results of the first query come first, while those of the next ones are fetched. An entity that several queries
+    find comes several times.
     """
 
     _queries: tuple[Query[E], ...]
@@ -32,10 +32,10 @@ class Union(NotAList, Generic[E]):
 
     def unordered(self) -> Self:
         """
-        Give results as they come, instead of query by query.
+        Give results as they arrive, instead of query by query.
 
-        A query with a limit still gives the first entities in key order, with one request after the other, unless it
-        is unordered itself.
+        A query with a limit still gives its first entities in key order, and sends one request after the other, unless
+        it is unordered itself.
         """
         return attrs.evolve(self, ordered=False)
 

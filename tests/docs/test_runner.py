@@ -88,6 +88,33 @@ print(number.get())
     assert run(page) == 3
 
 
+def test_output_of_code(tmp_path: Path) -> None:
+    """What the code in a marker prints is compared with what the page shows, inside of a fold as outside."""
+    page = write(
+        tmp_path,
+        """
+'''python
+noted: list[int] = []
+noted.append(1)
+'''
+
+<details markdown="1"><summary>What is noted</summary>
+
+<!-- output of print(*noted) -->
+'''text
+1
+'''
+
+</details>
+""",
+    )
+    assert run(page) == 1
+
+    page.write_text(page.read_text(encoding="utf-8").replace("\n1\n", "\n2\n"), encoding="utf-8")
+    with pytest.raises(PageError, match=r"page.md:11: the page shows\n2\n\nbut the code prints\n1\n"):
+        run(page)
+
+
 def test_other_output_fails(tmp_path: Path) -> None:
     """Output that differs from what the page shows is an error that names the line of the page and gives both."""
     page = write(tmp_path, "'''python\nprint(1)\n'''\n<!-- output -->\n'''text\n2\n'''\n")
@@ -135,6 +162,10 @@ def test_classes_belong_to_a_module(tmp_path: Path) -> None:
         ("<!-- not run -->\n'''python\nx = 1\n'''\n", "page.md:3: say why it is not run"),
         ("<!-- output -->\n'''text\n1\n'''\n", "page.md:3: output stands in a ```text block right after"),
         ("'''python\nprint(1)\n'''\n<!-- output -->\n'''\n1\n'''\n", "page.md:6: output stands in a ```text block"),
+        ("<details>\n\nText\n\n</details>\n", "page.md:1: this is no line of a fold"),
+        ('<details markdown="1"><summary>What</summary>\nText\n', "page.md:1: leave a blank line before and after"),
+        ('Text\n\n<details markdown="1"><summary>What</summary>\n\nText\n', "a fold is never closed"),
+        ('<details markdown="1"><summary>What</summary>\n\nText\n</details>\n', "page.md:4: leave a blank line before"),
         ("'''python\nx = 1\n'''\n<!-- ouput -->\n'''text\n1\n'''\n", "page.md:6: marker 'ouput' is unknown"),
     ],
 )

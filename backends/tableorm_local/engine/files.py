@@ -134,7 +134,7 @@ def _check_place(path: str, *, create: bool) -> tuple[int, int]:
     _check_beside(path)
     if not os.path.lexists(path):
         if not create:
-            raise Unavailable(f"there is no database {path!r}; give the path of one, or let it be created.")
+            raise Unavailable(f"there is no database {path!r}; check the path, or create it with tableorm.connect().")
         _create_empty(path)
     return _check_file(path)
 

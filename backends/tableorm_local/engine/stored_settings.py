@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tableorm.protocol.codes import Code, Fault
 
 from . import catalog
-from .faults import missing_table_fault
+from .faults import damage_fault, missing_table_fault
 from .sqlite import Connection
 from .write_session import Host, WriteSession
 
@@ -22,9 +22,9 @@ CREATE TABLE settings (owner INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NO
 """
 
 _FILE = 0
-_READ = "SELECT value FROM settings WHERE owner = ? AND name = ?"
-# A setting is read whole, on the event loop.
-_MAX_BYTES = 256 * 1024
+_READ = "SELECT length(value), CASE WHEN length(value) <= ? THEN value END FROM settings WHERE owner = ? AND name = ?"
+# A setting is read whole, on the event loop, for requests of anybody. What a server writes has at most a few KiB.
+_MAX_BYTES = 16 * 1024
 
 
 class Settings:
@@ -38,14 +38,9 @@ class Settings:
         Read a setting of the table, or of the file; None if it is not set.
 
         Raises:
-            Fault: TableNotFound.
+            Fault: TableNotFound; InternalError if the file holds a larger value than is ever written.
         """
-
-        def read(connection: Connection) -> bytes | None:
-            value: bytes | None = connection.execute(_READ, (_find_owner(connection, table), name)).get
-            return value
-
-        return await self._host.read(read)
+        return await self._host.read(lambda connection: _read(connection, _find_owner(connection, table), name))
 
     async def put(self, name: str, value: bytes | None, table: str | None = None) -> None:
         """
@@ -67,7 +62,7 @@ class Settings:
         def work(session: WriteSession) -> None:
             connection = session.connection
             owner = _find_owner(connection, table)
-            value = change(connection.execute(_READ, (owner, name)).get)
+            value = change(_read(connection, owner, name))
             if value is None:
                 connection.execute("DELETE FROM settings WHERE owner = ? AND name = ?", (owner, name))
             elif len(value) > _MAX_BYTES:
@@ -78,6 +73,16 @@ class Settings:
             session.dirty = True
 
         await self._host.submit(work)
+
+
+def _read(connection: Connection, owner: int, name: str) -> bytes | None:
+    found: tuple[int, bytes | None] | None = connection.execute(_READ, (_MAX_BYTES, owner, name)).get
+    if found is None:
+        return None
+    size, value = found
+    if value is None:
+        raise damage_fault(f"The setting {name!r}", ValueError(f"it has {size} bytes, {_MAX_BYTES} are allowed"))
+    return value
 
 
 def _find_owner(connection: Connection, table: str | None) -> int:

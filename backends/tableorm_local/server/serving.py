@@ -54,7 +54,7 @@ def serve(
     file_tokens: bool = True,
 ) -> "Server":
     """
-    Speak the Table service's REST protocol.
+    Make a server that offers a file's tables over the Table service's REST protocol; `async with` runs it.
 
         async with serve("hr.tables") as server:
             print(server.url)
@@ -68,12 +68,12 @@ def serve(
         cert: A file with a certificate chain, in PEM, to speak TLS.
         cert_key: The file with its private key, if that is not in `cert`.
         access_log: A stream of bytes that gets a line of JSON for each request.
-        limits: How much clients can make the server hold.
+        limits: How much clients can make the server hold; the default is `Limits()`.
         open_metrics: Whether clients of other machines may read `/metrics`.
-        compress_for_all: Whether answers to clients of this machine are compressed too, if they accept that.
+        compress_for_all: Whether answers to clients on this machine are compressed too, if the clients accept that.
         share_port: Whether other processes may listen at the same address; connections are spread among them.
-        file_tokens: Whether tokens are good that are signed with the key of the file itself. That key stays in copies
-            of the file, also in backups, until it is replaced.
+        file_tokens: Whether to accept tokens that are signed with the key of the file itself. Copies of the file, such
+            as backups, have that key too.
 
     Raises:
         ValueError: Other machines could use the development key; accounts and data do not fit; or there is a private
@@ -138,7 +138,7 @@ def read_certificate(cert: str | os.PathLike[str], cert_key: str | os.PathLike[s
 
 class Server:
     """
-    A server of the Table service; made by `serve`, and running inside of `async with`.
+    A server of the Table service's protocol; made by `serve`, and running inside `async with`.
 
     Args:
         make_front: Makes the front, in a running event loop.
@@ -189,11 +189,11 @@ class Server:
 
     def replace_keys(self, keys: Mapping[str, Iterable[str]]) -> None:
         """
-        Replace the keys of accounts, at once: `server.replace_keys({"hr": [new_key, old_key]})`.
+        Replace the keys of accounts at once: `server.replace_keys({"hr": [new_key, old_key]})`.
 
         Raises:
-            ValueError: An account does not exist, a key cannot be used, or it is the development key and other
-                machines can connect; nothing was changed.
+            ValueError: An account does not exist, a key cannot be used, or a key is the development key and other
+                machines can connect. Then nothing is changed.
         """
         given = {name: tuple(some) for name, some in keys.items()}
         if not is_loopback(self._address[0]) and any(
@@ -204,7 +204,7 @@ class Server:
 
     def replace_certificate(self, cert: str | os.PathLike[str], cert_key: str | os.PathLike[str] | None) -> None:
         """
-        Use another certificate for connections from now on.
+        Use another certificate for all connections that are made from now on.
 
         Raises:
             OSError: The file cannot be read, or is not a certificate; the old one stays in use.

@@ -16,7 +16,12 @@ __all__ = ["RANKS", "Access", "Point", "QueryPlan", "Range"]
 
 
 class Access(enum.Enum):
-    """How a query finds its rows, from best to worst. Source: table design guide, "Design for querying"."""
+    """
+    How a query finds its rows, from the cheapest way to the costliest.
+
+    `POINT` is one row by both keys, `POINTS` several. `RANGE` is part of a partition, `PARTITION_SCAN` a whole one, and
+    `TABLE_SCAN` all partitions. Source: table design guide, "Design for querying".
+    """
 
     NOTHING = "nothing"
     """No row can satisfy the conditions, and nothing is sent."""

@@ -18,21 +18,20 @@ class Limits:
     """
     The limits of one process of the server.
 
-    Of `connections`, `tls_connections`, `handshakes`, `requests`, `waiting_bytes` and `buffered_bytes` one caller gets
-    about half, so that others always find some.
+    One caller gets at most about half of `connections`, `tls_connections`, `handshakes`, `requests`, `waiting_bytes`
+    and `buffered_bytes`.
 
     Args:
-        connections: Connections open at once, if the process may have as many files open; the next one gets the answer
-            that the server is busy, and is closed.
-        tls_connections: Connections at once that speak TLS, or do not yet, as each of them has 256 KiB of buffers; the
-            next one is closed.
-        handshakes: Connections at once that were accepted and do not speak TLS yet; the next one is closed.
-        requests: Requests at work or waiting at once; the next one gets the answer that the server is busy.
-        pages: Pages of entities that are built at once; others wait for their turn.
+        connections: How many connections are open at the same time, if the process may have as many files open. The
+            next one gets status 503, and is closed.
+        tls_connections: How many of these have TLS, or are about to; each has 256 KiB of buffers. The next one is
+            closed.
+        handshakes: How many connections were accepted and do not speak TLS yet. The next one is closed.
+        requests: How many requests are worked on or wait. The next one gets status 503.
+        pages: How many pages of entities are built at the same time. Others wait for their turn.
         waiting_bytes: Memory for heads of requests, of all connections together: of heads that are not complete, of
             requests that are not answered, and of the last request of each connection that stays open. Beyond it a
-            request that is alone is answered, and its connection closed; other connections get the answer that the
-            server is busy.
+            request that came alone is answered, and its connection closed; other connections get status 503.
         buffered_bytes: Bytes of bodies that arrive and of answers that are not sent yet, all together.
         url_bytes: Bytes of a request line.
         header_bytes: Bytes of one header.
@@ -43,7 +42,7 @@ class Limits:
         idle_seconds: Time after which a connection without a complete request is closed.
         body_seconds: Time in which a body must have arrived.
         write_seconds: Time in which a client must have taken an answer.
-        stop_seconds: Time that requests at work may take when the server stops.
+        stop_seconds: Time in which the requests that are worked on must end when the server stops.
     """
 
     connections: int = 10_000

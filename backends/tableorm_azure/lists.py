@@ -1,0 +1,28 @@
+"""
+Lists of names that the SDK reads page by page: of tables, queues and containers.
+"""
+
+from typing import Any
+
+from tableorm.protocol.codes import Code, Fault
+
+__all__ = ["list_names"]
+
+
+async def list_names(listing: Any) -> list[str]:
+    """
+    Return the names of all items of a list of the SDK, in the order in which the service gives them.
+
+    Raises:
+        Fault: The service names a place to go on at which it has named before, so the list would never end.
+    """
+    pages = listing.by_page()
+    names: list[str] = []
+    seen = set[str]()
+    async for page in pages:
+        names += [item.name async for item in page]
+        following: str | None = pages.continuation_token
+        if following in seen:
+            raise Fault(Code.INTERNAL_ERROR, "The answer goes on where it was before, so the list would never end.")
+        seen.add(following or "")
+    return names

@@ -1,0 +1,96 @@
+"""
+What a server answers neither stops a client for ever nor makes it keep memory: parts of transactions, names, lists.
+"""
+
+import gc
+import json
+import subprocess
+import sys
+import tracemalloc
+from itertools import count
+
+import pytest
+
+from tableorm import Entity, Mapped, TableOrmError, connect
+from tableorm.protocol.codes import Fault
+from tests.azure.stub import KEY, Answer, Request, Stub, row_answer
+
+# A regular expression cannot be interrupted, so these are read in a process of their own.
+PARTS = """
+from tableorm.protocol.codes import Fault
+from tableorm_azure.batch import read_etags
+for header in (b"X:" + b" " * 20_000 + b"b\\rc", b"X: b" + b" " * 400_000 + b"b"):
+    try:
+        read_etags(b"\\r\\nHTTP/1.1 400 Bad\\r\\n" + header + b"\\r\\n\\r\\n{}", 1)
+    except Fault:
+        print("refused")
+"""
+
+
+class Thing(Entity, table="Tab", partition_key="{p}", row_key="{r}"):
+    p: Mapped[str]
+    r: Mapped[str]
+
+
+def test_headers_of_blanks_in_a_part_of_a_transaction() -> None:
+    """A part with a header of many blanks is read at once: 2 KB took half a minute, 20 KB would take hours."""
+    run = subprocess.run([sys.executable, "-c", PARTS], capture_output=True, timeout=20, check=True, text=True)
+    assert run.stdout.split() == ["refused", "refused"]
+
+
+async def test_names_of_rows_are_not_kept_however_many() -> None:
+    """Rows with more properties than a row can have, or with long names, leave nothing behind in the client."""
+    number = count()
+
+    def answer(_: Request) -> Answer:
+        each = next(number)
+        return row_answer(**{f"p{each}_{name}".ljust(2_000 * (each % 2), "x"): 0 for name in range(500)})
+
+    async with Stub() as stub:
+        stub.handler = answer
+        async with connect(stub.url, key=KEY, timeout=5, retry_total=0) as db:
+            tracemalloc.start()
+            try:
+                for _ in range(6):
+                    with pytest.raises(TableOrmError):
+                        await db.get(Thing, p="p", r="r")
+                gc.collect()
+                held, _ = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+    assert held < 1_000_000  # of 4 MB of names
+
+
+@pytest.mark.parametrize("again", [["Tab"], ["Tab", "Uab"]], ids=["the same", "two in turn"])
+async def test_a_list_of_tables_that_goes_on_where_it_was_is_refused(again: list[str]) -> None:
+    """A server that gives the same continuations again does not make the client collect names for ever."""
+    body = json.dumps({"value": [{"TableName": "Tab"}]}).encode()
+    async with Stub() as stub:
+
+        def answer(_: Request) -> Answer:
+            number = len(stub.requests)
+            on = {"x-ms-continuation-NextTableName": again[number % len(again)]} if number < 50 else {}
+            return Answer(200, {"Content-Type": "application/json", **on}, body)
+
+        stub.handler = answer
+        async with connect(stub.url, key=KEY, timeout=5, retry_total=0) as db:
+            with pytest.raises(TableOrmError, match="the list would never end"):
+                await db.tables()
+    assert len(stub.requests) <= 3
+
+
+@pytest.mark.parametrize("what", ["queue", "container"])
+async def test_a_list_of_queues_or_containers_that_goes_on_where_it_was_is_refused(what: str) -> None:
+    """The lists of queues and of containers end likewise."""
+    item = f"<{what.title()}><Name>abc</Name></{what.title()}>"
+    item = item.replace("</Container>", "<Properties></Properties></Container>")
+    inner = f"<{what.title()}s>{item}</{what.title()}s><NextMarker>abc</NextMarker>"
+    body = f'<?xml version="1.0"?><EnumerationResults ServiceEndpoint="">{inner}</EnumerationResults>'.encode()
+    async with Stub() as stub:
+        stub.handler = lambda _: Answer(
+            200 if len(stub.requests) < 50 else 404, {"Content-Type": "application/xml"}, body
+        )
+        async with connect(stub.url, key=KEY, timeout=5, retry_total=0, queues=stub.url, blobs=stub.url) as db:
+            with pytest.raises(Fault, match="the list would never end"):
+                await (db.queues.list_queues() if what == "queue" else db.blobs.list_containers())
+    assert len(stub.requests) <= 3
