@@ -245,7 +245,7 @@ class TableNotFound(TableOrmError, LookupError):
 
 
 class WrongKind(TableOrmError, LookupError):
-    """The row at that key is of another kind than the model asked for."""
+    """The row at that key is of another kind than the model asked for: of the kind `found`."""
 
     def __init__(self, message: str, key: object = None, found: str | None = None) -> None:
         super().__init__(message)

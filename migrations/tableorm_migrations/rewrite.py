@@ -14,6 +14,7 @@ from tableorm import Conflict, Database, Entity, EntityNotFound, Key, ModelError
 from tableorm.audit.audit import Steps, check_arguments, work_on_ranges
 from tableorm.audit.ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
 from tableorm.audit.scan import pages
+from tableorm.connection.connection import connection_of
 from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
 from tableorm.models.schema import Schema, concrete
@@ -58,8 +59,9 @@ async def rewrite(
         CursorError: The cursor is of other models, or damaged.
         TableNotFound: There is no such table.
     """
-    db.require_open()
-    db.boundary.check_whole_table("rewrite()")
+    connection = connection_of(db)
+    connection.require_open()
+    connection.boundary.check_whole_table("rewrite()")
     check_arguments("rewrite", parallel, on_progress)
     schemas = _find_schemas(models)
     purpose = purpose_of("rewrite", schemas)
@@ -107,7 +109,7 @@ def _find_schemas(models: Sequence[type[Entity]]) -> list[Schema]:
 async def _rewrite_range(db: Database, kinds: KindSet, part: AuditRange) -> Steps[RewriteCounts]:
     """Rewrite the rows of a range, page by page. Yield how far it is, and what was counted since."""
     counts, ordered = RewriteCounts(), db.store.capabilities.ordered
-    async with aclosing(pages(db, part.table, kinds.filter, part.left, counts, "rewrite")) as found:
+    async with aclosing(pages(connection_of(db), part.table, kinds.filter, part.left, counts, "rewrite")) as found:
         async for rows in found:
             await _rewrite_rows(db, kinds, rows, counts)
             if rows and ordered:
@@ -135,7 +137,7 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
             continue
         old.append(entity)
         keys[id(entity)] = Key(resolved[0].model, kinds.table, row["PartitionKey"], row["RowKey"])
-        await db.yield_to_loop(1)
+        await connection_of(db).yield_to_loop(1)
     if not old:
         return
     async with db.bulk() as bulk:

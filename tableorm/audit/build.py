@@ -16,7 +16,7 @@ import attrs
 
 from ..connection.connection import TURN, Connection
 from ..errors import Conflict, DecodeError, EntityNotFound, LimitExceeded, ModelError, OutcomeUnknown, WrongKind
-from ..models.derivation import DerivationOf
+from ..models.derivation import DerivationOf, bound_to
 from ..models.entity import Entity
 from ..models.kinds import KindSet
 from ..models.schema import DerivedSchema, concrete
@@ -108,7 +108,9 @@ def _find_declarations(index: object) -> list[AuditedSchema]:
     Raises:
         ModelError: It is not a declaration of a class, or not one that can be built.
     """
-    found = index.bound(DerivedSchema) if isinstance(index, DerivationOf) else None
+    found = None
+    if isinstance(index, DerivationOf):
+        found = bound_to(index, DerivedSchema)  # pyright: ignore[reportUnknownArgumentType]
     buildable = [each for each in found or () if isinstance(each, AuditedSchema) and each.buildable]
     if found is None or len(buildable) < len(found):
         raise ModelError(

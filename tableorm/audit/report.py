@@ -93,11 +93,6 @@ class Finding:
             return f"its repair is refused ({self.refused}): correct the row, or the model, then repair"
         return _REMEDIES[self.damage]
 
-    @property
-    def place(self) -> tuple[str, ...]:
-        """The key by which findings are sorted: first the keys of the entity."""
-        return self.partition_key, self.row_key, self.model, self.index or "", self.address or ""
-
     def __str__(self) -> str:
         name = self.model if self.index is None else f"{self.model}.{self.index}"
         end = "repaired" if self.repaired else self.remedy
@@ -223,13 +218,18 @@ def make_report(counts: AuditCounts, purpose: bytes = b"", ranges: Sequence[Audi
         entities=counts.entities,
         derived_rows=counts.derived_rows,
         counts=dict(sorted(counts.counts.items())),
-        findings=tuple(sorted(counts.findings, key=lambda finding: finding.place)),
+        findings=tuple(sorted(counts.findings, key=_sort_key)),
         repaired=counts.repaired,
         undecided=counts.undecided,
         requests=counts.requests,
         seconds=counts.seconds,
         cursor=partial(write_cursor, purpose, tuple(ranges), attrs.evolve(counts)),
     )
+
+
+def _sort_key(finding: Finding) -> tuple[str, ...]:
+    """Return the key by which findings are sorted: by entity first."""
+    return finding.partition_key, finding.row_key, finding.model, finding.index or "", finding.address or ""
 
 
 def _plain_values(value: Finding | AuditReport | BuildReport) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sys
 import attrs
 import msgspec
 
+from ..connection.connection import connection_of
 from ..protocol.limits import MAX_PAGE
 from ..protocol.redaction import escape_unprintable
 from ..stores import Bounds, RowQuery
@@ -46,9 +47,9 @@ class Show:
         async with open_existing(args) as db:
             while True:
                 size = MAX_PAGE if limit is None else min(limit, MAX_PAGE)
-                store, _ = db.sending("query", "")
+                store, _ = connection_of(db).sending("query", "")
                 request = store.query(table, query, limit=size, continuation=continuation)
-                page = await db.call(f"show {table}", table, request)
+                page = await connection_of(db).call(f"show {table}", table, request)
                 for row in page.rows:
                     sys.stdout.buffer.write(escape_unprintable(encode(row).decode()).encode() + b"\n")
                 if limit is not None:

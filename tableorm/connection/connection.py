@@ -1,49 +1,38 @@
 """
-The life of a database: its stores, opened once and in one event loop, its tables, and what it counts.
+One open database: its stores, opened once and in one event loop, its boundary, and what it counts.
 """
 
 import asyncio
-import itertools
+import copy
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
-from ..errors import Conflict, EntityNotFound, NotSupported, TableNotFound
-from ..models.entity import Entity, schema_of
-from ..models.kinds import refuse_same_kinds
-from ..models.schema import concrete
-from ..protocol.codes import THROTTLING, Code, Fault
+import attrs
+
+from ..errors import NotSupported
+from ..protocol.codes import THROTTLING, Fault
 from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, TableStore, Traffic
 from .boundary import Boundary
-from .observe import Hook, Observation, ObservedStore, QueryWork, Watch
+from .observe import ObservedStore, QueryWork, Watch
 from .retry import RetryingStore, RetryPolicy
 from .stats import Counts, Stats
 from .translate import translate
 
-__all__ = ["TURN", "Connection"]
+__all__ = ["TURN", "Connected", "Connection", "connection_of"]
 
 S = TypeVar("S", QueueStore, BlobStore)
 T = TypeVar("T")
 
-# What other packages of ours use, and programs do not: `dir` leaves it out, and so does the reference.
-_INTERNAL = {
-    "backend",
-    "boundary",
-    "call",
-    "count_fault",
-    "count_repetition",
-    "load_row",
-    "require_open",
-    "retry",
-    "sees_all",
-    "sending",
-    "watch",
-    "wrap_store",
-    "yield_to_loop",
-}
-
 TURN = 250  # entities read before other tasks get a turn: a millisecond or two
+
+
+@attrs.define(eq=False)
+class _Opened:
+    """The tables of a connection and of its views, and the event loop that they were opened in."""
+
+    store: TableStore | None = None
+    loop: asyncio.AbstractEventLoop | None = None
 
 
 class Connection:
@@ -56,6 +45,10 @@ class Connection:
         blobs: The backend that has the blobs; None if it is the same one.
         retry: How requests are repeated by the mapper, where the store does not repeat them itself.
         watch: Who is told of the requests; nobody if not given.
+
+    Attributes:
+        boundary: What it may read and write.
+        stats: What it has sent and received since it was opened.
     """
 
     def __init__(
@@ -73,17 +66,16 @@ class Connection:
         counted: Traffic | None = getattr(backend, "traffic", None)
         self._counts_itself = counted is not None
         self.stats = Stats(traffic=counted or Traffic())
-        self._store: TableStore | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opened = _Opened()
         self._since_turn = 0
         self.boundary = Boundary()
         self.watch = watch or Watch()
 
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in _INTERNAL]
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.url}>"
+    def within(self, boundary: Boundary) -> "Connection":
+        """Return a view of this connection with another boundary, which is open while this one is."""
+        view = copy.copy(self)
+        view.boundary = boundary
+        return view
 
     @property
     def url(self) -> str:
@@ -93,16 +85,9 @@ class Connection:
 
     # Life
 
-    async def open(self) -> Self:
-        """
-        Open the database.
-
-        Raises:
-            NotSupported: The file is another program's, or newer than this version.
-            AccessDenied: It may not be read.
-            Unavailable: It cannot be reached.
-        """
-        if self._store is not None:
+    async def open(self) -> None:
+        """Open all stores, or none. Raises what `Database.open` raises."""
+        if self._opened.store is not None:
             raise NotSupported("the database is open already; open it once and share it")
         async with AsyncExitStack() as opened:
             for backend in self._backends():
@@ -112,9 +97,74 @@ class Connection:
         store = self.backend.tables
         if not store.capabilities.retries:
             store = RetryingStore(store, self.retry, self.count_fault, self._count_repeated_read)
-        self._store, self._loop = store, asyncio.get_running_loop()
+        self._opened.store, self._opened.loop = store, asyncio.get_running_loop()
         self.watch.begin(self.url)
-        return self
+
+    async def close(self) -> None:
+        """Finish what was begun and release everything, if it is open."""
+        if self._opened.store is not None:
+            self._opened.store = None
+            async with AsyncExitStack() as closing:
+                for backend in self._backends():
+                    closing.push_async_callback(backend.close)
+
+    def _backends(self) -> list[Backend]:
+        return list({id(each): each for each in (self.backend, self._queues, self._blobs)}.values())
+
+    # Stores
+
+    @property
+    def store(self) -> TableStore:
+        """The tables. Raises NotSupported if the database is not open."""
+        if self._opened.store is None:
+            raise NotSupported(
+                "the database is closed, by close() or the end of its `async with`; make another with connect(url)"
+                if self._opened.loop is not None
+                else "the database is not open; use `async with connect(url) as db`"
+            )
+        return self._opened.store
+
+    @property
+    def queues(self) -> QueueStore:
+        """The queues. Raises NotSupported if there are none, or the database is not open."""
+        _ = self.store
+        return _given(self._queues.queues, "queues")
+
+    @property
+    def blobs(self) -> BlobStore:
+        """The blobs. Raises NotSupported if there are none, or the database is not open."""
+        _ = self.store
+        return _given(self._blobs.blobs, "blobs")
+
+    def require_open(self) -> TableStore:
+        """
+        The tables, for use now.
+
+        Raises:
+            NotSupported: The database is not open, or was opened in another event loop.
+        """
+        if asyncio.get_running_loop() is not self._opened.loop and self._opened.store is not None:
+            raise NotSupported(
+                "the database was opened in another event loop, which may have ended; open one in each loop that uses "
+                "it: one `async with connect(url)` within each asyncio.run()"
+            )
+        return self.store
+
+    def wrap_store(self, wrap: Callable[[TableStore], TableStore]) -> None:
+        """Let every request pass through what `wrap` makes of the open store, which is below it; tests do so."""
+        self._opened.store = wrap(self.store)
+
+    @property
+    def prefix(self) -> str:
+        """What the names of tables begin with in the store, and nowhere else; "" if nothing."""
+        return self.backend.prefix if isinstance(self.backend, PrefixedBackend) else ""
+
+    @property
+    def guarded(self) -> GuardedStore | None:
+        """The tables as a token opens them: perhaps only some rows, and others than their copies. None without one."""
+        store = self.backend.tables
+        found = getattr(store, "wrapped", store)  # the tables that know their names with the prefix
+        return found if isinstance(found, GuardedStore) else None
 
     # Requests
 
@@ -143,8 +193,9 @@ class Connection:
         Raises:
             NotSupported: The database is not open, or was opened in another event loop.
         """
-        store = self._store
-        if store is None or asyncio.get_running_loop() is not self._loop:
+        opened = self._opened
+        store = opened.store
+        if store is None or asyncio.get_running_loop() is not opened.loop:
             store = self.require_open()
         counts = self.stats.counts.get((operation, model))
         if counts is None:
@@ -155,36 +206,6 @@ class Connection:
         if self.watch.always or self.watch.blocks:
             store = ObservedStore(store, self.watch, model, work, attempt)
         return store, counts
-
-    def observe(self, on_request: Hook | None = None, *, show_values: bool = False) -> Observation:
-        """
-        Note the requests of a block, and of the tasks that are begun in it.
-
-            with db.observe() as seen:
-                await db.save(ken)
-            print(seen)  # seen.requests, seen.rows, seen.cost
-
-        Args:
-            on_request: Called with each request when it has ended; it must not be asynchronous.
-            show_values: Whether requests have the values of properties too.
-
-        Raises:
-            TypeError: `on_request` is not a plain function.
-        """
-        return self.watch.observe(on_request, show_values=show_values)
-
-    def count_fault(self, fault: Fault) -> None:
-        """Count a request that was refused for its rate, unless the backend itself counts these."""
-        if fault.code in THROTTLING and not self._counts_itself:
-            self.stats.traffic.throttled += 1
-
-    def count_repetition(self) -> None:
-        """Count a request that is sent again, beside what `sending` counts."""
-        self.stats.traffic.retries += 1
-
-    def _count_repeated_read(self) -> None:
-        self.count_repetition()
-        self.stats.counts.setdefault(("repetition", ""), Counts()).requests += 1
 
     async def call(self, what: str, table: str, request: Awaitable[T], *, beside: str = "") -> T:
         """
@@ -207,86 +228,18 @@ class Connection:
         except Fault as fault:
             raise translate(fault, what, table) from fault
 
-    async def close(self) -> None:
-        """Finish what was begun and release everything. Idempotent; a closed database refuses every other call."""
-        if self._store is not None:
-            self._store = None
-            async with AsyncExitStack() as closing:
-                for backend in self._backends():
-                    closing.push_async_callback(backend.close)
+    def count_fault(self, fault: Fault) -> None:
+        """Count a request that was refused for its rate, unless the backend itself counts these."""
+        if fault.code in THROTTLING and not self._counts_itself:
+            self.stats.traffic.throttled += 1
 
-    def _backends(self) -> list[Backend]:
-        return list({id(each): each for each in (self.backend, self._queues, self._blobs)}.values())
+    def count_repetition(self) -> None:
+        """Count a request that is sent again, beside what `sending` counts."""
+        self.stats.traffic.retries += 1
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    @property
-    def store(self) -> TableStore:
-        """The tables themselves, below the mapper. What a program asks of them is neither counted nor observed."""
-        if self._store is None:
-            raise NotSupported(
-                "the database is closed, by close() or the end of its `async with`; make another with connect(url)"
-                if self._loop is not None
-                else "the database is not open; use `async with connect(url) as db`"
-            )
-        return self._store
-
-    @property
-    def queues(self) -> QueueStore:
-        """
-        The queues.
-
-        Raises:
-            NotSupported: There are none; the message names the argument of `connect` that says where they are.
-        """
-        _ = self.store
-        return _given(self._queues.queues, "queues")
-
-    @property
-    def blobs(self) -> BlobStore:
-        """
-        The blobs.
-
-        Raises:
-            NotSupported: There are none; the message names the argument of `connect` that says where they are.
-        """
-        _ = self.store
-        return _given(self._blobs.blobs, "blobs")
-
-    def require_open(self) -> TableStore:
-        """
-        The tables, for use now.
-
-        Raises:
-            NotSupported: The database is not open, or was opened in another event loop.
-        """
-        if asyncio.get_running_loop() is not self._loop and self._store is not None:
-            raise NotSupported(
-                "the database was opened in another event loop, which may have ended; open one in each loop that uses "
-                "it: one `async with connect(url)` within each asyncio.run()"
-            )
-        return self.store
-
-    def wrap_store(self, wrap: Callable[[TableStore], TableStore]) -> None:
-        """Let every request pass through what `wrap` makes of the open store, which is below it; tests do so."""
-        self._store = wrap(self.store)
-
-    @property
-    def prefix(self) -> str:
-        """What the names of tables begin with in the store, and nowhere else; "" if nothing."""
-        return self.backend.prefix if isinstance(self.backend, PrefixedBackend) else ""
-
-    @property
-    def _tables(self) -> TableStore:
-        """The tables as the backend opens them, which know their names with the prefix."""
-        store = self.backend.tables
-        return getattr(store, "wrapped", store)
+    def _count_repeated_read(self) -> None:
+        self.count_repetition()
+        self.stats.counts.setdefault(("repetition", ""), Counts()).requests += 1
 
     async def yield_to_loop(self, entities: int) -> None:
         """
@@ -298,87 +251,6 @@ class Connection:
             self._since_turn = 0
             await asyncio.sleep(0)
 
-    @property
-    def sees_all(self) -> bool:
-        """Whether all rows of its tables can be read: with a token perhaps only some, and others than their copies."""
-        return not isinstance(self._tables, GuardedStore)
-
-    async def ping(self) -> None:
-        """
-        Ask the store for something small.
-
-        Raises:
-            Unavailable: It does not answer.
-            AccessDenied: It answers, and the credentials are not good.
-        """
-        self.require_open()
-        store = self._tables
-        if not isinstance(store, GuardedStore):
-            await self.tables()
-            return
-        await self.call("ping", "", store.ping(), beside="ping")
-
-    # Tables
-
-    async def create_tables(self, *targets: type[Entity] | str) -> None:
-        """
-        Create the tables of these models, or with these names, where they do not exist yet.
-
-        Args:
-            targets: Models, and names of tables.
-
-        Raises:
-            AccessDenied: Not permitted.
-            ModelError: A count, a sum or an embedded copy does not fit the model that it is about, or two models of a
-                table have one kind.
-            TableOrmError: A table cannot have this name.
-        """
-        self.require_open()
-        schemas = {t: concrete(schema_of(t)) or [schema_of(t)] for t in targets if not isinstance(t, str)}
-        refuse_same_kinds(list(dict.fromkeys(itertools.chain.from_iterable(schemas.values()))))
-        names: dict[str, None] = {}
-        for target in targets:
-            if isinstance(target, str):
-                names[target] = None
-                continue
-            for schema in schemas[target]:
-                schema.check_relations()
-                names[schema.table_name()] = None
-        for name in names:
-            store, _ = self.sending("create-table", "")
-            try:
-                await self.call(f"creation of table {name}", name, store.create_table(name))
-            except Conflict as error:
-                if error.code != Code.TABLE_EXISTS:
-                    raise
-
-    async def tables(self) -> list[str]:
-        """Names of all tables, in order."""
-        store, _ = self.sending("list-tables", "")
-        return await self.call("list of tables", "", store.list_tables())
-
-    async def drop_table(self, target: type[Entity] | str, *, missing_ok: bool = False) -> None:
-        """
-        Delete a table and all of its rows: those of other models too, and what is derived from them.
-
-        Args:
-            target: A model, or the name of a table.
-            missing_ok: Say nothing if there is none.
-
-        Raises:
-            TableNotFound: There is none.
-            AccessDenied: In a scope, since the table may have rows of others.
-            ModelError: The target is an abstract model without a table, or neither a model nor a name.
-        """
-        name = target if isinstance(target, str) else schema_of(target).table_name()
-        self.boundary.check_whole_table(f"drop_table({name!r}, missing_ok={missing_ok!r})")
-        store, _ = self.sending("delete-table", "")
-        try:
-            await self.call(f"deletion of table {name!r}", name, store.delete_table(name))
-        except EntityNotFound as error:
-            if not missing_ok:
-                raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from error
-
 
 def _given(store: S | None, argument: str) -> S:
     if store is None:
@@ -387,3 +259,14 @@ def _given(store: S | None, argument: str) -> S:
             f'{argument}="local:./{argument}.tables"'
         )
     return store
+
+
+class Connected:
+    """What programs hold of a connection: the base of a database and of its scopes."""
+
+    _connection: Connection
+
+
+def connection_of(db: Connected) -> Connection:
+    """Return the connection of a database or a scope."""
+    return db._connection  # pyright: ignore[reportPrivateUsage]

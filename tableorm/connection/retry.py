@@ -15,7 +15,7 @@ import attrs
 from ..protocol.codes import Code, Fault
 from ..stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore, note_repetition
 
-__all__ = ["RetryBudget", "RetryPolicy", "RetryingStore"]
+__all__ = ["RetryBudget", "RetryPolicy", "RetryingStore", "pause_after"]
 
 T = TypeVar("T")
 
@@ -40,9 +40,10 @@ class RetryPolicy:
     base: float = 0.05
     cap: float = 5.0
 
-    def pause(self, failures: int) -> float:
-        """Seconds to wait after so many failures: a random share of a time that doubles, up to `cap`."""
-        return random.random() * min(self.cap, self.base * 2.0 ** min(failures, 60))
+
+def pause_after(failures: int, policy: RetryPolicy) -> float:
+    """Seconds to wait after so many failures: a random share of a time that doubles, up to `cap`."""
+    return random.random() * min(policy.cap, policy.base * 2.0 ** min(failures, 60))
 
 
 class RetryBudget:
@@ -62,7 +63,7 @@ class RetryBudget:
     async def another(self, fault: Fault) -> bool:
         """Wait until it is time for another attempt; False, at once, if there is none."""
         self._failures += 1
-        pause = max(self._policy.pause(self._failures), fault.retry_after or 0.0)
+        pause = max(pause_after(self._failures, self._policy), fault.retry_after or 0.0)
         late = asyncio.get_running_loop().time() + pause > self._until
         if late or self._failures >= self._policy.attempts:
             return False

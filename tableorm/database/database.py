@@ -11,12 +11,12 @@ from ..expressions import Field
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
-from ..stores import TableStore
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
 from ..writes.commit import delete_target, move_entity, refresh_entity, write_change
-from ..writes.explain import WriteExplanation, changes_of_verb, explain
+from ..writes.explain import WriteExplanation, changes_of_verb, explain, with_prefix
 from ..writes.modify import get_or_insert, modify_target
+from ..writes.pending import Attempt
 from ..writes.races import ATTEMPTS
 from ..writes.run_transaction import run_transaction
 from ..writes.stages.change import insert_change, merge_change, replace_change, save_change, upsert_change
@@ -59,8 +59,8 @@ class Database(Upkeep):
             LimitExceeded: The row would pass a limit of the service; nothing was sent.
             TableNotFound: There is no such table.
         """
-        self.boundary.fill(entity)
-        await write_change(self, insert_change(entity), repeat=repeat)
+        self._connection.boundary.fill(entity)
+        await write_change(self._connection, insert_change(entity), repeat=repeat)
 
     async def save(self, entity: Entity | PropertyBag) -> None:
         """
@@ -75,7 +75,7 @@ class Database(Upkeep):
             EntityNotFound: The row was deleted.
             EncodeError: A value does not fit its field, or a key field was changed.
         """
-        await write_change(self, save_change(entity))
+        await write_change(self._connection, save_change(entity))
 
     async def merge(
         self,
@@ -102,7 +102,7 @@ class Database(Upkeep):
             EntityNotFound: There is no such row.
             EncodeError: `if_match` is no ETag, a value does not fit its field, is None, or a key field was changed.
         """
-        await write_change(self, merge_change(entity, only, if_match))
+        await write_change(self._connection, merge_change(entity, only, if_match))
 
     async def replace(
         self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False
@@ -125,7 +125,7 @@ class Database(Upkeep):
             NotLoaded: The entity was loaded in part; names the missing fields.
             EncodeError: `if_match` is no ETag, a value does not fit its field, or a key field was changed.
         """
-        await write_change(self, replace_change(entity, if_match, drop_extra=drop_extra))
+        await write_change(self._connection, replace_change(entity, if_match, drop_extra=drop_extra))
 
     async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
         """
@@ -141,8 +141,8 @@ class Database(Upkeep):
             EncodeError: A value does not fit its field; or a merge would have to remove a field that was set to None.
             NotLoaded: The entity was loaded in part; names the missing fields.
         """
-        self.boundary.fill(entity)
-        await write_change(self, upsert_change(entity, mode))
+        self._connection.boundary.fill(entity)
+        await write_change(self._connection, upsert_change(entity, mode))
 
     async def delete(
         self,
@@ -168,7 +168,7 @@ class Database(Upkeep):
             EncodeError: `if_match` is no ETag.
             EntityNotFound: There is no such row.
         """
-        await delete_target(self, target, fields, if_match=if_match, missing_ok=missing_ok)
+        await delete_target(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
         """
@@ -192,7 +192,7 @@ class Database(Upkeep):
             TemplateError: A field is not a key field, or does not fit.
             EncodeError: The new key is the old one, or a value does not fit its field.
         """
-        await move_entity(self, entity, fields)
+        await move_entity(self._connection, entity, fields)
 
     async def refresh(self, entity: Entity | PropertyBag) -> None:
         """
@@ -203,7 +203,7 @@ class Database(Upkeep):
             WrongKind: The row is of another kind now.
             DecodeError: The row does not fit the model.
         """
-        await refresh_entity(self, self.load_row, entity)
+        await refresh_entity(self._connection, self._load_row, entity)
 
     async def get_or_insert(self, entity: M) -> tuple[M, bool]:
         """
@@ -224,7 +224,7 @@ class Database(Upkeep):
             UniqueViolation: Another entity has the value of a unique index.
             EncodeError: A value does not fit its field.
         """
-        return await get_or_insert(self, self.load_row, entity)
+        return await get_or_insert(self._connection, self._load_row, entity)
 
     @overload
     async def modify(
@@ -299,7 +299,7 @@ class Database(Upkeep):
                 `if_match` are given.
         """
         return await modify_target(
-            self, self.load_row, target, fn, fields, attempts=attempts, create=create, if_match=if_match
+            self._connection, self._load_row, target, fn, fields, attempts=attempts, create=create, if_match=if_match
         )
 
     @overload
@@ -332,8 +332,8 @@ class Database(Upkeep):
             ModelError: There is no such verb, or it does not take these arguments.
             TableOrmError: What the write would raise before anything is sent.
         """
-        explained = explain(self.boundary, changes_of_verb(self.boundary, verb, target, arguments))
-        return explained.with_prefix(self.prefix)
+        boundary = self._connection.boundary
+        return with_prefix(explain(boundary, changes_of_verb(boundary, verb, target, arguments)), self.prefix)
 
     def transaction(self, *, repeat: bool = True) -> Transaction:
         """
@@ -350,7 +350,7 @@ class Database(Upkeep):
         Raises:
             TransactionFailed: When the block ends: an operation failed, nothing was applied; `index` says which.
         """
-        return Transaction(self, self.load_row, repeat=repeat)
+        return Transaction(self._connection, self._load_row, repeat=repeat, attempt=Attempt())
 
     async def run_transaction(
         self, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int = ATTEMPTS, repeat: bool = True
@@ -369,7 +369,7 @@ class Database(Upkeep):
         Raises:
             TransactionFailed: An operation failed for another reason, or all attempts lost their races.
         """
-        return await run_transaction(lambda: self.transaction(repeat=repeat), self, fn, attempts=attempts)
+        return await run_transaction(self._connection, self._load_row, fn, attempts=attempts, repeat=repeat)
 
     def bulk(
         self,
@@ -395,7 +395,7 @@ class Database(Upkeep):
         Raises:
             ModelError: `concurrency` or `rate` is not above 0.
         """
-        return Bulk(self, concurrency=concurrency, rate=rate, on_progress=on_progress)
+        return Bulk(self._connection, concurrency=concurrency, rate=rate, on_progress=on_progress)
 
     def scope(self, *models: type[Entity], **fields: Any) -> "Scope":
         """
@@ -425,11 +425,9 @@ class Scope(Database):
     """
 
     def __init__(self, parent: Database, rules: ScopeRules) -> None:
-        super().__init__(parent.backend, queues=parent._queues, blobs=parent._blobs, retry=parent.retry)
-        self._parent, self._rules = parent, rules
+        self._connection = parent._connection.within(rules)
+        self._parent, self._rules, self.stats = parent, rules, parent.stats
         self._kinds, self._grants = parent._kinds, parent._grants
-        self.stats, self.watch = parent.stats, parent.watch
-        self.boundary = rules
 
     def __repr__(self) -> str:
         return f"<scope {self._rules}>"
@@ -453,7 +451,7 @@ class Scope(Database):
         """
         return Scope(self._parent, self._rules.narrowed(models, fields))
 
-    # The connection is the database's
+    # It is open while the database is
 
     async def open(self) -> Self:
         """Refuse: a scope is open while its database is. Raises NotSupported."""
@@ -462,16 +460,3 @@ class Scope(Database):
     async def close(self) -> None:
         """Refuse: a scope is open while its database is. Raises NotSupported."""
         raise NotSupported("a scope is a view of an open database; close the database itself")
-
-    @property
-    def store(self) -> TableStore:
-        """The tables themselves, below the mapper, not scoped."""
-        return self._parent.store
-
-    def require_open(self) -> TableStore:
-        """Return the tables for use now. Raises NotSupported as the database does."""
-        return self._parent.require_open()
-
-    def wrap_store(self, wrap: Callable[[TableStore], TableStore]) -> None:
-        """Let every request of the database pass through what `wrap` makes of its store."""
-        self._parent.wrap_store(wrap)

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
-from ..connection.connection import Connection
 from ..connection.rows import read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
@@ -19,7 +18,7 @@ from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
 from ..models.marker_rows import is_marker
-from ..models.property_bag import PropertyBag
+from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..protocol.codes import Code
 from ..queries.planning.index_following import is_current
@@ -30,6 +29,7 @@ from ..queries.run import CONCURRENCY
 from ..queries.union import Union
 from ..stores import Row
 from ..writes.subject import key_from
+from .stores import Stores
 
 __all__ = ["Reader"]
 
@@ -47,7 +47,7 @@ _LOOKS = 3  # how often an index entry is read whose entity moves meanwhile
 _MOST_KINDS = 256
 
 
-class Reader(Connection):
+class Reader(Stores):
     """
     The part of a database that reads.
     """
@@ -120,11 +120,11 @@ class Reader(Connection):
         def load(row: Row) -> E | None:
             model, table = index.model, index.model.__schema__.table_name()
             # A list that scopes share has the keys of others too.
-            within = self.boundary.holds_row(model.__schema__, table, row["PartitionKey"], row["RowKey"])
-            entity: E | None = self.load_row(model, table, row) if within else None
+            within = self._connection.boundary.holds_row(model.__schema__, table, row["PartitionKey"], row["RowKey"])
+            entity: E | None = self._load_row(model, table, row) if within else None
             return entity
 
-        return await look_up(self, load, index, fields, concurrency)
+        return await look_up(self._connection, load, index, fields, concurrency)
 
     async def get_many(self, keys: Iterable[Key[M]], *, concurrency: int = CONCURRENCY) -> "list[M | None]":
         """
@@ -165,13 +165,13 @@ class Reader(Connection):
         """Read the entity of a key, of a model and its key fields, or of an index and its fields, or return None."""
         model: Any = target
         if isinstance(target, Key):
-            key = key_from(self.boundary, target, fields)
+            key = key_from(self._connection.boundary, target, fields)
             model, table, partition_key, row_key = key.model, key.table, key.partition_key, key.row_key
         elif isinstance(target, IndexOf):
             return await self._by_index(_any_index(target), fields, whole=whole)
         else:
             schema: Schema = getattr(target, "__schema__", None) or schema_of(model)
-            fields = self.boundary.fill_key(schema, fields)
+            fields = self._connection.boundary.fill_key(schema, fields)
             if schema.abstract:
                 raise ModelError(f"{schema.name} is abstract: get one of its concrete classes, or give a Key")
             if fields.keys() != schema.key_names:
@@ -182,15 +182,15 @@ class Reader(Connection):
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
             table = schema.table_name()
-            if self.boundary.narrows:
-                self.boundary.check_row(schema, table, partition_key, row_key)
+            if self._connection.boundary.narrows:
+                self._connection.boundary.check_row(schema, table, partition_key, row_key)
         select = None if whole or model is PropertyBag else Projection.of(self._kinds_of(model), ()).select
-        row = await read_row(self, table, partition_key, row_key, select, model.__name__)
+        row = await read_row(self._connection, table, partition_key, row_key, select, model.__name__)
         if row is None:
             return None
-        await self.yield_to_loop(1)
+        await self._connection.yield_to_loop(1)
         if whole or model is PropertyBag:
-            return self.load_row(model, table, row)
+            return self._load_row(model, table, row)
         return self._kinds_of(model).resolve(row) or self._refuse_kind(model, table, row)
 
     async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool) -> Any:
@@ -198,20 +198,21 @@ class Reader(Connection):
         kinds = self._kinds_of(index)
         if len(kinds.schemas) != 1:
             raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
-        schema, primary = kinds.schemas[0], index.schemas[0].primary
-        fields = self.boundary.fill_key(primary, fields, schema.key_names)
+        schema, primary = kinds.schemas[0], kinds.schemas[0].primary
+        assert primary is not None  # as it is of every index entry
+        fields = self._connection.boundary.fill_key(primary, fields, schema.key_names)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
         partition_key, row_key = schema.make_keys(fields)
         table = schema.table_name()
         for _ in range(_LOOKS):
-            entry = await read_row(self, table, partition_key, row_key, name=str(index))
+            entry = await read_row(self._connection, table, partition_key, row_key, name=str(index))
             if entry is None:
                 return None
-            await self.yield_to_loop(1)
+            await self._connection.yield_to_loop(1)
             entity: Any = kinds.load(entry)
             if entity is None:
-                if self.boundary.narrows or is_marker(entry):
+                if self._connection.boundary.narrows or is_marker(entry):
                     return None  # whose row that is, is not told
                 raise WrongKind(
                     f"the row ({partition_key!r}, {row_key!r}) in table {table} is not an entry of {index}: it has "
@@ -220,19 +221,19 @@ class Reader(Connection):
                     entry.get("EntityType"),
                 )
             owner = owner_of(entry, str(index))
-            if not self.boundary.holds_row(primary, table, partition_key, owner):
+            if not self._connection.boundary.holds_row(primary, table, partition_key, owner):
                 return None  # an entry of others, in an index that scopes share
             if whole and not isinstance(entity, Entity):  # the entry itself, which holds keys alone
-                row = await read_row(self, table, partition_key, owner, name=schema.model.__name__)
+                row = await read_row(self._connection, table, partition_key, owner, name=schema.model.__name__)
                 if row is None or not is_current(entry, row):
                     continue  # it was moved meanwhile
                 entity = self._kinds_of(schema.model).load(row)
             if isinstance(entity, Entity):
-                self.boundary.check(entity)
+                self._connection.boundary.check(entity)
             return entity
         return None  # it was moved each time between the two reads
 
-    def load_row(self, model: type[Any], table: str, row: Row) -> Any:
+    def _load_row(self, model: type[Any], table: str, row: Row) -> Any:
         """
         Make the entity or bag of a row; None for a marker row, which counts as no row.
 
@@ -242,12 +243,12 @@ class Reader(Connection):
             DecodeError: It does not fit the model.
         """
         if model is PropertyBag:
-            entity: Any = PropertyBag.of_row(table, row)
+            entity: Any = bag_of_row(table, row)
         else:
             entity = self._kinds_of(model).load(row)
             if entity is None:
                 return self._refuse_kind(model, table, row)
-        self.boundary.check(entity)
+        self._connection.boundary.check(entity)
         return entity
 
     @staticmethod
@@ -265,11 +266,11 @@ class Reader(Connection):
     def _not_found(self, target: Any, fields: dict[str, Any]) -> EntityNotFound:
         if isinstance(target, IndexOf):
             index = _any_index(target)
-            schema = index.schemas[0]
-            given = self.boundary.fill_key(schema.primary, fields, schema.key_names).items()
+            schema = self._kinds_of(index).schemas[0]
+            given = self._connection.boundary.fill_key(schema.primary or schema, fields, schema.key_names).items()
             text = ", ".join(f"{name}={value!r}" for name, value in given)
             return EntityNotFound(f"there is no {index} of {text}", Code.RESOURCE_NOT_FOUND)
-        key = key_from(self.boundary, target, fields)
+        key = key_from(self._connection.boundary, target, fields)
         return EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
 
     def _kinds_of(self, model: Any) -> KindSet:
@@ -314,8 +315,8 @@ class Reader(Connection):
             given = ", ".join(map(shown, models))
             raise ModelError(f"select({given}) takes one to four models, or one index; fields are chosen by .only()")
         kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else self._shared(models)
-        self.boundary.narrow(kinds, ())  # to refuse now what a scope refuses
-        return Select(self, kinds, models)
+        self._connection.boundary.narrow(kinds, ())  # to refuse now what a scope refuses
+        return Select(self._connection, kinds, models)
 
     def select_raw(self, table: str) -> RawSelect:
         """
@@ -326,8 +327,8 @@ class Reader(Connection):
         """
         check_target_table(f"select_raw({table!r})", table)
         kinds = self._shared([PropertyBag], table)
-        self.boundary.narrow(kinds, ())
-        return RawSelect(self, kinds, (PropertyBag,))
+        self._connection.boundary.narrow(kinds, ())
+        return RawSelect(self._connection, kinds, (PropertyBag,))
 
     def union(self, *queries: Query[R]) -> Union[R]:
         """
@@ -338,7 +339,7 @@ class Reader(Connection):
         for query in queries:
             if not isinstance(query, Query):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ModelError(f"union({query!r}) is refused: give queries, as db.select(...) makes them")
-        return Union(tuple(query.bind(self) for query in queries) if self.boundary.narrows else queries)
+        return Union(tuple(query.bind(self) for query in queries) if self._connection.boundary.narrows else queries)
 
 
 def _refuse_values(verb: str, target: Any, values: tuple[Any, ...]) -> NoReturn:

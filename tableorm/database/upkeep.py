@@ -68,7 +68,7 @@ class Upkeep(Reader):
             NotSupported: This database cannot sign tokens, and why.
         """
         return await issue_grant(
-            self,
+            self._connection,
             self._grants,
             target,
             permissions,
@@ -92,9 +92,11 @@ class Upkeep(Reader):
             AccessDenied: In a scope, since the policies are of the whole table.
         """
         table = target if isinstance(target, str) else schema_of(target).table_name()
-        self.boundary.check_whole_table(f"policies({target if isinstance(target, str) else target.__name__})")
+        self._connection.boundary.check_whole_table(
+            f"policies({target if isinstance(target, str) else target.__name__})"
+        )
         check_target_table("policies", table)
-        return TablePolicies(self, table)
+        return TablePolicies(self._connection, table)
 
     # What is derived
 
@@ -131,8 +133,10 @@ class Upkeep(Reader):
             AccessDenied: In a scope, since an audit reads whole tables.
             TableNotFound: There is no such table.
         """
-        self.boundary.check_whole_table(f"audit({', '.join(model.__name__ for model in models)})")
-        return await audit(self, models, parallel=parallel, cursor=cursor, repair=repair, on_progress=on_progress)
+        self._connection.boundary.check_whole_table(f"audit({', '.join(model.__name__ for model in models)})")
+        return await audit(
+            self._connection, models, parallel=parallel, cursor=cursor, repair=repair, on_progress=on_progress
+        )
 
     async def build_index(
         self,
@@ -163,5 +167,5 @@ class Upkeep(Reader):
             AccessDenied: In a scope, since building writes whole tables.
             TableNotFound: There is no such table.
         """
-        self.boundary.check_whole_table(f"build_index({index})")
-        return await build_index(self, index, parallel=parallel, cursor=cursor, on_progress=on_progress)
+        self._connection.boundary.check_whole_table(f"build_index({index})")
+        return await build_index(self._connection, index, parallel=parallel, cursor=cursor, on_progress=on_progress)

@@ -175,8 +175,13 @@ def _decode_key(source: Source, number: int, member: str, template: Template, wa
     in_place = form is not None and (form.free or form.from_text is int)
     if part is None or part.field is None or form is None or not in_place:
         repeats = member == "PartitionKey"  # from row to row
-        source.names[f"parse{number}"] = lru_cache(4096)(template.parse) if repeats else template.parse
-        source.add(1, f"values = parse{number}(key)")
+        source.names[f"parse{number}"] = template.parse
+        if repeats:
+            # What has more characters than a key can have is not kept.
+            source.names[f"parse_again{number}"] = lru_cache(4096)(template.parse)
+            source.add(1, f"values = (parse_again{number} if len(key) <= {MAX_KEY_UNITS} else parse{number})(key)")
+        else:
+            source.add(1, f"values = parse{number}(key)")
         source.add(1, *(f"{source.put(name)} = values[{name!r}]" for name in wanted))
         return
     source.names |= {f"from{number}": form.from_text, "unescape": unescape, "ValueError": ValueError}

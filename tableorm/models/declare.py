@@ -27,7 +27,7 @@ from .class_body import (
     pascal_case,
     refuse_odd_bases,
 )
-from .derivation import Derivation
+from .derivation import Derivation, bind_derivation
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
@@ -209,7 +209,7 @@ def _derivations(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str,
 def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], annotations: Mapping[str, Any]) -> None:
     """Bind what is declared to the schema, each told from the others by the keys of its rows."""
     for name, each in derivations.items():
-        bound = each.bind(schema, annotations)
+        bound = bind_derivation(each, schema, annotations)
         for other in schema.derived.values():
             for row in bound.row_templates():
                 for its_row in other.row_templates():

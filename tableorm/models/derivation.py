@@ -14,13 +14,18 @@ from ..errors import ModelError, NotSupported
 from .key import Storable
 from .schema import DerivedSchema, Schema, concrete
 
-__all__ = ["Derivation", "DerivationOf", "RowsOf", "refuse_without_kind"]
+__all__ = [
+    "Derivation",
+    "DerivationOf",
+    "RowsOf",
+    "bind_derivation",
+    "bound_to",
+    "refuse_without_kind",
+    "row_schemas",
+]
 
 E = TypeVar("E", bound=Storable)
 D = TypeVar("D", bound=DerivedSchema)
-
-# What models and queries use, and programs do not: `dir` leaves it out, and so does the reference.
-_INTERNAL = {"bind", "bound", "instead", "on_class", "schemas"}
 
 
 @attrs.frozen(repr=False, cache_hash=True)
@@ -40,36 +45,34 @@ class DerivationOf(Generic[E]):
     def __name__(self) -> str:
         return f"{self.model.__name__}.{self.name}"
 
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in _INTERNAL]
-
     def __repr__(self) -> str:
         return self.__name__
-
-    def bound(self, pattern: type[D]) -> list[D]:
-        """Return what it is bound to in each concrete class, as the given kind of `DerivedSchema`."""
-        schemas = concrete(cast("Schema", cast("Any", self.model).__schema__))
-        return [schema.derived_as(pattern)[self.name] for schema in schemas]
 
 
 class RowsOf(DerivationOf[E]):
     """A derivation of which the rows can be read and queried in place of the entities, as the class gives it."""
 
-    @property
-    def schemas(self) -> Sequence[Schema]:
-        """
-        The schemas of its rows, of each concrete class.
 
-        Raises:
-            NotSupported: They are being built.
-        """
-        bound = self.bound(DerivedSchema)
-        if any(each.building for each in bound):
-            raise NotSupported(
-                f"{self} is being built: entities that were there before it may lack their rows in it; run "
-                f"db.build_index({self}) to the end, then declare it without building=True"
-            )
-        return [each.row_schema for each in bound if each.row_schema is not None]
+def bound_to(derivation: DerivationOf[Any], pattern: type[D]) -> list[D]:
+    """Return what a derivation is bound to in each concrete class, as the given kind of `DerivedSchema`."""
+    schemas = concrete(cast("Schema", cast("Any", derivation.model).__schema__))
+    return [schema.derived_as(pattern)[derivation.name] for schema in schemas]
+
+
+def row_schemas(derivation: RowsOf[Any]) -> Sequence[Schema]:
+    """
+    Return the schemas of the rows of a derivation, of each concrete class.
+
+    Raises:
+        NotSupported: They are being built.
+    """
+    bound = bound_to(derivation, DerivedSchema)
+    if any(each.building for each in bound):
+        raise NotSupported(
+            f"{derivation} is being built: entities that were there before it may lack their rows in it; run "
+            f"db.build_index({derivation}) to the end, then declare it without building=True"
+        )
+    return [each.row_schema for each in bound if each.row_schema is not None]
 
 
 def refuse_without_kind(label: str, schema: Schema) -> None:
@@ -101,9 +104,9 @@ class Derivation:
         name: The name under which it is declared.
     """
 
-    on_class: ClassVar[type[DerivationOf[Any]]] = DerivationOf
+    _on_class: ClassVar[type[DerivationOf[Any]]] = DerivationOf
     """What stands for it on a class."""
-    instead: ClassVar[str] = ""
+    _instead: ClassVar[str] = ""
     """What to use on an entity."""
     name: str
 
@@ -116,10 +119,7 @@ class Derivation:
         self.where = where
         self._found: dict[type[Any], DerivationOf[Any]] = {}
 
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in _INTERNAL]
-
-    def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> DerivedSchema:
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> DerivedSchema:
         """
         Return what is derived from the entities of a model by this declaration.
 
@@ -138,8 +138,13 @@ class Derivation:
     def __get__(self, instance: object | None, owner: type[Any]) -> DerivationOf[Any]:
         if instance is not None:
             label = f"{owner.__name__}.{self.name}"
-            raise AttributeError(f"{self.name} is not a field: it belongs to the class, {label}{self.instead}")
+            raise AttributeError(f"{self.name} is not a field: it belongs to the class, {label}{self._instead}")
         found = self._found.get(owner)
         if found is None:
-            found = self._found[owner] = self.on_class(owner, self.name)
+            found = self._found[owner] = self._on_class(owner, self.name)
         return found
+
+
+def bind_derivation(derivation: Derivation, schema: Schema, annotations: Mapping[str, Any]) -> DerivedSchema:
+    """Return what a declaration derives from the entities of a model. Takes and raises what its `_bind` does."""
+    return derivation._bind(schema, annotations)  # pyright: ignore[reportPrivateUsage]

@@ -11,10 +11,10 @@ from ..keys.overlap import may_meet
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..stores import Row
-from .derivation import RowsOf
+from .derivation import RowsOf, row_schemas
 from .entity import Entity, schema_of
 from .marker_rows import is_marker
-from .property_bag import PropertyBag
+from .property_bag import PropertyBag, bag_of_row
 from .reserved import ENTITY_TYPE, ENTITY_VERSION
 from .schema import MISFITS, Schema, concrete
 from .upgrades import parse_version, upgrade_row
@@ -64,7 +64,7 @@ class KindSet:
             if model is PropertyBag:
                 bags = True
                 continue
-            found: Sequence[Schema] = model.schemas if isinstance(model, RowsOf) else concrete(schema_of(model))
+            found: Sequence[Schema] = row_schemas(model) if isinstance(model, RowsOf) else concrete(schema_of(model))
             if not found:
                 raise ModelError(
                     f"{model.__name__} is abstract and has no concrete classes yet; import or declare them"
@@ -116,7 +116,7 @@ class KindSet:
             return cast("Entity", schema.decode(row))
         found = self._resolve(row)
         if found is None:
-            return PropertyBag.of_row(self.table, row) if self.bags else None
+            return bag_of_row(self.table, row) if self.bags else None
         schema, version = found
         if version >= schema.version:
             return cast("Entity", schema.decode(row))
@@ -161,7 +161,7 @@ class KindSet:
                 continue
             if callable(schema.discriminator):
                 try:
-                    found = schema.discriminator(PropertyBag.of_row(self.table, row))
+                    found = schema.discriminator(bag_of_row(self.table, row))
                 except Exception as error:
                     error.add_note(f"while {schema.name} told the kind of {row['PartitionKey'], row['RowKey']}")
                     raise

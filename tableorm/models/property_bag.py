@@ -1,6 +1,8 @@
 """
 Property bags: an entity without a model, as the table holds it.
 """
+# pyright: reportPrivateUsage=false
+# The functions of this module know the inside of a bag, so that programs are not shown it.
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -24,12 +26,18 @@ from ..stores import Row
 from .key import Key, Storable
 from .reserved import WRITE_TOKENS
 
-__all__ = ["PropertyBag"]
+__all__ = [
+    "PropertyBag",
+    "bag_of_row",
+    "is_projection",
+    "note_read",
+    "note_written",
+    "read_in_part",
+    "restore_bag",
+    "stored_row_of",
+]
 
 _NUMBERS = frozenset({Edm.INT32, Edm.INT64, Edm.DOUBLE})
-
-# What the mapper uses, and programs do not: `dir` leaves it out, and so does the reference.
-_INTERNAL = {"before", "of_row", "partial", "read_as", "restore", "row", "selected", "written_as"}
 
 
 class PropertyBag(Storable, MutableMapping[str, Any]):
@@ -59,29 +67,9 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
         for name, value in (properties or {}).items():
             self[name] = value
 
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in _INTERNAL]
-
-    @classmethod
-    def of_row(cls, table: str, row: Row, *, partial: bool = False) -> "PropertyBag":
-        """
-        A bag that holds a copy of a stored row; what a projection found absent is absent.
-
-        Args:
-            table: Name of the table.
-            row: The row.
-            partial: Whether it is a projection, so that the stored row may have more.
-        """
-        bag = cls.__new__(cls)
-        bag.table = table
-        bag._row = {name: value for name, value in row.items() if value is not None}
-        bag._before = bag._row.copy() if "odata.etag" in bag._row else None
-        bag._partial = bag._selected = partial
-        return bag
-
     def copy(self) -> "PropertyBag":
         """A bag with the same properties, keys and ETag, that can be changed without changing this one."""
-        copy = PropertyBag.of_row(self.table, self._row, partial=self._selected)
+        copy = bag_of_row(self.table, self._row, partial=self._selected)
         copy._before, copy._partial = self._before, self._partial
         return copy
 
@@ -129,46 +117,6 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
     def row(self) -> Row:
         """The row itself, as stores know it; changes to it are changes of the bag."""
         return self._row
-
-    @property
-    def before(self) -> Row | None:
-        """The row as it was read or last written, whatever was set since; None if it was neither."""
-        return self._before
-
-    @property
-    def partial(self) -> bool:
-        """Whether the stored row may have properties that were not read."""
-        return self._partial
-
-    @property
-    def selected(self) -> bool:
-        """Whether it is a projection of a row."""
-        return self._selected
-
-    def written_as(self, row: Row | None, *, partial: bool = False) -> None:
-        """
-        Note what a write made of the row: its ETag and Timestamp, and what later changes are compared with.
-
-        Args:
-            row: The row as it is stored now; None if it was deleted.
-            partial: Whether the stored row may have more properties.
-        """
-        for name in ("odata.etag", "Timestamp", WRITE_TOKENS):  # tokens are the write's own, never the user's
-            self._row.pop(name, None)
-            if row is not None and name in row:
-                self._row[name] = row[name]
-        self._before, self._partial = row, partial or (self._selected and row is not None)
-
-    def read_as(self, row: Row) -> None:
-        """Become what was read."""
-        self._row = {name: value for name, value in row.items() if value is not None}
-        self._before = self._row.copy()
-        self._partial = self._selected = False
-
-    def restore(self, earlier: "PropertyBag") -> None:
-        """Become again what an earlier copy of this bag is."""
-        self._row = earlier._row.copy()
-        self._before, self._partial, self._selected = earlier._before, earlier._partial, earlier._selected
 
     def type_of(self, name: str) -> Edm:
         """The EDM type of a property; KeyError if it is absent."""
@@ -253,6 +201,70 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
         return EncodeError(
             problem, f"PropertyBag({self.table!r}, {self.partition_key!r}, {self.row_key!r})", name, value
         )
+
+
+# What the mapper knows of a bag beside what programs do
+
+
+def bag_of_row(table: str, row: Row, *, partial: bool = False) -> PropertyBag:
+    """
+    Return a bag that holds a copy of a stored row; what a projection found absent is absent.
+
+    Args:
+        table: Name of the table.
+        row: The row.
+        partial: Whether it is a projection, so that the stored row may have more.
+    """
+    bag = PropertyBag.__new__(PropertyBag)
+    bag.table = table
+    bag._row = {name: value for name, value in row.items() if value is not None}
+    bag._before = bag._row.copy() if "odata.etag" in bag._row else None
+    bag._partial = bag._selected = partial
+    return bag
+
+
+def stored_row_of(bag: PropertyBag) -> Row | None:
+    """Return the row as it was read or last written, whatever was set since; None if it was neither."""
+    return bag._before
+
+
+def read_in_part(bag: PropertyBag) -> bool:
+    """Return whether the stored row may have properties that were not read."""
+    return bag._partial
+
+
+def is_projection(bag: PropertyBag) -> bool:
+    """Return whether a bag is a projection of a row."""
+    return bag._selected
+
+
+def note_written(bag: PropertyBag, row: Row | None, *, partial: bool = False) -> None:
+    """
+    Note what a write made of the row: its ETag and Timestamp, and what later changes are compared with.
+
+    Args:
+        bag: The bag.
+        row: The row as it is stored now; None if it was deleted.
+        partial: Whether the stored row may have more properties.
+    """
+    for name in ("odata.etag", "Timestamp", WRITE_TOKENS):  # tokens are the write's own, never the user's
+        bag._row.pop(name, None)
+        if row is not None and name in row:
+            bag._row[name] = row[name]
+    bag._before, bag._partial = row, partial or (bag._selected and row is not None)
+
+
+def note_read(bag: PropertyBag, row: Row) -> None:
+    """Let a bag be what was read."""
+    bag._row = {name: value for name, value in row.items() if value is not None}
+    bag._before = bag._row.copy()
+    bag._partial = bag._selected = False
+
+
+def restore_bag(bag: PropertyBag, earlier: PropertyBag) -> None:
+    """Let a bag be again what an earlier copy of it is."""
+    bag._row = earlier._row.copy()
+    bag._before, bag._partial, bag._selected = earlier._before, earlier._partial, earlier._selected
 
 
 def _content(row: Row) -> Row:

@@ -11,7 +11,7 @@ from ..errors import DecodeError, ModelError, shown
 from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .entity import Entity
-from .property_bag import PropertyBag
+from .property_bag import PropertyBag, bag_of_row
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from .schema import Schema, Upgrade
 from .state import set_state, state_of
@@ -39,7 +39,7 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
         DecodeError: An upgrade is missing, or its result does not fit the model.
     """
     keys = (row["PartitionKey"], row["RowKey"])
-    bag = PropertyBag.of_row(table, row)
+    bag = bag_of_row(table, row)
     for number in range(version, schema.version):
         step = _upgrade_step(schema, number)
         if step is None:

@@ -10,7 +10,7 @@ from ..errors import DecodeError
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..stores import Row
-from ..writes.bulk.bulk import Bulk
+from ..writes.bulk.bulk import Bulk, delete_found, report_kept
 from ..writes.bulk.report import BulkReport
 from .run import FetchedPage, QueryExecution
 
@@ -38,7 +38,7 @@ async def delete_rows(
                     found = run.wanted != 0 and bool(run.apply_filters(page.request, [row]))
                     change = _delete_call(bulk, run, row, if_match) if found else None
                 except Exception as error:  # noqa: BLE001  # what a row or a discriminator raises stops no other row
-                    bulk.refuse_delete(_key(PropertyBag, run, row), error)
+                    report_kept(bulk, _key(PropertyBag, run, row), error)
                     continue
                 if change is not None:
                     await change
@@ -61,7 +61,7 @@ def _delete_call(bulk: Bulk, run: QueryExecution, row: Row, if_match: str | None
     # The maintained fields of an entity of an older version may have other names: it is read in full.
     older = resolved is not None and resolved[1] < resolved[0].version and bool(resolved[0].maintained)
     if if_match is None and not older:
-        return bulk.delete_found(key, row)
+        return delete_found(bulk, key, row)
     return bulk.delete(key, if_match=if_match or row["odata.etag"])
 
 
@@ -97,6 +97,6 @@ async def _load(bulk: Bulk, run: QueryExecution, page: FetchedPage, rows: list[R
         return await run.load_rows(page.request, rows)
     except DecodeError as error:
         if len(rows) == 1:
-            bulk.refuse_delete(_key(PropertyBag, run, rows[0]), error)
+            report_kept(bulk, _key(PropertyBag, run, rows[0]), error)
             return []
     return [entity for row in rows for entity in await _load(bulk, run, page, [row])]

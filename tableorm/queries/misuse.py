@@ -37,17 +37,11 @@ _INSTEAD = {
     "values": "write query.only(Model.field) for some fields alone",
 }
 
-# What the mapper uses, and programs do not: `dir` leaves it out, and so does the reference.
-_INTERNAL = {"bind", "iterate", "start"}
-
 
 class NotAList:
     """A base for what is read in pages: it is no list, and each use as one says what to write instead."""
 
     __slots__ = ()
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     if not TYPE_CHECKING:  # a checker finds these mistakes by itself, and shall go on to find them
 

@@ -16,7 +16,7 @@ from .cursors import Position, remaining_sources, write_cursor
 from .planning.plan import Range
 from .run import FetchedPage, LoadPacer, QueryExecution, fetch_pages
 
-__all__ = ["EntityStream", "Page", "fetch_page"]
+__all__ = ["EntityStream", "Page", "Progress", "fetch_page"]
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -113,8 +113,34 @@ def _key_of_entity(entity: Any) -> KeyPosition:
     return state_of(entity).position
 
 
-# What the query uses, and programs do not: `dir` leaves it out, and so does the reference.
-_INTERNAL = {"begin", "note"}
+class Progress:
+    """How far the results of a query were given, in a block that reads them."""
+
+    def __init__(self) -> None:
+        self.run: QueryExecution | None = None
+        self._position = Position()
+        self._limit: int | None = None
+        self._last: KeyPosition | None = None
+        self._given = 0
+
+    def begin(self, run: QueryExecution, position: Position, limit: int | None) -> None:
+        """Take note of the planned query, where it begins, and its limit."""
+        self.run, self._position, self._limit = run, position, limit
+
+    def note(self, entity: Any) -> None:
+        """Take note of an entity before it is given: what becomes of it afterwards does not matter."""
+        self._last = _key_of_entity(entity)
+        self._given += 1
+
+    def cursor(self) -> str | None:
+        """Return where to go on behind the last entity that was given; None if there was none."""
+        run = self.run
+        if run is None or self._last is None:
+            return None
+        if not run.ordered:
+            raise CursorError("the stream has no cursor, because its results come in no order; remove .unordered()")
+        wanted = None if self._position.wanted is None else self._position.wanted - self._given
+        return write_cursor(run.plan, Position(self._last, wanted=wanted), self._limit)
 
 
 class EntityStream(Generic[E_co]):
@@ -122,34 +148,22 @@ class EntityStream(Generic[E_co]):
     The results of a query in an `async with` block, made by `query.stream()`.
 
     Args:
-        open_results: Opens the results from a cursor on; the stream that it is given is told what they are.
+        open_results: Opens the results from a cursor on, and notes how far they were given.
         cursor: Where to begin; None for the first result.
-        ordered: Whether the results come in key order.
     """
 
     def __init__(
-        self,
-        open_results: "Callable[[str | None, EntityStream[E_co]], AsyncGenerator[E_co, None]]",
-        cursor: str | None,
-        *,
-        ordered: bool,
+        self, open_results: Callable[[str | None, Progress], AsyncGenerator[E_co, None]], cursor: str | None
     ) -> None:
-        self._open_results, self._start, self._ordered = open_results, cursor, ordered
+        self._open_results, self._start = open_results, cursor
         self._results: AsyncGenerator[E_co, None] | None = None
         self._closed = False
-        self._run: QueryExecution | None = None
-        self._position = Position()
-        self._limit: int | None = None
-        self._last: KeyPosition | None = None
-        self._given = 0
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in _INTERNAL]
+        self._progress = Progress()
 
     async def __aenter__(self) -> Self:
         if self._results is not None or self._closed:
             raise NotSupported("the stream was used already; make another with query.stream()")
-        self._results = self._open_results(self._start, self)
+        self._results = self._open_results(self._start, self._progress)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -170,19 +184,4 @@ class EntityStream(Generic[E_co]):
         Raises:
             CursorError: The query is unordered.
         """
-        run = self._run
-        if run is None or self._last is None:
-            return self._start
-        if not self._ordered:
-            raise CursorError("the stream has no cursor, because its results come in no order; remove .unordered()")
-        wanted = None if self._position.wanted is None else self._position.wanted - self._given
-        return write_cursor(run.plan, Position(self._last, wanted=wanted), self._limit)
-
-    def begin(self, run: QueryExecution, position: Position, limit: int | None) -> None:
-        """Take note of the planned query, where it begins, and its limit."""
-        self._run, self._position, self._limit = run, position, limit
-
-    def note(self, entity: Any) -> None:
-        """Take note of an entity before it is given: what becomes of it afterwards does not matter."""
-        self._last = _key_of_entity(entity)
-        self._given += 1
+        return self._progress.cursor() or self._start

@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import attrs
 
-from ..connection.connection import Connection
+from ..connection.connection import Connected, Connection, connection_of
 from ..connection.observe import QueryWork
 from ..errors import CursorError, EncodeError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
 from ..expressions import Expression, Field
@@ -25,7 +25,7 @@ from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows
 from .explain import Explanation, explain
 from .misuse import NotAList
-from .pages import EntityStream, Page, fetch_page
+from .pages import EntityStream, Page, Progress, fetch_page
 from .planning.client_filter import make_test
 from .planning.index_choice import choose_index
 from .planning.index_following import PrimaryFetch, conditions_on_entries, primary_condition
@@ -36,7 +36,7 @@ from .planning.planner import Planner, planner_of
 from .projection import Projection
 from .run import CONCURRENCY, FetchedPage, QueryExecution, fetch_pages, load_entities
 
-__all__ = ["Query", "Select"]
+__all__ = ["Query", "Select", "start_query"]
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -103,9 +103,9 @@ class Query(NotAList, Generic[E_co]):
         _check_count("concurrency", count)
         return attrs.evolve(self, concurrency=count)
 
-    def bind(self, db: Connection) -> Self:
-        """Return the same query on another database; one that was pickled has none."""
-        return attrs.evolve(self, db=db)
+    def bind(self, db: Connected) -> Self:
+        """Return the same query on another database, or in a scope; one that was pickled has neither."""
+        return attrs.evolve(self, db=connection_of(db))
 
     def split(self, parts: int) -> list[Self]:
         """
@@ -138,7 +138,7 @@ class Query(NotAList, Generic[E_co]):
     # Running
 
     def __aiter__(self) -> AsyncIterator[E_co]:
-        return self.iterate(None, None)
+        return self._iterate(None, None)
 
     def stream(self, cursor: str | None = None) -> EntityStream[E_co]:
         """
@@ -149,7 +149,7 @@ class Query(NotAList, Generic[E_co]):
         Args:
             cursor: Where to go on: `Page.cursor` or `EntityStream.cursor` of an earlier run.
         """
-        return EntityStream(self.iterate, cursor, ordered=self._ordered)
+        return EntityStream(self._iterate, cursor)
 
     async def all(self) -> list[E_co]:
         """
@@ -201,7 +201,7 @@ class Query(NotAList, Generic[E_co]):
             async for _ in attrs.evolve(self, only=()):
                 total += 1
             return total
-        run = self.start(keys_only=True)
+        run = self._start(keys_only=True)
         # Nothing is sorted only to be counted.
         in_order = run.wanted is not None and not run.sorted_here
         return await count_rows(run, self._fetch_pages(run, in_order=in_order), self._limit)
@@ -231,7 +231,7 @@ class Query(NotAList, Generic[E_co]):
         if type(size) is not int or not 1 <= size <= MAX_PAGE:
             raise ModelError(f"page(size={size!r}) is refused: give a number of entities from 1 to {MAX_PAGE}")
         self._check_ordered()
-        run = self.start()
+        run = self._start()
         return await fetch_page(run, self._resume(run, cursor), size, self._limit, self._concurrency)
 
     async def pages(self, size: int = MAX_PAGE, cursor: str | None = None) -> AsyncGenerator[Page[E_co], None]:
@@ -276,26 +276,25 @@ class Query(NotAList, Generic[E_co]):
         if if_match not in (None, "*"):
             problem = "is refused: rows have an ETag each; give '*' or nothing"
             raise EncodeError(problem, f"delete of {self._head()}", "if_match", if_match)
-        bulk = Bulk(self._require_db(), concurrency=concurrency, rate=rate, on_progress=on_progress)
         target = self._planner.target
         delete = delete_rows if target.primaries is None else delete_entities
         # What a manifest says is compared with the fields, of which any may count.
-        run = self.start(keys_only=target.primaries is None and not any(s.tracked for s in target.kinds.schemas))
+        run = self._start(keys_only=target.primaries is None and not any(s.tracked for s in target.kinds.schemas))
+        bulk = Bulk(run.db, concurrency=concurrency, rate=rate, on_progress=on_progress)
         return await delete(bulk, run, self._fetch_pages(run, in_order=self._limit is not None), if_match)
 
     # Inside
 
-    def start(self, *, keys_only: bool = False) -> QueryExecution:
+    def _start(self, *, keys_only: bool = False) -> QueryExecution:
         """
-        Plan the query, to be run by the caller.
+        Plan the query.
 
         Args:
             keys_only: Whether only what tells the keys and kinds of rows is read.
-
-        Raises:
-            ScanRefused: It would visit every partition.
         """
-        db, target, primaries = self._require_db(), self._planner.target, self._primaries
+        db, target, primaries = self._db, self._planner.target, self._primaries
+        if db is None:
+            raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
         store = db.require_open()
         plan = self._plan(Projection.of(target.kinds, ()).select if keys_only else self._select)
         return QueryExecution(
@@ -331,33 +330,28 @@ class Query(NotAList, Generic[E_co]):
             show_values=show_values,
         )
 
-    async def iterate(self, cursor: str | None, stream: EntityStream[E_co] | None) -> AsyncGenerator[E_co, None]:
-        """Yield the results from a cursor on; `stream` is told what is given."""
-        run = self.start()
+    async def _iterate(self, cursor: str | None, progress: Progress | None) -> AsyncGenerator[E_co, None]:
+        """Yield the results from a cursor on; `progress` is told what is given."""
+        run = self._start()
         if cursor is None:
             position, sources = Position(wanted=self._limit), run.sources()
         else:
             self._check_ordered()
             position = self._resume(run, cursor)
             sources = remaining_sources(run, position)
-        if stream is not None:
-            stream.begin(run, position, self._limit)
+        if progress is not None:
+            progress.begin(run, position, self._limit)
         if run.wanted == 0:
             return
         found = load_entities(sources, run.requests_ahead(), ordered=self._ordered)
         try:
             async for part in found:
                 for entity in part:
-                    if stream is not None:
-                        stream.note(entity)
+                    if progress is not None:
+                        progress.note(entity)
                     yield entity
         finally:
             await found.aclose()
-
-    def _require_db(self) -> Connection:
-        if self._db is None:
-            raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
-        return self._db
 
     def _check_ordered(self) -> None:
         if not self._ordered:
@@ -370,7 +364,7 @@ class Query(NotAList, Generic[E_co]):
     def _planner(self) -> Planner:
         """The planner of the rows that are read: those asked for, or the entries of an index that serves better."""
         planner, conditions = planner_of(self._kinds), self._conditions
-        if not planner.target.indexes or not conditions or (self._db is not None and not self._db.sees_all):
+        if not planner.target.indexes or not conditions or (self._db is not None and self._db.guarded):
             return planner
         return choose_index(planner, conditions)
 
@@ -446,6 +440,11 @@ class Query(NotAList, Generic[E_co]):
         state = attrs.asdict(self, recurse=False)
         del state["_db"], state["_kinds"], state["_plans"]
         return _restore, (type(self), self._kinds.table, state)
+
+
+def start_query(query: Query[Any]) -> QueryExecution:
+    """Plan a query, to be run by the caller. Raises ScanRefused if it would visit every partition."""
+    return query._start()  # pyright: ignore[reportPrivateUsage]
 
 
 def _restore(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[Any]:

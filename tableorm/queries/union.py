@@ -9,7 +9,7 @@ import attrs
 
 from ..errors import ModelError
 from .misuse import NotAList
-from .query import Query
+from .query import Query, start_query
 from .run import CONCURRENCY, QueryExecution, load_entities
 
 __all__ = ["Union"]
@@ -60,7 +60,7 @@ class Union(NotAList, Generic[E]):
     async def _iterate(self) -> AsyncGenerator[E, None]:
         runs: list[QueryExecution] = []
         for query in self._queries:
-            run = query.start()
+            run = start_query(query)
             # A limit wants the first, which are known only when what is before them came.
             run.one_by_one = run.ordered and run.wanted is not None and not self._ordered
             run.max_requests = 1 if run.one_by_one else run.requests_ahead()

@@ -71,6 +71,12 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 class Bounds:
     """
     An interval of one key in UTF-16 order. A bound of None is no limit; two equal bounds mean that one key.
+
+    Args:
+        lower: The first key.
+        upper: The last key.
+        lower_open: Whether `lower` itself is left out.
+        upper_open: Whether `upper` itself is left out.
     """
 
     lower: str | None = None

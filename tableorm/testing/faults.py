@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 
 import attrs
 
+from ..connection.connection import connection_of
 from ..database.database import Database
 from ..protocol.codes import Code, Fault
 from ..stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore, Verb
@@ -53,12 +54,6 @@ class PlannedFault:
     after: bool
     left: int
 
-    def index(self, table: str, operations: Sequence[str]) -> int | None:
-        """Return which of the operations of a request this fault is for; None if for none."""
-        if not self.left or (self.table is not None and self.table.lower() != table.lower()):
-            return None
-        return operations.index(self.operation) if self.operation in operations else None
-
     def __enter__(self) -> Self:
         return self
 
@@ -74,6 +69,13 @@ class PlannedFault:
             )
 
 
+def _index_of(planned: PlannedFault, table: str, operations: Sequence[str]) -> int | None:
+    """Return which of the operations of a request a fault is for; None if for none."""
+    if not planned.left or (planned.table is not None and planned.table.lower() != table.lower()):
+        return None
+    return operations.index(planned.operation) if planned.operation in operations else None
+
+
 class Faults:
     """
     Makes requests of an open database fail: `with faults.fail_next("insert", with_=409): ...`.
@@ -87,7 +89,7 @@ class Faults:
 
     def __init__(self, db: Database) -> None:
         self._planned: list[PlannedFault] = []
-        db.wrap_store(lambda store: _FaultyStore(store, self._planned))
+        connection_of(db).wrap_store(lambda store: _FaultyStore(store, self._planned))
 
     def fail_next(self, operation: str, *, with_: str | int, table: str | None = None, times: int = 1) -> PlannedFault:
         """
@@ -180,7 +182,7 @@ class _FaultyStore:
 
     async def _send(self, table: str, operations: Sequence[str], call: Callable[[], Awaitable[T]]) -> T:
         for planned in self._planned:
-            index = planned.index(table, operations)
+            index = _index_of(planned, table, operations)
             if index is not None:
                 planned.left -= 1
                 if planned.after:

@@ -23,7 +23,7 @@ from .stages.encode import encode, needs_row
 from .stages.execute import plan_writes
 from .subject import check_change
 
-__all__ = ["WriteExplanation", "WriteStep", "changes_of_verb", "explain"]
+__all__ = ["WriteExplanation", "WriteStep", "changes_of_verb", "explain", "with_prefix"]
 
 _TOKEN = "-" * 12  # a real one is drawn when it is sent
 
@@ -68,11 +68,6 @@ class WriteExplanation:
 
     steps: tuple[WriteStep, ...]
     transaction: bool = False
-
-    def with_prefix(self, prefix: str) -> "WriteExplanation":
-        """Return the same requests for tables whose names begin with `prefix` in the store."""
-        steps = tuple(attrs.evolve(step, path=f"/{prefix}{step.path[1:]}") for step in self.steps)
-        return attrs.evolve(self, steps=steps)
 
     @property
     def cost(self) -> int:
@@ -217,6 +212,12 @@ def _step(plan: WritePlan, operation: Operation, unknown: frozenset[str]) -> Wri
     elif verb is not Verb.DELETE:
         body = msgspec.json.encode({name: row[name] for name in row if name not in ("PartitionKey", "RowKey")})
     return WriteStep(METHODS[verb], path, operation.if_match, body)
+
+
+def with_prefix(explanation: WriteExplanation, prefix: str) -> WriteExplanation:
+    """Return the same requests for tables whose names begin with `prefix` in the store."""
+    steps = tuple(attrs.evolve(step, path=f"/{prefix}{step.path[1:]}") for step in explanation.steps)
+    return attrs.evolve(explanation, steps=steps)
 
 
 def _path(table: str, partition_key: str, row_key: str) -> str:

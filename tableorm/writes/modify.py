@@ -13,7 +13,7 @@ from ..connection.rows import read_row
 from ..errors import Conflict, EncodeError, EntityExists, EntityNotFound, ModelError, PreconditionFailed, shown
 from ..models.entity import Entity
 from ..models.key import Key
-from ..models.property_bag import PropertyBag
+from ..models.property_bag import PropertyBag, note_written, stored_row_of
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..protocol.edm import timestamp_of_etag
@@ -232,7 +232,7 @@ def applied(function: Callable[[M], M | None], subject: M, instance: object = No
             key_of(result),
         )
     if isinstance(result, PropertyBag):
-        result.written_as(subject.before if isinstance(subject, PropertyBag) else None)
+        note_written(result, stored_row_of(subject) if isinstance(subject, PropertyBag) else None)
     else:
         set_state(result, state_of(result).adopt(state_of(subject)))
     return result

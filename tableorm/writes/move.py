@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
 from ..models.entity import Entity
 from ..models.key import Key
-from ..models.property_bag import PropertyBag
+from ..models.property_bag import PropertyBag, bag_of_row
 from .plan import Change, PlannedWrite
 from .stages.change import delete_change, insert_change
 from .stages.encode import is_partial
@@ -78,7 +78,7 @@ def _moved(subject: Entity | PropertyBag, fields: dict[str, Any]) -> Entity | Pr
         raise ModelError(f"move of {key_of(subject)}: a bag has no key field {unknown[0]!r}; give row_key=...")
     key = PropertyBag.key(**{**given, **fields})
     row = {**subject.row, "PartitionKey": key.partition_key, "RowKey": key.row_key}
-    return PropertyBag.of_row(key.table, row)
+    return bag_of_row(key.table, row)
 
 
 def _by_hand(subject: Entity | PropertyBag, fields: dict[str, Any]) -> str:

@@ -12,11 +12,11 @@ import attrs
 
 from ..models.entity import Entity
 from ..models.key import Key
-from ..models.property_bag import PropertyBag
+from ..models.property_bag import PropertyBag, restore_bag
 from .plan import Change, PlannedWrite
 from .subject import adopt
 
-__all__ = ["Address", "HeldRow", "copy_subject", "restore_subject", "row_of", "take_values"]
+__all__ = ["Address", "Attempt", "Condition", "HeldRow", "copy_subject", "restore_subject", "row_of", "take_values"]
 
 _IMMUTABLE = frozenset({bool, int, float, str, bytes, dt.date, dt.datetime, Decimal, UUID, type(None)})
 
@@ -27,6 +27,27 @@ Address = tuple[str, str, str]
 def row_of(named: Change | Key[Any]) -> Address:
     """Return the row that a change writes, or that a key names."""
     return named.table, named.partition_key, named.row_key
+
+
+Condition = tuple[Address, str | None, object]
+"""
+The row that an operation writes, the ETag that it has to have, and the subject of the operation. The ETag is None if
+the subject was read from an index entry.
+"""
+
+
+@attrs.define(eq=False)
+class Attempt:
+    """
+    How a transaction went.
+
+    Args:
+        sent: Whether anything was sent.
+        refused: The condition of the operation that failed; None if none did, or it has none.
+    """
+
+    sent: bool = False
+    refused: Condition | None = None
 
 
 @attrs.frozen(eq=False)
@@ -58,7 +79,7 @@ def copy_subject(subject: Entity | PropertyBag) -> Entity | PropertyBag:
 def restore_subject(subject: Entity | PropertyBag, before: Entity | PropertyBag) -> None:
     """Let an entity or bag be again as it was when it was copied."""
     if isinstance(subject, PropertyBag) and isinstance(before, PropertyBag):
-        subject.restore(before)
+        restore_bag(subject, before)
     else:
         adopt(subject, before)
 

@@ -3,6 +3,7 @@ Lost races: which failures a new attempt may cure, and how long to wait before i
 """
 
 from ..connection.connection import Connection
+from ..connection.retry import pause_after
 from ..errors import EntityExists, EntityNotFound, PreconditionFailed, ReferenceNotFound
 
 __all__ = ["ATTEMPTS", "is_race", "pause_of"]
@@ -13,7 +14,7 @@ ATTEMPTS = 50
 
 def pause_of(db: Connection, attempt: int) -> float:
     """Seconds before a read and a write are tried again: at first about what they take."""
-    return min(1.0, db.retry.pause(attempt) / 5)
+    return min(1.0, pause_after(attempt, db.retry) / 5)
 
 
 def is_race(error: BaseException | None) -> bool:

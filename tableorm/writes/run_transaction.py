@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from ..connection.connection import Connection
 from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, TransactionFailed
-from .pending import Address
+from .commit import Loader
+from .pending import Address, Attempt
 from .races import pause_of
 from .transaction import Transaction
 
@@ -18,32 +19,33 @@ T = TypeVar("T")
 
 
 async def run_transaction(
-    begin: Callable[[], Transaction], db: Connection, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int
+    db: Connection, load: Loader, fn: Callable[[Transaction], Awaitable[T]], *, attempts: int, repeat: bool
 ) -> T:
     """
     Run a function in a transaction, and again in a new one after a lost race. Raises as `Database.run_transaction`.
 
     Args:
-        begin: Makes a transaction.
         db: Where it is sent.
+        load: Makes the entity or bag of a row.
         fn: The function.
         attempts: How often it is tried at most.
+        repeat: Whether a transaction may be sent again after a lost reply.
     """
     existing: int | None = None
     refused: dict[tuple[Address, str | int], object] = {}  # by the ETag or subject that its row does not fit any more
-    for attempt in range(attempts):
-        if attempt:
-            await asyncio.sleep(pause_of(db, attempt))
-        tx = begin()
+    for number in range(attempts):
+        if number:
+            await asyncio.sleep(pause_of(db, number))
+        attempt = Attempt()
         try:
-            async with tx:
+            async with Transaction(db, load, repeat=repeat, attempt=attempt) as tx:
                 return await fn(tx)
         except TransactionFailed as error:
-            if not tx.sent:
+            if not attempt.sent:
                 raise  # its own operations do not fit together, and will not
             cause = error.__cause__
-            if isinstance(cause, PreconditionFailed) and tx.refused is not None:
-                address, etag, subject = tx.refused
+            if isinstance(cause, PreconditionFailed) and attempt.refused is not None:
+                address, etag, subject = attempt.refused
                 refusal = address, etag or id(subject)
                 if refusal in refused:
                     raise _stale_outside(error) from cause
@@ -51,7 +53,7 @@ async def run_transaction(
             # Whether a row is there the function may have asked; that it blindly inserts one shows the second time.
             again = isinstance(cause, (EntityExists, EntityNotFound)) and error.index != existing
             existing = error.index if again else None
-            if attempt + 1 == attempts or not (again or isinstance(cause, PreconditionFailed)):
+            if number + 1 == attempts or not (again or isinstance(cause, PreconditionFailed)):
                 raise
     raise ModelError(f"run_transaction(attempts={attempts!r}) is refused: try at least once")
 

@@ -8,7 +8,7 @@ from ..connection.boundary import Boundary
 from ..errors import ModelError
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
-from ..models.property_bag import PropertyBag
+from ..models.property_bag import PropertyBag, note_read, note_written
 from ..models.schema import Schema
 from ..models.state import STATE, set_state, state_of
 from .plan import Change, Mode
@@ -111,7 +111,7 @@ def adopt(subject: Subject, fresh: Subject) -> None:
     """Let an entity or bag become what another object of the same row is."""
     if isinstance(subject, PropertyBag):
         if isinstance(fresh, PropertyBag):
-            subject.read_as(fresh.row)
+            note_read(subject, fresh.row)
         return
     if subject is fresh:
         return
@@ -124,7 +124,7 @@ def adopt(subject: Subject, fresh: Subject) -> None:
 def forget(subject: object) -> None:
     """Let an entity or bag know that its row is gone."""
     if isinstance(subject, PropertyBag):
-        subject.written_as(None)
+        note_written(subject, None)
     elif isinstance(subject, Entity):
         own = subject.__dict__
         _ = subject.extra  # what the model does not know stays with the entity, should it be inserted again

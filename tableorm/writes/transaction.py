@@ -27,7 +27,7 @@ from ..stores import Verb
 from .commit import Loader, commit, load_existing
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
-from .pending import Address, HeldRow, copy_subject, restore_subject, row_of, take_values
+from .pending import Address, Attempt, Condition, HeldRow, copy_subject, restore_subject, row_of, take_values
 from .plan import Change, Mode, PlannedWrite, SendOptions, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
 from .rows import new_token
@@ -66,10 +66,11 @@ class Transaction:
         db: Where the rows are.
         load: Makes the entity or bag of a row.
         repeat: Whether the transaction may be sent again after a lost reply.
+        attempt: What is told how it went.
     """
 
-    def __init__(self, db: Connection, load: Loader, *, repeat: bool = True) -> None:
-        self._db, self._load, self._repeat = db, load, repeat
+    def __init__(self, db: Connection, load: Loader, *, repeat: bool, attempt: Attempt) -> None:
+        self._db, self._load, self._repeat, self._attempt = db, load, repeat, attempt
         self._count = 0
         self._rows: dict[Address, HeldRow] = {}
         self._known: set[int] = set()  # the ids of the objects in `_rows` and `_displaced`, which keep these alive
@@ -79,8 +80,6 @@ class Transaction:
         self._late: dict[Address, tuple[Change, int]] = {}
         self._token = new_token()
         self._state = "new"
-        self.sent = False
-        self.refused: tuple[Address, str | None, object] | None = None  # the condition of the operation that failed
 
     def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
         """
@@ -411,11 +410,8 @@ class Transaction:
         except (Conflict, EntityNotFound) as error:
             raise in_transaction(change, index, error, "; nothing was sent") from error
 
-    def _condition(self, index: int | None) -> tuple[Address, str | None, object] | None:
-        """
-        Return the row that one of the user's operations writes, the ETag that it has to have, and the subject of the
-        operation. The ETag is None if the subject was read from an index entry, and the whole None if there is none.
-        """
+    def _condition(self, index: int | None) -> Condition | None:
+        """Return the condition of one of the user's operations; None if there is none."""
         held = (held.write for held in self._rows.values())
         found = [
             (write.origin, write.operation.if_match) for write in held if write is not None and write.index == index
@@ -440,11 +436,11 @@ class Transaction:
         written = False
         try:
             if kind is None and (self._rows or self._late):
-                self.sent = True
+                self._attempt.sent = True
                 await self._send()
             written = kind is None
         except TransactionFailed as failed:
-            self.refused = self._condition(failed.index)
+            self._attempt.refused = self._condition(failed.index)
             raise
         finally:
             if not written:

@@ -26,7 +26,9 @@ from tableorm import (
 )
 from tableorm.access.scope import ScopeRules
 from tableorm.connection.boundary import Boundary
-from tableorm.writes.bulk.bulk import Bulk
+from tableorm.connection.connection import connection_of
+from tableorm.models.property_bag import bag_of_row
+from tableorm.writes.bulk.bulk import Bulk, delete_found
 from tableorm.writes.commit import commit
 from tableorm.writes.stages.change import insert_change
 from tableorm.writes.stages.encode import encode
@@ -46,31 +48,21 @@ FREE = {
     "blobs": "lies below the mapper",
     "queues": "lies below the mapper",
     "store": "lies below the mapper",
-    "require_open": "returns what lies below the mapper",
     "close": "is refused in a scope",
     "open": "is refused in a scope",
-    "count_fault": "counts",
-    "count_repetition": "counts",
-    "call": "sends what its caller has made, who has asked",
-    "sending": "counts what its caller sends, who has asked",
     "observe": "notes what is sent",
     "url": "says where the tables are",
-    "sees_all": "says what kind of token there is",
     "prefix": "says what names begin with",
-    "wrap_store": "lies below the mapper",
-    "yield_to_loop": "lets other tasks run",
     "create_tables": "makes empty tables",
     "ping": "reads no row",
     "tables": "reads no row",
     "bulk": "makes a bulk, which has a test of its own",
     "transaction": "makes a transaction, which has a test of its own",
-    "refuse_delete": "reports a row that was found",
     "report": "says what the operations became",
     "concurrency": "says how many transactions are under way",
     "select": "is narrowed, see below",
     "select_raw": "is narrowed, see below",
     "union": "is narrowed, see below",
-    "sent": "says whether anything was sent",
 }
 
 
@@ -84,7 +76,7 @@ async def body(tx: Transaction) -> None:
 
 def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     """Every way to name the row of another tenant to a method: each is tried that the method takes."""
-    bag = PropertyBag.of_row("Notes", row)
+    bag = bag_of_row("Notes", row)
     keys: dict[str, Any] = {"tenant": "theirs", "n": 1}
     given: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
         "grant": [((Note, "r"), {"start": {"tenant": "theirs"}, "end": {"tenant": "theirs"}, "policy": "p"})],
@@ -92,14 +84,12 @@ def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...
         "get_many": [(([theirs.key],), {}), (([bag_key()],), {})],
         "run_transaction": [((body,), {})],
         "explain_write": [((verb, each), {}) for verb in ("save", "delete", "upsert") for each in (theirs, bag)],
-        "load_row": [((Note, "Notes", row), {}), ((PropertyBag, "Notes", row), {})],
         "new": [((Note,), keys)],
         "scope": [((), {"tenant": "theirs"})],
         "drop_table": [(("Notes",), {}), ((Note,), {})],
         "build_index": [((Note.by_text,), {})],
         "policies": [((Note,), {}), (("Notes",), {})],
         "audit": [((Note,), {})],
-        "delete_found": [((theirs.key, row), {})],
         "modify": [
             (each, {**named, **options})
             for each, named in (
@@ -187,6 +177,15 @@ async def check(db: Database, owner: Any, name: str) -> None:
     assert after == before and after.etag == before.etag
 
 
+async def test_what_a_query_has_found_is_not_deleted(db: Database) -> None:
+    """A bulk of a scope refuses a row of another tenant, whatever query has brought it."""
+    row = (await db.get(bag_key())).row
+    async with db.scope(Note, tenant="mine").bulk() as bulk:
+        with pytest.raises(AccessDenied, match="this scope is of tenant='mine'"):
+            await delete_found(bulk, Note.key(tenant="theirs", n=1), row)
+    assert await db.exists(bag_key())
+
+
 async def test_queries_are_narrowed(db: Database) -> None:
     """Whatever makes them, they find the rows of the tenant alone, and delete those alone."""
     mine = db.scope(Note, tenant="mine")
@@ -212,5 +211,5 @@ async def test_a_write_is_refused_where_it_is_sent(db: Database) -> None:
     write = encode(insert_change(Note(tenant="theirs", n=2)), 0)
     assert write is not None
     with pytest.raises(AccessDenied, match="this scope is of tenant='mine'"):
-        await commit(db.scope(tenant="mine"), [write])
+        await commit(connection_of(db.scope(tenant="mine")), [write])
     assert await db.get_or_none(Note, tenant="theirs", n=2) is None

@@ -106,7 +106,7 @@ class PointsMaintainer(AuditedSchema):
 class Points(Derivation):
     """The points of the entities of a group, added up: `total = Points()`."""
 
-    def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> PointsMaintainer:
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> PointsMaintainer:
         """Return it for a model."""
         return PointsMaintainer(self.name, schema)
 

@@ -15,6 +15,7 @@ from azure.data.tables import AccountSasPermissions, ResourceTypes, generate_acc
 
 from scripts.docs_pages import ROOT
 from tableorm import AccessDenied, Database, ModelError, NotSupported, connect
+from tableorm.connection.connection import connection_of
 from tableorm.database import connect as opening
 from tableorm_azure import AzureBackend
 from tableorm_azure.endpoints import EMULATOR_KEY, Account, handles, parse
@@ -252,15 +253,16 @@ def test_queues_and_blobs_elsewhere() -> None:
         queues="http://h:1/acc",
         blobs="https://acc.blob.core.windows.net",
     )
-    assert isinstance(db.backend, AzureBackend)
-    assert db.backend.account == Account(
+    backend = connection_of(db).backend
+    assert isinstance(backend, AzureBackend)
+    assert backend.account == Account(
         name="acc",
         table="https://acc.table.cosmos.azure.com",
         queue="http://h:1/acc",
         blob="https://acc.blob.core.windows.net",
     )
     apart = connect("local::memory:", queues="AccountName=acc;AccountKey=a2V5")
-    assert not isinstance(apart.backend, AzureBackend)
+    assert not isinstance(connection_of(apart).backend, AzureBackend)
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from tableorm import (
     connect,
     field,
 )
+from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Row, RowPage, Verb
 from tests.azure.stub import KEY, NO_CONTENT, Answer, Stub, error_answer, row_answer
@@ -238,7 +239,7 @@ async def test_blocks_nest(people: Database) -> None:
     await people.get(Person, team="a", id=1)
 
     assert (outer.cost, inner.cost) == (2, 1)
-    assert people.sending("get", "Person")[0] is people.store
+    assert connection_of(people).sending("get", "Person")[0] is people.store
 
 
 async def test_tasks_of_a_block_are_seen(people: Database) -> None:
@@ -462,10 +463,10 @@ async def test_the_service_s_repetitions_are_attempts() -> None:
 
 async def test_nothing_is_in_the_way_when_nobody_observes(people: Database) -> None:
     """The mapper sends requests to the very store of the backend's; while somebody observes, by way of another."""
-    assert people.sending("get", "Person")[0] is people.store
+    assert connection_of(people).sending("get", "Person")[0] is people.store
     with people.observe():
-        assert people.sending("get", "Person")[0] is not people.store
-    assert people.sending("get", "Person")[0] is people.store
+        assert connection_of(people).sending("get", "Person")[0] is not people.store
+    assert connection_of(people).sending("get", "Person")[0] is people.store
 
 
 async def test_the_store_may_be_replaced_while_observed(people: Database, monkeypatch: pytest.MonkeyPatch) -> None:

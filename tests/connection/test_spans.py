@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from tableorm import Entity, EntityExists, Mapped, connect, field
+from tableorm.connection.connection import connection_of
 from tests.azure.stub import KEY, Stub, error_answer, row_answer
 from tests.connection.conftest import Connect
 
@@ -135,7 +136,7 @@ async def test_a_span_that_is_not_recorded_gets_nothing() -> None:
 async def test_spans_can_be_turned_off() -> None:
     """With a provider that does nothing, requests go to the backend's store itself."""
     async with connect("local::memory:", tracer_provider=trace.NoOpTracerProvider()) as db:
-        assert db.sending("get", "Person")[0] is db.store
+        assert connection_of(db).sending("get", "Person")[0] is db.store
 
 
 PROGRAM = """

@@ -177,7 +177,7 @@ def rename(person: Person) -> None:
 
 async def test_query_deletes_leave_marker_rows(db: Database) -> None:
     """A delete by a query deletes no marker row, although it deletes rows of any other kind."""
-    await db.insert(PropertyBag.of_row("Staff", {"PartitionKey": "red", "RowKey": "other", "A": 1}))
+    await db.insert(PropertyBag("Staff", "red", "other", {"A": 1}))
     await db.select(Team, Person, PropertyBag).where(Person.team == "red").delete()
 
     assert set(await stored(db)) == {"person_002", "person_003", "email_bo@x", "~o_abc", "name_Ann~"}

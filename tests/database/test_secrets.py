@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tableorm import TableOrmError, connect
+from tableorm.connection.connection import connection_of
 
 pytestmark = pytest.mark.limit(10)  # what hangs shall fail soon
 
@@ -118,7 +119,7 @@ async def use(url: str, place: str, options: dict[str, Any]) -> str:
         db = connect(**given)
     except (TableOrmError, TypeError, ValueError) as error:
         return shown_by(error)
-    shown = f"{db!r} {db.backend!r} {vars(db.backend)!r}"
+    shown = f"{db!r} {connection_of(db).backend!r} {vars(connection_of(db).backend)!r}"
     try:
         async with db:
             await db.tables()

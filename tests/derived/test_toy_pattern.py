@@ -89,13 +89,13 @@ class LatestRules(EntryRules[LatestEntry]):
 
 
 class Latest(Derivation):
-    instead = "; its rows are in the table"
+    _instead = "; its rows are in the table"
 
     def __init__(self, by: str, *, row_key: str) -> None:
         super().__init__()
         self.by, self.row_key = by, row_key
 
-    def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "LatestMaintainer":
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "LatestMaintainer":
         if self.by not in schema.fields:
             raise ModelError(f"{schema.name}.{self.name}: {self.by!r} is not a field of {schema.name}")
         label = f"{schema.name}.{self.name}"

@@ -9,6 +9,8 @@ import pytest
 from scripts import docs_pages
 from scripts.docs_pages import ROOT
 
+MOST_LINES = 400
+
 
 @pytest.mark.parametrize("page", docs_pages.pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +27,20 @@ def test_readme_has_a_quickstart() -> None:
 
     assert (first.marker, first.language, first.runs) == ("quickstart", "python", True)
     assert (second.marker, second.language) == ("output", "text")
+
+
+@pytest.mark.parametrize("page", docs_pages.pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_page_is_short(page: Path) -> None:
+    """A page is about one subject; a longer one is divided."""
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("page", docs_pages.pages()[1:], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_page_is_found(page: Path) -> None:
+    """Every page is in the navigation, and linked from the overview or, in the reference, from its first page."""
+    name = page.relative_to(ROOT / "docs").as_posix()
+    first = page.parent / "index.md" if page.parent.name == "reference" else ROOT / "docs" / "index.md"
+
+    assert f": {name}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    if page != first:
+        assert f"({page.relative_to(first.parent).as_posix()}" in first.read_text(encoding="utf-8")

@@ -33,7 +33,7 @@ class Deferred(Derivation):
         super().__init__()
         self.texts = texts
 
-    def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> DeferredSchema:
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> DeferredSchema:
         rows = [parse_template(text, schema.name, "row_key", dict(annotations), schema.kind) for text in self.texts]
         return DeferredSchema(self.name, schema, rows)
 

@@ -1,91 +1,106 @@
 """
-What an interpreter and the reference show of a value: what programs call, and nothing else.
+What an editor and the reference show of a class: what programs use, and nothing else.
+
+An editor knows what stands in the source of a class and of its bases. So that is looked at, and not what `dir` returns.
 """
 
+import ast
+import importlib
 import inspect
 import re
+import textwrap
+from collections.abc import Iterator
+from enum import Enum, auto
+from functools import cache
+from itertools import pairwise
 
+import attrs
 import pytest
 
+import tableorm
 from scripts.docs_pages import ROOT
-from tableorm import Count, Entity, Index, IndexList, Mapped, PropertyBag, Sum, connect, field
+
+DOCS = ROOT / "docs"
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "reference" and page.stem != "architecture"]
+"""The pages for people who write programs."""
 
 
-class Department(Entity, table="Directory", partition_key="{name}", row_key="department"):
-    name: Mapped[str]
-    employees: Mapped[int] = field(default=0, maintained=True)
-    ages: Mapped[int] = field(default=0, maintained=True)
+INTERFACES = ("tableorm.stores.", "tableorm.protocol.", "tableorm_local.")
+"""What authors of backends and servers find in the reference alone."""
 
 
-class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
-    department: Mapped[str]
-    id: Mapped[int]
-    age: Mapped[int] = field(default=0)
-    by_age = Index(row_key="age_{age:03d}_{id:06d}")
-    of_age = IndexList(row_key="of_age_{age:03d}")
-    count = Count(lambda: Department.employees, name="{department}")
-    total = Sum("age", lambda: Department.ages, name="{department}")
+def public_classes(*, but: tuple[str, ...] = ()) -> list[type]:
+    """Return the classes of the reference, and those that `tableorm` exports, `but` for those of some packages."""
+    reference = "".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
+    names = {*re.findall(r"^::: (\S+)$", reference, re.MULTILINE), *(f"tableorm.{name}" for name in tableorm.__all__)}
+    paths = [path.rpartition(".") for path in sorted(names) if not path.startswith(but)]
+    found = [getattr(importlib.import_module(module), name) for module, _, name in paths]
+    return [each for each in found if inspect.isclass(each)]
 
 
-database = connect("local::memory:")
-query = database.select(Employee).where(Employee.department == "Sales")
-VALUES: list[object] = [
-    database,
-    database.scope(department="Sales"),
-    query,
-    database.select_raw("Directory"),
-    database.union(query),
-    query.stream(),
-    PropertyBag("Directory", "Sales", "a"),
-    Employee.by_age,
-    Employee.of_age,
-    Employee.count,
-    *(vars(Employee)[name] for name in ("by_age", "of_age", "count", "total")),
-    database.stats,
-    database.bulk(),
-    database.transaction(),
-    database.explain_write("insert", Employee(department="Sales", id=1)),
-    query.explain(),
-    Employee(department="Sales", id=1),
-    Employee.key_of("Sales", "empid_000001"),
-    Employee.age,
-    Employee.age > 1,
-]
+class Sort(Enum):
+    METHOD = auto()
+    PROPERTY = auto()
+    FIELD = auto()
 
 
-def name_type(value: object) -> str:
-    return type(value).__name__
+@attrs.frozen
+class Member:
+    """A name that a class has, and whether it is described where it stands."""
+
+    name: str
+    sort: Sort
+    described: bool
 
 
-def public_names(names: list[str]) -> set[str]:
-    return {name for name in names if not name.startswith("_")}
+def members_of(kind: type) -> Iterator[Member]:
+    """Yield what the sources of a class and its bases define, and set on `self`, but for private names."""
+    for base in kind.__mro__:
+        if base.__module__.startswith("tableorm"):
+            yield from (member for member in members_of_source(base) if not member.name.startswith("_"))
 
 
-def hidden_by_the_reference() -> set[str]:
-    """Return the names that the site's configuration leaves out of the reference."""
-    found = re.search(r'"!\^\(([a-z_|]+)\)\$"', (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    assert found is not None
-    return set(found.group(1).split("|"))
+@cache
+def members_of_source(kind: type) -> list[Member]:
+    source = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(source, ast.ClassDef)
+    members: list[Member] = []
+    for statement, after in pairwise([*source.body, None]):
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            decorators = {ast.unparse(each) for each in statement.decorator_list}
+            if "overload" not in decorators:
+                described = ast.get_docstring(statement) is not None
+                members.append(
+                    Member(statement.name, Sort.PROPERTY if "property" in decorators else Sort.METHOD, described)
+                )
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            # The values of an enumeration need no more words than the text that they are.
+            described = issubclass(kind, Enum) or (
+                isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            )
+            names = [each.id for each in targets if isinstance(each, ast.Name)]
+            members += [Member(name, Sort.FIELD, described) for name in names]
+    for each in ast.walk(source):
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and ast.unparse(each.value) == "self":
+            members.append(Member(each.attr, Sort.FIELD, described=False))
+    return members
 
 
-@pytest.mark.parametrize("value", VALUES, ids=name_type)
-def test_what_is_shown_is_public(value: object) -> None:
-    """Completion offers a member only if the reference describes it, in its own docstring or in that of its class."""
-    kind = type(value)
+@pytest.mark.parametrize("kind", public_classes(), ids=lambda kind: kind.__name__)
+def test_what_is_shown_is_described(kind: type) -> None:
+    """Each public member has a docstring, or is named in that of its class."""
     described = " ".join(inspect.getdoc(base) or "" for base in kind.__mro__ if base is not object)
-    shown = public_names(dir(value))
 
-    assert shown & hidden_by_the_reference() == set()
-    for name in shown:
-        member = inspect.getattr_static(kind, name, None)
-        own = inspect.getdoc(member) if inspect.isroutine(member) or isinstance(member, property) else None
-        assert own or re.search(rf"\b{name}\b", described), name
+    for member in members_of(kind):
+        assert member.described or re.search(rf"\b{member.name}\b", described), member.name
 
 
-def test_what_is_hidden_exists() -> None:
-    """The reference leaves out what completion leaves out, and names nothing that no class has any more."""
-    hidden = set[str]()
-    for value in VALUES:
-        hidden |= public_names([*object.__dir__(value)]) - set(dir(value))
+@pytest.mark.parametrize("kind", public_classes(but=INTERFACES), ids=lambda kind: kind.__name__)
+def test_what_is_shown_is_in_the_documentation(kind: type) -> None:
+    """A method that no page calls is none for programs, and a property that no page names: they belong elsewhere."""
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    patterns = {Sort.METHOD: r"\.{}\(", Sort.PROPERTY: r"[.`]{}\b", Sort.FIELD: ""}
 
-    assert hidden == hidden_by_the_reference()
+    for member in members_of(kind):
+        assert re.search(patterns[member.sort].format(member.name), pages), member.name

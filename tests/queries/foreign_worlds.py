@@ -231,8 +231,8 @@ def bags(
     typed = {name: value for name in names if (value := draw(st.none() | TYPED)) is not None}
     for name, value in typed.items():
         row |= member(name, value)
-    bag = Found.of_row(table, row)
-    assert isinstance(bag, Found)
+    bag = Found(table, row["PartitionKey"], row["RowKey"])
+    bag.row.update(row)
     bag.typed = typed
     return bag
 

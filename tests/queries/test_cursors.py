@@ -15,6 +15,7 @@ from tableorm import CursorError, Database, Entity, Mapped, ModelError, Select, 
 from tableorm.models.kinds import KindSet
 from tableorm.queries.cursors import MAX_CURSOR, Position, write_cursor
 from tableorm.queries.planning.planner import planner_of
+from tableorm.queries.query import start_query
 from tests.database.between import Awkward, Recorded
 
 
@@ -269,7 +270,7 @@ def test_a_forged_position_never_widens_a_query(position: Position, limit: int |
 
 def forged(query: Select[Item], position: Position, limit: int | None) -> str | None:
     """What someone who knows how cursors are made can make for a query."""
-    return write_cursor(query.start().plan, position, limit)
+    return write_cursor(start_query(query).plan, position, limit)
 
 
 async def test_a_place_of_another_plan_is_refused(db: Database) -> None:

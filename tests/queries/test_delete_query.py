@@ -18,6 +18,7 @@ from tableorm import (
     ScanRefused,
     field,
 )
+from tableorm.connection.connection import connection_of
 
 
 class Item(Entity, table="Items", partition_key="{group}", row_key="item_{number:04d}"):
@@ -78,9 +79,9 @@ async def test_a_row_that_changed_stays(items: Database) -> None:
             await items.delete(Item.key(group="a", number=5), if_match="*", missing_ok=True)
         return page
 
-    setattr(items.backend.tables, "query", change_behind)  # noqa: B010
+    setattr(connection_of(items).backend.tables, "query", change_behind)  # noqa: B010
     report = await query.delete(on_progress=seen.append)
-    setattr(items.backend.tables, "query", real)  # noqa: B010
+    setattr(connection_of(items).backend.tables, "query", real)  # noqa: B010
 
     errors = {type(failure.error) for failure in report.failed}
     assert (report.written, report.failures, errors) == (148, 2, {PreconditionFailed, EntityNotFound})

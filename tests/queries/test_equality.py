@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from tableorm import Entity, Expression, Mapped, PropertyBag, connect, field
+from tableorm.models.property_bag import bag_of_row
 from tableorm.stores import Row
 from tests.queries.foreign_worlds import Sample
 
@@ -99,7 +100,7 @@ async def matching(rows: dict[str, Row], condition: Expression, model: Any = Sam
         await db.create_tables(model)
         for name, members in rows.items():
             row: Row = {"PartitionKey": "g", "RowKey": name, **members}
-            await db.insert(PropertyBag.of_row(model.__schema__.table, row))
+            await db.insert(bag_of_row(model.__schema__.table, row))
         query = db.select(model, PropertyBag).where(model.group == "g")
         found = [bag.row_key for bag in await query.where(condition).all()]
 
@@ -201,7 +202,7 @@ async def test_a_raw_filter_finds_nan_by_not(constant: str) -> None:
         await db.create_tables(Sample)
         for name, members in NUMBERS.items():
             row: Row = {"PartitionKey": "g", "RowKey": name, **members}
-            await db.insert(PropertyBag.of_row("Samples", row))
+            await db.insert(bag_of_row("Samples", row))
         found = await db.select_raw("Samples").where(f"PartitionKey eq 'g' and not (number le {constant})").all()
 
     assert "nan" in [bag.row_key for bag in found]
@@ -233,7 +234,7 @@ async def test_a_wide_constant_of_an_enum_has_no_order_with_what_is_stored_as_in
     async with connect("local::memory:") as db:
         await db.create_tables(Engine)
         row: Row = {"PartitionKey": "g", "RowKey": "engine_a", "EntityType": "Engine", "power": 1, "speed": 0}
-        await db.insert(PropertyBag.of_row("Engines", row))
+        await db.insert(bag_of_row("Engines", row))
         query = db.select(Engine).where(Engine.group == "g")
 
         assert await query.where(Engine.power > Power.HIGH).all() == []

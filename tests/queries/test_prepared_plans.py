@@ -17,6 +17,7 @@ from tableorm.queries.planning.normalize import leaves
 from tableorm.queries.planning.parameters import bind, parameterise, shape_of
 from tableorm.queries.planning.plan import Point, QueryPlan
 from tableorm.queries.planning.planner import planner_of
+from tableorm.queries.query import start_query
 from tests.queries.worlds import WORLDS, Column, World, conditions
 
 
@@ -182,10 +183,10 @@ async def test_a_database_knows_shapes_of_any_models() -> None:
         await db.create_tables(Order)
         for models in ((Order,), (Order, PropertyBag), (Family,), (Family, Order)):
             queries: list[Any] = [db.select(*models).where(Order.shop == name) for name in ("a", "b")]
-            one, two = [query.start().plan.target.kinds for query in queries]
+            one, two = [start_query(query).plan.target.kinds for query in queries]
             assert one is two and len(planner_of(one).plans) == 1
         raw = [db.select_raw("Orders").where("PartitionKey eq {}", name) for name in ("a", "b")]
-        one, two = [query.start().plan.target.kinds for query in raw]
+        one, two = [start_query(query).plan.target.kinds for query in raw]
         assert one is two and len(planner_of(one).plans) == 1
 
 

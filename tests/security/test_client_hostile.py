@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tracemalloc
+from contextlib import suppress
 from itertools import count
 
 import pytest
@@ -29,6 +30,12 @@ for header in (b"X:" + b" " * 20_000 + b"b\\rc", b"X: b" + b" " * 400_000 + b"b"
 
 class Thing(Entity, table="Tab", partition_key="{p}", row_key="{r}"):
     p: Mapped[str]
+    r: Mapped[str]
+
+
+class Part(Entity, table="Tab", partition_key="{a}_{b}", row_key="{r}"):
+    a: Mapped[str]
+    b: Mapped[str]
     r: Mapped[str]
 
 
@@ -94,3 +101,31 @@ async def test_a_list_of_queues_or_containers_that_goes_on_where_it_was_is_refus
             with pytest.raises(Fault, match="the list would never end"):
                 await (db.queues.list_queues() if what == "queue" else db.blobs.list_containers())
     assert len(stub.requests) <= 3
+
+
+async def test_keys_of_rows_are_not_kept_however_long() -> None:
+    """PartitionKeys that are far longer than a key can be leave nothing behind in the client."""
+    number = count()
+
+    def answer(_: Request) -> Answer:
+        rows = [
+            json.loads(row_answer(EntityType="Part", PartitionKey=f"a_{next(number)}" + "x" * 100_000).body)
+            for _ in range(10)
+        ]
+        return Answer(200, {"Content-Type": "application/json"}, json.dumps({"value": rows}).encode())
+
+    gc.collect()
+    tracemalloc.start()
+    try:
+        async with Stub() as stub:
+            stub.handler = answer
+            async with connect(stub.url, key=KEY, timeout=5, retry_total=0) as db:
+                for _ in range(10):
+                    with suppress(TableOrmError):
+                        await db.select(Part).allow_scan().all()
+            stub.requests.clear()
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 5_000_000  # of ten million characters

@@ -37,6 +37,7 @@ from tableorm import (
     field,
 )
 from tableorm.access import known_rows
+from tableorm.connection.connection import connection_of
 from tableorm.keys.overlap import may_share
 from tableorm.keys.template import Template
 from tableorm.stores import Operation, Verb
@@ -504,7 +505,7 @@ async def test_a_key_in_another_table_is_not_of_the_scope(db: Database) -> None:
     mine, key = db.scope(tenant="acme"), Loose.key(country="SE", tenant="acme", id="other")
     object.__setattr__(key, "table", "Secrets")
     await refuse_all(db, mine, key, None, r"in table Secrets is not of the model Loose|Loose is in table Loose")
-    assert mine.boundary.holds_row(Loose.__schema__, "Secrets", "SE", "acme_other") is False
+    assert connection_of(mine).boundary.holds_row(Loose.__schema__, "Secrets", "SE", "acme_other") is False
     assert await db.exists(Secret, country="SE", owner="acme", tenant="other")
 
 

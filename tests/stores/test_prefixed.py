@@ -24,6 +24,7 @@ from tableorm import (
     connect,
     field,
 )
+from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import BlobStore, PrefixedBackend, QueueStore, TableStore
 from tableorm.testing import BlobStoreContract, QueueStoreContract, TableLifecycleContract
@@ -231,7 +232,7 @@ async def test_grants_are_for_the_real_table(tmp_path: Path, place: str) -> None
             by_policy = await db.grant(Team, policy="readers")
         async with connect(url, sas=token, prefix="t1") as mine:
             await mine.ping()
-            assert not mine.sees_all
+            assert connection_of(mine).guarded
             assert (await mine.get(Team, team="red")).team == "red"
             with pytest.raises(AccessDenied):
                 await mine.insert(Team(team="blue"))
@@ -263,6 +264,6 @@ async def test_a_backend_without_queues_or_access() -> None:
 async def test_a_database_without_a_prefix_is_not_wrapped() -> None:
     """Without a prefix nothing stands between the mapper and the backend."""
     async with connect("local::memory:") as db:
-        assert isinstance(db.backend, LocalBackend) and db.prefix == ""
+        assert isinstance(connection_of(db).backend, LocalBackend) and db.prefix == ""
         with pytest.raises(NotSupported):
             await connect("local::memory:", prefix="t1").ping()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tableorm import Entity, Mapped, RetryPolicy, connect
+from tableorm.connection.connection import connection_of
 from tableorm.testing import temporary_database
 
 
@@ -45,6 +46,6 @@ async def test_an_error_in_the_block(tmp_path: Path) -> None:
 async def test_options_are_those_of_connect() -> None:
     """Options are given to `connect`, also those that have another default here."""
     async with temporary_database(retry=RetryPolicy(attempts=3), timeout=7.0) as db:
-        assert db.retry.attempts == 3
+        assert connection_of(db).retry.attempts == 3
     async with temporary_database() as db:
-        assert (db.retry.base, db.prefix) == (0.0, "")
+        assert (connection_of(db).retry.base, db.prefix) == (0.0, "")

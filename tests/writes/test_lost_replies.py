@@ -24,7 +24,7 @@ from tableorm import (
     TransactionFailed,
     Unavailable,
 )
-from tableorm.connection.retry import RetryBudget, RetryingStore
+from tableorm.connection.retry import RetryBudget, RetryingStore, pause_after
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Capabilities, Operation, Row, Verb
 from tableorm.testing import MemoryStore
@@ -481,7 +481,7 @@ async def test_patience_ends(network: FaultyStore) -> None:
 async def test_pauses() -> None:
     """They grow, have a bound, and are never shorter than the service asked for; a call has a deadline."""
     policy = RetryPolicy(base=1.0, cap=8.0)
-    longest = [max(policy.pause(failures) for _ in range(2000)) for failures in (1, 2, 3, 10)]
+    longest = [max(pause_after(failures, policy) for _ in range(2000)) for failures in (1, 2, 3, 10)]
     assert [round(each) for each in longest] == [2, 4, 8, 8]
 
     patience = RetryBudget(RetryPolicy(deadline=5.0, base=0.0))

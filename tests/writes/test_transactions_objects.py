@@ -19,6 +19,7 @@ from tableorm import (
     TransactionFailed,
     field,
 )
+from tableorm.models.property_bag import bag_of_row
 
 
 class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
@@ -144,7 +145,7 @@ async def test_a_failed_transaction_leaves_a_projected_bag_as_it_was(things: Dat
     await things.insert(Thing(note="n"))
     row = (await things.get(KEY)).row
     kept = ("PartitionKey", "RowKey", "odata.etag", "number", "number@odata.type")
-    bag = PropertyBag.of_row("Things", {name: row[name] for name in kept}, partial=True)
+    bag = bag_of_row("Things", {name: row[name] for name in kept}, partial=True)
 
     def change(each: PropertyBag) -> None:
         each["number"] = 5

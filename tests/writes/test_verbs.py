@@ -30,6 +30,7 @@ from tableorm import (
     field,
     upgrade,
 )
+from tableorm.models.property_bag import bag_of_row
 from tableorm.models.state import EntityState, set_state, state_of
 from tableorm.stores import Operation, Row, Verb
 
@@ -366,7 +367,7 @@ async def test_a_partly_loaded_entity_is_never_written_in_full(things: Database)
     """Replace, upsert and insert name what is missing; refresh loads it."""
     await things.insert(Thing(name="a", text="t"))
     thing = await load_part(things, "a", "number")
-    bag = PropertyBag.of_row("Things", {"PartitionKey": "g", "RowKey": "a", "odata.etag": thing.etag}, partial=True)
+    bag = bag_of_row("Things", {"PartitionKey": "g", "RowKey": "a", "odata.etag": thing.etag}, partial=True)
 
     for call in (things.replace, things.insert, things.upsert):
         with pytest.raises(NotLoaded, match=r"without text, tags, which would be lost; refresh\(\)"):

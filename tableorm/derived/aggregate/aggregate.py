@@ -27,8 +27,8 @@ class AggregateOf(DerivationOf[E]):
 class Aggregate(Derivation):
     """The base of `Count` and `Sum`."""
 
-    on_class = AggregateOf
-    instead = "; the entity in which it counts has the number"
+    _on_class = AggregateOf
+    _instead = "; the entity in which it counts has the number"
     of: str | None = None
 
     def __init__(
@@ -48,7 +48,7 @@ class Aggregate(Derivation):
         self.field: Callable[[], Field[int]] | Field[int] = field
         self.create, self.key = create, dict(key)
 
-    def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "AggregateMaintainer":
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "AggregateMaintainer":
         """Return the count or sum of a model."""
         del annotations
         return AggregateMaintainer(

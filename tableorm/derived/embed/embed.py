@@ -32,7 +32,7 @@ class Embedded(Derivation):
         key: The key fields of the other entity: "{field}" of this model, or text. A field that is None embeds nothing.
     """
 
-    instead = "; the copies are in fields of their own"
+    _instead = "; the copies are in fields of their own"
 
     def __init__(
         self, model: Callable[[], type[Storable]] | type[Storable], fields: Mapping[str, str], /, **key: str
@@ -46,7 +46,7 @@ class Embedded(Derivation):
         super().__init__()
         self.model, self.fields, self.key = model, dict(fields), dict(key)
 
-    def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "EmbedMaintainer":
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "EmbedMaintainer":
         """Return what entities of a model embed."""
         del annotations
         for other in schema.derived_as(EmbedSchema).values():

@@ -21,16 +21,6 @@ E = TypeVar("E", bound=Storable)
 class IndexOf(RowsOf[E]):
     """An index of a model, as `Employee.by_email` gives it: for `db.get` and `db.select`."""
 
-    @property
-    def schemas(self) -> Sequence[IndexSchema]:
-        """
-        The schemas of its entries, of each concrete class.
-
-        Raises:
-            NotSupported: The index is being built.
-        """
-        return [schema for schema in super().schemas if isinstance(schema, IndexSchema)]
-
 
 class Index(Derivation):
     """
@@ -54,7 +44,7 @@ class Index(Derivation):
         ModelError: An argument is wrong; when the class is made, the template does not fit the model.
     """
 
-    on_class = IndexOf
+    _on_class = IndexOf
 
     def __init__(
         self,
@@ -76,7 +66,7 @@ class Index(Derivation):
         self.row_key, self.unique, self.building = row_key, unique, building
         self.include: Include = include if isinstance(include, str) else tuple(include)
 
-    def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "IndexMaintainer":
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "IndexMaintainer":
         """Return the index of a model."""
         label = f"{schema.name}.{self.name}"
         row = parse_template(self.row_key, label, "row_key", dict(annotations), schema.kind)

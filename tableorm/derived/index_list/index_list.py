@@ -23,11 +23,6 @@ E = TypeVar("E", bound=Storable)
 class ListOf(DerivationOf[E]):
     """An index list of a model, as `Employee.by_last_name` gives it: for `db.lookup`."""
 
-    @property
-    def schemas(self) -> list[ListSchema]:
-        """Its schema in each concrete class."""
-        return self.bound(ListSchema)
-
 
 class IndexList(Derivation):
     """
@@ -48,7 +43,7 @@ class IndexList(Derivation):
         ModelError: An argument is wrong; when the class is made, the template does not fit the model.
     """
 
-    on_class = ListOf
+    _on_class = ListOf
 
     def __init__(self, *, row_key: str, where: Callable[[Any], bool] | None = None, divide_at: int = 64 * 1024) -> None:
         if not isinstance(row_key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -58,7 +53,7 @@ class IndexList(Derivation):
         super().__init__(where)
         self.row_key, self.divide_at = row_key, divide_at
 
-    def bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "ListMaintainer":
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "ListMaintainer":
         """Return the index list of a model."""
         label = f"{schema.name}.{self.name}"
         row = parse_template(self.row_key, label, "row_key", dict(annotations), schema.kind)

@@ -12,6 +12,7 @@ from ...connection.rows import read_row
 from ...connection.tasks import work_together
 from ...errors import ModelError, TemplateError
 from ...keys.ranges import KeyRegion
+from ...models.derivation import bound_to
 from ...models.entity import Entity
 from ...models.manifest import ListEntry, manifest_of
 from ...models.reserved import ENTITY_TYPE
@@ -48,7 +49,7 @@ async def look_up(
         raise ModelError(f"lookup({index!r}) is refused: give an index list of a model, as Employee.by_last_name")
     if type(concurrency) is not int or concurrency < 1:
         raise ModelError(f"lookup(concurrency={concurrency!r}) is refused: give a number from 1")
-    schemas = index.schemas
+    schemas = bound_to(index, ListSchema)
     if len(schemas) != 1:
         raise ModelError(f"{index} is of an abstract model: look up the list of one of its concrete classes")
     schema = schemas[0]

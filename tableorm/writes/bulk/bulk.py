@@ -40,7 +40,7 @@ from .pacing import AdaptiveConcurrency, Pace
 from .partition_queue import Address, PartitionQueue
 from .report import FAILURES_KEPT, BulkFailure, BulkReport
 
-__all__ = ["Bulk"]
+__all__ = ["Bulk", "delete_found", "report_kept"]
 
 _MAX_WAITING_OPERATIONS = 10_000
 
@@ -163,17 +163,6 @@ class Bulk:
         if if_match is None:
             await self._wait_until_written(target)
         await self._add(delete_change(target, if_match))
-
-    async def delete_found(self, key: Key[Any], row: Row) -> None:
-        """Delete a row that a query has found, and what is derived from it, if the row is still as it was found."""
-        etag: str = row["odata.etag"]
-        await self._add(structs.replace(delete_change(key, etag), stored=Stored(row, etag=etag)))
-
-    def refuse_delete(self, key: Key[Any], error: Exception) -> None:
-        """Report that a row which a query has found is not deleted: what it holds raised an error."""
-        if not isinstance(error, TableOrmError):
-            error = unexpected(delete_change(key, "*"), error)
-        self._fail("delete", key, error)
 
     def _require_open(self) -> None:
         if self._state != "open":
@@ -412,6 +401,20 @@ class Bulk:
             self._state = "closed"
         if kind is None and self._error is not None:
             raise self._error
+
+
+async def delete_found(bulk: Bulk, key: Key[Any], row: Row) -> None:
+    """Delete a row that a query has found, and what is derived from it, if the row is still as it was found."""
+    etag: str = row["odata.etag"]
+    change = structs.replace(delete_change(key, etag), stored=Stored(row, etag=etag))
+    await bulk._add(change)  # pyright: ignore[reportPrivateUsage]
+
+
+def report_kept(bulk: Bulk, key: Key[Any], error: Exception) -> None:
+    """Report that a row which a query has found is not deleted: what it holds raised an error."""
+    if not isinstance(error, TableOrmError):
+        error = unexpected(delete_change(key, "*"), error)
+    bulk._fail("delete", key, error)  # pyright: ignore[reportPrivateUsage]
 
 
 def _asynchronous_error(function: object) -> ModelError:

@@ -12,7 +12,7 @@ from ...errors import EncodeError, ModelError
 from ...expressions import Field
 from ...models.entity import Entity, schema_of
 from ...models.key import Key
-from ...models.property_bag import PropertyBag
+from ...models.property_bag import PropertyBag, is_projection, read_in_part, stored_row_of
 from ...models.reserved import is_reserved_property
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState, state_of
@@ -119,7 +119,7 @@ def _write_change(
     dropped = None if pending is None else pending.change.dropped
     copied = None if blind or if_match is not None else state.copied
     if isinstance(subject, PropertyBag):
-        if subject.selected and mode in _IN_FULL:
+        if is_projection(subject) and mode in _IN_FULL:
             raise loaded_in_part(verb, subject, "properties that were not selected")
         change = _row_change(verb, mode, subject, condition, before, unseen=unseen)
     else:
@@ -170,8 +170,8 @@ def _state_of(subject: object) -> tuple[EntityState, Stored | None]:
     if not isinstance(subject, PropertyBag):
         schema_of_subject(subject)
         return UNSTORED, None
-    before = subject.before
-    return UNSTORED, None if before is None else Stored(before, not subject.partial, before.get("odata.etag"))
+    before = stored_row_of(subject)
+    return UNSTORED, None if before is None else Stored(before, not read_in_part(subject), before.get("odata.etag"))
 
 
 def _unknown_of(state: EntityState, schema: Schema | None) -> Row:

@@ -15,7 +15,7 @@ from ...connection.connection import Connection
 from ...connection.translate import translate
 from ...errors import LimitExceeded, TableOrmError, TransactionFailed
 from ...models.entity import Entity
-from ...models.property_bag import PropertyBag
+from ...models.property_bag import PropertyBag, note_written
 from ...models.reserved import MANIFEST
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState
@@ -281,7 +281,7 @@ def _remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False
                 row.pop("Timestamp", None)  # the ETag tells it
     if schema is None:
         if isinstance(subject, PropertyBag):
-            subject.written_as(row, partial=partial)
+            note_written(subject, row, partial=partial)
         return
     if not isinstance(subject, Entity):
         return  # a key

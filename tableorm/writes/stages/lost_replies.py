@@ -22,7 +22,7 @@ from ...connection.retry import RetryBudget
 from ...connection.tasks import map_together
 from ...errors import OutcomeUnknown, TableOrmError
 from ...models.kinds import KindSet
-from ...models.property_bag import PropertyBag
+from ...models.property_bag import bag_of_row
 from ...protocol.codes import THROTTLING, Code, Fault
 from ...stores import Operation, Row, Verb
 from ..plan import PlannedWrite, SendOptions, WritePlan
@@ -306,4 +306,4 @@ def _shown(write: PlannedWrite, table: str, row: Row | None) -> object:
             entity = None
         if entity is not None:
             return entity
-    return PropertyBag.of_row(table, row)
+    return bag_of_row(table, row)

@@ -16,6 +16,7 @@ from tableorm.connection.retry import RetryPolicy
 from tableorm.derived.index_list.rows import bits_of
 from tableorm.protocol.codes import Fault
 from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb
+from tableorm.writes import races
 from tableorm.writes.races import ATTEMPTS
 from tests.audit.patterns.test_audit import CASES, E1, E2, HEAD, LI, merge, put, write
 from tests.damage import found_by
@@ -192,12 +193,10 @@ class Overwritten(Between):
         return await super().get(table, partition_key, row_key, select)
 
 
-class Counting(RetryPolicy):
-    """Pauses that tell after how many failures they come: after n failures n + 1 seconds."""
-
-    def pause(self, failures: int) -> float:
-        """Return seconds that are not random."""
-        return failures + 1.0
+def longer_each_time(failures: int, policy: RetryPolicy) -> float:
+    """Return the seconds of a pause that tell after how many failures it comes: after n failures n + 1 seconds."""
+    del policy
+    return failures + 1.0
 
 
 @pytest.mark.parametrize(
@@ -220,11 +219,12 @@ async def test_pauses_between_looks(harm: Deed, row_key: str, looks: int, monkey
         await sleep(0)
 
     backend = Overwritten()
-    async with Database(backend, retry=Counting()) as db:
+    async with Database(backend, retry=RetryPolicy()) as db:
         await fill(db)
         await harm(db)
         backend.row_key = row_key
         monkeypatch.setattr(asyncio, "sleep", record)
+        monkeypatch.setattr(races, "pause_after", longer_each_time)
         report = await db.audit(*MODELS, parallel=1)
 
     assert ([str(each) for each in report.findings], report.undecided) == ([], 1)

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Any
 
 from tableorm import Database, Transaction, connect
+from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, TableStore
 from tests.derived.index.office import Person, Team, check
 from tests.derived.index.worker import TEAMS, Writer, audited, read_partition
@@ -136,7 +137,7 @@ async def run(url: str, at: int, moment: Moment, pipe: int) -> None:
         for name in TEAMS:
             await real.insert(Team(name=name))
         backend = FaultyBackend()
-        backend.tables = Deadly(real.backend.tables, at, moment, pipe)
+        backend.tables = Deadly(connection_of(real).backend.tables, at, moment, pipe)
         async with Database(backend, retry=QUICK) as db:
             await program(db)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tableorm import Database, connect
+from tableorm.connection.connection import connection_of
 from tests.azurite import Azurite
 from tests.derived.index.office import Person, check
 from tests.derived.index.worker import COUNTERS, Auditor, Reader, Writer, audited, prepare, raised, read_partition
@@ -110,8 +111,8 @@ async def real(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 async def test_a_network_that_fails(real: Database, tmp_path: Path, seed: int) -> None:
     """Requests and replies are lost, late, or arrive twice: nothing that is derived is ever wrong."""
     await prepare(real)
-    small = "Azure" in type(real.backend).__name__
-    networks = [FaultyStore(real.backend.tables, fates(10 * seed + number)) for number in range(2)]
+    small = "Azure" in type(connection_of(real).backend).__name__
+    networks = [FaultyStore(connection_of(real).backend.tables, fates(10 * seed + number)) for number in range(2)]
     async with AsyncExitStack() as stack:
         clients: list[Database] = []
         for network in networks:

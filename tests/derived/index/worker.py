@@ -18,12 +18,12 @@ from tableorm import (
     Database,
     EntityNotFound,
     OutcomeUnknown,
-    PropertyBag,
     TableOrmError,
     Transaction,
     TransactionFailed,
     Unavailable,
 )
+from tableorm.models.property_bag import bag_of_row
 from tests.derived.index.office import PARTITION, Person, Team, check
 from tests.derived.index.oracle import Table
 
@@ -67,7 +67,7 @@ def look(path: Path) -> Table:
         bodies = [body for (body,) in connection.execute(f"SELECT body FROM t{number}")]  # a number
     finally:
         connection.close()
-    bags = [PropertyBag.of_row("Office", msgspec.json.decode(body)) for body in bodies]
+    bags = [bag_of_row("Office", msgspec.json.decode(body)) for body in bodies]
     return {(bag.partition_key, bag.row_key): bag for bag in bags}
 
 

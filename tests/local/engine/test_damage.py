@@ -74,7 +74,7 @@ async def test_a_row_without_its_keys_is_damage(tmp_path: Path, body: str, said:
     path = tmp_path / "data.tables"
     url = f"local:{path}"
     async with connect(url) as db:
-        await db.require_open().create_table("Things")
+        await db.store.create_table("Things")
         await db.insert(PropertyBag("Things", "p", "a"))
     change_file(path, "UPDATE t1 SET body = ?", body.encode())
 

@@ -42,6 +42,10 @@ _THREADS_TO_COMPRESS = 4
 # An answer smaller than this fits, with its head, into the 64 KiB that asyncio buffers before a writer must wait.
 _NEVER_WAITS = 16 * 1024
 # What the access log has of a request whose client did not wait for the answer.
+# A target beyond this length takes turns. To decode it takes as long as to copy so many bytes for each character.
+_LONG_TARGET = 2 * 1024
+_BYTES_PER_CHARACTER = 40
+
 _CLIENT_GONE = Answer(400, reason="ClientGone")
 
 
@@ -193,6 +197,8 @@ class Front:
 
     async def _ask_service(self, exchange: _Exchange) -> Answer:
         request = exchange.request
+        if len(request.raw_path) > _LONG_TARGET:
+            await self.service.turns.work(exchange.body.caller, _BYTES_PER_CHARACTER * len(request.raw_path))
         target, _, query = request.raw_path.partition("?")
         place = place_of(self.service.accounts.find, request.scheme, request.headers.get("Host", ""), target)
         exchange.client_id = check_client_request_id(request.headers)

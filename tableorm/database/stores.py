@@ -1,0 +1,201 @@
+"""
+The stores of a database: opened and closed together, observed, and the tables in them.
+"""
+
+import itertools
+from types import TracebackType
+from typing import Self
+
+from ..connection.connection import Connected, Connection
+from ..connection.observe import Hook, Observation, Watch
+from ..connection.retry import RetryPolicy
+from ..errors import Conflict, EntityNotFound, TableNotFound
+from ..models.entity import Entity, schema_of
+from ..models.kinds import refuse_same_kinds
+from ..models.schema import concrete
+from ..protocol.codes import Code
+from ..stores import Backend, BlobStore, QueueStore, TableStore
+
+__all__ = ["Stores"]
+
+
+class Stores(Connected):
+    """
+    The part of a database that opens and closes its stores, and makes tables.
+
+    Args:
+        backend: The backend that has the tables.
+        queues: The backend that has the queues; None if it is the same one.
+        blobs: The backend that has the blobs; None if it is the same one.
+        retry: How requests are repeated by the mapper, where the store does not repeat them itself.
+        watch: Who is told of the requests; nobody if not given.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        queues: Backend | None = None,
+        blobs: Backend | None = None,
+        retry: RetryPolicy | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self._connection = Connection(backend, queues=queues, blobs=blobs, retry=retry, watch=watch)
+        self.stats = self._connection.stats
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Where the tables are, without secrets, for people to read."""
+        return self._connection.url
+
+    @property
+    def prefix(self) -> str:
+        """What the names of tables begin with in the store, and nowhere else; "" if nothing."""
+        return self._connection.prefix
+
+    async def open(self) -> Self:
+        """
+        Open the database.
+
+        Raises:
+            NotSupported: The file is another program's, or newer than this version.
+            AccessDenied: It may not be read.
+            Unavailable: It cannot be reached.
+        """
+        await self._connection.open()
+        return self
+
+    async def close(self) -> None:
+        """Finish what was begun and release everything. Idempotent; a closed database refuses every other call."""
+        await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def store(self) -> TableStore:
+        """The tables themselves, below the mapper. What a program asks of them is neither counted nor observed."""
+        return self._connection.store
+
+    @property
+    def queues(self) -> QueueStore:
+        """
+        The queues.
+
+        Raises:
+            NotSupported: There are none; the message names the argument of `connect` that says where they are.
+        """
+        return self._connection.queues
+
+    @property
+    def blobs(self) -> BlobStore:
+        """
+        The blobs.
+
+        Raises:
+            NotSupported: There are none; the message names the argument of `connect` that says where they are.
+        """
+        return self._connection.blobs
+
+    def observe(self, on_request: Hook | None = None, *, show_values: bool = False) -> Observation:
+        """
+        Note the requests of a block, and of the tasks that are begun in it.
+
+            with db.observe() as seen:
+                await db.save(ken)
+            print(seen)  # seen.requests, seen.rows, seen.cost
+
+        Args:
+            on_request: Called with each request when it has ended; it must not be asynchronous.
+            show_values: Whether requests have the values of properties too.
+
+        Raises:
+            TypeError: `on_request` is not a plain function.
+        """
+        return self._connection.watch.observe(on_request, show_values=show_values)
+
+    async def ping(self) -> None:
+        """
+        Ask the store for something small.
+
+        Raises:
+            Unavailable: It does not answer.
+            AccessDenied: It answers, and the credentials are not good.
+        """
+        self._connection.require_open()
+        guarded = self._connection.guarded
+        if guarded is None:
+            await self.tables()
+        else:
+            await self._connection.call("ping", "", guarded.ping(), beside="ping")
+
+    # Tables
+
+    async def create_tables(self, *targets: type[Entity] | str) -> None:
+        """
+        Create the tables of these models, or with these names, where they do not exist yet.
+
+        Args:
+            targets: Models, and names of tables.
+
+        Raises:
+            AccessDenied: Not permitted.
+            ModelError: A count, a sum or an embedded copy does not fit the model that it is about, or two models of a
+                table have one kind.
+            TableOrmError: A table cannot have this name.
+        """
+        connection = self._connection
+        connection.require_open()
+        schemas = {t: concrete(schema_of(t)) or [schema_of(t)] for t in targets if not isinstance(t, str)}
+        refuse_same_kinds(list(dict.fromkeys(itertools.chain.from_iterable(schemas.values()))))
+        names: dict[str, None] = {}
+        for target in targets:
+            if isinstance(target, str):
+                names[target] = None
+                continue
+            for schema in schemas[target]:
+                schema.check_relations()
+                names[schema.table_name()] = None
+        for name in names:
+            store, _ = connection.sending("create-table", "")
+            try:
+                await connection.call(f"creation of table {name}", name, store.create_table(name))
+            except Conflict as error:
+                if error.code != Code.TABLE_EXISTS:
+                    raise
+
+    async def tables(self) -> list[str]:
+        """Names of all tables, in order."""
+        store, _ = self._connection.sending("list-tables", "")
+        return await self._connection.call("list of tables", "", store.list_tables())
+
+    async def drop_table(self, target: type[Entity] | str, *, missing_ok: bool = False) -> None:
+        """
+        Delete a table and all of its rows: those of other models too, and what is derived from them.
+
+        Args:
+            target: A model, or the name of a table.
+            missing_ok: Say nothing if there is none.
+
+        Raises:
+            TableNotFound: There is none.
+            AccessDenied: In a scope, since the table may have rows of others.
+            ModelError: The target is an abstract model without a table, or neither a model nor a name.
+        """
+        connection = self._connection
+        name = target if isinstance(target, str) else schema_of(target).table_name()
+        connection.boundary.check_whole_table(f"drop_table({name!r}, missing_ok={missing_ok!r})")
+        store, _ = connection.sending("delete-table", "")
+        try:
+            await connection.call(f"deletion of table {name!r}", name, store.delete_table(name))
+        except EntityNotFound as error:
+            if not missing_ok:
+                raise TableNotFound(f"there is no table {name!r} to delete", Code.TABLE_NOT_FOUND, name) from error
