@@ -26,11 +26,21 @@ from ..models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import MAX_VALUE_BYTES
 from ..stores import Operation, Row, Verb
+from .doorbell import Doorbell
 
-__all__ = ["Decision", "decision_key", "decision_of", "delete_decision", "read_decision", "settle_decision"]
+__all__ = [
+    "Decision",
+    "decision_key",
+    "decision_of",
+    "delete_decision",
+    "note_failure",
+    "read_decision",
+    "settle_decision",
+]
 
 _FORMAT = 1
-_STATE, _WORK = "State", "Work"
+_STATE, _WORK, _ERROR, _TRIES = "State", "Work", "Error", "Tries"
+_LONGEST_ERROR = 4000  # characters that are kept
 _COMMITTED, _VOID = "committed", "void"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{12,64}")
@@ -48,6 +58,7 @@ class Decision:
         row_key: RowKey of the entity; None for a void change.
         entries: By name of the declaration, the manifest entries from before and after the change whose rows have to
             be made right; empty for a void change.
+        error: Why workers have given up; None if they have not.
         etag: ETag of the decision row; None if it was not stored yet.
     """
 
@@ -56,6 +67,7 @@ class Decision:
     kind: str | None = None
     row_key: str | None = None
     entries: Mapping[str, tuple[ManifestEntry, ...]] = attrs.Factory(dict[str, tuple[ManifestEntry, ...]])
+    error: str | None = None
     etag: str | None = None
 
     @property
@@ -136,7 +148,10 @@ def decision_of(row: Row) -> Decision:
     """
     partition_key, row_key = row["PartitionKey"], row["RowKey"]
     decision = Decision(
-        partition_key=partition_key, token=row_key.removeprefix(DECISION_HEAD), etag=row.get("odata.etag")
+        partition_key=partition_key,
+        token=row_key.removeprefix(DECISION_HEAD),
+        error=row.get(_ERROR),
+        etag=row.get("odata.etag"),
     )
     state, text = row.get(_STATE), row.get(_WORK)
     if state == _VOID:
@@ -203,9 +218,32 @@ async def delete_decision(db: Connection, table: str, decision: Decision) -> Non
         TableOrmError: The store refused it, or did not answer: the decision row may still be there.
     """
     keys = {"PartitionKey": decision.partition_key, "RowKey": decision_key(decision.token)}
-    store, _ = db.sending("delete", DECISION_KIND)
+    await _write(db, table, Operation(Verb.DELETE, keys, decision.etag))
+
+
+async def _write(db: Connection, table: str, operation: Operation) -> None:
+    """Write a decision row; nothing happens if it is gone."""
+    store, _ = db.sending(operation.verb, DECISION_KIND)
     try:
-        await store.write(table, Operation(Verb.DELETE, keys, decision.etag))
+        await store.write(table, operation)
     except Fault as fault:
         if fault.code not in (Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND):
-            raise translate(fault, f"delete of the decision row of {decision.token}", table) from fault
+            raise translate(fault, f"{operation.verb} of the decision row {operation.row['RowKey']}", table) from fault
+
+
+async def note_failure(db: Connection, doorbell: Doorbell, error: str, tries: int) -> None:
+    """
+    Write into a decision row why workers have given up; nothing happens if there is none.
+
+    Args:
+        db: Where the table is.
+        doorbell: The message of the change.
+        error: Why the last try failed.
+        tries: How many tries there were.
+
+    Raises:
+        TableOrmError: The store refused it, or did not answer.
+    """
+    keys = {"PartitionKey": doorbell.partition_key, "RowKey": decision_key(doorbell.token)}
+    row = {**keys, _ERROR: error[:_LONGEST_ERROR], _TRIES: tries}
+    await _write(db, doorbell.table, Operation(Verb.MERGE, row, "*"))
