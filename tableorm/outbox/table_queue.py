@@ -18,6 +18,7 @@ Times are by the clock of the program that calls: where clocks differ, a message
 """
 
 import random
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -48,6 +49,7 @@ QUEUES_TABLE = "tableormqueues"
 
 _NAMES = "queues"  # the partition of the rows that name the partitions of queues
 _HEAD = "!"  # sorts before all messages
+_ROW_KEY = re.compile(r"m[0-9]{19}_.+", re.ASCII | re.DOTALL)
 _PROPERTIES = ("Body", "Inserted", "Count", "Expires")
 
 _LOST_RACE = frozenset(
@@ -323,7 +325,7 @@ class TableQueueStore:
                 for row in page.rows:
                     if row["RowKey"] == _HEAD:
                         has_head = True
-                    else:
+                    elif _is_message(row):
                         (expired if _is_expired(row, present) else visible).append(row)
                 continuation = page.continuation
                 comes_first = self._store.capabilities.ordered and bool(page.rows)
@@ -347,21 +349,22 @@ class TableQueueStore:
             taken: What is added to the number of times that they were taken.
         """
         until = _add_seconds(_now(), seconds)
-        hidden: list[Row] = []
-        writes: list[Operation] = []
+        writes = [Operation(Verb.DELETE, _keys_of(row), row["odata.etag"]) for row in rows]
+        hidden: dict[MessageId, Row] = {}  # a put that arrived twice, and the message moved in between, made two rows
         for row in rows:
             ticks, number = _parse_key(row["RowKey"])
             content = {name: value for name, value in row.items() if name.partition("@")[0] in _PROPERTIES}
-            row_key = _row_key(until + (until == ticks), number)  # it must be another key, or the row would come twice
-            hidden.append({**_keys_of(row), **content, "RowKey": row_key, "Count": row["Count"] + taken})
-            writes += [Operation(Verb.DELETE, _keys_of(row), row["odata.etag"]), Operation(Verb.INSERT, hidden[-1])]
+            row_key = _row_key(until + (until == ticks), number)  # another key, since no row may come twice
+            hidden[number] = {**_keys_of(row), **content, "RowKey": row_key, "Count": row["Count"] + taken}
+        writes += [Operation(Verb.INSERT, row) for row in hidden.values()]
         try:
             etags = await self._store.transact(self._table, writes) if writes else []
         except Fault as fault:
             if fault.code in _LOST_RACE:
                 return []
             raise
-        return [_make_message(row, f"{row['RowKey']} {etag}") for row, etag in zip(hidden, etags[1::2], strict=True)]
+        inserted = zip(hidden.values(), etags[len(rows) :], strict=True)
+        return [_make_message(row, f"{row['RowKey']} {etag}") for row, etag in inserted]
 
 
 async def _succeeds(call: Awaitable[object], refusals: frozenset[Code] | set[Code]) -> bool:
@@ -420,10 +423,20 @@ def _is_expired(row: Row, present: int) -> bool:
     return int(row.get("Expires") or _MAX_TICKS) <= present
 
 
+def _is_message(row: Row) -> bool:
+    """Return whether a row is a message, and not one that another program has left in the partition."""
+    try:
+        _make_message(row, None)
+        _is_expired(row, 0)
+    except (KeyError, TypeError, ValueError):
+        return False
+    return type(row["Count"]) is int and _ROW_KEY.fullmatch(row["RowKey"]) is not None
+
+
 def _make_message(row: Row, receipt: str | None) -> Message:
     return Message(
         id=_parse_key(row["RowKey"])[1],
-        body=b64decode(row["Body"]),
+        body=b64decode(row["Body"], validate=True),
         receipt=receipt,
         dequeue_count=row["Count"],
         inserted_at=datetime_from_text(row["Inserted"]),

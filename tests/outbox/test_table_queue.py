@@ -4,16 +4,19 @@ Queues in a table beyond the contract: how many requests they take, several prog
 
 import asyncio
 import datetime as dt
+import random
 from collections.abc import Iterator
 
 import pytest
 
 from tableorm.outbox.table_queue import QUEUES_TABLE, TableQueueStore
-from tableorm.protocol.codes import Code
+from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import MAX_MESSAGE_BYTES, MAX_MESSAGES
-from tableorm.stores import CLOCK, Operation, TableStore, Verb
+from tableorm.stores import CLOCK, Message, Operation, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything, refusal
+from tests.faults import Fate, FaultyStore
+from tests.torture import seeds
 
 MINUTE = dt.timedelta(minutes=1)
 
@@ -187,3 +190,81 @@ async def test_queues_of_two_tables(tables: CountingStore, mine: TableQueueStore
 
     assert await mine.peek("mail") == []
     assert (await mine.list_queues(), await other.list_queues("m")) == (["mail"], ["mail"])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"RowKey": "mail"},
+        {"RowKey": "m1_x"},
+        {"Body": None},
+        {"Body": "not base64", "Body@odata.type": None},
+        {"Body": 7, "Body@odata.type": None},
+        {"Count": "many"},
+        {"Inserted": "yesterday", "Inserted@odata.type": None},
+        {"Expires": "never", "Expires@odata.type": None},
+    ],
+)
+async def test_rows_that_are_no_messages(
+    tables: CountingStore, mine: TableQueueStore, damage: dict[str, object]
+) -> None:
+    """A row of another program in the partition is no message, and keeps none back."""
+    await mine.put("mail", b"first", ttl_seconds=600)
+    (row,) = [row for row in await everything(tables, QUEUES_TABLE) if "Body" in row]
+    await tables.write(QUEUES_TABLE, Operation(Verb.DELETE, row, "*"))
+    await tables.write(QUEUES_TABLE, Operation(Verb.INSERT, {**row, **damage}))
+    await mine.put("mail", b"second")
+
+    assert [each.body for each in await mine.peek("mail")] == [b"second"]
+    (message,) = await mine.take("mail")
+    await mine.delete("mail", message)
+    assert await mine.take("mail", 32) == []
+
+
+@seeds(5, 500)
+async def test_a_network_that_fails(seed: int, clock: None) -> None:
+    """Each message whose put was answered is there until a delete of it was sent, whatever is lost, late or doubled."""
+    chance = random.Random(seed)
+    network = FaultyStore(MemoryStore())
+    stores = [TableQueueStore(network) for _ in range(3)]
+    await stores[0].create_queue("mail")
+    likely = [Fate.FINE] * 6
+    network.fates = iter(lambda: chance.choice([*likely, *Fate]), None)
+    there, maybe, deleted = set[bytes](), set[bytes](), set[bytes]()
+    held: list[Message] = []
+    for number in range(60):
+        store, body = chance.choice(stores), b"%d" % number
+        verb = chance.choice(["put", "put", "take", "renew", "delete", "deliver", "wait"])
+        try:
+            if verb == "put":
+                maybe.add(body)
+                await store.put("mail", body, delay_seconds=chance.choice([0, 0, 5]))
+                there.add(body)
+            elif verb == "take":
+                held += await store.take("mail", chance.randint(1, 4), 10)
+            elif verb == "deliver":
+                await network.deliver()
+            elif verb == "wait":
+                CLOCK.advance(dt.timedelta(seconds=chance.choice([1, 20])))
+            elif held:
+                message = held.pop(chance.randrange(len(held)))
+                if verb == "renew":
+                    held.append(await store.renew("mail", message, chance.choice([0, 30])))
+                else:
+                    deleted.add(message.body)
+                    await store.delete("mail", message)
+        except Fault as fault:
+            if not fault.transient and fault.code not in (Code.MESSAGE_NOT_FOUND, Code.POP_RECEIPT_MISMATCH):
+                raise
+    network.plan()
+    CLOCK.advance(MINUTE)
+
+    found = {each.body for each in await take_all(stores[1])}
+    assert there - deleted <= found <= maybe
+
+
+async def take_all(store: TableQueueStore) -> list[Message]:
+    found: list[Message] = []
+    while messages := await store.take("mail", 32, 600):
+        found += messages
+    return found
