@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import attrs
 
-from ..errors import NotSupported
+from ..errors import ModelError, NotSupported, shown
 from ..protocol.codes import THROTTLING, Fault
 from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, TableStore, Traffic
 from .boundary import Boundary
@@ -268,5 +268,12 @@ class Connected:
 
 
 def connection_of(db: Connected) -> Connection:
-    """Return the connection of a database or a scope."""
+    """
+    Return the connection of a database or a scope.
+
+    Raises:
+        ModelError: It is neither.
+    """
+    if not isinstance(db, Connected):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelError(f"{shown(db)} is not a database; give one that connect(url) has made, or a scope of it")
     return db._connection  # pyright: ignore[reportPrivateUsage]

@@ -143,6 +143,8 @@ class Reader(Stores):
         """
         if type(concurrency) is not int or concurrency < 1:
             raise ModelError(f"get_many(concurrency={concurrency!r}) is refused: give a number from 1")
+        if not isinstance(keys, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"get_many({shown(keys)}) is refused: give a list of keys; make them with Model.key(...)")
         wanted = list(keys)
         for key in wanted:
             if not isinstance(key, Key):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -170,15 +172,13 @@ class Reader(Stores):
         elif isinstance(target, IndexOf):
             return await self._by_index(_any_index(target), fields, whole=whole)
         else:
+            if isinstance(target, Entity):
+                raise ModelError(f"get() takes a model or a key, got the entity {target!r}; refresh() reads it again")
             schema: Schema = getattr(target, "__schema__", None) or schema_of(model)
             fields = self._connection.boundary.fill_key(schema, fields)
             if schema.abstract:
                 raise ModelError(f"{schema.name} is abstract: get one of its concrete classes, or give a Key")
             if fields.keys() != schema.key_names:
-                if isinstance(target, Entity):
-                    raise ModelError(
-                        f"get() takes a model or a key, got the entity {target!r}; refresh() reads it again"
-                    )
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
             table = schema.table_name()
@@ -325,7 +325,7 @@ class Reader(Stores):
         Raises:
             ModelError: A table cannot have this name.
         """
-        check_target_table(f"select_raw({table!r})", table)
+        check_target_table(f"select_raw({shown(table)})", table)
         kinds = self._shared([PropertyBag], table)
         self._connection.boundary.narrow(kinds, ())
         return RawSelect(self._connection, kinds, (PropertyBag,))

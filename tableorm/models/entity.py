@@ -188,6 +188,11 @@ class Entity(Storable):
             InvalidInput: A field is part of the key, or a value does not pass its validator; it lists all of these.
             ModelError: The changes are of another model.
         """
+        if not isinstance(changes, Partial):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(
+                f"{type(self).__name__}.update({shown(changes)}) is refused: give a Partial({type(self).__name__}, "
+                "{...}) of the fields to set"
+            )
         if not isinstance(self, changes.model):
             raise ModelError(
                 f"{type(self).__name__}.update() takes a Partial[{type(self).__name__}], not one of "
@@ -295,6 +300,8 @@ def schema_of(model: type[Any]) -> Schema:
             f"{given} is not a model, but what {of} declares beside its fields: read the entity by it first, with "
             f"`db.get` or `db.lookup`, and give that, or give {of} with its key fields"
         )
+    if isinstance(cast(Any, model), Entity):
+        raise ModelError(f"{shown(model)} is an entity, and not a model; give its class, {type(model).__name__}")
     if not isinstance(schema, Schema):
         raise ModelError(
             f"{model!r} is not a model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)"

@@ -71,6 +71,6 @@ class Partial(Generic[E_contra]):
 
 def _schema_of(model: object) -> Schema:
     schema = getattr(model, "__schema__", None)
-    if not isinstance(schema, Schema):
+    if not isinstance(model, type) or not isinstance(schema, Schema):
         raise ModelError(f"Partial of {model!r} is refused: it is not a model; name one, as in Partial[Order]")
     return schema

@@ -323,7 +323,9 @@ class Schema:
                 )
         missing = [name for name in self.key_fields if name not in values]
         if missing:
-            raise self._key_error(f"needs {', '.join(map(repr, missing))}; give each as {missing[0]}=...")
+            raise self._key_error(
+                f"needs {', '.join(map(repr, missing))}; give {', '.join(f'{name}=...' for name in missing)}"
+            )
         partition, row = self.make_keys(values)
         return Key(self.model, self.table_name(), partition, row)
 

@@ -182,6 +182,6 @@ def _explain_request(
         path=f"{table}()",
         filter=None if found is None else to_odata(found, show_values=show_values),
         select=request.query.select,
-        top=MAX_PAGE if limit is None or client_side else min(limit, MAX_PAGE),
+        top=request.page_size(limit),
         client_side=client_side,
     )

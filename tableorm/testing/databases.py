@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ..connection.retry import RetryPolicy
 from ..database.connect import connect
 from ..database.database import Database
 from ..models.entity import Entity
@@ -25,7 +24,7 @@ async def temporary_database(url: str = MEMORY, *models: type[Entity], **options
         async with temporary_database("local:./tests.tables", Order) as db: ...
 
     In memory that is a database of its own. Elsewhere its tables get a prefix that nobody else has, `test` and twelve
-    digits or letters, and are dropped in the end. What has to be repeated is repeated at once.
+    digits or letters, and are dropped in the end.
 
     Args:
         url: What `connect` opens.
@@ -35,7 +34,6 @@ async def temporary_database(url: str = MEMORY, *models: type[Entity], **options
     # What is dropped in the end is no more than this call has made: a prefix that is given is only the beginning.
     if url != MEMORY:
         options["prefix"] = f"{options.get('prefix', '')}test{secrets.token_hex(6)}"
-    options.setdefault("retry", RetryPolicy(base=0.0))
     async with connect(url, **options) as db:
         try:
             await db.create_tables(*models)

@@ -109,7 +109,12 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
                 raise
             continue
         return
-    raise Conflict(f"{change}: lost {ATTEMPTS} races in a row; spread the writers", None, change.subject)
+    raise Conflict(
+        f"{change}: others wrote it first, {ATTEMPTS} times in a row; try it again, or let fewer tasks write it at the "
+        "same time",
+        None,
+        change.subject,
+    )
 
 
 async def delete_target(
@@ -205,13 +210,15 @@ async def commit(
     if any(map(derives, writes)):
         derived = derive(writes, transaction=options.transaction)
     companions: list[PlannedWrite] = []
+    known: Found = {}
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
         check_effects(db.boundary, derived)  # before a row of others is read
         waiting = [effect for effect in derived.effects.values() if effect.reads]
-        found = await _read(db, derived, waiting) if waiting else {}
+        found = await _read(db, derived, waiting, known) if waiting else {}
         more = _companion_writes(derived, found) if waiting and found is not None else None
+        known = found if more and found else {}  # nothing was sent yet for what was read
         if found is None or more:
             companions += more or ()  # otherwise a row was split
             derived = _derive_again(derived, [*writes, *companions])
@@ -235,7 +242,8 @@ async def commit(
             return
     change = writes[0].origin
     raise Conflict(
-        f"{change}: lost {ATTEMPTS} races in a row for rows that are derived from it; spread the writers",
+        f"{change}: others wrote the rows that count or list it first, {ATTEMPTS} times in a row; nothing was written; "
+        "try it again, or let fewer tasks write at the same time what one row counts or lists",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
@@ -359,11 +367,19 @@ async def _read_other(db: Connection, effect: Effect) -> Row | None:
     return {**row, COPY_OF: ""}
 
 
-async def _read(db: Connection, derived: Derived, waiting: list[Effect]) -> Found | None:
-    """Read the rows that effects must know. Return None if a row was too large and has been split: plan anew then."""
+async def _read(db: Connection, derived: Derived, waiting: list[Effect], known: Found) -> Found | None:
+    """
+    Read the rows that effects must know, besides those that are known.
+
+    Return None if a row was too large and has been split: plan anew then.
+    """
     found: Found = {}
+
+    async def read(effect: Effect) -> Row | None:
+        return known[effect.address] if effect.address in known else await _read_other(db, effect)
+
     while waiting:
-        rows = await map_together(lambda effect: _read_other(db, effect), waiting)
+        rows = await map_together(read, waiting)
         deeper: list[Effect] = []
         for effect, row in zip(waiting, rows, strict=True):
             routed = effect.route(row)

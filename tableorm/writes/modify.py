@@ -20,7 +20,7 @@ from ..protocol.edm import timestamp_of_etag
 from .commit import Loader, load_existing, write_change
 from .pending import copy_subject, row_of
 from .plan import Change, PlannedWrite
-from .races import ATTEMPTS, is_race, pause_of
+from .races import ATTEMPTS, check_attempts, is_race, pause_of
 from .stages.change import insert_change, save_change, state_change
 from .stages.complete import marker_error
 from .stages.encode import unsaved
@@ -54,8 +54,7 @@ async def modify_target(
 ) -> Any:
     """Read an entity, apply a function and save it. Takes and raises what `Database.modify` does."""
     check_arguments(function, create, if_match)
-    if attempts < 1:
-        raise ModelError(f"modify(attempts={attempts!r}) is refused: try at least once")
+    check_attempts("modify", attempts)
     instance = target if isinstance(target, (Entity, PropertyBag)) else None
     if instance is not None:
         refuse_unsaved(instance)
@@ -88,7 +87,8 @@ async def modify_target(
             adopt(instance, result)
         return result
     raise Conflict(
-        f"modify of {key}: lost {attempts} races in a row; spread the writers, or give it more attempts",
+        f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or let "
+        "fewer tasks write it at the same time",
         Code.CONDITION_NOT_SATISFIED,
         await load_existing(db, load, key),
     )
@@ -115,7 +115,11 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
                 raise
         else:
             return entity, True
-    raise Conflict(f"get_or_insert of {entity!r}: lost {ATTEMPTS} races in a row against inserts", None, entity)
+    raise Conflict(
+        f"get_or_insert of {entity!r}: others inserted and deleted it, {ATTEMPTS} times in a row; try it again",
+        None,
+        entity,
+    )
 
 
 def check_arguments(function: object, create: object, if_match: object) -> None:

@@ -184,7 +184,7 @@ async def test_a_race_that_is_lost_each_time_ends(counters: Database) -> None:
         await counters.upsert(Counter(name="a", count=number))
 
     await between(counters, other, times=3)
-    with pytest.raises(Conflict, match="lost 3 races") as caught:
+    with pytest.raises(Conflict, match="others wrote it first, 3 times") as caught:
         await counters.modify(KEY, one_more, create=new, attempts=3)
     assert cast(Counter, caught.value.entity).count == 3
 

@@ -261,7 +261,7 @@ def _push_down(
             room -= size
             continue
         condition = predicate.bind(values)
-        found.append(ClientFilter(condition, make_test(target, condition)))
+        found.append(ClientFilter(condition, make_test(target, condition), predicate.bounds_keys))
         if wanted is not None:
             wanted.update(dict.fromkeys(predicate.properties))
     return tuple(found)
