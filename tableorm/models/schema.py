@@ -29,7 +29,6 @@ Discriminator = Literal["property", "row_key", "partition_key"] | Callable[[Prop
 # nests too deep, the decimal sNaN.
 MISFITS = (KeyError, ValueError, TypeError, ArithmeticError, AttributeError, RecursionError)
 
-
 D = TypeVar("D", bound="DerivedSchema")
 
 
@@ -54,8 +53,7 @@ class DerivedSchema:
     """
 
     entry_type: ClassVar[type[ManifestEntry]]
-    building = False
-    deferred = False
+    building = deferred = False
     shared_rows = 0
     rows_per_chunk = 0
 
