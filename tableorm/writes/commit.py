@@ -211,8 +211,12 @@ async def commit(
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
-    if any(map(derives, writes)):
-        writes, derived = await _derive(db, writes, transaction=options.transaction)
+    while any(map(derives, writes)):
+        try:
+            derived = derive(writes, transaction=options.transaction)
+            break
+        except TransactionFailed as failed:
+            writes = await _read_refused(db, writes, failed)
     companions: list[PlannedWrite] = []
     known: Found = {}
     for attempt in range(ATTEMPTS):
@@ -251,17 +255,6 @@ async def commit(
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
-
-
-async def _derive(
-    db: Connection, writes: Sequence[PlannedWrite], *, transaction: bool
-) -> tuple[Sequence[PlannedWrite], Derived]:
-    """Return writes and what is derived from them; deletes know the rows by which they are refused. Raises as both."""
-    while True:
-        try:
-            return writes, derive(writes, transaction=transaction)
-        except TransactionFailed as failed:
-            writes = await _read_refused(db, writes, failed)
 
 
 async def _read_refused(
