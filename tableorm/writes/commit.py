@@ -50,14 +50,17 @@ __all__ = [
     "commit",
     "delete_target",
     "derived_plan",
+    "load_existing",
     "move_entity",
-    "read_existing",
     "refresh_entity",
     "write_change",
 ]
 
 Loader = Callable[[type[Any], str, Row], Any]
-"""Makes the entity or bag of a row: the model that is asked for, the name of the table, the row."""
+"""
+Makes the entity or bag of a row: the model that is asked for, the name of the table, the row. None for a marker row,
+which counts as no row.
+"""
 
 
 async def write_change(db: Connection, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
@@ -153,17 +156,18 @@ async def move_entity(db: Connection, entity: Entity | PropertyBag, fields: dict
     adopt(entity, insert.subject)
 
 
-async def read_existing(db: Connection, key: Key[Any]) -> Row:
+async def load_existing(db: Connection, load: Loader, key: Key[Any]) -> Any:
     """
-    Read the row of a key.
+    Read the entity or bag of a key.
 
     Raises:
         EntityNotFound: There is none.
     """
     row = await read_row(db, key.table, key.partition_key, key.row_key, name=key.model.__name__)
-    if row is None:
+    found = None if row is None else load(key.model, key.table, row)
+    if found is None:
         raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
-    return row
+    return found
 
 
 async def refresh_entity(db: Connection, load: Loader, entity: Entity | PropertyBag) -> None:
@@ -171,7 +175,7 @@ async def refresh_entity(db: Connection, load: Loader, entity: Entity | Property
     db.boundary.check(entity)
     key = key_of(entity)
     db.boundary.check(key)
-    adopt(entity, load(key.model, key.table, await read_existing(db, key)))
+    adopt(entity, await load_existing(db, load, key))
 
 
 _REPLANNED = frozenset(
