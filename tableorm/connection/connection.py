@@ -6,7 +6,7 @@ import asyncio
 import copy
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import attrs
 
@@ -19,7 +19,6 @@ from .observe import ObservedStore, QueryWork, Watch
 from .retry import RetryingStore, RetryPolicy
 from .stats import Counts, Stats
 from .translate import translate
-from .translating import TranslatingStore
 
 __all__ = ["TURN", "Connected", "Connection", "connection_of"]
 
@@ -132,13 +131,13 @@ class Connection:
 
     @property
     def queues(self) -> QueueStore:
-        """The queues. Raises NotSupported if there are none, or the database is not open."""
+        """The queues, which raise faults. Raises NotSupported if there are none, or the database is not open."""
         _ = self.store
         return self._beside(self._queues.queues, "queues")
 
     @property
     def blobs(self) -> BlobStore:
-        """The blobs. Raises NotSupported if there are none, or the database is not open."""
+        """The blobs, which raise faults. Raises NotSupported if there are none, or the database is not open."""
         _ = self.store
         return self._beside(self._blobs.blobs, "blobs")
 
@@ -149,7 +148,7 @@ class Connection:
                 f'{argument}="local:./{argument}.tables"'
             )
         self.asked_for.add(argument)
-        return cast("S", TranslatingStore(store, argument))
+        return store
 
     def require_open(self) -> TableStore:
         """

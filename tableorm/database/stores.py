@@ -4,11 +4,12 @@ The stores of a database: opened and closed together, observed, and the tables i
 
 import itertools
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from ..connection.connection import Connected, Connection
 from ..connection.observe import Hook, Observation, Watch
 from ..connection.retry import RetryPolicy
+from ..connection.translating import TranslatingStore
 from ..errors import Conflict, EntityNotFound, TableNotFound
 from ..models.entity import Entity, schema_of
 from ..models.kinds import refuse_same_kinds
@@ -88,22 +89,22 @@ class Stores(Connected):
     @property
     def queues(self) -> QueueStore:
         """
-        The queues.
+        The queues. They raise errors of tableorm; `code` tells more.
 
         Raises:
             NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
-        return self._connection.queues
+        return cast("QueueStore", TranslatingStore(self._connection.queues, "queues"))
 
     @property
     def blobs(self) -> BlobStore:
         """
-        The blobs.
+        The blobs. They raise errors of tableorm; `code` tells more.
 
         Raises:
             NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
-        return self._connection.blobs
+        return cast("BlobStore", TranslatingStore(self._connection.blobs, "blobs"))
 
     def observe(self, on_request: Hook | None = None, *, show_values: bool = False) -> Observation:
         """

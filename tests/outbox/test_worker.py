@@ -59,7 +59,9 @@ async def find(db: Database, token: str) -> Decision | None:
 def new_worker(
     db: Database, handlers: Mapping[str, Handler], queues: QueueStore | None = None, tries: int = 3
 ) -> Worker:
-    return Worker(connection_of(db), queues or db.queues, "work", handlers, visibility_seconds=60, most_tries=tries)
+    return Worker(
+        connection_of(db), queues or connection_of(db).queues, "work", handlers, visibility_seconds=60, most_tries=tries
+    )
 
 
 @asynccontextmanager
@@ -83,7 +85,7 @@ async def until_empty(db: Database, queues: QueueStore | None = None) -> None:
 @pytest.mark.parametrize("place", ["queue", "table"])
 async def test_a_committed_change_is_carried_out(db: Database, place: str) -> None:
     """The handler of its kind gets the decision; then the decision row is deleted, and the message."""
-    queues: QueueStore = db.queues if place == "queue" else TableQueueStore(db.store)
+    queues: QueueStore = connection_of(db).queues if place == "queue" else TableQueueStore(db.store)
     await queues.create_queue("work")
     seen: list[Decision] = []
 
