@@ -17,6 +17,7 @@ from ..errors import EntityNotFound, ModelError, WrongKind, shown
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
+from ..models.marker_rows import is_marker
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..protocol.codes import Code
@@ -211,7 +212,7 @@ class Reader(Stores):
             await self._connection.yield_to_loop(1)
             entity: Any = kinds.load(entry)
             if entity is None:
-                if self._connection.boundary.narrows:
+                if self._connection.boundary.narrows or is_marker(entry):
                     return None  # whose row that is, is not told
                 raise WrongKind(
                     f"the row ({partition_key!r}, {row_key!r}) in table {table} is not an entry of {index}: it has "
@@ -234,7 +235,7 @@ class Reader(Stores):
 
     def _load_row(self, model: type[Any], table: str, row: Row) -> Any:
         """
-        Make the entity or bag of a row.
+        Make the entity or bag of a row; None for a marker row, which counts as no row.
 
         Raises:
             AccessDenied: It is outside of the boundary.
@@ -246,12 +247,14 @@ class Reader(Stores):
         else:
             entity = self._kinds_of(model).load(row)
             if entity is None:
-                self._refuse_kind(model, table, row)
+                return self._refuse_kind(model, table, row)
         self._connection.boundary.check(entity)
         return entity
 
     @staticmethod
-    def _refuse_kind(model: type[Any], table: str, row: Row) -> NoReturn:
+    def _refuse_kind(model: type[Any], table: str, row: Row) -> None:
+        if is_marker(row):
+            return
         keys = row["PartitionKey"], row["RowKey"]
         raise WrongKind(
             f"the row {keys} in table {table} is not of the model {model.__name__}: it has {describe_kind(row)}; read "

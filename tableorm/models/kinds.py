@@ -13,6 +13,7 @@ from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..stores import Row
 from .derivation import RowsOf, row_schemas
 from .entity import Entity, schema_of
+from .marker_rows import is_marker
 from .property_bag import PropertyBag, bag_of_row
 from .reserved import ENTITY_TYPE, ENTITY_VERSION
 from .schema import MISFITS, Schema, concrete
@@ -124,9 +125,12 @@ class KindSet:
         return cast("Entity", upgrade_row(schema, version, self.table, row))
 
     def derives(self, row: Row) -> bool:
-        """Return whether a row is derived from entities of these kinds: an index entry, or a row of an index list."""
+        """
+        Return whether a row is a marker row, or is derived from entities of these kinds: an index entry, or a row of an
+        index list.
+        """
         kind, mark, _ = str(row.get(ENTITY_TYPE, "")).partition("#")
-        return bool(mark) and any(schema.kind == kind for schema in self.schemas)
+        return bool(mark) and (is_marker(row) or any(schema.kind == kind for schema in self.schemas))
 
     def schema_of_row(self, row: Row) -> Schema | None:
         """Return the model of a row; None if the row is of another kind."""
@@ -145,11 +149,13 @@ class KindSet:
 
     def _resolve(self, row: Row) -> tuple[Schema, int] | None:
         stored = row.get(ENTITY_TYPE)
-        if isinstance(stored, str) and self._by_kind:
+        if isinstance(stored, str):
             kind, colon, number = stored.partition(":")
             schema = self._by_kind.get(kind)
             if schema is not None:
                 return schema, parse_version(schema, row, number) if colon else 1
+            if "#" in kind and is_marker(row):
+                return None
         for schema in self.schemas:
             if schema.kind is None or schema.discriminator == "property":
                 continue

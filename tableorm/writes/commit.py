@@ -50,14 +50,17 @@ __all__ = [
     "commit",
     "delete_target",
     "derived_plan",
+    "load_existing",
     "move_entity",
-    "read_existing",
     "refresh_entity",
     "write_change",
 ]
 
 Loader = Callable[[type[Any], str, Row], Any]
-"""Makes the entity or bag of a row: the model that is asked for, the name of the table, the row."""
+"""
+Makes the entity or bag of a row: the model that is asked for, the name of the table, the row. None for a marker row,
+which counts as no row.
+"""
 
 
 async def write_change(db: Connection, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
@@ -153,17 +156,18 @@ async def move_entity(db: Connection, entity: Entity | PropertyBag, fields: dict
     adopt(entity, insert.subject)
 
 
-async def read_existing(db: Connection, key: Key[Any]) -> Row:
+async def load_existing(db: Connection, load: Loader, key: Key[Any]) -> Any:
     """
-    Read the row of a key.
+    Read the entity or bag of a key.
 
     Raises:
         EntityNotFound: There is none.
     """
     row = await read_row(db, key.table, key.partition_key, key.row_key, name=key.model.__name__)
-    if row is None:
+    found = None if row is None else load(key.model, key.table, row)
+    if found is None:
         raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
-    return row
+    return found
 
 
 async def refresh_entity(db: Connection, load: Loader, entity: Entity | PropertyBag) -> None:
@@ -171,7 +175,7 @@ async def refresh_entity(db: Connection, load: Loader, entity: Entity | Property
     db.boundary.check(entity)
     key = key_of(entity)
     db.boundary.check(key)
-    adopt(entity, load(key.model, key.table, await read_existing(db, key)))
+    adopt(entity, await load_existing(db, load, key))
 
 
 _REPLANNED = frozenset(
@@ -207,8 +211,12 @@ async def commit(
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
-    if any(map(derives, writes)):
-        writes, derived = await _derive(db, writes, transaction=options.transaction)
+    while any(map(derives, writes)):
+        try:
+            derived = derive(writes, transaction=options.transaction)
+            break
+        except TransactionFailed as failed:
+            writes = await _read_refused(db, writes, failed)
     companions: list[PlannedWrite] = []
     known: Found = {}
     for attempt in range(ATTEMPTS):
@@ -247,17 +255,6 @@ async def commit(
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
-
-
-async def _derive(
-    db: Connection, writes: Sequence[PlannedWrite], *, transaction: bool
-) -> tuple[Sequence[PlannedWrite], Derived]:
-    """Return writes and what is derived from them; deletes know the rows by which they are refused. Raises as both."""
-    while True:
-        try:
-            return writes, derive(writes, transaction=transaction)
-        except TransactionFailed as failed:
-            writes = await _read_refused(db, writes, failed)
 
 
 async def _read_refused(

@@ -22,6 +22,7 @@ from .pending import copy_subject, row_of
 from .plan import Change, PlannedWrite
 from .races import ATTEMPTS, check_attempts, is_race, pause_of
 from .stages.change import insert_change, save_change, state_change
+from .stages.complete import marker_error
 from .stages.encode import unsaved
 from .stages.prepare import check_etag
 from .subject import Subject, adopt, check_change, key_of, key_of_target
@@ -64,14 +65,16 @@ async def modify_target(
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))
         row = await read_row(db, *row_of(key), name=key.model.__name__)
-        if row is not None:
-            subject = load(key.model, key.table, row)
+        subject = None if row is None else load(key.model, key.table, row)
+        if subject is not None:
             refuse_other_version(key, subject, if_match)
             result = applied(function, subject, instance)
             change = save_change(result, verb="modify")
         elif create is not None:
             result = applied(function, made_new(db.boundary, create, key), instance)
             change = insertion(key, result)
+            if row is not None:
+                raise marker_error(change)
         else:
             raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
         try:
@@ -102,7 +105,10 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
         check_change(db.boundary, change)
         row = await read_row(db, *row_of(change), name=change.model)
         if row is not None:
-            return load(type(entity), change.table, row), False
+            found = load(type(entity), change.table, row)
+            if found is None:
+                raise marker_error(change)
+            return found, False
         try:
             await write_change(db, change)
         except EntityExists as error:

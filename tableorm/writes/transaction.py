@@ -24,7 +24,7 @@ from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..protocol.codes import Code
 from ..stores import Verb
-from .commit import Loader, commit, read_existing
+from .commit import Loader, commit, load_existing
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
 from .pending import Address, Attempt, Condition, HeldRow, copy_subject, restore_subject, row_of, take_values
@@ -286,7 +286,7 @@ class Transaction:
         if address in self._late:
             raise _two_late(key)
         if address not in self._rows:
-            fresh = self._load(key.model, key.table, await read_existing(self._db, key))
+            fresh = await load_existing(self._db, self._load, key)
             self._require_open()
             if address not in self._rows:  # otherwise another task has read or written it meanwhile
                 if instance is not None:

@@ -428,3 +428,25 @@ async def test_a_scope_shows_what_is_its_own(places: list[tuple[str, str]], tena
         expected = {page for owner, page in places if owner == tenant}
         assert {each.page for each in await mine.select(Visit).allow_scan().all()} == expected
         assert len(await mine.select_raw("Visits").allow_scan().all()) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("row_key", "properties"),
+    [
+        ("~o_abc", {"EntityType": "#_decision"}),
+        ("~o_abc", {"State": "committed"}),
+        ("order_000009", {"EntityType": "Order#_tentative"}),
+        ("order_000009", {"EntityType": "Order#_forward:2"}),
+    ],
+)
+async def test_no_marker_row_is_forged(db: Database, row_key: str, properties: dict[str, str]) -> None:
+    """A scope writes no marker row: who carries out what it says reaches rows of others."""
+    acme = db.scope(Order, tenant="acme")
+    bag = PropertyBag("Shop", "acme", row_key, dict(properties))
+
+    for verb in ("insert", "upsert"):
+        with pytest.raises(ModelError, match="is refused in the scope of tenant='acme': it is a marker row"):
+            await getattr(acme, verb)(bag)
+    async with acme.transaction() as tx:
+        with pytest.raises(ModelError, match="it is a marker row"):
+            tx.insert(bag)
