@@ -6,11 +6,12 @@ import asyncio
 import copy
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import attrs
 
 from ..errors import ModelError, NotSupported, shown
+from ..models.kinds import UsedModels
 from ..protocol.codes import THROTTLING, Fault
 from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, TableStore, Traffic
 from .boundary import Boundary
@@ -18,6 +19,7 @@ from .observe import ObservedStore, QueryWork, Watch
 from .retry import RetryingStore, RetryPolicy
 from .stats import Counts, Stats
 from .translate import translate
+from .translating import TranslatingStore
 
 __all__ = ["TURN", "Connected", "Connection", "connection_of"]
 
@@ -49,6 +51,8 @@ class Connection:
     Attributes:
         boundary: What it may read and write.
         stats: What it has sent and received since it was opened.
+        used_models: The models that it was used with.
+        asked_for: The stores beside the tables that it was asked for: "queues", "blobs".
     """
 
     def __init__(
@@ -70,6 +74,8 @@ class Connection:
         self._since_turn = 0
         self.boundary = Boundary()
         self.watch = watch or Watch()
+        self.used_models = UsedModels()
+        self.asked_for: set[str] = set()
 
     def within(self, boundary: Boundary) -> "Connection":
         """Return a view of this connection with another boundary, which is open while this one is."""
@@ -128,13 +134,22 @@ class Connection:
     def queues(self) -> QueueStore:
         """The queues. Raises NotSupported if there are none, or the database is not open."""
         _ = self.store
-        return _given(self._queues.queues, "queues")
+        return self._beside(self._queues.queues, "queues")
 
     @property
     def blobs(self) -> BlobStore:
         """The blobs. Raises NotSupported if there are none, or the database is not open."""
         _ = self.store
-        return _given(self._blobs.blobs, "blobs")
+        return self._beside(self._blobs.blobs, "blobs")
+
+    def _beside(self, store: S | None, argument: str) -> S:
+        if store is None:
+            raise NotSupported(
+                f"this database has no {argument}; say where they are: connect(url, {argument}=...), for example "
+                f'{argument}="local:./{argument}.tables"'
+            )
+        self.asked_for.add(argument)
+        return cast("S", TranslatingStore(store, argument))
 
     def require_open(self) -> TableStore:
         """
@@ -250,15 +265,6 @@ class Connection:
         if self._since_turn >= TURN:
             self._since_turn = 0
             await asyncio.sleep(0)
-
-
-def _given(store: S | None, argument: str) -> S:
-    if store is None:
-        raise NotSupported(
-            f"this database has no {argument}; say where they are: connect(url, {argument}=...), for example "
-            f'{argument}="local:./{argument}.tables"'
-        )
-    return store
 
 
 class Connected:

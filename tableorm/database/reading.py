@@ -285,6 +285,7 @@ class Reader(Stores):
     def _shared(self, models: Sequence[Any], table: str | None = None) -> KindSet:
         """Return the kinds of these classes: the same object each time, which caches the plans of earlier queries."""
         kinds = KindSet.of(models, table)
+        self._connection.used_models.add(*kinds.schemas)
         if len(self._together) >= _MOST_KINDS:
             self._together.clear()
         return self._together.setdefault((kinds.schemas, kinds.table, kinds.bags), kinds)

@@ -154,16 +154,15 @@ class Stores(Connected):
         """
         connection = self._connection
         connection.require_open()
-        schemas = {t: concrete(schema_of(t)) or [schema_of(t)] for t in targets if not isinstance(t, str)}
-        refuse_same_kinds(list(dict.fromkeys(itertools.chain.from_iterable(schemas.values()))))
+        schemas = [[] if isinstance(t, str) else concrete(schema_of(t)) or [schema_of(t)] for t in targets]
+        found = list(dict.fromkeys(itertools.chain.from_iterable(schemas)))
+        refuse_same_kinds(found)
+        connection.used_models.add(*(schema for schema in found if not schema.abstract))
         names: dict[str, None] = {}
-        for target in targets:
-            if isinstance(target, str):
-                names[target] = None
-                continue
-            for schema in schemas[target]:
+        for target, own in zip(targets, schemas, strict=True):
+            for schema in own:
                 schema.check_relations()
-                names[schema.table_name()] = None
+            names |= dict.fromkeys([target] if isinstance(target, str) else [schema.table_name() for schema in own])
         for name in names:
             store, _ = connection.sending("create-table", "")
             try:

@@ -19,7 +19,7 @@ from .reserved import ENTITY_TYPE, ENTITY_VERSION
 from .schema import MISFITS, Schema, concrete
 from .upgrades import parse_version, upgrade_row
 
-__all__ = ["KindSet", "describe_kind", "refuse_same_kinds"]
+__all__ = ["KindSet", "UsedModels", "describe_kind", "refuse_same_kinds"]
 
 
 class KindSet:
@@ -193,6 +193,40 @@ def refuse_same_kinds(schemas: Sequence[Schema]) -> None:
                 f"{one.name} and {two.name} both have the kind {one.kind!r} in table {one.table}, so that their rows "
                 f'cannot be told apart; give one of them another: class {two.name}(Entity, kind="...", ...)'
             )
+
+
+class UsedModels:
+    """
+    The models that an open database was used with so far. Two of a table may be of one kind only if one row can be of
+    both, as where an older program and a newer one declare it.
+
+    Attributes:
+        known: Their schemas, those of what is derived from their entities, and None, which stands for no model.
+    """
+
+    def __init__(self) -> None:
+        self.known: set[Schema | None] = {None}
+        self._by_class: dict[tuple[str, str], Schema] = {}
+
+    def add(self, *schemas: Schema | None) -> None:
+        """
+        Add the models of schemas.
+
+        Raises:
+            ModelError: One has the kind of another model in the same table, and keys that the other cannot have.
+        """
+        for schema in schemas:
+            if schema is None or schema in self.known:
+                continue
+            own = schema.primary or schema
+            # A class that was declared again, in a notebook or by a reload, replaces the one before.
+            name = own.model.__module__, own.model.__qualname__
+            for other, known in self._by_class.items():
+                pairs = zip(own.templates(), known.templates(), strict=True)
+                if own.kind is not None and other != name and not all(may_meet(mine, theirs) for mine, theirs in pairs):
+                    refuse_same_kinds([known, own])
+            self._by_class[name] = own
+            self.known.add(schema)
 
 
 def _refuse_overlaps(schemas: Sequence[Schema]) -> None:

@@ -22,6 +22,7 @@ from ..errors import (
     OutcomeUnknown,
     PreconditionFailed,
     TableOrmError,
+    TransactionFailed,
 )
 from ..models.entity import Entity
 from ..models.key import Key
@@ -31,7 +32,7 @@ from ..protocol.codes import Code, Fault
 from ..stores import Row, Verb
 from .maintainer import Fill
 from .move import move_changes
-from .plan import PLAIN, Change, Effect, PlannedWrite, SendOptions, WritePlan, in_transaction
+from .plan import PLAIN, Change, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
 from .rows import new_token
 from .stages.change import delete_change
@@ -74,8 +75,11 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
 
     Raises:
         AccessDenied: The row is outside of the connection's boundary.
+        ModelError: The database was used with another model of this kind.
         TableOrmError: What the verbs of `Database` raise.
     """
+    if change.schema not in db.used_models.known:
+        db.used_models.add(change.schema)
     if db.boundary.narrows:
         check_change(db.boundary, change)
     if needs_row(change):
@@ -207,8 +211,12 @@ async def commit(
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
-    if any(map(derives, writes)):
-        derived = derive(writes, transaction=options.transaction)
+    while any(map(derives, writes)):
+        try:
+            derived = derive(writes, transaction=options.transaction)
+            break
+        except TransactionFailed as failed:
+            writes = await _read_refused(db, writes, failed)
     companions: list[PlannedWrite] = []
     known: Found = {}
     for attempt in range(ATTEMPTS):
@@ -247,6 +255,29 @@ async def commit(
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
+
+
+async def _read_refused(
+    db: Connection, writes: Sequence[PlannedWrite], failed: TransactionFailed
+) -> Sequence[PlannedWrite]:
+    """
+    Return writes with the stored row of the delete that was refused for what its entity remembers of others.
+
+    Raises:
+        TransactionFailed: There is no such delete, or the row has changed since the entity was read.
+    """
+    for number, write in enumerate(writes):
+        change = write.change
+        remembers = change.mode is Mode.DELETE and write.first is None and change.stored is change.before
+        if type(failed.__cause__) is Conflict and write.index == failed.index and remembers:
+            row = await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
+            try:
+                anew = encode(complete(change, row), write.index, write.token)
+            except (Conflict, EntityNotFound) as error:
+                raise in_transaction(change, write.index, error, "; nothing was sent") from error
+            assert anew is not None
+            return [*writes[:number], anew, *writes[number + 1 :]]
+    raise failed
 
 
 def check_effects(boundary: Boundary, derived: Derived) -> None:

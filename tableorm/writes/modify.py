@@ -17,7 +17,7 @@ from ..models.property_bag import PropertyBag, note_written, stored_row_of
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..protocol.edm import timestamp_of_etag
-from .commit import Loader, load_existing, write_change
+from .commit import Loader, write_change
 from .pending import copy_subject, row_of
 from .plan import Change, PlannedWrite
 from .races import ATTEMPTS, check_attempts, is_race, pause_of
@@ -86,11 +86,12 @@ async def modify_target(
         if instance is not None:
             adopt(instance, result)
         return result
+    row = await read_row(db, *row_of(key), name=key.model.__name__)
     raise Conflict(
         f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or let "
         "fewer tasks write it at the same time",
         Code.CONDITION_NOT_SATISFIED,
-        await load_existing(db, load, key),
+        None if row is None else load(key.model, key.table, row),
     )
 
 

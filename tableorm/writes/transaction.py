@@ -339,6 +339,7 @@ class Transaction:
         """Collect the changes, each of another row, of one operation of the user's: all or none of them."""
         self._require_open()
         for change in changes:
+            self._db.used_models.add(change.schema)
             check_change(self._db.boundary, change)
             held = self._rows.get(row_of(change))
             if held is not None:

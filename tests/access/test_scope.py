@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from tableorm import (
     EntityNotFound,
     Index,
     IndexList,
+    InvalidInput,
     Mapped,
     ModelError,
     NotSupported,
@@ -129,6 +131,21 @@ async def test_new_entities_are_filled(db: Database, mine: Scope) -> None:
     assert [each.number for each in found] == list(range(10, 17))
     with pytest.raises(AccessDenied, match=OTHER):
         mine.new(Order, tenant="other", number=1)
+
+
+class Parcel(Entity, table="Rows", partition_key="{tenant}", row_key="parcel_{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str] = field(validator=attrs.validators.max_len(3))
+    weight: Mapped[int] = field(default=1, validator=attrs.validators.gt(0))
+
+
+def test_values_of_new_entities(mine: Scope) -> None:
+    """What validators refuse is said with model and field, all of it; so is a name that does not exist."""
+    with pytest.raises(InvalidInput, match=r"Parcel.weight: -1 is refused: 'weight' must be > 0") as caught:
+        mine.new(Parcel, id="abcd", weight=-1)
+    assert [fault.path for fault in caught.value.faults] == [("id",), ("weight",)]
+    with pytest.raises(ModelError, match="Parcel has no field 'wight'"):
+        mine.new(Parcel, id="a", wight=1)
 
 
 async def test_queries_are_narrowed(db: Database, mine: Scope) -> None:

@@ -20,6 +20,8 @@ from tableorm import (
     connect,
     field,
     from_dict,
+    http_message,
+    http_status,
     to_dict,
 )
 
@@ -66,6 +68,10 @@ PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ("local::memory:", {"timeout": "5"}, ModelError, r"connect\(timeout='5'\) is refused"),
     ("local::memory:", {"timeout": None}, ModelError, r"connect\(timeout=None\) is refused"),
     ("local::memory:", {"retry": 3}, ModelError, r"connect\(retry=3\) is refused: give a RetryPolicy"),
+    ("local::memory:", {"prefix": 5}, ModelError, r"connect\(prefix=5\): no name begins so; give 1 to 60 letters"),
+    ("local::memory:", {"slow": "1"}, ModelError, r"connect\(slow='1'\) is refused: give a number of seconds above 0"),
+    ("local::memory:", {"echo": "yes"}, ModelError, r"connect\(echo='yes'\) is refused: give True or False"),
+    ("local::memory:", {"account": 5}, NotSupported, "account=... is not 3 to 24 lower case letters and digits"),
     ("local::memory:", {"queues": ""}, ModelError, "queues is empty text"),
     ("local::memory:", {"blobs": "x"}, ModelError, "blobs does not begin with a scheme"),
 ]
@@ -223,6 +229,12 @@ VALUES: list[tuple[Callable[[], Any], str]] = [
     (lambda: order().update(NUMBER), r"Order.update\(5\) is refused: give a Partial\(Order, {...}\) of the fields"),
     (lambda: from_dict(NUMBER, {}), "5 is not a model"),
     (lambda: Partial(order(), {}), "is not a model"),  # type: ignore[arg-type]
+    (lambda: PropertyBag("Orders", "a", "b", NUMBER), r"'b'\).properties: 5 is of type int; give a dictionary"),
+    (
+        lambda: PropertyBag("Orders", "a", "b").__setitem__(NUMBER, 1),
+        r"'b'\).5: 1 cannot be set: a property has a",
+    ),
+    (lambda: order().extra.__setitem__(NUMBER, 1), "5: 1 cannot be set: a property has a"),
     (lambda: PropertyBag.key(NUMBER, "a", "b"), "The specified resource name is not text: 5"),
 ]
 
@@ -232,6 +244,13 @@ def test_a_function_of_values(call: Callable[[], Any], message: str) -> None:
     """What needs no database says the same."""
     with pytest.raises(TableOrmError, match=message):
         call()
+
+
+def test_what_is_no_error_has_a_status_too() -> None:
+    """A handler of errors must not fail itself."""
+    nothing: Any = None
+
+    assert (http_status(nothing), http_message(nothing)) == (500, "the service has failed")
 
 
 @pytest.fixture

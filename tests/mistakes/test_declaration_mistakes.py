@@ -4,12 +4,13 @@ import datetime as dt
 import inspect
 import pydoc
 import types
+from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from typing import Any, cast
 
 import pytest
 
-from tableorm import Count, Embedded, Entity, Index, IndexList, Mapped, Sum, connect, field
+from tableorm import Count, Database, Embedded, Entity, Index, IndexList, Mapped, PropertyBag, Sum, connect, field
 
 KEYS: dict[str, Any] = {"table": "Shops", "partition_key": "{shop}", "row_key": "order_{number:06d}"}
 
@@ -232,6 +233,66 @@ async def test_two_models_of_one_kind() -> None:
                 TypeError, match=r"Order and Wrong both have the kind 'Order' in table Shops, .* kind=\"...\""
             ):
                 await use()
+
+
+class Twins:
+    class Order(Entity, table="Shops", partition_key="{shop}", row_key="twin_{number:06d}"):
+        shop: Mapped[str]
+        number: Mapped[int]
+
+    class Export(Entity, table="Shops", partition_key="{shop}", row_key="export_{number}", kind=None):
+        shop: Mapped[str]
+        number: Mapped[int]
+
+    class Import(Entity, table="Shops", partition_key="{shop}", row_key="import_{number}", kind=None):
+        shop: Mapped[str]
+        number: Mapped[int]
+
+
+TWIN = Twins.Order
+USES: list[Callable[[Any, type[Entity]], Awaitable[object]]] = [
+    lambda db, model: db.create_tables(model),
+    lambda db, model: db.get(model, shop="a", number=1),
+    lambda db, model: db.select(model).where(cast("Any", model).shop == "a").first(),
+    lambda db, model: db.upsert(cast("Any", model)(shop="a", number=1)),
+    lambda db, model: in_transaction(db, cast("Any", model)(shop="b", number=1)),
+    lambda db, model: in_bulk(db, cast("Any", model)(shop="c", number=1)),
+    lambda db, model: db.scope(shop="a").get(model, number=1),
+]
+
+
+async def in_transaction(db: Database, entity: Entity) -> None:
+    async with db.transaction() as tx:
+        tx.upsert(entity)
+
+
+async def in_bulk(db: Database, entity: Entity) -> None:
+    async with db.bulk() as bulk:
+        await bulk.upsert(entity)
+
+
+@pytest.mark.parametrize("second", USES)
+async def test_two_models_of_one_kind_on_one_database(second: Callable[[Any, type[Entity]], Awaitable[object]]) -> None:
+    """The second one is refused when the database is used with it, whatever each of them is used for."""
+    for first in USES:
+        async with connect("local::memory:") as db:
+            await db.create_tables("Shops")
+            for row_key in ("order_000001", "twin_000001"):
+                await db.insert(PropertyBag("Shops", "a", row_key, {"EntityType": "Order"}))
+            await first(db, Order)
+            with pytest.raises(TypeError, match="Order and Order both have the kind 'Order' in table Shops"):
+                await second(db, TWIN)
+            await second(db, Order)
+
+
+async def test_models_without_a_kind_share_a_table() -> None:
+    """What other programs have written tells no kind, so keys tell its models apart."""
+    async with connect("local::memory:") as db:
+        await db.create_tables("Shops")
+        for model in (Twins.Export, Twins.Import):
+            await db.upsert(model(shop="a", number=1))
+            found: Any = await db.get(model, shop="a", number=1)
+            assert found.number == 1
 
 
 ENTITIES: list[tuple[Any, str]] = [

@@ -16,6 +16,7 @@ from tableorm import (
     NotRead,
     PreconditionFailed,
     RetryPolicy,
+    TransactionFailed,
     UniqueViolation,
     connect,
     field,
@@ -138,6 +139,38 @@ async def test_deleting_a_stale_entity_says_that_it_is_stale(db: Database) -> No
         await db.delete(stale)
     await db.refresh(stale)
     await db.delete(stale)
+
+
+async def delete_in_transaction(db: Database, team: Team, if_match: str | None = None) -> None:
+    async with db.transaction() as tx:
+        tx.delete(team, if_match=if_match)
+
+
+async def delete_in_bulk(db: Database, team: Team, if_match: str | None = None) -> None:
+    async with db.bulk() as bulk:
+        await bulk.delete(team, if_match=if_match)
+    for failure in bulk.report.failed:
+        raise TransactionFailed("in bulk") from failure.error
+
+
+@pytest.mark.parametrize("delete", [delete_in_transaction, delete_in_bulk])
+async def test_deleting_a_stale_entity_with_others(db: Database, delete: Callable[..., Awaitable[None]]) -> None:
+    """In a transaction and in bulk too: that it is stale is said, and not what counted in it when it was read."""
+    team = Team(country="SE", name="a")
+    ann = Person(country="SE", id=1, team="a")
+    await db.insert(team)
+    await db.insert(ann)
+    stale = await db.get(Team.key(country="SE", name="a"))
+    with pytest.raises(TransactionFailed) as caught:
+        await delete(db, stale)
+    assert "its size is 1: other entities count in it" in str(caught.value.__cause__)
+    await db.delete(ann)
+
+    with pytest.raises(TransactionFailed) as caught:
+        await delete(db, stale)
+    assert isinstance(caught.value.__cause__, PreconditionFailed)
+    await delete(db, stale, if_match="*")
+    assert not await db.exists(Team.key(country="SE", name="a"))
 
 
 async def test_reports_count_in_english(db: Database) -> None:

@@ -63,3 +63,21 @@ async def test_writers_that_race_pause_as_in_the_program() -> None:
 
         await asyncio.gather(*(db.modify(Note, count, id="x") for _ in range(120)))
         assert (await db.get(Note, id="x")).number == 120
+
+
+@pytest.mark.parametrize("tables", ["memory", "file"])
+async def test_queues_and_containers_are_dropped(tmp_path: Path, tables: str) -> None:
+    """Those of the block are, wherever they are, and no others."""
+    url, place = f"local:{tmp_path / 'shared.tables'}", {}
+    if tables == "memory":
+        url, place = "local::memory:", {"queues": url, "blobs": url}
+    file = f"local:{tmp_path / 'shared.tables'}"
+    async with connect(file) as whole:
+        await whole.queues.create_queue("mail")
+        await whole.blobs.create_container("files")
+        async with temporary_database(url, Note, **place) as db:
+            await db.queues.create_queue("mail")
+            await db.blobs.create_container("files")
+            assert len(await whole.queues.list_queues()) == len(await whole.blobs.list_containers()) == 2
+
+        assert (await whole.queues.list_queues(), await whole.blobs.list_containers()) == (["mail"], ["files"])

@@ -31,12 +31,10 @@ class ClientFilter:
     Args:
         condition: The condition as it was written.
         test: Evaluates a row; those for which it gives True are results.
-        drops_few: Whether few rows, and as a rule none, do not satisfy it.
     """
 
     condition: Expression
     test: Test
-    drops_few: bool
 
 
 def make_test(target: QueryTarget, term: Expression) -> Test:

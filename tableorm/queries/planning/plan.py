@@ -8,7 +8,6 @@ from functools import cached_property
 import attrs
 import msgspec
 
-from ...protocol.limits import MAX_PAGE
 from ...stores import RowQuery
 from .client_filter import ClientFilter
 from .target import QueryTarget
@@ -56,21 +55,14 @@ class Range:
         query: What the store is asked.
         access: How it finds the rows.
         client_filters: What rows must satisfy besides.
+        drops_few: Whether few rows, and as a rule none, fail these filters, so that a limit says how many rows to ask
+            for. Otherwise a full page is asked for, which costs no more than a short one.
     """
 
     query: RowQuery
     access: Access
     client_filters: tuple[ClientFilter, ...] = ()
-
-    def page_size(self, wanted: int | None) -> int:
-        """
-        Return for how many rows the first request asks if so many entities are wanted; None for all.
-
-        Where any number of rows can be dropped here, it asks for a full page, which costs no more than a short one.
-        """
-        if wanted is None or not all(each.drops_few for each in self.client_filters):
-            return MAX_PAGE
-        return max(1, min(wanted, MAX_PAGE))
+    drops_few: bool = True
 
 
 class QueryPlan(msgspec.Struct, frozen=True, eq=False, dict=True):

@@ -182,6 +182,8 @@ class Bulk:
 
     async def _add(self, change: Change) -> None:
         """Put an operation into the queue of its partition, when there is room."""
+        if change.schema not in self._db.used_models.known:
+            self._db.used_models.add(change.schema)
         check_change(self._db.boundary, change)
         self._require_open()
         late = needs_row(change)
@@ -360,7 +362,7 @@ class Bulk:
             if outcome.written:
                 self._concurrency.widen()
 
-    def _fail(self, verb: str, subject: object, error: TableOrmError) -> None:
+    def _fail(self, verb: str, subject: Any, error: TableOrmError) -> None:
         self._failures += 1
         if len(self._failed) < FAILURES_KEPT:
             self._failed.append(BulkFailure(verb, subject, error))
