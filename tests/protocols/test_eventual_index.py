@@ -240,7 +240,7 @@ WORKER = Client("W", work, fails=False)
     Run(title="an insert with any fault", clients=(TO_J, WORKER), lost=1, late=1, crash=1, at_end=LOOSE, large=True),
     Run(
         title="an insert and a change, one crashes",
-        clients=(TO_J, changes("B", "S"), WORKER),
+        clients=(TO_J, changes("B", "S", worker_applies=True), WORKER),
         crash=1,
         at_end=LOOSE,
         large=True,
@@ -304,7 +304,7 @@ WORKER = Client("W", work, fails=False)
     Run(
         title="an index that is built",
         rows=stored(indexed=False),
-        clients=(Client("B", build, (("b", "b2"),)), TO_J, WORKER),
+        clients=(Client("B", build, (("b",),)), TO_J, WORKER),
         crash=1,
         at_end=LOOSE,
         large=True,
