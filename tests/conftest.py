@@ -3,6 +3,7 @@ What holds for every test: none is skipped unseen, and none waits for ever.
 """
 
 import os
+import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from tests.azurite import Azurite
 
 load_profile()
+
+# The workers of a run and the many programs that tests start load what one of them compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 _CI = os.environ.get("CI") == "true"
 

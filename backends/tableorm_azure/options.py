@@ -24,6 +24,8 @@ Policy = AsyncHTTPPolicy[Any, Any] | SansIOHTTPPolicy[Any, Any]
 # What azure-data-tables 12.7 sends. Source: "Versioning for the Azure Storage services".
 API_VERSION = "2019-02-02"
 
+_OURS = f"tableorm/{version('tableorm')}"
+
 
 @attrs.frozen(kw_only=True)
 class Options:
@@ -52,6 +54,5 @@ class Options:
 
 def user_agent(options: Options) -> str:
     """Return the User-Agent: the user's name, ours, azure-core's, and what the environment adds."""
-    ours = f"tableorm/{version('tableorm')}"
-    name = f"{options.user_agent} {ours}" if options.user_agent else ours
+    name = f"{options.user_agent} {_OURS}" if options.user_agent else _OURS
     return UserAgentPolicy(user_agent=name).user_agent

@@ -3,7 +3,8 @@
 """
 
 import re
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any, cast
 
 from ..connection.observe import Hook, Watch
@@ -122,13 +123,19 @@ def _prefixed(backend: Backend, prefix: str) -> Backend:
         raise ModelError(f"connect(prefix={prefix!r}): no name begins so; {error}") from None
 
 
+@cache
+def _installed() -> EntryPoints:
+    # Reading what every installed package declares takes milliseconds; a later one needs another process anyway.
+    return entry_points(group=GROUP)
+
+
 def find_backend(url: str, argument: str = "url") -> type[Backend]:
     """Return the installed backend that opens a URL; `argument` names it in errors."""
     if not isinstance(cast("object", url), str) or not url.strip():
         given = "empty text" if isinstance(cast("object", url), str) else f"of type {type(url).__name__}"
         raise ModelError(f"connect(): {argument} is {given}; {_EXAMPLES}")
     # The backend with the name of the URL's scheme is asked first: importing the others takes a while.
-    found = sorted(entry_points(group=GROUP), key=lambda entry: (not url.startswith(f"{entry.name}:"), entry.name))
+    found = sorted(_installed(), key=lambda entry: (not url.startswith(f"{entry.name}:"), entry.name))
     missing: list[str] = []
     for entry in found:
         try:

@@ -165,11 +165,13 @@ def _common_prefix(bounds: Bounds) -> str:
 
 def _may_hold(bounds: Bounds, prefix: str) -> bool:
     """Return whether some key that starts with the prefix is inside."""
-    return overlaps(bounds, starting_with(prefix))
+    return bounds is EVERYTHING or overlaps(bounds, starting_with(prefix))
 
 
 def _strictly_inside(bounds: Bounds, text: str) -> bool:
     """Return whether the text divides the bounds: something is before it, and something from it on."""
+    if bounds is EVERYTHING:
+        return text != ""
     key = utf16_key(text)
     above = text != "" if bounds.lower is None else key > utf16_key(bounds.lower)
     return above and (

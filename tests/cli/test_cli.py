@@ -217,23 +217,24 @@ def test_command_of_another_distribution(tmp_path: Path) -> None:
         ("raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
-def test_broken_command(tmp_path: Path, url: str, code: str, problem: str) -> None:
+def test_broken_command(tmp_path: Path, url: str, code: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that cannot be loaded is reported on stderr and left out; the others work."""
-    path = plugin(tmp_path, "broken", "broken = broken:HELLO", code)
+    monkeypatch.syspath_prepend(plugin(tmp_path, "broken", "broken = broken:HELLO", code))
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
 
-    done = process("tables", url, path=path)
+    done = tableorm("tables", url)
     assert (done.returncode, done.stdout) == (0, "Directory\n")
     assert done.stderr.startswith("tableorm: command 'broken' of broken is left out: it cannot be loaded: ")
     assert problem in done.stderr
     assert done.stderr.count("\n") == 1
-    assert process("broken", path=path).returncode == 2
+    assert tableorm("broken").returncode == 2
 
 
-def test_built_in_names_are_taken(tmp_path: Path, url: str) -> None:
+def test_built_in_names_are_taken(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command of another distribution does not replace a built-in one, and that is reported."""
-    path = plugin(tmp_path, "aaa", "tables = aaa:HELLO", HELLO)
+    monkeypatch.syspath_prepend(plugin(tmp_path, "aaa", "tables = aaa:HELLO", HELLO))
 
-    done = process("tables", url, path=path)
+    done = tableorm("tables", url)
     assert (done.returncode, done.stdout) == (0, "Directory\n")
     assert done.stderr == "tableorm: command 'tables' of aaa is left out: another command has that name\n"
 

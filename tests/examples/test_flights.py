@@ -2,7 +2,6 @@
 The flights example: its data is what it says, it loads in full, and each answer is what plain Python finds in the CSV.
 """
 
-import asyncio
 import datetime as dt
 import io
 import subprocess
@@ -15,6 +14,7 @@ from statistics import fmean
 
 import pytest
 
+from examples.flights import demo
 from examples.flights import source as source_module
 from examples.flights.load import LoadError, load
 from examples.flights.make_data import cut, pack
@@ -43,11 +43,8 @@ from examples.flights.source import (
 )
 from tableorm import Database, ScanRefused, connect
 
-DEMO = Path(source_module.__file__).with_name("demo.py")
+DEMO = Path(demo.__file__)
 Line = dict[str, str]
-
-# One worker loads the month, which all tests share.
-pytestmark = pytest.mark.xdist_group("flights")
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +58,22 @@ def flights(month: Source) -> list[Line]:
 
 
 @pytest.fixture(scope="module")
-def url(month: Source, tmp_path_factory: pytest.TempPathFactory) -> str:
+def new_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where the demo loads the month."""
+    return f"local:{tmp_path_factory.mktemp('flights') / 'flights.tables'}"
+
+
+@pytest.fixture(scope="module")
+def first_run(new_url: str) -> subprocess.CompletedProcess[str]:
+    """What the demo said when it loaded the month, which it does once for all tests."""
+    return run_demo(new_url)
+
+
+@pytest.fixture(scope="module")
+def url(new_url: str, first_run: subprocess.CompletedProcess[str]) -> str:
     """A database that holds the month; no test changes what it says."""
-    url = f"local:{tmp_path_factory.mktemp('flights') / 'flights.tables'}"
-
-    async def fill() -> None:
-        async with connect(url) as db:
-            await load(db, month, progress_to=io.StringIO())
-
-    asyncio.run(fill())
-    return url
+    assert first_run.returncode == 0, first_run.stderr
+    return new_url
 
 
 @pytest.fixture
@@ -401,9 +404,9 @@ def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_demo_loads_and_answers() -> None:
-    """Without arguments it loads the month into a temporary file and answers; stderr has the progress alone."""
-    done = run_demo()
+def test_demo_loads_and_answers(first_run: subprocess.CompletedProcess[str]) -> None:
+    """It loads the month into a new file and answers; stderr has the progress alone."""
+    done = first_run
 
     assert done.returncode == 0, done.stderr
     assert "loaded 34,026 rows of 2013-01" in done.stdout
@@ -411,6 +414,26 @@ def test_demo_loads_and_answers() -> None:
     assert "NOT as loaded" not in done.stdout
     assert [line[:2] for line in done.stdout.splitlines() if line[:1].isdigit()] == ["1.", "2.", "3.", "4.", "5.", "6."]
     assert all(line.startswith("  [") and line.endswith("rows/s") for line in done.stderr.splitlines())
+
+
+def test_demo_without_arguments(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without arguments it takes the month, and a temporary file that is gone in the end."""
+    taken: list[tuple[str, bool, str]] = []
+
+    async def note(url: str, source: Source, tasks: int) -> None:
+        async with connect(url) as db:
+            await db.create_tables(Load)
+        existed = Path(url.removeprefix("local:")).exists()  # noqa: ASYNC240 - a test may look at its files
+        taken.append((url, existed, f"{source.name} by {tasks} tasks"))
+
+    monkeypatch.setattr(demo, "run", note)
+    monkeypatch.setattr(sys, "argv", [str(DEMO)])
+    status = demo.main()
+    ((url, existed, what),) = taken
+
+    assert (status, existed, what) == (0, True, "2013-01 by 4 tasks")
+    assert not Path(url.removeprefix("local:")).parent.exists()
+    assert capsys.readouterr() == (f"database: {url}\n", "")
 
 
 def test_demo_on_a_loaded_database(url: str) -> None:

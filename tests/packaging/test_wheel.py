@@ -15,8 +15,7 @@ from scripts.check_wheel import problems
 from scripts.docs_pages import ROOT, Block, blocks
 from tableorm import __version__
 
-# One worker builds the wheel and the environment, which all tests share.
-pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("wheel")]
+pytestmark = pytest.mark.packaging
 
 
 def run(*command: str | Path, folder: Path) -> str:
@@ -42,7 +41,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", folder=folder)
     scripts = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
-    run(sys.executable, "-m", "pip", "--python", scripts / "python", "install", "--quiet", wheel, folder=folder)
+    # The few modules that the tests import are compiled when they are.
+    install = "install", "--quiet", "--no-compile"
+    run(sys.executable, "-m", "pip", "--python", scripts / "python", *install, wheel, folder=folder)
     return scripts
 
 

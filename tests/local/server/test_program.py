@@ -31,6 +31,10 @@ KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="capability: Windows has no such signals")
 
 
+_POLL_SECONDS = 0.05
+"""How long a test sleeps before it looks again: the processes that it waits for need the processor."""
+
+
 class Program:
     """A running server; `url` is what it said."""
 
@@ -220,14 +224,15 @@ async def test_several_processes(start: Start, tmp_path: Path) -> None:
         # One after the other: in the end only those answer that took the place of others.
         for child in await asyncio.to_thread(_children, program.process.pid):
             os.kill(child, signal.SIGKILL)
-            while await asyncio.to_thread(_children_without, program.process.pid, child) < 3:
-                pass
-        while await _status(program) != 201:
-            pass
+            while await asyncio.to_thread(_children_without, program.process.pid, child) < 3:  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_SECONDS)
+        while await _status(program) != 201:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_SECONDS)
     async with asyncio.timeout(30), aiohttp.ClientSession() as session:
         # Of the dead what they counted stays, and nothing is under way in them.
         text = ""
         while not (line in text and "\ntableorm_connections 1.0\n" in text):
+            await asyncio.sleep(_POLL_SECONDS)
             async with session.get(f"{program.root}/metrics") as metrics:
                 text = await metrics.text()
     assert await asyncio.to_thread(program.stop) == 0
