@@ -154,11 +154,11 @@ class Transaction:
         self._require_open()
         key = key_from(self._db.boundary, target, fields)
         held = await self._hold(key)
-        if guard and held.write is None:
+        if not guard:
+            return held.subject
+        if held.write is None:
             self._add(guard_change(held.subject))
-        elif (
-            guard and held.write is not None and _is_blind(held.write) and held.write.operation.verb is not Verb.INSERT
-        ):
+        elif _is_blind(held.write) and held.write.operation.verb is not Verb.INSERT:
             raise _unread(key)
         return held.subject
 

@@ -291,7 +291,7 @@ class Alternatives:
             (disjunct, each)
             for disjunct in (whole, *[each for each in self._disjuncts if each is not whole])
             for each in disjunct.expand(common, values)
-            if disjunct is whole or disjunct.regions.find(each, known)
+            if disjunct.regions.find(each, known)
         ]
         if len(parts) == 1:
             return whole.alternative(base, parts[0][1])
