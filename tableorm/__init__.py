@@ -53,6 +53,7 @@ from .errors import (
     Unavailable,
     UniqueViolation,
     WrongKind,
+    http_message,
     http_status,
 )
 from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, Timestamp
@@ -60,7 +61,7 @@ from .models.convert import from_dict, to_dict
 from .models.entity import Entity
 from .models.fields import Mapped, field
 from .models.key import Key
-from .models.partial import Partial
+from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
 from .protocol.edm import Edm
@@ -155,12 +156,14 @@ __all__ = [
     "Unavailable",
     "Union",
     "UniqueViolation",
+    "WithoutKey",
     "WriteExplanation",
     "WriteStep",
     "WrongKind",
     "connect",
     "field",
     "from_dict",
+    "http_message",
     "http_status",
     "to_dict",
     "upgrade",

@@ -66,6 +66,7 @@ __all__ = [
     "UniqueViolation",
     "WrongKind",
     "counted",
+    "http_message",
     "http_status",
     "near",
     "shown",
@@ -112,12 +113,18 @@ class TableOrmError(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
+        # A cause of other libraries may not survive pickling.
+        cause = self.__cause__ if isinstance(self.__cause__, TableOrmError) else None
+        return _rebuild, (type(self), self.args, self.__dict__, cause)
 
 
-def _rebuild(cls: type[TableOrmError], args: tuple[Any, ...], state: dict[str, Any]) -> TableOrmError:
+def _rebuild(
+    cls: type[TableOrmError], args: tuple[Any, ...], state: dict[str, Any], cause: TableOrmError | None
+) -> TableOrmError:
     error = cls.__new__(cls, *args)
     error.__dict__.update(state)
+    if cause is not None:
+        error.__cause__ = cause
     return error
 
 
@@ -225,7 +232,7 @@ class DecodeError(TableOrmError, ValueError):
 
 
 class EntityNotFound(TableOrmError, LookupError):
-    """There is no row with the key `key`."""
+    """There is no row with the key `key`; or no such blob, or message in a queue."""
 
     def __init__(self, message: str, code: str | None = None, key: object = None) -> None:
         super().__init__(message, code)
@@ -396,7 +403,9 @@ class MultipleEntitiesFound(TableOrmError):
 
 
 class AccessDenied(TableOrmError):
-    """The credentials, the permissions of the file, or the scope do not allow this."""
+    """
+    The credentials, the permissions of the file, or the scope do not allow this. `code` is None if it is the scope.
+    """
 
 
 class Unavailable(TableOrmError):
@@ -407,18 +416,20 @@ class Throttled(Unavailable):
     """The store refuses for now: it is asked for too much at once, is busy, or is full. Try again later."""
 
 
-_STATUSES: dict[type[BaseException], int] = {
-    AccessDenied: 403,
-    EntityNotFound: 404,
-    WrongKind: 404,
-    ReferenceNotFound: 409,
-    Conflict: 409,
-    PreconditionFailed: 412,
-    LimitExceeded: 413,
-    CursorError: 422,
-    EncodeError: 422,
-    TemplateError: 422,
-    Unavailable: 503,
+_ANSWERS: dict[type[BaseException], tuple[int, str]] = {
+    BaseException: (500, "the service has failed"),
+    AccessDenied: (403, "this is not permitted"),
+    EntityNotFound: (404, "there is no such entity"),
+    WrongKind: (404, "there is no such entity"),
+    ReferenceNotFound: (409, "an entity that this one refers to does not exist"),
+    Conflict: (409, "what is stored does not allow this"),
+    EntityExists: (409, "there is such an entity already"),
+    PreconditionFailed: (412, "it was changed meanwhile: read it again, and repeat the change"),
+    LimitExceeded: (413, "this is too much for one entity or one request"),
+    CursorError: (422, "the cursor is not one of this list"),
+    EncodeError: (422, "a value does not fit"),
+    TemplateError: (422, "a value does not fit the key"),
+    Unavailable: (503, "the service is busy: try again later"),
 }
 
 
@@ -427,6 +438,32 @@ def http_status(error: BaseException) -> int:
     Return the HTTP status with which a web service answers for an error: 500 unless the client can do something about
     it. For a `TransactionFailed` that is the status of its cause.
     """
-    if isinstance(error, TransactionFailed) and error.__cause__ is not None:
-        return http_status(error.__cause__)
-    return next((_STATUSES[each] for each in type(error).__mro__ if each in _STATUSES), 500)
+    return _answer_to(_cause_of(error))[0]
+
+
+def http_message(error: BaseException) -> str:
+    """
+    Return what a web service may tell its clients of an error: no key, no table, and no value but those of the data
+    that `InvalidInput` is about. For a `TransactionFailed` that is the text of its cause.
+    """
+    error = _cause_of(error)
+    text = _answer_to(error)[1]
+    if isinstance(error, InvalidInput):
+        return error.message
+    if isinstance(error, EncodeError):
+        return f"{error.field}: {text}"
+    if isinstance(error, UniqueViolation):
+        return f"another entity has the same {', '.join(error.values) or 'value'} already"
+    return text
+
+
+def _cause_of(error: BaseException) -> BaseException:
+    while isinstance(error, TransactionFailed) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _answer_to(error: BaseException) -> tuple[int, str]:
+    if isinstance(error, AccessDenied) and error.code is not None:
+        return _ANSWERS[BaseException]  # the store refuses the service itself
+    return next((_ANSWERS[each] for each in type(error).__mro__ if each in _ANSWERS), _ANSWERS[BaseException])

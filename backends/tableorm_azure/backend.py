@@ -64,6 +64,7 @@ class AzureBackend:
     """
 
     joint: ClassVar[bool] = True
+    known_options: ClassVar[frozenset[str]] = frozenset({"credential", "key", "sas"} | _FIELDS)
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class AzureBackend:
         renewable = tokens is not None and tokens.renewable
         unknown = sorted(given.keys() - _FIELDS)
         if unknown:
-            known = ", ".join(sorted({"blobs", "credential", "key", "queues", "sas"} | _FIELDS))
+            known = ", ".join(sorted({"blobs", "queues"} | cls.known_options))
             raise TypeError(f"connect() got an unknown option {unknown[0]!r} for an Azure URL; known are {known}")
         try:
             account = parse(url)

@@ -6,9 +6,11 @@ Source: Table service REST, "Performing entity group transactions".
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from uuid import uuid4
 
 from tableorm.protocol.codes import THROTTLING, Code, Fault
+from tableorm.protocol.limits import MAX_TRANSACTION_OPERATIONS
 
 from .faults import fault_of_response
 
@@ -63,7 +65,7 @@ def read_etags(body: bytes, count: int) -> list[str | None]:
     Raises:
         Fault: An operation failed, `index` says which if the service does; or the answer has not `count` parts.
     """
-    starts = list(_STATUS.finditer(body))
+    starts = list(islice(_STATUS.finditer(body), MAX_TRANSACTION_OPERATIONS + 1))
     tags: list[str | None] = []
     for number, match in enumerate(starts):
         end = starts[number + 1].start() if number + 1 < len(starts) else len(body)

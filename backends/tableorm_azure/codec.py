@@ -7,30 +7,39 @@ Values that services write in several ways (digits of a DateTime, a Double with 
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, Edm, text_from_ticks, ticks_from_text
-from tableorm.protocol.limits import MAX_VALUE_BYTES, check_properties
+from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_PAGE, MAX_VALUE_BYTES, check_properties
 from tableorm.stores import Operation, Row, clean_row, encode_row, project
 
 __all__ = ["decode_page", "decode_row", "encode_body", "in_ascii"]
 
 
+_Members = dict[str, str | int | float | bool | None]
+
+
 class _Page(msgspec.Struct):
-    value: list[dict[str, Any]]
+    value: list[_Members]
 
 
 _page_decoder = msgspec.json.Decoder(_Page)
-_row_decoder = msgspec.json.Decoder(dict[str, Any])
+_row_decoder = msgspec.json.Decoder(_Members)
+# What is short, or has few braces and colons, is decoded without a closer look. JSON in values can have many.
+_LONG = 1024 * 1024
+_STRING_OR_BRACE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|{')
+# Names and values of the properties of a row, with an annotation each, and the members that are the service's.
+_MAX_STRINGS = 4 * MAX_CUSTOM_PROPERTIES + 20
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 # What is raised by JSON that is not of a row, for example if it nests deeply, or by values of another type.
 _MISFITS = (msgspec.DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _SPECIAL = frozenset({"NaN", "Infinity", "-Infinity"})
 _DATETIME_LENGTH = len("2024-02-29T12:34:56.7891234Z")
+# What each row has, unless other properties are selected.
+_OWN = ("odata.etag", "PartitionKey", "RowKey")
 # Members that are not the row's own, at some level of metadata.
 _METADATA = frozenset({"odata.metadata", "odata.type", "odata.id", "odata.editLink", "Timestamp@odata.type"})
 
@@ -84,14 +93,15 @@ def decode_page(body: bytes, select: Sequence[str] | None = None) -> list[Row]:
         Fault: The body is not a page of rows.
     """
     try:
-        rows = _page_decoder.decode(body).value
+        _check_density(body, MAX_PAGE)
+        rows: list[Row] = _page_decoder.decode(body).value
         names: tuple[str, ...] = ()
         shape: _Shape = ((), ())
         for row in rows:
             # Mostly the names of the previous row: comparing them takes a third of the time of looking them up.
             if names != (now := tuple(row)):
                 names, shape = now, _shape_of(now)
-            _normalise(row, shape)
+            _normalise(row, shape, whole=select is None)
     except _MISFITS as error:
         raise _unreadable_fault(body, error) from error
     return rows if select is None else [project(row, select) for row in rows]
@@ -100,19 +110,37 @@ def decode_page(body: bytes, select: Sequence[str] | None = None) -> list[Row]:
 def decode_row(body: bytes, select: Sequence[str] | None = None) -> Row:
     """Decode a row, as `decode_page` does."""
     try:
-        row = _row_decoder.decode(body)
-        _normalise(row, _shape_of(tuple(row)))
+        _check_density(body, 1)
+        row: Row = _row_decoder.decode(body)
+        _normalise(row, _shape_of(tuple(row)), whole=select is None)
     except _MISFITS as error:
         raise _unreadable_fault(body, error) from error
     return row if select is None else project(row, select)
+
+
+def _check_density(body: bytes, most: int) -> None:
+    """Refuse, by a ValueError, a body that has more rows or members than a page: they would take far more memory."""
+    if len(body) < _LONG or max(30 * body.count(b"{"), 16 * body.count(b":")) < len(body):
+        return
+    objects = strings = 0
+    for found in _STRING_OR_BRACE.finditer(body):
+        if found.end() - found.start() == 1:
+            objects += 1
+        else:
+            strings += 1
+        if objects > most + 1 or strings > (most + 1) * _MAX_STRINGS:
+            raise ValueError("it has more rows or members than the service answers")
 
 
 def _unreadable_fault(body: bytes, error: Exception) -> Fault:
     return Fault(Code.INTERNAL_ERROR, f"The answer is not a row of the Table service ({error}): {body[:80]!r}.")
 
 
-def _normalise(row: Row, shape: _Shape) -> None:
+def _normalise(row: Row, shape: _Shape, *, whole: bool) -> None:
     typed, foreign = shape
+    for name in _OWN:
+        if type(row.get(name)) is not str and (whole or name in row):
+            raise ValueError(f"its {name} is {row.get(name)!r}")
     for name in foreign:
         del row[name]
     stamp = row.get("Timestamp")

@@ -41,6 +41,7 @@ __all__ = [
     "fault_of_response",
     "is_throttled",
     "never_sent",
+    "retry_after_of",
     "translated",
 ]
 
@@ -104,6 +105,11 @@ _TEXT_CODES = (
     ("resource name contains invalid characters", Code.INVALID_RESOURCE_NAME),
     ("resource name length is not within the permissible limits", Code.KEY_OUT_OF_RANGE),
 )
+_UNKNOWN_VERSION = re.compile(r"The API version \S+ is not supported")
+_KNOWN_VERSIONS = (
+    " Or give connect() a version that it knows: storage_api_version='2025-11-05' for queues and blobs, "
+    "api_version='2019-02-02' for tables."
+)
 _XML = re.compile(r"<Code>([^<]*)</Code>.*?(?:<Message>([^<]*)|$)", re.DOTALL)
 _INDEX = re.compile(r"(\d{1,3}):")
 
@@ -137,9 +143,11 @@ def fault_of_response(
         text = f"The service answered {status} {named}".rstrip() + "."
     elif named not in ("", code):
         text = f"{text} ({named})"
+    if _UNKNOWN_VERSION.match(text):
+        text += _KNOWN_VERSIONS
     # A gateway's 503 has no code, or one of its own, and the request may have been done.
     doubt = write and (status in (408, 500, 502, 504) or status > 504 or (status == 503 and strange))
-    return Fault(code, text, index, doubt=doubt, retry_after=_retry_after(headers))
+    return Fault(code, text, index, doubt=doubt, retry_after=retry_after_of(headers))
 
 
 def _read_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
@@ -176,7 +184,8 @@ def is_throttled(status: int, code: str) -> bool:
     return status == 429 or (status == 503 and code == Code.SERVER_BUSY)
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
+    """Return after how many seconds the service wants to be asked again; None if it does not say."""
     for name, unit in (("x-ms-retry-after-ms", 0.001), ("retry-after-ms", 0.001), ("Retry-After", 1.0)):
         value = headers.get(name)
         if value:
@@ -186,7 +195,7 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
                 pass
             try:
                 return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, OverflowError):
                 continue
     return None
 

@@ -16,7 +16,7 @@ from tableorm.protocol.codes import Code
 from tableorm.stores import Traffic, note_repetition
 
 from .batch import find_throttled_part
-from .faults import body_of, code_of, is_throttled, never_sent
+from .faults import body_of, code_of, is_throttled, never_sent, retry_after_of
 from .options import Options
 
 __all__ = ["DEADLINE", "RetryPolicy"]
@@ -112,7 +112,7 @@ class RetryPolicy(AsyncRetryPolicy[Any, Any]):
         """Return the seconds that an answer asks to wait, or that the refused part of a transaction asks."""
         http = response.http_response
         part = find_throttled_part(body_of(http)) if http.status_code == _BATCH_DONE else None
-        return super().get_retry_after(response) if part is None else part.retry_after
+        return retry_after_of(http.headers) if part is None else part.retry_after
 
     def _get_pause(self, settings: dict[str, Any], response: Any, error: Exception | None) -> float:
         """Return the seconds until the next attempt, which `sleep` waits."""

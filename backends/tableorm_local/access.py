@@ -7,6 +7,7 @@ round: the server also takes tokens that are signed with the file's key.
 
 import re
 from collections.abc import Callable
+from typing import cast
 
 from tableorm.errors import NotSupported
 from tableorm.protocol.rights import Rights, admit, read_token
@@ -39,7 +40,7 @@ class LocalAccess:
     """
 
     def __init__(self, engine: Engine, account: str, key: str | None, opened_by: str | None) -> None:
-        if not _ACCOUNT.fullmatch(account):
+        if not (isinstance(cast("object", account), str) and _ACCOUNT.fullmatch(account)):
             # The message leaves out the value, which is the key where the two were confused.
             raise NotSupported("account=... is not 3 to 24 lower case letters and digits; choose another name")
         try:

@@ -3,7 +3,7 @@ The backend of `local:` URLs: opens the embedded engine for the mapper.
 """
 
 import os
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tableorm.errors import ModelError, NotSupported
 from tableorm.protocol.redaction import without_named_secrets
@@ -16,7 +16,6 @@ __all__ = ["LocalBackend"]
 
 _SCHEME = "local:"
 _MEMORY = ":memory:"
-_OPTIONS = frozenset({"account", "create", "key", "sas"})
 
 
 class LocalBackend:
@@ -31,6 +30,8 @@ class LocalBackend:
         key: Its key, in base64, to sign tokens with; None for the file's own.
         sas: A token, or an async function that supplies one. Then there are only tables, limited to what it allows.
     """
+
+    known_options: ClassVar[frozenset[str]] = frozenset({"account", "create", "key", "sas"})
 
     def __init__(
         self,
@@ -73,12 +74,12 @@ class LocalBackend:
             raise NotSupported(
                 "connect('local:...'): the path holds what looks like a token or a key; give it as sas= or key="
             )
-        unknown = sorted(options.keys() - _OPTIONS)
+        unknown = sorted(options.keys() - cls.known_options)
         if unknown:
             names = ", ".join(map(repr, unknown))
             raise TypeError(
                 f"connect({url!r}) does not know {names}; a local database has the options timeout, "
-                f"{', '.join(sorted(_OPTIONS))}"
+                f"{', '.join(sorted(cls.known_options))}"
             )
         path = url.removeprefix(_SCHEME)
         if not path or "\0" in path:

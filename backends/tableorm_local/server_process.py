@@ -153,7 +153,7 @@ def _open_own(file: str, flags: int) -> int:
 def _make_server(options: Options, stream: BinaryIO | None) -> Server:
     try:
         return serve(
-            None if options.data == ":memory:" else options.data,
+            options.data,
             host=options.host,
             port=options.port,
             accounts=_read_accounts(options),

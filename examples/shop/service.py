@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Header, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -19,18 +19,19 @@ from tableorm import (
     Database,
     Entity,
     InvalidInput,
+    Page,
     Partial,
     Scope,
     TableOrmError,
     Transaction,
     connect,
+    http_message,
     http_status,
 )
 
 __all__ = ["database", "from_environment", "make_app"]
 
 E = TypeVar("E", bound=Entity)
-T = TypeVar("T")
 
 
 def answer_error(_: Request, error: Exception) -> Response:
@@ -39,7 +40,7 @@ def answer_error(_: Request, error: Exception) -> Response:
     if status == 500:
         raise error
     if not isinstance(error, InvalidInput):
-        return JSONResponse({"detail": str(error)}, status)
+        return JSONResponse({"detail": http_message(error)}, status)
     faults = [{"loc": ["body", *fault.path], "msg": str(fault), "type": fault.kind} for fault in error.faults]
     return JSONResponse({"detail": faults}, status)
 
@@ -82,13 +83,6 @@ def with_etag(entity: E, response: Response) -> E:
 router = APIRouter()
 
 
-class Listing(BaseModel, Generic[T]):
-    """A page. The next one begins at its cursor, and the last one has none."""
-
-    items: list[T]
-    cursor: str | None
-
-
 class Imported(BaseModel):
     """What an import has done."""
 
@@ -108,20 +102,21 @@ async def import_customers(shop: Shop, customers: Annotated[list[Customer], Body
     async with shop.bulk() as bulk:
         for customer in customers:
             await bulk.insert(customer)
-    failed = {each.entity.id: str(each.error) for each in bulk.report.failed if isinstance(each.entity, Customer)}
+    failed = {
+        each.entity.id: http_message(each.error) for each in bulk.report.failed if isinstance(each.entity, Customer)
+    }
     return Imported(written=bulk.report.written, failed=failed)
 
 
 @router.get("/customers")
 async def list_customers(
     shop: Shop, email: str | None = None, cursor: str | None = None, size: Size = 20
-) -> Listing[Customer]:
+) -> Page[Customer]:
     """All of them, by id, or the one with an e-mail address."""
     if email is not None:
         found = await shop.get_or_none(Customer.by_email, email=email)
-        return Listing(items=[] if found is None else [found], cursor=None)
-    page = await shop.select(Customer).page(size=size, cursor=cursor)
-    return Listing(items=page.items, cursor=page.cursor)
+        return Page([] if found is None else [found], cursor=None)
+    return await shop.select(Customer).page(size=size, cursor=cursor)
 
 
 @router.get("/customers/{customer}")
@@ -162,9 +157,8 @@ async def place_order(
 
 
 @router.get("/customers/{customer}/orders")
-async def list_orders(shop: Shop, customer: str, cursor: str | None = None, size: Size = 20) -> Listing[Order]:
-    page = await shop.select(Order).where(Order.customer == customer).page(size=size, cursor=cursor)
-    return Listing(items=page.items, cursor=page.cursor)
+async def list_orders(shop: Shop, customer: str, cursor: str | None = None, size: Size = 20) -> Page[Order]:
+    return await shop.select(Order).where(Order.customer == customer).page(size=size, cursor=cursor)
 
 
 @router.get("/customers/{customer}/orders/{number}")

@@ -10,7 +10,7 @@ import attrs
 
 from ..connection.connection import Connection
 from ..connection.translate import translate
-from ..errors import ModelError
+from ..errors import ModelError, shown
 from ..models.entity import Entity, schema_of
 from ..models.schema import Schema, concrete
 from ..protocol.codes import Fault
@@ -139,6 +139,9 @@ async def issue_grant(
     what = f"grant({table if schema is None else schema.name})"
     table = db.prefix + table
     check_target_table(what, table)
+    for name, side in (("start", start), ("end", end)):
+        if not isinstance(side, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"{what}: {name}={shown(side)} is refused; give fields of the key and their values")
     first, last = dict(start or {}), dict(end or {})
     if schema is None:
         keys = raw_keys_between(what, first, last)

@@ -4,11 +4,12 @@ Stored access policies: rights that are stored with a table, to which tokens ref
 
 import datetime as dt
 from collections.abc import Callable
+from typing import cast
 
 import attrs
 
 from ..connection.connection import Connection
-from ..errors import EntityNotFound, LimitExceeded, ModelError, NotSupported, TableOrmError
+from ..errors import EntityNotFound, LimitExceeded, ModelError, NotSupported, TableOrmError, shown
 from ..protocol.edm import datetime_from_text, text_from_datetime
 from ..protocol.sas import MAX_POLICIES, MAX_POLICY_ID, TABLE_LETTERS, AccessPolicy
 from ..stores import AccessControl, Policies
@@ -84,11 +85,15 @@ class TablePolicies:
             NotSupported: This store does not have policies.
         """
         what = f"policies of {self.table}: set({name!r})"
-        if not (1 <= len(name) <= MAX_POLICY_ID and name.isprintable() and name == name.strip()):
+        text = isinstance(cast("object", name), str)
+        if not text or not (1 <= len(name) <= MAX_POLICY_ID and name.isprintable() and name == name.strip()):
             # Other names are changed on their way to the service, or cannot stand in a token.
             raise ModelError(
                 f"{what} is refused: a name has 1 to {MAX_POLICY_ID} printable characters, and no blanks at its ends"
             )
+        for each in (starts_at, expires_at):
+            if not isinstance(each, dt.datetime | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ModelError(f"{what} is refused: {shown(each)} is not a datetime")
         try:
             start, expiry = (None if each is None else text_from_datetime(each) for each in (starts_at, expires_at))
         except ValueError as error:
@@ -184,8 +189,8 @@ def permission_letters(what: str, permissions: str | None) -> str | None:
     """
     if permissions is None:
         return None
-    odd = [each for each in permissions if each not in TABLE_LETTERS]
-    if odd or not permissions:
+    text = isinstance(cast("object", permissions), str)
+    if not text or not permissions or not set(permissions) <= set(TABLE_LETTERS):
         raise ModelError(
             f"{what}: permissions={permissions!r} is refused; give letters of {TABLE_LETTERS!r}: read, add (insert), "
             "update, delete"

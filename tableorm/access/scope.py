@@ -17,6 +17,7 @@ from ..keys.template import Template
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet
+from ..models.marker_rows import DECISION_HEAD, is_marker
 from ..models.property_bag import PropertyBag
 from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema, concrete
@@ -128,8 +129,13 @@ class ScopeRules(Boundary):
 
         Raises:
             ModelError: It has the kind of such a model, or of rows that are derived from it; or it has the key of one,
-                and does not tell a kind.
+                and does not tell a kind; or it is a marker row, which tells others what to do.
         """
+        if is_marker(bag.row) or bag.row_key.startswith(DECISION_HEAD):
+            raise ModelError(
+                f"{bag!r} is refused in the scope of {self}: it is a marker row, which keeps the state of a "
+                "change of several partitions; write the entity itself"
+            )
         stored = bag.row.get(ENTITY_TYPE)
         kind = stored.partition(":")[0].partition("#")[0] if isinstance(stored, str) else None
         for rows in known_rows(bag.table):

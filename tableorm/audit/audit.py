@@ -6,13 +6,13 @@ import inspect
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import attrs
 
 from ..connection.connection import TURN, Connection
 from ..connection.tasks import work_together
-from ..errors import ModelError
+from ..errors import ModelError, shown
 from ..keys.ranges import KeyRegion
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet
@@ -51,6 +51,8 @@ async def audit(
     """
     db.require_open()
     check_arguments("audit", parallel, on_progress)
+    if type(repair) is not bool:
+        raise ModelError(f"audit(repair={shown(repair)}) is refused: give True or False")
     if not models:
         raise ModelError("audit() needs at least one model: give those whose entities are to be checked")
     schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete_schemas(model))))
@@ -80,13 +82,15 @@ def check_arguments(what: str, parallel: int, on_progress: Callable[..., object]
     Refuse arguments that no call which reads whole tables takes.
 
     Raises:
-        ModelError: `parallel` is not a number from 1 up, or `on_progress` is asynchronous.
+        ModelError: `parallel` is not a number from 1 up, or `on_progress` is not a plain function.
     """
     if type(parallel) is not int or parallel < 1:
         raise ModelError(f"{what}(parallel={parallel!r}) is refused: give a number from 1 up")
-    if inspect.iscoroutinefunction(on_progress):
+    if on_progress is not None and (
+        not callable(cast("object", on_progress)) or inspect.iscoroutinefunction(on_progress)
+    ):
         raise ModelError(
-            f"{what}(on_progress={on_progress!r}) is asynchronous, and is not awaited; give a plain function"
+            f"{what}(on_progress={shown(on_progress)}) is refused: give a plain function, which is not awaited"
         )
 
 

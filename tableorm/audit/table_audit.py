@@ -27,6 +27,7 @@ from ..errors import (
     WrongKind,
 )
 from ..models.kinds import KindSet
+from ..models.marker_rows import is_marker
 from ..models.schema import Schema, concrete
 from ..stores import Row
 from ..writes.commit import commit
@@ -122,9 +123,9 @@ class TableAudit:
         return self._checks[snapshot.schema]
 
     def check_of(self, row: Row) -> Check | None:
-        """Return the check that a derived row belongs to; None for entities, and for rows that are not checked."""
+        """Return the check that a derived row belongs to; None for entities and marker rows, and for unchecked rows."""
         kind = kind_of(row)
-        if "#" not in kind:
+        if "#" not in kind or is_marker(row):
             return None
         if kind not in self._by_row_kind:
             name = kind.partition("#")[0]

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import attrs
 
-from ..errors import NotSupported
+from ..errors import ModelError, NotSupported, shown
+from ..models.kinds import UsedModels
 from ..protocol.codes import THROTTLING, Fault
 from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, TableStore, Traffic
 from .boundary import Boundary
@@ -49,6 +50,8 @@ class Connection:
     Attributes:
         boundary: What it may read and write.
         stats: What it has sent and received since it was opened.
+        used_models: The models that it was used with.
+        asked_for: The stores beside the tables that it was asked for: "queues", "blobs".
     """
 
     def __init__(
@@ -70,6 +73,8 @@ class Connection:
         self._since_turn = 0
         self.boundary = Boundary()
         self.watch = watch or Watch()
+        self.used_models = UsedModels()
+        self.asked_for: set[str] = set()
 
     def within(self, boundary: Boundary) -> "Connection":
         """Return a view of this connection with another boundary, which is open while this one is."""
@@ -126,15 +131,24 @@ class Connection:
 
     @property
     def queues(self) -> QueueStore:
-        """The queues. Raises NotSupported if there are none, or the database is not open."""
+        """The queues, which raise faults. Raises NotSupported if there are none, or the database is not open."""
         _ = self.store
-        return _given(self._queues.queues, "queues")
+        return self._beside(self._queues.queues, "queues")
 
     @property
     def blobs(self) -> BlobStore:
-        """The blobs. Raises NotSupported if there are none, or the database is not open."""
+        """The blobs, which raise faults. Raises NotSupported if there are none, or the database is not open."""
         _ = self.store
-        return _given(self._blobs.blobs, "blobs")
+        return self._beside(self._blobs.blobs, "blobs")
+
+    def _beside(self, store: S | None, argument: str) -> S:
+        if store is None:
+            raise NotSupported(
+                f"this database has no {argument}; say where they are: connect(url, {argument}=...), for example "
+                f'{argument}="local:./{argument}.tables"'
+            )
+        self.asked_for.add(argument)
+        return store
 
     def require_open(self) -> TableStore:
         """
@@ -252,15 +266,6 @@ class Connection:
             await asyncio.sleep(0)
 
 
-def _given(store: S | None, argument: str) -> S:
-    if store is None:
-        raise NotSupported(
-            f"this database has no {argument}; say where they are: connect(url, {argument}=...), for example "
-            f'{argument}="local:./{argument}.tables"'
-        )
-    return store
-
-
 class Connected:
     """What programs hold of a connection: the base of a database and of its scopes."""
 
@@ -268,5 +273,12 @@ class Connected:
 
 
 def connection_of(db: Connected) -> Connection:
-    """Return the connection of a database or a scope."""
+    """
+    Return the connection of a database or a scope.
+
+    Raises:
+        ModelError: It is neither.
+    """
+    if not isinstance(db, Connected):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelError(f"{shown(db)} is not a database; give one that connect(url) has made, or a scope of it")
     return db._connection  # pyright: ignore[reportPrivateUsage]

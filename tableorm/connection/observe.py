@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from ..errors import NotSupported
+from ..errors import ModelError, NotSupported, shown
 from ..protocol.codes import Fault
 from ..protocol.filters import to_odata
 from ..stores import CURRENT, Capabilities, Operation, Row, RowPage, RowQuery, TableStore, Transfer
@@ -165,8 +165,11 @@ class Watch:
         slow: float | None = None,
         tracer_provider: Any = None,
     ) -> None:
-        if slow is not None and not slow > 0:
-            raise ValueError(f"connect(slow={slow!r}) is refused: give a number of seconds above 0, or None")
+        if type(echo) is not bool:
+            raise ModelError(f"connect(echo={shown(echo)}) is refused: give True or False")
+        if type(slow) not in (int, float, type(None)) or not (slow is None or slow > 0):
+            error = ModelError if type(slow) not in (int, float) else ValueError
+            raise error(f"connect(slow={shown(slow)}) is refused: give a number of seconds above 0, or None")
         self._given = [print] * echo + _checked_hooks("connect", on_request)
         self._hooks = self._given
         self._spans: Spans | None = None

@@ -68,7 +68,8 @@ def connect(
             process, if there is one when the database is opened.
         options: Arguments for the backend of `url`: `create=` for the embedded engine; `credential=`, and more, for
             Azure; for both `sas=`, a token, or an async function that supplies one whenever another is needed, and
-            `key=`, a key of the account.
+            `key=`, a key of the account. What it does not know goes to the backend of `queues` or `blobs`, if that is
+            another one.
 
     Raises:
         NotSupported: No installed backend opens such a URL, or it is not the URL of an account.
@@ -84,6 +85,7 @@ def connect(
         raise ModelError(f"connect(retry={shown(retry)}) is refused: give a RetryPolicy(...), or leave it out")
     kind = find_backend(url)
     apart: dict[str, Backend] = {}
+    elsewhere: set[str] = set()
     for argument, place in (("queues", queues), ("blobs", blobs)):
         if place is None:
             continue
@@ -94,7 +96,12 @@ def connect(
         else:
             # A joint backend has all three kinds of stores, and its URL may not tell which one is meant.
             own = {argument: place} if joint else {}
+            known: frozenset[str] = getattr(other, "known_options", frozenset())
+            theirs = options.keys() & known - getattr(kind, "known_options", known)
+            elsewhere |= theirs
+            own |= {name: options[name] for name in theirs}
             apart[argument] = other.from_url(place, timeout=timeout, options=own)
+    options = {name: value for name, value in options.items() if name not in elsewhere}
     tables = kind.from_url(url, timeout=timeout, options=options)
     if prefix:
         tables, apart = _prefixed(tables, prefix), {name: _prefixed(each, prefix) for name, each in apart.items()}

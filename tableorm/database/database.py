@@ -9,6 +9,7 @@ from ..access.scope import ScopeRules
 from ..errors import NotSupported
 from ..expressions import Field
 from ..models.entity import Entity, schema_of
+from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..writes.bulk.bulk import Bulk
@@ -440,7 +441,8 @@ class Scope(Database):
             AccessDenied: A field has another value.
             ModelError: The model does not have these key fields.
         """
-        return model(**self._rules.fill_key(schema_of(model), fields))
+        made: E = new_entity(schema_of(model), self._rules.fill_key(schema_of(model), fields))
+        return made
 
     def scope(self, *models: type[Entity], **fields: Any) -> "Scope":
         """

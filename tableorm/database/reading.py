@@ -17,6 +17,7 @@ from ..errors import EntityNotFound, ModelError, WrongKind, shown
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
+from ..models.marker_rows import is_marker
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..protocol.codes import Code
@@ -142,6 +143,8 @@ class Reader(Stores):
         """
         if type(concurrency) is not int or concurrency < 1:
             raise ModelError(f"get_many(concurrency={concurrency!r}) is refused: give a number from 1")
+        if not isinstance(keys, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"get_many({shown(keys)}) is refused: give a list of keys; make them with Model.key(...)")
         wanted = list(keys)
         for key in wanted:
             if not isinstance(key, Key):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -169,15 +172,13 @@ class Reader(Stores):
         elif isinstance(target, IndexOf):
             return await self._by_index(_any_index(target), fields, whole=whole)
         else:
+            if isinstance(target, Entity):
+                raise ModelError(f"get() takes a model or a key, got the entity {target!r}; refresh() reads it again")
             schema: Schema = getattr(target, "__schema__", None) or schema_of(model)
             fields = self._connection.boundary.fill_key(schema, fields)
             if schema.abstract:
                 raise ModelError(f"{schema.name} is abstract: get one of its concrete classes, or give a Key")
             if fields.keys() != schema.key_names:
-                if isinstance(target, Entity):
-                    raise ModelError(
-                        f"get() takes a model or a key, got the entity {target!r}; refresh() reads it again"
-                    )
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
             table = schema.table_name()
@@ -211,7 +212,7 @@ class Reader(Stores):
             await self._connection.yield_to_loop(1)
             entity: Any = kinds.load(entry)
             if entity is None:
-                if self._connection.boundary.narrows:
+                if self._connection.boundary.narrows or is_marker(entry):
                     return None  # whose row that is, is not told
                 raise WrongKind(
                     f"the row ({partition_key!r}, {row_key!r}) in table {table} is not an entry of {index}: it has "
@@ -234,7 +235,7 @@ class Reader(Stores):
 
     def _load_row(self, model: type[Any], table: str, row: Row) -> Any:
         """
-        Make the entity or bag of a row.
+        Make the entity or bag of a row; None for a marker row, which counts as no row.
 
         Raises:
             AccessDenied: It is outside of the boundary.
@@ -246,12 +247,14 @@ class Reader(Stores):
         else:
             entity = self._kinds_of(model).load(row)
             if entity is None:
-                self._refuse_kind(model, table, row)
+                return self._refuse_kind(model, table, row)
         self._connection.boundary.check(entity)
         return entity
 
     @staticmethod
-    def _refuse_kind(model: type[Any], table: str, row: Row) -> NoReturn:
+    def _refuse_kind(model: type[Any], table: str, row: Row) -> None:
+        if is_marker(row):
+            return
         keys = row["PartitionKey"], row["RowKey"]
         raise WrongKind(
             f"the row {keys} in table {table} is not of the model {model.__name__}: it has {describe_kind(row)}; read "
@@ -282,6 +285,7 @@ class Reader(Stores):
     def _shared(self, models: Sequence[Any], table: str | None = None) -> KindSet:
         """Return the kinds of these classes: the same object each time, which caches the plans of earlier queries."""
         kinds = KindSet.of(models, table)
+        self._connection.used_models.add(*kinds.schemas)
         if len(self._together) >= _MOST_KINDS:
             self._together.clear()
         return self._together.setdefault((kinds.schemas, kinds.table, kinds.bags), kinds)
@@ -322,7 +326,7 @@ class Reader(Stores):
         Raises:
             ModelError: A table cannot have this name.
         """
-        check_target_table(f"select_raw({table!r})", table)
+        check_target_table(f"select_raw({shown(table)})", table)
         kinds = self._shared([PropertyBag], table)
         self._connection.boundary.narrow(kinds, ())
         return RawSelect(self._connection, kinds, (PropertyBag,))

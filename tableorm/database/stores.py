@@ -4,11 +4,12 @@ The stores of a database: opened and closed together, observed, and the tables i
 
 import itertools
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from ..connection.connection import Connected, Connection
 from ..connection.observe import Hook, Observation, Watch
 from ..connection.retry import RetryPolicy
+from ..connection.translating import TranslatingStore
 from ..errors import Conflict, EntityNotFound, TableNotFound
 from ..models.entity import Entity, schema_of
 from ..models.kinds import refuse_same_kinds
@@ -88,22 +89,22 @@ class Stores(Connected):
     @property
     def queues(self) -> QueueStore:
         """
-        The queues.
+        The queues. They raise errors of tableorm; `code` tells more.
 
         Raises:
             NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
-        return self._connection.queues
+        return cast("QueueStore", TranslatingStore(self._connection.queues, "queues"))
 
     @property
     def blobs(self) -> BlobStore:
         """
-        The blobs.
+        The blobs. They raise errors of tableorm; `code` tells more.
 
         Raises:
             NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
-        return self._connection.blobs
+        return cast("BlobStore", TranslatingStore(self._connection.blobs, "blobs"))
 
     def observe(self, on_request: Hook | None = None, *, show_values: bool = False) -> Observation:
         """
@@ -154,16 +155,15 @@ class Stores(Connected):
         """
         connection = self._connection
         connection.require_open()
-        schemas = {t: concrete(schema_of(t)) or [schema_of(t)] for t in targets if not isinstance(t, str)}
-        refuse_same_kinds(list(dict.fromkeys(itertools.chain.from_iterable(schemas.values()))))
+        schemas = [[] if isinstance(t, str) else concrete(schema_of(t)) or [schema_of(t)] for t in targets]
+        found = list(dict.fromkeys(itertools.chain.from_iterable(schemas)))
+        refuse_same_kinds(found)
+        connection.used_models.add(*(schema for schema in found if not schema.abstract))
         names: dict[str, None] = {}
-        for target in targets:
-            if isinstance(target, str):
-                names[target] = None
-                continue
-            for schema in schemas[target]:
+        for target, own in zip(targets, schemas, strict=True):
+            for schema in own:
                 schema.check_relations()
-                names[schema.table_name()] = None
+            names |= dict.fromkeys([target] if isinstance(target, str) else [schema.table_name() for schema in own])
         for name in names:
             store, _ = connection.sending("create-table", "")
             try:

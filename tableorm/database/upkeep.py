@@ -133,7 +133,7 @@ class Upkeep(Reader):
             AccessDenied: In a scope, since an audit reads whole tables.
             TableNotFound: There is no such table.
         """
-        self._connection.boundary.check_whole_table(f"audit({', '.join(model.__name__ for model in models)})")
+        self._connection.boundary.check_whole_table(f"audit({', '.join(schema_of(model).name for model in models)})")
         return await audit(
             self._connection, models, parallel=parallel, cursor=cursor, repair=repair, on_progress=on_progress
         )

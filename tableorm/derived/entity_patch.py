@@ -17,6 +17,7 @@ from ..errors import LimitExceeded, NotSupported, ReferenceNotFound, WrongKind, 
 from ..models.key import Storable
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, SourceEntry, manifest_of, manifest_text
+from ..models.marker_rows import is_marker
 from ..models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
 from ..models.schema import FieldInfo, Schema, concrete
 from ..protocol.codes import Code
@@ -129,16 +130,21 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             WrongKind: The row is of another kind.
         """
         target = self.target
-        if target is None:
+        if target is None and not is_marker(row):
             return None
-        if target.discriminator == "property" and row.get(ENTITY_TYPE) == target.kind_properties.get(ENTITY_TYPE, ""):
+        kind = row.get(ENTITY_TYPE, "")
+        if (
+            target is not None
+            and target.discriminator == "property"
+            and kind == target.kind_properties.get(ENTITY_TYPE)
+        ):
             return target, target.version
-        found = KindSet.of([target.model]).resolve(row)
+        found = None if target is None else KindSet.of([target.model]).resolve(row)
         if found is None:
-            kinds = ", ".join(repr(each.kind) for each in concrete(target))
+            kinds = "of an entity" if target is None else ", ".join(repr(each.kind) for each in concrete(target))
             raise WrongKind(
                 f"{self.origin.origin}: the row {shown(self.address)} of this partition should be of kind {kinds}, "
-                f"and is of {shown(row.get(ENTITY_TYPE, ''))}",
+                f"and is of {shown(kind)}",
                 (row["PartitionKey"], self.address),
                 row.get(ENTITY_TYPE),
             )

@@ -141,6 +141,7 @@ class KeyConstraint:
     Attributes:
         exact: The conditions, by index, that each key inside of the bounds satisfies, unless a value is beyond all that
             the template holds.
+        bounding: The conditions, by index, that the bounds are made of.
         point: Whether the conditions give the whole key.
         fixed: The bounds, if no value counts.
         text: Takes what `bounds` takes, and returns the text that all keys begin with, which is the whole key if the
@@ -175,6 +176,8 @@ class KeyConstraint:
         if open_ended and not self.point:
             exact -= {limit.index for limit in self._limits}
         self.exact = frozenset(exact | open_ended if self.point else exact)
+        given = [index for step in steps for index in (step.first, *step.more)]
+        self.bounding = frozenset([*given, *[limit.index for limit in self._limits]])
         self.fixed: Bounds | None = None
         if not steps and not self._limits:
             self.fixed = self.bounds((), ())[0]

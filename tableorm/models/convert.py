@@ -2,8 +2,8 @@
 Convert entities to plain dictionaries and back.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal, TypeVar, cast
 
 from ..errors import ModelError, NotLoaded
 from ..expressions import Field
@@ -39,8 +39,8 @@ def to_dict(
         ModelError: The model has no such field.
         NotLoaded: A field to include was not loaded.
     """
-    own = entity.__dict__
     schema = schema_of(type(entity))
+    own = entity.__dict__
     if mode not in ("python", "json"):
         raise ValueError(f"to_dict() has no mode {mode!r}; use 'python' or 'json'")
     names: Collection[str] = schema.fields
@@ -60,7 +60,8 @@ def to_dict(
 
 
 def _names(schema: Schema, argument: str, fields: Collection[Field[Any] | str]) -> set[str]:
-    given = [fields] if isinstance(fields, str) else fields
+    several = isinstance(cast("object", fields), Iterable) and not isinstance(fields, str)
+    given: Iterable[Any] = fields if several else [fields]
     names = {each.name if isinstance(each, Field) else each for each in given}
     wrong = sorted(names.difference(schema.fields), key=str)
     if wrong or isinstance(fields, str):

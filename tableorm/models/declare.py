@@ -31,6 +31,7 @@ from .derivation import Derivation, bind_derivation
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
+from .marker_rows import check_decision_rows
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS
 from .schema import Discriminator, FieldInfo, Schema
 
@@ -159,6 +160,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         check_heads(schema, parents)
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
+        check_decision_rows(schema)
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))
     schema.check_relations()

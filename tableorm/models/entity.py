@@ -18,7 +18,7 @@ from .json_values import make_entity, set_fields
 from .key import Key, Storable
 from .partial import Partial
 from .property_bag import PropertyBag
-from .pydantic_schema import core_schema_of, describe_model, union_of
+from .pydantic_schema import core_schema_of, describe_anything, describe_model, schema_of_instances, union_of
 from .reserved import is_reserved_property
 from .schema import Schema
 from .state import STATE, set_state, state_of
@@ -188,6 +188,11 @@ class Entity(Storable):
             InvalidInput: A field is part of the key, or a value does not pass its validator; it lists all of these.
             ModelError: The changes are of another model.
         """
+        if not isinstance(changes, Partial):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(
+                f"{type(self).__name__}.update({shown(changes)}) is refused: give a Partial({type(self).__name__}, "
+                "{...}) of the fields to set"
+            )
         if not isinstance(self, changes.model):
             raise ModelError(
                 f"{type(self).__name__}.update() takes a Partial[{type(self).__name__}], not one of "
@@ -198,6 +203,8 @@ class Entity(Storable):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         """Tell pydantic how entities are read and written: as `from_dict` and `to_dict` do. Only pydantic calls it."""
+        if not hasattr(cls, "__schema__"):  # the base itself, which bounds a type variable
+            return schema_of_instances(cls, lambda entity: _loaded_fields(entity, entity.__schema__))
         schema = schema_of(cls)
         if schema.abstract:
             return union_of(schema, handler)
@@ -208,13 +215,15 @@ class Entity(Storable):
         def fields_of(entity: Any) -> dict[str, Any]:
             if not isinstance(entity, cls):
                 raise TypeError(f"{entity!r} is not a {schema.name}")
-            return {name: entity.__dict__[name] for name in schema.fields if name in entity.__dict__}
+            return _loaded_fields(entity, schema)
 
         return core_schema_of(schema, schema.name, read, fields_of)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
         """Tell pydantic the JSON schema of entities. Only pydantic calls it."""
+        if not hasattr(cls, "__schema__"):
+            return describe_anything(cls)
         return handler(core) if schema_of(cls).abstract else describe_model(core, handler)
 
     def _own_key(self) -> Key[Any]:
@@ -236,8 +245,7 @@ class Entity(Storable):
     __hash__ = None  # type: ignore[assignment]  # an entity is mutable; its key is hashable
 
     def __repr__(self) -> str:
-        own = self.__dict__
-        loaded = ", ".join(f"{name}={own[name]!r}" for name in self.__schema__.fields if name in own)
+        loaded = ", ".join(f"{name}={value!r}" for name, value in _loaded_fields(self, self.__schema__).items())
         return f"{type(self).__name__}({loaded})"
 
 
@@ -247,7 +255,7 @@ class _Extra(PropertyBag):
     __slots__ = ("schema",)
     schema: Schema
 
-    def _check_name(self, name: str, value: object) -> None:
+    def _check_name(self, name: Any, value: object) -> None:
         super()._check_name(name, value)
         if name in self.schema.known or is_reserved_property(name):
             info = self.schema.by_property.get(name)
@@ -275,6 +283,11 @@ def _rebuild_extra(model: type[Entity], row: Row) -> _Extra:
     return _Extra.of_schema(model.__schema__, row)
 
 
+def _loaded_fields(entity: Entity, schema: Schema) -> dict[str, Any]:
+    own = entity.__dict__
+    return {name: own[name] for name in schema.fields if name in own}
+
+
 def _refuse_abstract(self: Entity, **fields: Any) -> None:
     del fields
     raise ModelError(f"{type(self).__name__} is abstract: make an entity of one of its concrete classes")
@@ -295,6 +308,8 @@ def schema_of(model: type[Any]) -> Schema:
             f"{given} is not a model, but what {of} declares beside its fields: read the entity by it first, with "
             f"`db.get` or `db.lookup`, and give that, or give {of} with its key fields"
         )
+    if isinstance(cast(Any, model), Entity):
+        raise ModelError(f"{shown(model)} is an entity, and not a model; give its class, {type(model).__name__}")
     if not isinstance(schema, Schema):
         raise ModelError(
             f"{model!r} is not a model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)"

@@ -23,9 +23,17 @@ from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, shown
 from .property_types import FieldInfo, annotation_name, split_optional
 from .schema import Schema
 
-__all__ = ["make_entity", "members_of", "read_fields", "set_fields", "settable_fields", "to_json"]
+__all__ = ["Form", "make_entity", "members_of", "new_entity", "read_fields", "set_fields", "settable_fields", "to_json"]
 
 Path = tuple[str | int, ...]
+
+
+class Form(enum.Enum):
+    """Which fields of a model data has: that of a new entity, of one whose key is known, or what changes in one."""
+
+    WHOLE = enum.auto()
+    WITHOUT_KEY = enum.auto()
+    PARTIAL = enum.auto()
 
 
 def to_json(value: Any) -> Any:
@@ -51,7 +59,10 @@ def settable_fields(schema: Schema) -> dict[str, FieldInfo]:
 def _why_fixed(schema: Schema, info: FieldInfo) -> str | None:
     if info.name in schema.key_names:
         return "is refused: the field is part of the key, which stays; leave it out, or give another key by db.move()"
-    return "is refused: writes of other entities maintain the field; leave it out" if info.maintained else None
+    return _MAINTAINED if info.maintained else None
+
+
+_MAINTAINED = "is refused: writes of other entities maintain the field; leave it out"
 
 
 def make_entity(schema: Schema, data: Any) -> Any:
@@ -62,28 +73,40 @@ def make_entity(schema: Schema, data: Any) -> Any:
         InvalidInput: A name is unknown, a field is missing, or a value does not fit its type or validator.
         ModelError: The model is abstract.
     """
+    return new_entity(schema, {} if schema.abstract else read_fields(schema, data))
+
+
+def new_entity(schema: Schema, values: Mapping[str, Any]) -> Any:
+    """
+    Return a new entity with these values of fields.
+
+    Raises:
+        InvalidInput: A value does not pass its validator.
+        ModelError: The model is abstract, a field is missing, or a name is unknown.
+    """
     model: Any = schema.model
-    values = {} if schema.abstract else read_fields(schema, data)
     try:
         return model(**values)
     except (ValueError, TypeError):
-        if faults := _set_all(object.__new__(model), values, complete=False):
+        known = {name: value for name, value in values.items() if name in schema.fields}
+        if faults := _set_all(object.__new__(model), known, complete=False):
             raise InvalidInput(schema.name, faults) from None
         raise
 
 
-def read_fields(schema: Schema, data: Any, *, changes: bool = False) -> dict[str, Any]:
+def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str, Any]:
     """
     Return the values of fields that data in either mode of `to_dict` has.
 
     Args:
         schema: The model.
         data: The fields by name.
-        changes: Whether the data is for an entity that exists: no field is required, and some are refused.
+        form: Which fields it may have, and which it must have.
 
     Raises:
-        InvalidInput: A name is unknown, a field is missing, or a value does not fit its type. Validators are asked if
-            there is such a fault too, or if the data is for an entity that exists.
+        InvalidInput: A name is unknown, a field is missing, or a value does not fit its type, or is that of a field
+            that other entities maintain. Validators are asked if there is such a fault too, or if no entity is made of
+            the fields at once.
     """
     if not isinstance(cast("object", data), Mapping):
         names = ", ".join(schema.fields)
@@ -97,21 +120,23 @@ def read_fields(schema: Schema, data: Any, *, changes: bool = False) -> dict[str
             break
         info = schema.fields.get(name)
         if info is None:
-            known = ", ".join(settable_fields(schema) if changes else schema.fields)
+            known = ", ".join(schema.fields if form is Form.WHOLE else settable_fields(schema))
             problem = f"is given for a field that does not exist; the model's fields are {known}"
             faults.append(InputFault((str(name),), problem, value, "unknown"))
-        elif changes and (why := _why_fixed(schema, info)):
+        elif form is not Form.WHOLE and (why := _why_fixed(schema, info)):
             faults.append(InputFault((name,), why, value, "unknown"))
         else:
             found, values[name] = _read_value(info, value)
+            if not found and info.maintained and info.default is not None and values[name] != info.default():
+                found = [InputFault((name,), _MAINTAINED, value)]
             faults += found
-    if not changes:
+    if form is not Form.PARTIAL:
         faults += [
             InputFault((name,), f"is missing; the field is {info.type.name}", None, "missing")
-            for name, info in schema.fields.items()
+            for name, info in (schema.fields if form is Form.WHOLE else settable_fields(schema)).items()
             if info.default is None and name not in given
         ]
-    if faults or changes:
+    if faults or form is not Form.WHOLE:
         wrong = {fault.path[0] for fault in faults}
         fitting = {name: value for name, value in values.items() if name not in wrong}
         faults += _set_all(object.__new__(schema.model), fitting, complete=False)

@@ -13,12 +13,13 @@ from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..stores import Row
 from .derivation import RowsOf, row_schemas
 from .entity import Entity, schema_of
+from .marker_rows import is_marker
 from .property_bag import PropertyBag, bag_of_row
 from .reserved import ENTITY_TYPE, ENTITY_VERSION
 from .schema import MISFITS, Schema, concrete
 from .upgrades import parse_version, upgrade_row
 
-__all__ = ["KindSet", "describe_kind", "refuse_same_kinds"]
+__all__ = ["KindSet", "UsedModels", "describe_kind", "refuse_same_kinds"]
 
 
 class KindSet:
@@ -124,9 +125,12 @@ class KindSet:
         return cast("Entity", upgrade_row(schema, version, self.table, row))
 
     def derives(self, row: Row) -> bool:
-        """Return whether a row is derived from entities of these kinds: an index entry, or a row of an index list."""
+        """
+        Return whether a row is a marker row, or is derived from entities of these kinds: an index entry, or a row of an
+        index list.
+        """
         kind, mark, _ = str(row.get(ENTITY_TYPE, "")).partition("#")
-        return bool(mark) and any(schema.kind == kind for schema in self.schemas)
+        return bool(mark) and (is_marker(row) or any(schema.kind == kind for schema in self.schemas))
 
     def schema_of_row(self, row: Row) -> Schema | None:
         """Return the model of a row; None if the row is of another kind."""
@@ -145,11 +149,13 @@ class KindSet:
 
     def _resolve(self, row: Row) -> tuple[Schema, int] | None:
         stored = row.get(ENTITY_TYPE)
-        if isinstance(stored, str) and self._by_kind:
+        if isinstance(stored, str):
             kind, colon, number = stored.partition(":")
             schema = self._by_kind.get(kind)
             if schema is not None:
                 return schema, parse_version(schema, row, number) if colon else 1
+            if "#" in kind and is_marker(row):
+                return None
         for schema in self.schemas:
             if schema.kind is None or schema.discriminator == "property":
                 continue
@@ -187,6 +193,40 @@ def refuse_same_kinds(schemas: Sequence[Schema]) -> None:
                 f"{one.name} and {two.name} both have the kind {one.kind!r} in table {one.table}, so that their rows "
                 f'cannot be told apart; give one of them another: class {two.name}(Entity, kind="...", ...)'
             )
+
+
+class UsedModels:
+    """
+    The models that an open database was used with so far. Two of a table may be of one kind only if one row can be of
+    both, as where an older program and a newer one declare it.
+
+    Attributes:
+        known: Their schemas, those of what is derived from their entities, and None, which stands for no model.
+    """
+
+    def __init__(self) -> None:
+        self.known: set[Schema | None] = {None}
+        self._by_class: dict[tuple[str, str], Schema] = {}
+
+    def add(self, *schemas: Schema | None) -> None:
+        """
+        Add the models of schemas.
+
+        Raises:
+            ModelError: One has the kind of another model in the same table, and keys that the other cannot have.
+        """
+        for schema in schemas:
+            if schema is None or schema in self.known:
+                continue
+            own = schema.primary or schema
+            # A class that was declared again, in a notebook or by a reload, replaces the one before.
+            name = own.model.__module__, own.model.__qualname__
+            for other, known in self._by_class.items():
+                pairs = zip(own.templates(), known.templates(), strict=True)
+                if own.kind is not None and other != name and not all(may_meet(mine, theirs) for mine, theirs in pairs):
+                    refuse_same_kinds([known, own])
+            self._by_class[name] = own
+            self.known.add(schema)
 
 
 def _refuse_overlaps(schemas: Sequence[Schema]) -> None:

@@ -1,26 +1,75 @@
 """
-Partial: the fields of a model that a request wants to change.
+Bodies of requests that have some fields of a model: what a PATCH changes, and what a PUT has whose path holds the key.
 """
 
 import typing
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import attrs
 
 from ..errors import ModelError
-from .json_values import read_fields
+from .json_values import Form, new_entity, read_fields
 from .key import Storable
-from .pydantic_schema import core_schema_of, describe_model
+from .pydantic_schema import core_schema_of, describe_anything, describe_model, schema_of_instances
 from .schema import Schema
 
-__all__ = ["Partial"]
+__all__ = ["Partial", "WithoutKey"]
 
+E_co = TypeVar("E_co", bound=Storable, covariant=True)
 E_contra = TypeVar("E_contra", bound=Storable, contravariant=True)
 
 
 @attrs.frozen(init=False)
-class Partial(Generic[E_contra]):
+class _Body:
+    model: type[Any]
+    given: Mapping[str, Any]
+
+    _form: ClassVar[Form]
+
+    def __init__(self, model: type[Any], data: Mapping[str, Any]) -> None:
+        given = read_fields(self._schema_of(model), data, self._form)
+        make: Any = self  # the checkers do not know what attrs calls the method
+        make.__attrs_init__(model, given)
+
+    @classmethod
+    def _schema_of(cls, model: object) -> Schema:
+        schema = getattr(model, "__schema__", None)
+        if not isinstance(model, type) or not isinstance(schema, Schema):
+            raise ModelError(
+                f"{cls.__name__} of {model!r} is refused: it is not a model; name one, as in {cls.__name__}[Order]"
+            )
+        if schema.abstract and cls._form is Form.WITHOUT_KEY:
+            raise ModelError(f"{cls.__name__}[{schema.name}] is refused: {schema.name} is abstract; name a class of it")
+        return schema
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        model = next(iter(typing.get_args(source)), None)
+        if isinstance(model, TypeVar):  # of a generic class that is not used for one model
+            return schema_of_instances(cls, lambda body: body.given)
+        schema = cls._schema_of(model)
+
+        def read(data: Any) -> Any:
+            ready = isinstance(cast("object", data), cls) and issubclass(schema.model, data.model)
+            return data if ready else cls(schema.model, data)
+
+        def fields_of(body: Any) -> Mapping[str, Any]:
+            if not isinstance(cast("object", body), cls):
+                raise TypeError(f"{body!r} is not a {cls.__name__}")
+            given: Mapping[str, Any] = body.given
+            return given
+
+        return core_schema_of(schema, f"{cls.__name__}{schema.name}", read, fields_of)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        if "tableorm" not in core.get("metadata", {}):
+            return describe_anything(cls)
+        return describe_model(core, handler, cls._form)
+
+
+class Partial(_Body, Generic[E_contra]):
     """
     Some fields of an entity, to be set by `entity.update(...)`: the body of a PATCH request.
 
@@ -39,38 +88,49 @@ class Partial(Generic[E_contra]):
         InvalidInput: A field does not exist or cannot be changed, or a value does not fit; it lists all of these.
     """
 
-    model: type[Any]
-    given: Mapping[str, Any]
+    __slots__ = ()
+    _form = Form.PARTIAL
 
     def __init__(self, model: type[E_contra], data: Mapping[str, Any]) -> None:
-        given = read_fields(_schema_of(model), data, changes=True)
-        make: Any = self  # the checkers do not know what attrs calls the method
-        make.__attrs_init__(model, given)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        model = next(iter(typing.get_args(source)), None)
-        schema = _schema_of(model)
-
-        def read(data: Any) -> Any:
-            ready = isinstance(cast("object", data), cls) and issubclass(schema.model, data.model)
-            return data if ready else cls(cast("Any", schema.model), data)
-
-        def fields_of(changes: Any) -> Mapping[str, Any]:
-            if not isinstance(cast("object", changes), cls):
-                raise TypeError(f"{changes!r} is not a Partial")
-            given: Mapping[str, Any] = changes.given
-            return given
-
-        return core_schema_of(schema, f"Partial{schema.name}", read, fields_of)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
-        return describe_model(core, handler, changes=True)
+        super().__init__(model, data)
 
 
-def _schema_of(model: object) -> Schema:
-    schema = getattr(model, "__schema__", None)
-    if not isinstance(schema, Schema):
-        raise ModelError(f"Partial of {model!r} is refused: it is not a model; name one, as in Partial[Order]")
-    return schema
+class WithoutKey(_Body, Generic[E_co]):
+    """
+    The fields of a new entity besides those of its key: the body of a PUT or POST request whose path holds the key.
+
+    Pydantic and FastAPI take `WithoutKey[Order]` as a type: an object with the fields of `Order`, but for those of its
+    key and those that other entities maintain. `WithoutKey(Order, data)` makes one without them.
+
+    Args:
+        model: The model.
+        data: Fields by name, in either mode of `to_dict`. A field that has a default may be absent.
+
+    Attributes:
+        model: The model.
+        given: The fields that were given, by name.
+
+    Raises:
+        InvalidInput: A field is missing, does not exist or is part of the key, or a value does not fit; it lists all of
+            these.
+    """
+
+    __slots__ = ()
+    _form = Form.WITHOUT_KEY
+
+    def __init__(self, model: type[E_co], data: Mapping[str, Any]) -> None:
+        super().__init__(model, data)
+
+    def entity(self, **key: Any) -> E_co:
+        """
+        Return a new entity with these fields: `content.entity(customer="jun", id=1)`.
+
+        Args:
+            key: The fields of the key.
+
+        Raises:
+            InvalidInput: A value does not pass its validator.
+            ModelError: A field of the key is missing, or there is no such field.
+        """
+        made: E_co = new_entity(self._schema_of(self.model), {**self.given, **key})
+        return made

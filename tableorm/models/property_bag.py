@@ -6,9 +6,9 @@ Property bags: an entity without a model, as the table holds it.
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any
+from typing import Any, cast
 
-from ..errors import EncodeError
+from ..errors import EncodeError, shown
 from ..protocol.codes import Fault
 from ..protocol.edm import (
     ANNOTATION,
@@ -64,6 +64,9 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
         self._row: Row = {"PartitionKey": partition_key, "RowKey": row_key}
         self._before: Row | None = None
         self._partial = self._selected = False
+        if properties and not isinstance(cast("object", properties), Mapping):
+            kind = type(properties).__name__
+            raise self._error(f"is of type {kind}; give a dictionary of values", "properties", properties)
         for name, value in (properties or {}).items():
             self[name] = value
 
@@ -189,7 +192,9 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
     def __repr__(self) -> str:
         return f"PropertyBag({self.table!r}, {self.partition_key!r}, {self.row_key!r}, {dict(self)!r})"
 
-    def _check_name(self, name: str, value: object) -> None:
+    def _check_name(self, name: Any, value: object) -> None:
+        if not isinstance(name, str):
+            raise self._error(f"cannot be set: a property has a name of type str, not {shown(name)}", str(name), value)
         if name in SYSTEM_MEMBERS or name.endswith(ANNOTATION):
             raise self._error("cannot be set: the name belongs to the service", name, value)
         try:

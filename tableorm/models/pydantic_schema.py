@@ -16,11 +16,11 @@ import msgspec
 
 from ..errors import InvalidInput, ModelError
 from ..protocol.edm import Edm
-from .json_values import members_of, settable_fields, to_json
+from .json_values import Form, members_of, settable_fields, to_json
 from .property_types import FieldInfo, split_optional
 from .schema import Schema, concrete
 
-__all__ = ["core_schema_of", "describe_model", "union_of"]
+__all__ = ["core_schema_of", "describe_anything", "describe_model", "page_schema", "schema_of_instances", "union_of"]
 
 
 def core_schema_of(
@@ -79,8 +79,60 @@ def core_schema_of(
     return core.no_info_plain_validator_function(
         validate,
         ref=f"{schema.model.__module__}.{name}:{id(schema.model)}",
-        metadata={"tableorm": schema},
+        metadata={"tableorm": schema, "title": name},
         serialization=core.plain_serializer_function_ser_schema(serialize, info_arg=True),
+    )
+
+
+def schema_of_instances(kind: type[Any], fields_of: Callable[[Any], Mapping[str, Any]]) -> Any:
+    """
+    Return the core schema of a type that does not say which model its values are of: it takes values that are ready.
+
+    Args:
+        kind: The type.
+        fields_of: Returns the fields of a value, by name.
+    """
+    from pydantic_core import core_schema as core
+
+    def serialize(value: Any, info: core.SerializationInfo[Any]) -> Any:
+        return {name: to_json(each) if info.mode == "json" else each for name, each in fields_of(value).items()}
+
+    return core.is_instance_schema(
+        kind, serialization=core.plain_serializer_function_ser_schema(serialize, info_arg=True)
+    )
+
+
+def describe_anything(kind: type[Any]) -> dict[str, Any]:
+    """Return the JSON schema of what `schema_of_instances` is made for."""
+    return {"type": "object", "title": kind.__name__}
+
+
+def page_schema(page: type[Any], item: Any, handler: Any) -> Any:
+    """
+    Return the core schema of a page of results.
+
+    Args:
+        page: The class of pages.
+        item: The type of an item.
+        handler: Pydantic's handler of core schemas.
+    """
+    from pydantic_core import core_schema as core
+
+    items = core.list_schema(handler.generate_schema(item))
+    members = {"items": items, "cursor": core.nullable_schema(core.str_schema())}
+    fields = core.typed_dict_schema({name: core.typed_dict_field(each) for name, each in members.items()}, cls=page)
+
+    def read(data: Any, read_fields: Callable[[Any], dict[str, Any]]) -> Any:
+        return data if isinstance(data, page) else page(**read_fields(data))
+
+    def write(value: Any, write_fields: Callable[[Any], Any]) -> Any:
+        return write_fields({name: getattr(value, name) for name in members})
+
+    return core.no_info_wrap_validator_function(
+        read,
+        fields,
+        ref=f"{page.__module__}.Page[{item.__name__}]:{id(item)}" if isinstance(item, type) else None,
+        serialization=core.wrap_serializer_function_ser_schema(write, schema=fields),
     )
 
 
@@ -112,22 +164,23 @@ def union_of(schema: Schema, handler: Any) -> Any:
     return core.union_schema([(handler.generate_schema(model), model.__name__) for model in models])
 
 
-def describe_model(core: Any, handler: Any, *, changes: bool = False) -> dict[str, Any]:
+def describe_model(core: Any, handler: Any, form: Form = Form.WHOLE) -> dict[str, Any]:
     """
     Return the JSON schema of a core schema that `core_schema_of` has made.
 
     Args:
         core: The core schema.
         handler: Pydantic's handler of JSON schemas.
-        changes: Whether it is that of the fields to change in an entity.
+        form: Which fields it has.
     """
     schema: Schema = core["metadata"]["tableorm"]
-    infos = settable_fields(schema) if changes else schema.fields
+    infos = schema.fields if form is Form.WHOLE else settable_fields(schema)
+    changes = form is Form.PARTIAL
     shapes = _describe_types(schema, [info.type.annotation for info in infos.values()], handler)
     required = [] if changes else [name for name, info in infos.items() if info.default is None]
     return {
         "type": "object",
-        "title": f"Partial{schema.name}" if changes else schema.name,
+        "title": core["metadata"]["title"],
         **_describe_class(schema.model),
         "properties": {
             name: _describe_field(schema, info, shape, changes=changes)

@@ -29,7 +29,6 @@ Discriminator = Literal["property", "row_key", "partition_key"] | Callable[[Prop
 # nests too deep, the decimal sNaN.
 MISFITS = (KeyError, ValueError, TypeError, ArithmeticError, AttributeError, RecursionError)
 
-
 D = TypeVar("D", bound="DerivedSchema")
 
 
@@ -48,12 +47,13 @@ class DerivedSchema:
         entry_type: The form of its entries in manifests.
         partition: The template of the PartitionKeys of the rows that it concerns; None if they have none of their own.
         building: Whether its rows are written and not read yet.
+        deferred: Whether it has rows in other partitions, made right after the write by means of a decision row.
         shared_rows: How many rows a write of an entity concerns that writes of many other entities concern too.
         rows_per_chunk: How many rows more a transaction of many writes should have room for because of it.
     """
 
     entry_type: ClassVar[type[ManifestEntry]]
-    building = False
+    building = deferred = False
     shared_rows = 0
     rows_per_chunk = 0
 
@@ -321,7 +321,9 @@ class Schema:
                 )
         missing = [name for name in self.key_fields if name not in values]
         if missing:
-            raise self._key_error(f"needs {', '.join(map(repr, missing))}; give each as {missing[0]}=...")
+            raise self._key_error(
+                f"needs {', '.join(map(repr, missing))}; give {', '.join(f'{name}=...' for name in missing)}"
+            )
         partition, row = self.make_keys(values)
         return Key(self.model, self.table_name(), partition, row)
 

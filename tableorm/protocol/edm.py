@@ -196,7 +196,10 @@ def marks_from_ticks(ticks: int) -> tuple[str, str]:
 def timestamp_of_etag(etag: str) -> str | None:
     """Return the Timestamp that `etag` was made from, or None if it has another form."""
     if etag.startswith("W/\"datetime'") and etag.endswith("'\""):
-        return etag[12:-2].replace("%3A", ":")
+        stamp = etag[12:-2]
+        # A line end would end the header of an operation in a transaction.
+        if stamp[:1].isdigit() and stamp.isascii() and stamp.isprintable():
+            return stamp.replace("%3A", ":")
     return None
 
 

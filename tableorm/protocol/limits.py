@@ -364,7 +364,9 @@ def _check_dns_name(kind: str, name: str) -> None:
     _check_name(name, _DNS_NAME, f"a {kind} name is lower case letters, digits and single hyphens between them")
 
 
-def _check_name(name: str, form: re.Pattern[str], rule: str) -> None:
+def _check_name(name: object, form: re.Pattern[str], rule: str) -> None:
+    if not isinstance(name, str):
+        raise Fault(Code.INVALID_RESOURCE_NAME, f"The specified resource name is not text: {str(name)[:80]}; {rule}.")
     if not form.fullmatch(name):
         raise Fault(
             Code.INVALID_RESOURCE_NAME,

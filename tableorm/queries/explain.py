@@ -182,6 +182,6 @@ def _explain_request(
         path=f"{table}()",
         filter=None if found is None else to_odata(found, show_values=show_values),
         select=request.query.select,
-        top=MAX_PAGE if limit is None or client_side else min(limit, MAX_PAGE),
+        top=MAX_PAGE if limit is None or not request.drops_few else min(limit, MAX_PAGE),
         client_side=client_side,
     )

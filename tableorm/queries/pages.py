@@ -3,13 +3,14 @@ Pages and streams: parts of the results of a query, and where it goes on behind 
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, get_args
 
 import attrs
 
 from ..errors import CursorError, NotSupported
 from ..keys.ranges import KeyPosition
 from ..models.property_bag import PropertyBag
+from ..models.pydantic_schema import page_schema
 from ..models.state import state_of
 from ..stores import Row
 from .cursors import Position, remaining_sources, write_cursor
@@ -37,6 +38,10 @@ class Page(Generic[E_co]):
 
     items: list[E_co]
     cursor: str | None
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return page_schema(cls, next(iter(get_args(source)), Any), handler)
 
 
 async def fetch_page(

@@ -106,9 +106,7 @@ def _select_properties(kinds: KindSet, names: dict[Schema, frozenset[str]]) -> t
     schemas = kinds.schemas
     if any(callable(schema.discriminator) for schema in schemas):
         return None
-    found = ["PartitionKey", "RowKey"]
-    if kinds.bags or any(s.kind is not None and s.discriminator == "property" for s in schemas):
-        found.append(ENTITY_TYPE)
+    found = ["PartitionKey", "RowKey", ENTITY_TYPE]  # where the kind is told otherwise, it still tells marker rows
     if kinds.bags or any(s.kind is not None and s.discriminator != "property" and s.version > 1 for s in schemas):
         found.append(ENTITY_VERSION)
     if any(schema.write_token for schema in schemas):

@@ -6,7 +6,7 @@ Queries: immutable descriptions of what to read, and the ways to run them.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import cached_property
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Never, Self, TypeVar
 
 import attrs
 
@@ -24,7 +24,7 @@ from .count import count_rows
 from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows
 from .explain import Explanation, explain
-from .misuse import NotAList
+from .misuse import NotAList, check_count, refuse_keywords
 from .pages import EntityStream, Page, Progress, fetch_page
 from .planning.client_filter import make_test
 from .planning.index_choice import choose_index
@@ -86,7 +86,7 @@ class Query(NotAList, Generic[E_co]):
         Raises:
             ModelError: `parallel` is not a number from 1.
         """
-        _check_count("allow_scan(parallel=...)", parallel)
+        check_count("allow_scan(parallel=...)", parallel)
         return attrs.evolve(self, scan=True, parallel=parallel)
 
     def unordered(self) -> Self:
@@ -100,7 +100,7 @@ class Query(NotAList, Generic[E_co]):
         Raises:
             ModelError: The count is not a number from 1.
         """
-        _check_count("concurrency", count)
+        check_count("concurrency", count)
         return attrs.evolve(self, concurrency=count)
 
     def bind(self, db: Connected) -> Self:
@@ -120,7 +120,7 @@ class Query(NotAList, Generic[E_co]):
         Raises:
             ModelError: `parts` is not a number from 1, or the query has a limit, which has no meaning for a part.
         """
-        _check_count("split", parts)
+        check_count("split", parts)
         if self._limit is not None:
             raise ModelError(f"{self}.split({parts}) is refused: a limit counts the results of all parts; remove it")
         plan = attrs.evolve(self, scan=True)._plan(self._select)
@@ -452,11 +452,6 @@ def _restore(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[
     return cls(None, kinds, **{name.removeprefix("_"): value for name, value in state.items()})
 
 
-def _check_count(what: str, count: object) -> None:
-    if type(count) is not int or count < 1:
-        raise ModelError(f"{what}: {count!r} is refused; give a number from 1")
-
-
 class Select(Query[E_co]):
     """
     A query for entities of models, made by `db.select(Model)`.
@@ -464,13 +459,15 @@ class Select(Query[E_co]):
     It is immutable: each method returns a new query, and nothing is sent before it is read.
     """
 
-    def where(self, *conditions: Expression) -> Self:
+    def where(self, *conditions: Expression, **fields: Never) -> Self:
         """
         Add conditions. An entity is found if all of them hold, and those that were given before.
 
         Raises:
-            ModelError: An argument is not a condition.
+            ModelError: An argument is not a condition, as `Employee.age >= 30` is one; `fields` never are.
         """
+        if fields:
+            refuse_keywords(self._models[0], fields)
         for condition in conditions:
             if not isinstance(condition, Expression):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ModelError(

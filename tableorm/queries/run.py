@@ -131,10 +131,9 @@ class QueryExecution:
             return RowPage(rows, None)
         if in_order and self.sorted_here:
             return await self._fetch_sorted(request)
-        # Rows can be dropped here, so a small limit does not ask for as few rows when conditions are left over.
-        size = MAX_PAGE if full or self.wanted is None or request.client_filters else max(1, min(self.wanted, MAX_PAGE))
-        if continuation is not None and target.filter is None and not target.bags:
-            size = MAX_PAGE  # the first rows were of other kinds, which only the rows tell
+        size = MAX_PAGE if full or self.wanted is None or not request.drops_few else max(1, min(self.wanted, MAX_PAGE))
+        if continuation is not None and (request.client_filters or (target.filter is None and not target.bags)):
+            size = MAX_PAGE  # of the first rows some were dropped here, or are of other kinds, which only the rows tell
         store, counts = self.db.sending("query", self.name, work=self.work)
         try:
             page = await store.query(target.table, request.query, size, continuation)

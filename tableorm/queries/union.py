@@ -7,8 +7,7 @@ from typing import Generic, Self, TypeVar
 
 import attrs
 
-from ..errors import ModelError
-from .misuse import NotAList
+from .misuse import NotAList, check_count
 from .query import Query, start_query
 from .run import CONCURRENCY, QueryExecution, load_entities
 
@@ -46,8 +45,7 @@ class Union(NotAList, Generic[E]):
         Raises:
             ModelError: The count is not a number from 1.
         """
-        if type(count) is not int or count < 1:
-            raise ModelError(f"concurrency: {count!r} is refused; give a number from 1")
+        check_count("concurrency", count)
         return attrs.evolve(self, concurrency=count)
 
     async def all(self) -> list[E]:

@@ -16,9 +16,10 @@ class Backend(Protocol):
     What `connect` opens: an entry point of the group `tableorm.backends` names a class with these members.
 
     A class may also have `joint = True`. Then its `from_url` gets the arguments `queues` and `blobs` of `connect` among
-    the options, if it handles their URLs, and serves them over the same connections. A backend that repeats requests
-    itself may have a member `traffic`, the `Traffic` that it has counted. A member `url` says where it is, without
-    secrets, for people to read.
+    the options, if it handles their URLs, and serves them over the same connections. `known_options`, a `frozenset`,
+    names its options: beside the tables of another backend it gets those that are not among the `known_options` of that
+    one. A backend that repeats requests itself may have a member `traffic`, the `Traffic` that it has counted. A member
+    `url` says where it is, without secrets, for people to read.
     """
 
     @classmethod

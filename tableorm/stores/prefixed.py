@@ -41,7 +41,7 @@ class PrefixedBackend:
     """
 
     def __init__(self, backend: Backend, prefix: str) -> None:
-        if not _PREFIX.fullmatch(prefix):
+        if not (isinstance(cast("object", prefix), str) and _PREFIX.fullmatch(prefix)):
             raise ValueError("give 1 to 60 letters and digits, of which the first is a letter")
         self._backend, self.prefix = backend, prefix
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ..connection.retry import RetryPolicy
+from ..connection.connection import connection_of
 from ..database.connect import connect
 from ..database.database import Database
 from ..models.entity import Entity
@@ -24,8 +24,8 @@ async def temporary_database(url: str = MEMORY, *models: type[Entity], **options
 
         async with temporary_database("local:./tests.tables", Order) as db: ...
 
-    In memory that is a database of its own. Elsewhere its tables get a prefix that nobody else has, `test` and twelve
-    digits or letters, and are dropped in the end. What has to be repeated is repeated at once.
+    In memory that is a database of its own. Elsewhere its tables, queues and containers get a prefix that nobody else
+    has, `test` and twelve digits or letters, and are dropped in the end.
 
     Args:
         url: What `connect` opens.
@@ -33,14 +33,25 @@ async def temporary_database(url: str = MEMORY, *models: type[Entity], **options
         options: Other arguments of `connect`.
     """
     # What is dropped in the end is no more than this call has made: a prefix that is given is only the beginning.
-    if url != MEMORY:
+    elsewhere = url != MEMORY or not {"queues", "blobs"}.isdisjoint(options)
+    if elsewhere:
         options["prefix"] = f"{options.get('prefix', '')}test{secrets.token_hex(6)}"
-    options.setdefault("retry", RetryPolicy(base=0.0))
     async with connect(url, **options) as db:
         try:
             await db.create_tables(*models)
             yield db
         finally:
-            if url != MEMORY:
-                for table in await db.tables():
-                    await db.drop_table(table, missing_ok=True)
+            if elsewhere:
+                await _drop_all(db)
+
+
+async def _drop_all(db: Database) -> None:
+    for table in await db.tables():
+        await db.drop_table(table, missing_ok=True)
+    asked_for = connection_of(db).asked_for  # what nobody has asked for may not even answer
+    if "queues" in asked_for:
+        for queue in await db.queues.list_queues():
+            await db.queues.delete_queue(queue)
+    if "blobs" in asked_for:
+        for container in await db.blobs.list_containers():
+            await db.blobs.delete_container(container)

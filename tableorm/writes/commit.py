@@ -22,6 +22,7 @@ from ..errors import (
     OutcomeUnknown,
     PreconditionFailed,
     TableOrmError,
+    TransactionFailed,
 )
 from ..models.entity import Entity
 from ..models.key import Key
@@ -31,7 +32,7 @@ from ..protocol.codes import Code, Fault
 from ..stores import Row, Verb
 from .maintainer import Fill
 from .move import move_changes
-from .plan import PLAIN, Change, Effect, PlannedWrite, SendOptions, WritePlan, in_transaction
+from .plan import PLAIN, Change, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
 from .rows import new_token
 from .stages.change import delete_change
@@ -49,14 +50,17 @@ __all__ = [
     "commit",
     "delete_target",
     "derived_plan",
+    "load_existing",
     "move_entity",
-    "read_existing",
     "refresh_entity",
     "write_change",
 ]
 
 Loader = Callable[[type[Any], str, Row], Any]
-"""Makes the entity or bag of a row: the model that is asked for, the name of the table, the row."""
+"""
+Makes the entity or bag of a row: the model that is asked for, the name of the table, the row. None for a marker row,
+which counts as no row.
+"""
 
 
 async def write_change(db: Connection, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
@@ -71,8 +75,11 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
 
     Raises:
         AccessDenied: The row is outside of the connection's boundary.
+        ModelError: The database was used with another model of this kind.
         TableOrmError: What the verbs of `Database` raise.
     """
+    if change.schema not in db.used_models.known:
+        db.used_models.add(change.schema)
     if db.boundary.narrows:
         check_change(db.boundary, change)
     if needs_row(change):
@@ -106,7 +113,12 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
                 raise
             continue
         return
-    raise Conflict(f"{change}: lost {ATTEMPTS} races in a row; spread the writers", None, change.subject)
+    raise Conflict(
+        f"{change}: others wrote it first, {ATTEMPTS} times in a row; try it again, or let fewer tasks write it at the "
+        "same time",
+        None,
+        change.subject,
+    )
 
 
 async def delete_target(
@@ -144,17 +156,18 @@ async def move_entity(db: Connection, entity: Entity | PropertyBag, fields: dict
     adopt(entity, insert.subject)
 
 
-async def read_existing(db: Connection, key: Key[Any]) -> Row:
+async def load_existing(db: Connection, load: Loader, key: Key[Any]) -> Any:
     """
-    Read the row of a key.
+    Read the entity or bag of a key.
 
     Raises:
         EntityNotFound: There is none.
     """
     row = await read_row(db, key.table, key.partition_key, key.row_key, name=key.model.__name__)
-    if row is None:
+    found = None if row is None else load(key.model, key.table, row)
+    if found is None:
         raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
-    return row
+    return found
 
 
 async def refresh_entity(db: Connection, load: Loader, entity: Entity | PropertyBag) -> None:
@@ -162,7 +175,7 @@ async def refresh_entity(db: Connection, load: Loader, entity: Entity | Property
     db.boundary.check(entity)
     key = key_of(entity)
     db.boundary.check(key)
-    adopt(entity, load(key.model, key.table, await read_existing(db, key)))
+    adopt(entity, await load_existing(db, load, key))
 
 
 _REPLANNED = frozenset(
@@ -198,16 +211,22 @@ async def commit(
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
-    if any(map(derives, writes)):
-        derived = derive(writes, transaction=options.transaction)
+    while any(map(derives, writes)):
+        try:
+            derived = derive(writes, transaction=options.transaction)
+            break
+        except TransactionFailed as failed:
+            writes = await _read_refused(db, writes, failed)
     companions: list[PlannedWrite] = []
+    known: Found = {}
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
         check_effects(db.boundary, derived)  # before a row of others is read
         waiting = [effect for effect in derived.effects.values() if effect.reads]
-        found = await _read(db, derived, waiting) if waiting else {}
+        found = await _read(db, derived, waiting, known) if waiting else {}
         more = _companion_writes(derived, found) if waiting and found is not None else None
+        known = found if more and found else {}  # nothing was sent yet for what was read
         if found is None or more:
             companions += more or ()  # otherwise a row was split
             derived = _derive_again(derived, [*writes, *companions])
@@ -231,10 +250,34 @@ async def commit(
             return
     change = writes[0].origin
     raise Conflict(
-        f"{change}: lost {ATTEMPTS} races in a row for rows that are derived from it; spread the writers",
+        f"{change}: others wrote the rows that count or list it first, {ATTEMPTS} times in a row; nothing was written; "
+        "try it again, or let fewer tasks write at the same time what one row counts or lists",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
+
+
+async def _read_refused(
+    db: Connection, writes: Sequence[PlannedWrite], failed: TransactionFailed
+) -> Sequence[PlannedWrite]:
+    """
+    Return writes with the stored row of the delete that was refused for what its entity remembers of others.
+
+    Raises:
+        TransactionFailed: There is no such delete, or the row has changed since the entity was read.
+    """
+    for number, write in enumerate(writes):
+        change = write.change
+        remembers = change.mode is Mode.DELETE and write.first is None and change.stored is change.before
+        if type(failed.__cause__) is Conflict and write.index == failed.index and remembers:
+            row = await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
+            try:
+                anew = encode(complete(change, row), write.index, write.token)
+            except (Conflict, EntityNotFound) as error:
+                raise in_transaction(change, write.index, error, "; nothing was sent") from error
+            assert anew is not None
+            return [*writes[:number], anew, *writes[number + 1 :]]
+    raise failed
 
 
 def check_effects(boundary: Boundary, derived: Derived) -> None:
@@ -355,11 +398,19 @@ async def _read_other(db: Connection, effect: Effect) -> Row | None:
     return {**row, COPY_OF: ""}
 
 
-async def _read(db: Connection, derived: Derived, waiting: list[Effect]) -> Found | None:
-    """Read the rows that effects must know. Return None if a row was too large and has been split: plan anew then."""
+async def _read(db: Connection, derived: Derived, waiting: list[Effect], known: Found) -> Found | None:
+    """
+    Read the rows that effects must know, besides those that are known.
+
+    Return None if a row was too large and has been split: plan anew then.
+    """
     found: Found = {}
+
+    async def read(effect: Effect) -> Row | None:
+        return known[effect.address] if effect.address in known else await _read_other(db, effect)
+
     while waiting:
-        rows = await map_together(lambda effect: _read_other(db, effect), waiting)
+        rows = await map_together(read, waiting)
         deeper: list[Effect] = []
         for effect, row in zip(waiting, rows, strict=True):
             routed = effect.route(row)

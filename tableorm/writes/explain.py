@@ -3,7 +3,7 @@ What a write would send, as a value that can be printed and compared: `db.explai
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import msgspec
@@ -11,7 +11,7 @@ from msgspec import structs
 
 from ..connection.boundary import Boundary
 from ..connection.requests import row_path
-from ..errors import ModelError
+from ..errors import ModelError, shown
 from ..models.key import Key
 from ..stores import METHODS, Operation, Verb
 from .commit import check_effects, derived_plan
@@ -115,12 +115,12 @@ def changes_of_verb(boundary: Boundary, verb: str, target: Any, given: dict[str,
         ModelError: There is no such verb, or it does not take them.
         TableOrmError: What the verb would raise.
     """
+    if not isinstance(cast("object", verb), str) or (verb != "move" and verb not in _VERBS):
+        raise ModelError(f"explain_write({shown(verb)}) is unknown; use {', '.join(_VERBS)}, move")
     if verb == "move":
         boundary.check_move(target, given)
     else:
         boundary.check(target)
-    if verb != "move" and verb not in _VERBS:
-        raise ModelError(f"explain_write({verb!r}) is unknown; use {', '.join(_VERBS)}, move")
     if verb != "delete" and isinstance(target, Key):
         raise ModelError(f"explain_write({verb!r}): {target!r} is a key; give an entity or a bag")
     if verb == "move":

@@ -17,11 +17,12 @@ from ..models.property_bag import PropertyBag, note_written, stored_row_of
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..protocol.edm import timestamp_of_etag
-from .commit import Loader, read_existing, write_change
+from .commit import Loader, write_change
 from .pending import copy_subject, row_of
 from .plan import Change, PlannedWrite
-from .races import ATTEMPTS, is_race, pause_of
+from .races import ATTEMPTS, check_attempts, is_race, pause_of
 from .stages.change import insert_change, save_change, state_change
+from .stages.complete import marker_error
 from .stages.encode import unsaved
 from .stages.prepare import check_etag
 from .subject import Subject, adopt, check_change, key_of, key_of_target
@@ -53,8 +54,7 @@ async def modify_target(
 ) -> Any:
     """Read an entity, apply a function and save it. Takes and raises what `Database.modify` does."""
     check_arguments(function, create, if_match)
-    if attempts < 1:
-        raise ModelError(f"modify(attempts={attempts!r}) is refused: try at least once")
+    check_attempts("modify", attempts)
     instance = target if isinstance(target, (Entity, PropertyBag)) else None
     if instance is not None:
         refuse_unsaved(instance)
@@ -65,14 +65,16 @@ async def modify_target(
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))
         row = await read_row(db, *row_of(key), name=key.model.__name__)
-        if row is not None:
-            subject = load(key.model, key.table, row)
+        subject = None if row is None else load(key.model, key.table, row)
+        if subject is not None:
             refuse_other_version(key, subject, if_match)
             result = applied(function, subject, instance)
             change = save_change(result, verb="modify")
         elif create is not None:
             result = applied(function, made_new(db.boundary, create, key), instance)
             change = insertion(key, result)
+            if row is not None:
+                raise marker_error(change)
         else:
             raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
         try:
@@ -84,10 +86,12 @@ async def modify_target(
         if instance is not None:
             adopt(instance, result)
         return result
+    row = await read_row(db, *row_of(key), name=key.model.__name__)
     raise Conflict(
-        f"modify of {key}: lost {attempts} races in a row; spread the writers, or give it more attempts",
+        f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or let "
+        "fewer tasks write it at the same time",
         Code.CONDITION_NOT_SATISFIED,
-        load(key.model, key.table, await read_existing(db, key)),
+        None if row is None else load(key.model, key.table, row),
     )
 
 
@@ -101,7 +105,10 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
         check_change(db.boundary, change)
         row = await read_row(db, *row_of(change), name=change.model)
         if row is not None:
-            return load(type(entity), change.table, row), False
+            found = load(type(entity), change.table, row)
+            if found is None:
+                raise marker_error(change)
+            return found, False
         try:
             await write_change(db, change)
         except EntityExists as error:
@@ -109,7 +116,11 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
                 raise
         else:
             return entity, True
-    raise Conflict(f"get_or_insert of {entity!r}: lost {ATTEMPTS} races in a row against inserts", None, entity)
+    raise Conflict(
+        f"get_or_insert of {entity!r}: others inserted and deleted it, {ATTEMPTS} times in a row; try it again",
+        None,
+        entity,
+    )
 
 
 def check_arguments(function: object, create: object, if_match: object) -> None:

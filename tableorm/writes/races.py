@@ -4,9 +4,9 @@ Lost races: which failures a new attempt may cure, and how long to wait before i
 
 from ..connection.connection import Connection
 from ..connection.retry import pause_after
-from ..errors import EntityExists, EntityNotFound, PreconditionFailed, ReferenceNotFound
+from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, ReferenceNotFound, shown
 
-__all__ = ["ATTEMPTS", "is_race", "pause_of"]
+__all__ = ["ATTEMPTS", "check_attempts", "is_race", "pause_of"]
 
 ATTEMPTS = 50
 """How often something begins anew after a lost race, if it is not told otherwise."""
@@ -15,6 +15,12 @@ ATTEMPTS = 50
 def pause_of(db: Connection, attempt: int) -> float:
     """Seconds before a read and a write are tried again: at first about what they take."""
     return min(1.0, pause_after(attempt, db.retry) / 5)
+
+
+def check_attempts(verb: str, attempts: object) -> None:
+    """Refuse a number of attempts that is none. Raises ModelError."""
+    if type(attempts) is not int or attempts < 1:
+        raise ModelError(f"{verb}(attempts={shown(attempts)}) is refused: try at least once")
 
 
 def is_race(error: BaseException | None) -> bool:

@@ -3,14 +3,15 @@ Running a function in a transaction, and again in a new one after a lost race.
 """
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ..connection.connection import Connection
-from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, TransactionFailed
+from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, TransactionFailed, shown
 from .commit import Loader
 from .pending import Address, Attempt
-from .races import pause_of
+from .races import check_attempts, pause_of
 from .transaction import Transaction
 
 __all__ = ["run_transaction"]
@@ -31,15 +32,15 @@ async def run_transaction(
         attempts: How often it is tried at most.
         repeat: Whether a transaction may be sent again after a lost reply.
     """
+    check_attempts("run_transaction", attempts)
     existing: int | None = None
     refused: dict[tuple[Address, str | int], object] = {}  # by the ETag or subject that its row does not fit any more
-    for number in range(attempts):
-        if number:
-            await asyncio.sleep(pause_of(db, number))
+    number = 0
+    while True:
         attempt = Attempt()
         try:
             async with Transaction(db, load, repeat=repeat, attempt=attempt) as tx:
-                return await fn(tx)
+                return await _begun(fn, tx)
         except TransactionFailed as error:
             if not attempt.sent:
                 raise  # its own operations do not fit together, and will not
@@ -53,9 +54,18 @@ async def run_transaction(
             # Whether a row is there the function may have asked; that it blindly inserts one shows the second time.
             again = isinstance(cause, (EntityExists, EntityNotFound)) and error.index != existing
             existing = error.index if again else None
-            if number + 1 == attempts or not (again or isinstance(cause, PreconditionFailed)):
+            number += 1
+            if number == attempts or not (again or isinstance(cause, PreconditionFailed)):
                 raise
-    raise ModelError(f"run_transaction(attempts={attempts!r}) is refused: try at least once")
+        await asyncio.sleep(pause_of(db, number))
+
+
+def _begun(fn: Callable[[Transaction], Awaitable[T]], tx: Transaction) -> Awaitable[T]:
+    """Call a function with a transaction. Raises ModelError if it is none, or there is nothing to await."""
+    begun: object = fn(tx) if callable(cast("object", fn)) else None
+    if not inspect.isawaitable(begun):
+        raise ModelError(f"run_transaction({shown(fn)}) is refused: give an `async def fn(tx)`")
+    return begun
 
 
 def _stale_outside(error: TransactionFailed) -> TransactionFailed:

@@ -24,7 +24,7 @@ from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..protocol.codes import Code
 from ..stores import Verb
-from .commit import Loader, commit, read_existing
+from .commit import Loader, commit, load_existing
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
 from .pending import Address, Attempt, Condition, HeldRow, copy_subject, restore_subject, row_of, take_values
@@ -154,11 +154,11 @@ class Transaction:
         self._require_open()
         key = key_from(self._db.boundary, target, fields)
         held = await self._hold(key)
-        if guard and held.write is None:
+        if not guard:
+            return held.subject
+        if held.write is None:
             self._add(guard_change(held.subject))
-        elif (
-            guard and held.write is not None and _is_blind(held.write) and held.write.operation.verb is not Verb.INSERT
-        ):
+        elif _is_blind(held.write) and held.write.operation.verb is not Verb.INSERT:
             raise _unread(key)
         return held.subject
 
@@ -286,7 +286,7 @@ class Transaction:
         if address in self._late:
             raise _two_late(key)
         if address not in self._rows:
-            fresh = self._load(key.model, key.table, await read_existing(self._db, key))
+            fresh = await load_existing(self._db, self._load, key)
             self._require_open()
             if address not in self._rows:  # otherwise another task has read or written it meanwhile
                 if instance is not None:
@@ -339,6 +339,7 @@ class Transaction:
         """Collect the changes, each of another row, of one operation of the user's: all or none of them."""
         self._require_open()
         for change in changes:
+            self._db.used_models.add(change.schema)
             check_change(self._db.boundary, change)
             held = self._rows.get(row_of(change))
             if held is not None:

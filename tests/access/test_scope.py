@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from tableorm import (
     EntityNotFound,
     Index,
     IndexList,
+    InvalidInput,
     Mapped,
     ModelError,
     NotSupported,
@@ -129,6 +131,21 @@ async def test_new_entities_are_filled(db: Database, mine: Scope) -> None:
     assert [each.number for each in found] == list(range(10, 17))
     with pytest.raises(AccessDenied, match=OTHER):
         mine.new(Order, tenant="other", number=1)
+
+
+class Parcel(Entity, table="Rows", partition_key="{tenant}", row_key="parcel_{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str] = field(validator=attrs.validators.max_len(3))
+    weight: Mapped[int] = field(default=1, validator=attrs.validators.gt(0))
+
+
+def test_values_of_new_entities(mine: Scope) -> None:
+    """What validators refuse is said with model and field, all of it; so is a name that does not exist."""
+    with pytest.raises(InvalidInput, match=r"Parcel.weight: -1 is refused: 'weight' must be > 0") as caught:
+        mine.new(Parcel, id="abcd", weight=-1)
+    assert [fault.path for fault in caught.value.faults] == [("id",), ("weight",)]
+    with pytest.raises(ModelError, match="Parcel has no field 'wight'"):
+        mine.new(Parcel, id="a", wight=1)
 
 
 async def test_queries_are_narrowed(db: Database, mine: Scope) -> None:
@@ -411,3 +428,25 @@ async def test_a_scope_shows_what_is_its_own(places: list[tuple[str, str]], tena
         expected = {page for owner, page in places if owner == tenant}
         assert {each.page for each in await mine.select(Visit).allow_scan().all()} == expected
         assert len(await mine.select_raw("Visits").allow_scan().all()) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("row_key", "properties"),
+    [
+        ("~o_abc", {"EntityType": "#_decision"}),
+        ("~o_abc", {"State": "committed"}),
+        ("order_000009", {"EntityType": "Order#_tentative"}),
+        ("order_000009", {"EntityType": "Order#_forward:2"}),
+    ],
+)
+async def test_no_marker_row_is_forged(db: Database, row_key: str, properties: dict[str, str]) -> None:
+    """A scope writes no marker row: who carries out what it says reaches rows of others."""
+    acme = db.scope(Order, tenant="acme")
+    bag = PropertyBag("Shop", "acme", row_key, dict(properties))
+
+    for verb in ("insert", "upsert"):
+        with pytest.raises(ModelError, match="is refused in the scope of tenant='acme': it is a marker row"):
+            await getattr(acme, verb)(bag)
+    async with acme.transaction() as tx:
+        with pytest.raises(ModelError, match="it is a marker row"):
+            tx.insert(bag)

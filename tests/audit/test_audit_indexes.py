@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    AccessDenied,
     AuditReport,
     CursorError,
     Damage,
@@ -24,6 +25,7 @@ from tableorm import (
 )
 from tableorm.audit import audit as auditing
 from tableorm.stores import Verb
+from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Clerk, Employee, EmployeeOfOld, everyone, fill, merge, snapshot, write
 from tests.damage import Case, Cases, found_by
 from tests.torture import on_stores
@@ -540,3 +542,15 @@ async def test_kinds_told_by_keys_are_audited(db: Database) -> None:
 
     assert [(f.model, f.index, f.repaired) for f in report.findings] == [("Staff", "by_name", True)]
     assert (report.entities, (await db.audit(Person)).found) == (2, 0)
+
+
+async def test_a_repair_that_is_refused_for_good_ends_the_audit(db: Database) -> None:
+    """A refusal that no other writer is the cause of is raised, as that of any other write."""
+    await fill(db)
+    await write(db, Verb.DELETE, "Sales", E1)
+    with (
+        Faults(db).fail_next("transaction", with_=403),
+        pytest.raises(AccessDenied, match=r"audit\(repair=True\)"),
+    ):
+        await db.audit(Employee, repair=True)
+    assert (await db.audit(Employee, repair=True)).clean

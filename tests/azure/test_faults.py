@@ -199,6 +199,21 @@ def test_answers(status: int, headers: dict[str, str], body: bytes, code: str, m
     assert fault.index is None
 
 
+def test_a_version_that_the_service_does_not_know_names_the_options() -> None:
+    """Azurite tells to update or to reconfigure itself; asking for an older version is enough."""
+    text = (
+        "The API version 2026-10-06 is not supported by Azurite. Please upgrade Azurite to latest version and retry. "
+    )
+    body = f"<Error><Code>InvalidHeaderValue</Code><Message>{text}\nRequestId:1\nTime:2</Message></Error>".encode()
+    fault = fault_of_response(400, {}, body, write=False)
+
+    assert fault.code == "InvalidHeaderValue"
+    assert fault.message == (
+        text + "Or give connect() a version that it knows: storage_api_version='2025-11-05' for queues and blobs, "
+        "api_version='2019-02-02' for tables."
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "index", "message"),
     [

@@ -17,9 +17,11 @@ from scripts.docs_pages import ROOT
 from tableorm import AccessDenied, Database, ModelError, NotSupported, connect
 from tableorm.connection.connection import connection_of
 from tableorm.database import connect as opening
+from tableorm.stores import Backend
 from tableorm_azure import AzureBackend
 from tableorm_azure.endpoints import EMULATOR_KEY, Account, handles, parse
 from tests.azurite import KEY, Azurite
+from tests.database.between import Between
 
 LOCAL = "http://127.0.0.1"
 CLOUD = {service: f"https://acc.{service}.core.windows.net" for service in ("table", "queue", "blob")}
@@ -263,6 +265,52 @@ def test_queues_and_blobs_elsewhere() -> None:
     )
     apart = connect("local::memory:", queues="AccountName=acc;AccountKey=a2V5")
     assert not isinstance(connection_of(apart).backend, AzureBackend)
+
+
+AZURITE_QUEUES = "http://127.0.0.1:10001/devstoreaccount1"
+
+
+def test_options_go_to_the_backend_that_knows_them() -> None:
+    """What the backend of the tables does not know is for that of the queues or blobs, where it is another one."""
+    credential = AzureNamedKeyCredential("acc", "a2V5")
+    connect("local::memory:", queues=AZURITE_QUEUES, storage_api_version="2025-11-05")
+    connect("local::memory:", queues=AZURITE_QUEUES, blobs="local::memory:", connections=3)
+    connect("local::memory:", blobs="https://acc.blob.core.windows.net", credential=credential)
+    connect(AZURITE_QUEUES.replace("10001", "10002"), blobs="local:./none.tables", create=False)
+    with pytest.raises(ValueError, match="'connections' must be"):
+        connect("local::memory:", queues=AZURITE_QUEUES, connections=0)
+
+
+@pytest.mark.parametrize(
+    ("places", "option"),
+    [({}, "storage_api_version"), ({"blobs": "local::memory:"}, "connections"), ({"queues": AZURITE_QUEUES}, "colour")],
+)
+def test_an_option_that_no_backend_knows_is_refused(places: dict[str, str], option: str) -> None:
+    """By the backend of the tables, which names it."""
+    options: dict[str, Any] = {**places, option: 1}
+    with pytest.raises(TypeError, match=f"does not know '{option}'; a local database has the options"):
+        connect("local::memory:", **options)
+
+
+def test_a_backend_that_names_no_options_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its options may have the names of those of the other one."""
+    given: dict[str, Any] = {}
+
+    class Elsewhere(Between):
+        @classmethod
+        def from_url(cls, url: str, *, timeout: float, options: dict[str, Any]) -> Between:
+            given.update(options)
+            return cls()
+
+    find_backend = opening.find_backend
+
+    def find(url: str, argument: str = "url") -> type[Backend]:
+        return Elsewhere if url == "x:" else find_backend(url, argument)
+
+    monkeypatch.setattr(opening, "find_backend", find)
+    connect("x:", queues=AZURITE_QUEUES, connections=0, colour=1)
+
+    assert given == {"connections": 0, "colour": 1}
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

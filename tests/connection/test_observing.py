@@ -53,7 +53,7 @@ class Lease(Entity, table="Leases", partition_key="p", row_key="{name}", write_t
 
 JSON = {"Content-Type": "application/json"}
 
-PRIVATE = "Kenneth", "4711"
+PRIVATE = "Kenneth", "987654321"
 """The values of the tests' entities, which nobody is shown who has not asked for them."""
 
 
@@ -64,17 +64,17 @@ def told(request: ObservedRequest) -> tuple[Any, ...]:
 async def work(db: Database) -> None:
     """Send each sort of request once."""
     await db.create_tables(Person)
-    ken = Person(team="a", id=1, name="Kenneth", age=4711)
+    ken = Person(team="a", id=1, name="Kenneth", age=987654321)
     await db.insert(ken)
     ken.age = 4712
     await db.save(ken)
-    await db.upsert(Person(team="a", id=2, name="Kenneth", age=4711))
+    await db.upsert(Person(team="a", id=2, name="Kenneth", age=987654321))
     async with db.transaction() as tx:
-        tx.insert(Person(team="a", id=3, age=4711))
-        tx.insert(Person(team="a", id=4, age=4711))
+        tx.insert(Person(team="a", id=3, age=987654321))
+        tx.insert(Person(team="a", id=4, age=987654321))
     await db.get(Person, team="a", id=1)
     await db.get_or_none(Person, team="b", id=1)
-    await db.select(Person).where(Person.team == "a", Person.age == 4711).all()
+    await db.select(Person).where(Person.team == "a", Person.age == 987654321).all()
     await db.delete(Person, team="a", id=1, if_match="*")
     await db.tables()
     await db.drop_table("People")
@@ -129,13 +129,13 @@ async def test_values_are_shown_to_who_asks(connecting: Connect) -> None:
     async with connecting(on_request=seen.append) as db:
         await db.create_tables(Person)
         with db.observe(show_values=True) as block:
-            await db.insert(Person(team="a", id=1, name="Kenneth", age=4711))
-            await db.select(Person).where(Person.team == "a", Person.age == 4711).all()
+            await db.insert(Person(team="a", id=1, name="Kenneth", age=987654321))
+            await db.select(Person).where(Person.team == "a", Person.age == 987654321).all()
 
     insert, query = block.requests
     assert insert.operations[0].row["name"] == "Kenneth" and '"name":"Kenneth"' in str(insert)
-    assert query.filter is not None and query.filter.endswith("age eq 4711")
-    assert "Kenneth" not in str(seen) and "4711" not in str(seen)
+    assert query.filter is not None and query.filter.endswith("age eq 987654321")
+    assert "Kenneth" not in str(seen) and "987654321" not in str(seen)
 
 
 async def test_each_request_is_a_line(connecting: Connect, capsys: pytest.CaptureFixture[str]) -> None:
@@ -507,14 +507,14 @@ async def test_a_slow_query_is_warned_of_with_its_plan(connecting: Connect, capl
         await db.create_tables(Person)
         async with db.bulk() as bulk:
             for team in "abc":
-                await bulk.insert(Person(team=team, id=1, age=4711))
+                await bulk.insert(Person(team=team, id=1, age=987654321))
         caplog.clear()
-        await db.select(Person).where(Person.team.in_(["a", "b", "c"]), Person.age == 4711).all()
+        await db.select(Person).where(Person.team.in_(["a", "b", "c"]), Person.age == 987654321).all()
         await db.get(Person, team="a", id=1)
 
     query, get = [record.message for record in caplog.records if record.name == "tableorm.slow"]
     assert query.startswith("a query took more than 1e-09 s: query of Person\n  access: partition scan, by primary key")
-    assert "PartitionKey eq 'b' and " in query and "age eq {}" in query and "4711" not in query
+    assert "PartitionKey eq 'b' and " in query and "age eq {}" in query and "987654321" not in query
     assert get.startswith("a request was slow: GET People(PartitionKey='a',RowKey='person_0001') -> ok")
 
 
@@ -522,15 +522,15 @@ async def test_what_is_fast_is_not_warned_of(people: Database, caplog: pytest.Lo
     """Under the limit nothing is logged, except for a scan of the table, once, with its plan."""
     async with connect("local::memory:", slow=60, show_values=True) as db:
         await db.create_tables(Person)
-        await db.select(Person).where(Person.team == "a", Person.age == 4711).all()
+        await db.select(Person).where(Person.team == "a", Person.age == 987654321).all()
         await db.get_or_none(Person, team="a", id=1)
         assert caplog.records == []
-        await db.select(Person).where(Person.age == 4711).allow_scan(parallel=3).all()
+        await db.select(Person).where(Person.age == 987654321).allow_scan(parallel=3).all()
 
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("tableorm.slow", "WARNING")
-    assert record.message.startswith("a query visits every partition: <select(Person).where(Person.age == 4711)")
-    assert "age eq 4711" in record.message
+    assert record.message.startswith("a query visits every partition: <select(Person).where(Person.age == 987654321)")
+    assert "age eq 987654321" in record.message
 
 
 async def test_only_time_in_requests_counts(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -568,7 +568,7 @@ async def test_a_plan_shows_no_values(caplog: pytest.LogCaptureFixture) -> None:
     async with connect("local::memory:", slow=60) as db:
         await db.create_tables(Person)
         hidden = Person.name.is_none() | (Person.name == "Kenneth")
-        await db.select(Person).where(hidden, Person.age.in_([4711, 5])).limit(4711).allow_scan().all()
+        await db.select(Person).where(hidden, Person.age.in_([987654321, 5])).limit(987654321).allow_scan().all()
 
     assert "then here: a condition on name" in caplog.text and "(age eq {} or age eq {})" in caplog.text
     assert not any(value in caplog.text for value in PRIVATE)

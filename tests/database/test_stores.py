@@ -3,13 +3,30 @@ Queues and blobs of a database: where they live, and what is said where there ar
 """
 # ruff: noqa: ASYNC240 - a test may look at its files
 
+import datetime as dt
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-from tableorm import Database, NotSupported, Unavailable, connect
-from tableorm.stores import Backend, TableStore
+from tableorm import (
+    Conflict,
+    Database,
+    EntityExists,
+    EntityNotFound,
+    LimitExceeded,
+    NotSupported,
+    OutcomeUnknown,
+    PreconditionFailed,
+    TableOrmError,
+    Unavailable,
+    connect,
+)
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import Backend, BlobInfo, BlobStream, TableStore
 from tableorm.testing import MemoryStore
 from tableorm_local import LocalBackend
 
@@ -123,3 +140,69 @@ def test_unknown_url() -> None:
     """A URL that no backend opens is refused at once."""
     with pytest.raises(NotSupported, match="no installed backend opens 'nowhere:'"):
         connect("local::memory:", blobs="nowhere:x")
+
+
+async def test_what_queues_and_blobs_refuse() -> None:
+    """Their errors are those of the one tree, with the service's code, and say what was attempted."""
+    async with connect("local::memory:") as db:
+        queues, blobs = db.queues, db.blobs
+        await queues.create_queue("mail")
+        await queues.put("mail", b"x")
+        (message,) = await queues.take("mail", visibility_seconds=60)
+        taken = attrs.evolve(message, receipt="other")
+        await queues.delete("mail", message)
+        await blobs.create_container("files")
+        info = await blobs.put("files", "a", b"x")
+        attempts: list[tuple[Callable[[], Awaitable[object]], type[TableOrmError], str, str]] = [
+            (lambda: queues.put("none", b"x"), TableOrmError, "QueueNotFound", r"^queues.put\('none'\): "),
+            (lambda: queues.put("mail", b"x" * 50_000), LimitExceeded, "MessageTooLarge", "mail"),
+            (lambda: queues.delete("mail", message), EntityNotFound, "MessageNotFound", "mail"),
+            (lambda: queues.renew("mail", taken, 5), EntityNotFound, "MessageNotFound", "mail"),
+            (lambda: queues.take("mail", 99), TableOrmError, "OutOfRangeQueryParameterValue", "mail"),
+            (lambda: blobs.create_container("files"), Conflict, "ContainerAlreadyExists", "files"),
+            (lambda: blobs.put("none", "a", b"x"), TableOrmError, "ContainerNotFound", "'none', 'a'"),
+            (lambda: blobs.put("files", "a", b"", if_none_match=True), EntityExists, "BlobAlreadyExists", "files"),
+            (lambda: blobs.put("files", "a", b"", if_match='"x"'), PreconditionFailed, "ConditionNotMet", "files"),
+            (lambda: blobs.info("files", "b"), EntityNotFound, "BlobNotFound", r"^blobs.info\('files', 'b'\): "),
+        ]
+        for attempt, kind, code, message_part in attempts:
+            with pytest.raises(kind, match=message_part) as caught:
+                await attempt()
+            assert (type(caught.value), caught.value.code) == (kind, code)
+        with pytest.raises(EntityNotFound):
+            async with blobs.get("files", "b"):
+                pass
+        async with blobs.get("files", "a") as stream:
+            assert (stream.info.etag, [chunk async for chunk in stream.chunks]) == (info.etag, [b"x"])
+        assert queues.capabilities.durable is False
+
+
+class BrokenBlobs:
+    """Blobs whose reading ends in a fault, and whose writing may have happened."""
+
+    @asynccontextmanager
+    async def get(self, container: str, name: str) -> AsyncGenerator[BlobStream]:
+        del container, name
+
+        async def chunks() -> AsyncGenerator[bytes]:
+            yield b"x"
+            raise Fault(Code.CONDITION_NOT_MET, "It was replaced.")
+
+        info = BlobInfo(name="a", etag='"1"', length=2, metadata={}, modified=dt.datetime.now(dt.UTC))
+        yield BlobStream(info, chunks())
+
+    async def put(self, container: str, name: str, data: bytes) -> None:
+        raise Fault(Code.NO_ANSWER, "Nobody answered.", doubt=True)
+
+
+async def test_faults_of_streams_and_lost_replies() -> None:
+    """A chunk that cannot be read raises within the block; a write of which nobody knows raises OutcomeUnknown."""
+    tables: Any = TablesAlone()
+    tables.blobs = BrokenBlobs()
+    async with Database(tables) as db:
+        async with db.blobs.get("files", "a") as stream:
+            with pytest.raises(PreconditionFailed, match="It was replaced"):
+                _ = [chunk async for chunk in stream.chunks]
+        with pytest.raises(OutcomeUnknown, match=r"blobs.put.'files', 'a'.: Nobody answered") as caught:
+            await db.blobs.put("files", "a", b"x")
+        assert (caught.value.verb, caught.value.code) == ("blobs.put", "NoAnswer")

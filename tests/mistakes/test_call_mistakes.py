@@ -1,12 +1,29 @@
 """What is wrong with a call of `connect` or of a verb is said: the argument, its value, and what to write instead."""
 
 import asyncio
+import datetime as dt
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, ModelError, NotSupported, TableOrmError, connect, field
+from tableorm import (
+    Database,
+    Entity,
+    Index,
+    Mapped,
+    ModelError,
+    NotSupported,
+    Partial,
+    PropertyBag,
+    TableOrmError,
+    connect,
+    field,
+    from_dict,
+    http_message,
+    http_status,
+    to_dict,
+)
 
 
 class Order(Entity, table="Orders", partition_key="{shop}", row_key="order_{number:06d}"):
@@ -18,6 +35,8 @@ class Order(Entity, table="Orders", partition_key="{shop}", row_key="order_{numb
 
 
 ANY: Any = Order
+NUMBER: Any = 5
+HOUR = dt.timedelta(hours=1)
 ACCOUNT = "https://acc.table.core.windows.net"
 
 PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
@@ -49,6 +68,10 @@ PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ("local::memory:", {"timeout": "5"}, ModelError, r"connect\(timeout='5'\) is refused"),
     ("local::memory:", {"timeout": None}, ModelError, r"connect\(timeout=None\) is refused"),
     ("local::memory:", {"retry": 3}, ModelError, r"connect\(retry=3\) is refused: give a RetryPolicy"),
+    ("local::memory:", {"prefix": 5}, ModelError, r"connect\(prefix=5\): no name begins so; give 1 to 60 letters"),
+    ("local::memory:", {"slow": "1"}, ModelError, r"connect\(slow='1'\) is refused: give a number of seconds above 0"),
+    ("local::memory:", {"echo": "yes"}, ModelError, r"connect\(echo='yes'\) is refused: give True or False"),
+    ("local::memory:", {"account": 5}, NotSupported, "account=... is not 3 to 24 lower case letters and digits"),
     ("local::memory:", {"queues": ""}, ModelError, "queues is empty text"),
     ("local::memory:", {"blobs": "x"}, ModelError, "blobs does not begin with a scheme"),
 ]
@@ -99,7 +122,8 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda db: db.merge(order(), [ANY.shop], if_match="*"), "Order.shop is held by the key; there are note"),
     (lambda db: db.upsert(order(), "overwrite"), r"upsert\(mode='overwrite'\) is unknown; use 'merge' or 'replace'"),
     (lambda db: db.delete(order()), r"delete of Order.* or give if_match='\*' to delete whatever is there"),
-    (lambda db: db.delete(Order, shop="a"), "Order.key: .* needs 'number'; give each as number=..."),
+    (lambda db: db.delete(Order, shop="a"), r"Order.key: .* needs 'number'; give number=\.\.\."),
+    (lambda db: db.get(Order), r"Order.key: .* needs 'shop', 'number'; give shop=\.\.\., number=\.\.\.$"),
     (lambda db: db.delete("a"), "'a' is not a model"),
     (
         lambda db: db.get(Order, shop="a", nr=1),
@@ -110,6 +134,7 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda db: db.get("Orders", shop="a"), "'Orders' is not a model"),
     (lambda db: db.get_many([order()]), r"get_many\(\) needs keys, got Order.* make them with Model.key\(...\)"),
     (lambda db: db.modify(Order, None, shop="a", number=1), "modify: None is no plain function; give one that changes"),
+    (lambda db: db.modify(Order, len, attempts="5"), r"modify\(attempts='5'\) is refused: try at least once"),
     (lambda db: db.modify(Order, len, attempts=0), r"modify\(attempts=0\) is refused: try at least once"),
     (lambda db: db.delete(Order, shop="a", number="x", if_match="*"), "Order.row_key: .* needs an int, got 'x'"),
     (lambda db: db.get(Order, note="x"), "does not take 'note', which is not a key field of the model"),
@@ -131,9 +156,101 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     ),
     (lambda db: db.bulk(concurrency=0), r"bulk\(concurrency=0, rate=None\) is refused: give a whole number"),
     (lambda db: db.explain_write("put", order()), r"explain_write\('put'\) is unknown; use insert, save, merge"),
+    (lambda db: db.audit("Orders"), "'Orders' is not a model"),
+    (lambda db: db.audit(order()), r"Order\(shop='a'.* is an entity, and not a model; give its class, Order"),
+    (lambda db: db.audit([Order]), r"\[<class .*Order'>\] is not a model"),
+    (lambda db: db.audit(Order, repair="no"), r"audit\(repair='no'\) is refused: give True or False"),
+    (
+        lambda db: db.audit(Order, on_progress=5),
+        r"audit\(on_progress=5\) is refused: give a plain function, which is not awaited",
+    ),
+    (lambda db: db.build_index("by_note"), r"build_index\('by_note'\) is refused: give an index of a class"),
+    (lambda db: db.bulk(on_progress=5), r"bulk\(on_progress=5\) is refused: give a plain function"),
+    (lambda db: db.create_tables(order()), r"Order\(shop='a'.* is an entity, and not a model; give its class, Order"),
+    (lambda db: db.create_tables([Order]), r"\[<class .*Order'>\] is not a model"),
+    (lambda db: db.drop_table(order()), "is an entity, and not a model; give its class, Order"),
+    (lambda db: db.exists(order(), shop="a", number=1), r"takes a model or a key, got the entity Order\(shop='a'"),
+    (lambda db: db.get(order(), shop="a", number=1), r"got the entity Order\(shop='a'.*; refresh\(\) reads it again"),
+    (
+        lambda db: db.get_many(Order),
+        r"get_many\(<class .*Order'>\) is refused: give a list of keys; make them with Model.key",
+    ),
+    (
+        lambda db: db.get_many(Order.key(shop="a", number=1)),
+        r"get_many\(Key\(Order.*\) is refused: give a list of keys",
+    ),
+    (
+        lambda db: db.select_raw(Order),
+        r"select_raw\(<class .*Order'>\): The specified resource name is not text: .*; a table name is letters",
+    ),
+    (lambda db: db.select_raw(None), r"select_raw\(None\): The specified resource name is not text: None"),
+    (lambda db: db.select(Order).where(shop="a"), r"where\(shop='a'\) is refused: write where\(Order.shop == 'a'\)"),
+    (
+        lambda db: db.select(Order).bind("local:x"),
+        r"'local:x' is not a database; give one that connect\(url\) has made, or a scope of it",
+    ),
+    (lambda db: db.run_transaction(5), r"run_transaction\(5\) is refused: give an `async def fn\(tx\)`"),
+    (
+        lambda db: db.run_transaction(print),
+        r"run_transaction\(<built-in function print>\) is refused: give an `async def",
+    ),
+    (
+        lambda db: db.run_transaction(order, attempts="5"),
+        r"run_transaction\(attempts='5'\) is refused: try at least once",
+    ),
+    (lambda db: db.grant(order(), "r", HOUR), "is an entity, and not a model; give its class, Order"),
+    (lambda db: db.grant(Order, 5, HOUR), r"grant\(Order\): permissions=5 is refused; give letters of 'raud'"),
+    (
+        lambda db: db.grant(Order, "r", HOUR, start="a"),
+        r"grant\(Order\): start='a' is refused; give fields of the key and their values",
+    ),
+    (lambda db: db.policies(order()), "is an entity, and not a model; give its class, Order"),
+    (lambda db: db.policies(5), "5 is not a model"),
+    (lambda db: db.policies(Order).set(5), r"policies of Orders: set\(5\) is refused: a name has 1 to 64"),
+    (lambda db: db.policies(Order).set("p", ["r"]), r"permissions=\['r'\] is refused"),
+    (lambda db: db.policies(Order).set("p", "r", starts_at="now"), r"set\('p'\) is refused: 'now' is not a datetime"),
+    (lambda db: db.merge(order(), 5, if_match="*"), r"merge\(only=5\) of Order is refused: give a list"),
+    (lambda db: db.merge(order(), [[]], if_match="*"), r"merge\(only=\[...\]\) of Order: \[\] is not a field"),
+    (lambda db: db.upsert(order(), []), r"upsert\(mode=\[\]\) is unknown"),
+    (lambda db: db.explain_write([], order()), r"explain_write\(\[\]\) is unknown"),
+    (
+        lambda db: db.scope(order(), shop="a").select_raw("Orders"),
+        "is an entity, and not a model; give its class, Order",
+    ),
     (lambda db: db.scope(tenat="x").get(Order, shop="a", number=1), "the scope of tenat='x': 'tenat' is not a field"),
     (lambda db: db.scope(shop="b").insert(order()), "Order.shop is 'a', and this scope is of shop='b'"),
 ]
+
+
+VALUES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: to_dict(ANY), r"<class 'type'> is not a model"),
+    (lambda: to_dict(PropertyBag("T", "a", "b")), "PropertyBag'> is not a model"),  # type: ignore[arg-type]
+    (lambda: to_dict(order(), include=NUMBER), r"to_dict\(include=...\) of Order: 5 is not a field"),
+    (lambda: order().update(NUMBER), r"Order.update\(5\) is refused: give a Partial\(Order, {...}\) of the fields"),
+    (lambda: from_dict(NUMBER, {}), "5 is not a model"),
+    (lambda: Partial(order(), {}), "is not a model"),  # type: ignore[arg-type]
+    (lambda: PropertyBag("Orders", "a", "b", NUMBER), r"'b'\).properties: 5 is of type int; give a dictionary"),
+    (
+        lambda: PropertyBag("Orders", "a", "b").__setitem__(NUMBER, 1),
+        r"'b'\).5: 1 cannot be set: a property has a",
+    ),
+    (lambda: order().extra.__setitem__(NUMBER, 1), "5: 1 cannot be set: a property has a"),
+    (lambda: PropertyBag.key(NUMBER, "a", "b"), "The specified resource name is not text: 5"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), VALUES)
+def test_a_function_of_values(call: Callable[[], Any], message: str) -> None:
+    """What needs no database says the same."""
+    with pytest.raises(TableOrmError, match=message):
+        call()
+
+
+def test_what_is_no_error_has_a_status_too() -> None:
+    """A handler of errors must not fail itself."""
+    nothing: Any = None
+
+    assert (http_status(nothing), http_message(nothing)) == (500, "the service has failed")
 
 
 @pytest.fixture

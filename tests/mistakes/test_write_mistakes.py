@@ -1,6 +1,6 @@
 """Writes that cannot be meant: which error says so, and what it tells to do."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,10 +15,14 @@ from tableorm import (
     Mapped,
     NotRead,
     PreconditionFailed,
+    RetryPolicy,
+    TransactionFailed,
     UniqueViolation,
     connect,
     field,
 )
+from tableorm.stores import Operation, Verb
+from tests.database.between import Between
 
 
 class Team(Entity, table="Citizens", partition_key="{country}", row_key="team_{name}"):
@@ -57,7 +61,10 @@ NEVER_READ: list[tuple[Callable[[Any], Awaitable[object]], str]] = [
     (lambda db: db.merge(NOTE), r"merge of Note.*or give if_match='\*' to write over whatever is there"),
     (lambda db: db.replace(NOTE), r"replace of Note.*or give if_match='\*'"),
     (lambda db: db.delete(NOTE), r"delete of Note.*or give if_match='\*' to delete whatever is there"),
-    (lambda db: db.delete(Note.key(topic="a", number=1)), r"delete of Key\(Note.*if_match='\*'"),
+    (
+        lambda db: db.delete(Note.key(topic="a", number=1)),
+        r"delete of Note \('a', '0001'\) in table Notes: a key has no ETag; give .* if_match='\*' to delete whatever",
+    ),
     (lambda db: db.modify(NOTE, print), r"modify of Note.*insert\(\) it, or read it first$"),
     (lambda db: db.move(NOTE, number=2), r"move of Note.*insert\(\) it, or read it first$"),
 ]
@@ -134,6 +141,38 @@ async def test_deleting_a_stale_entity_says_that_it_is_stale(db: Database) -> No
     await db.delete(stale)
 
 
+async def delete_in_transaction(db: Database, team: Team, if_match: str | None = None) -> None:
+    async with db.transaction() as tx:
+        tx.delete(team, if_match=if_match)
+
+
+async def delete_in_bulk(db: Database, team: Team, if_match: str | None = None) -> None:
+    async with db.bulk() as bulk:
+        await bulk.delete(team, if_match=if_match)
+    for failure in bulk.report.failed:
+        raise TransactionFailed("in bulk") from failure.error
+
+
+@pytest.mark.parametrize("delete", [delete_in_transaction, delete_in_bulk])
+async def test_deleting_a_stale_entity_with_others(db: Database, delete: Callable[..., Awaitable[None]]) -> None:
+    """In a transaction and in bulk too: that it is stale is said, and not what counted in it when it was read."""
+    team = Team(country="SE", name="a")
+    ann = Person(country="SE", id=1, team="a")
+    await db.insert(team)
+    await db.insert(ann)
+    stale = await db.get(Team.key(country="SE", name="a"))
+    with pytest.raises(TransactionFailed) as caught:
+        await delete(db, stale)
+    assert "its size is 1: other entities count in it" in str(caught.value.__cause__)
+    await db.delete(ann)
+
+    with pytest.raises(TransactionFailed) as caught:
+        await delete(db, stale)
+    assert isinstance(caught.value.__cause__, PreconditionFailed)
+    await delete(db, stale, if_match="*")
+    assert not await db.exists(Team.key(country="SE", name="a"))
+
+
 async def test_reports_count_in_english(db: Database) -> None:
     """One request is no "1 requests", and what was deleted was not "written"."""
     note = Note(topic="a", number=1)
@@ -145,3 +184,45 @@ async def test_reports_count_in_english(db: Database) -> None:
     assert str(bulk.report) == "1 done, 0 failed, 1 request"
     await db.insert(Person(country="SE", id=1))
     assert str(await db.audit(Person)).startswith("1 entity and 0 derived rows checked: nothing found; ")
+
+
+class Rival(Between):
+    """Before each write of a row, somebody else writes it, or the other row that is given."""
+
+    def __init__(self, row_key: str | None = None) -> None:
+        super().__init__()
+        self.row_key, self.on = row_key, False
+
+    async def _write_first(self, table: str, row: dict[str, Any]) -> None:
+        if self.on:
+            keys = {"PartitionKey": row["PartitionKey"], "RowKey": self.row_key or row["RowKey"]}
+            await super().write(table, Operation(Verb.MERGE, keys, "*"))
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        await self._write_first(table, operation.row)
+        return await super().write(table, operation)
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        await self._write_first(table, operations[0].row)
+        return await super().transact(table, operations)
+
+
+async def test_a_lost_race_says_that_it_may_be_repeated() -> None:
+    """And which writers are in each other's way: those of the row, or those that count in one row."""
+    rival = Rival()
+    async with Database(rival, retry=RetryPolicy(base=0.0)) as db:
+        await db.create_tables(Team, Person, Note)
+        await db.insert(Note(topic="a", number=1))
+        await db.insert(Person(country="SE", id=1, email="a"))
+        await db.insert(Team(country="SE", name="x"))
+        rival.on = True
+        with pytest.raises(Conflict, match=r"modify of Note.*: others wrote it first, 50 times in a row; try it again"):
+            await db.modify(Note, lambda note: note.evolve(text="b"), topic="a", number=1)
+        with pytest.raises(
+            Conflict, match=r"delete of Person.*: others wrote it first, 50 times in a row; try it again"
+        ):
+            await db.delete(Person, country="SE", id=1, if_match="*")
+        rival.row_key = "team_x"
+        others = "others wrote the rows that count or list it first, 50 times in a row; nothing was written; try it"
+        with pytest.raises(Conflict, match=f"insert of Person.*: {others}"):
+            await db.insert(Person(country="SE", id=2, team="x"))

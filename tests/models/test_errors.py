@@ -12,6 +12,7 @@ import pytest
 import tableorm
 from tableorm import errors
 from tableorm.errors import (
+    AccessDenied,
     DecodeError,
     EncodeError,
     EntityExists,
@@ -27,7 +28,10 @@ from tableorm.errors import (
     TableOrmError,
     TemplateError,
     TransactionFailed,
+    Unavailable,
+    UniqueViolation,
     WrongKind,
+    http_message,
     http_status,
     shown,
 )
@@ -65,6 +69,20 @@ def test_errors_survive_pickling(error: TableOrmError) -> None:
     assert back.args == error.args
 
 
+def test_the_cause_of_a_transaction_survives_pickling() -> None:
+    """In another process too a failed transaction has the error of its operation; what others raise stays behind."""
+    failed = TransactionFailed("operation 0: changed", index=0)
+    failed.__cause__ = PreconditionFailed("changed")
+    failed.__cause__.__cause__ = ZeroDivisionError()
+
+    back = pickle.loads(pickle.dumps(failed))
+
+    assert isinstance(back.__cause__, PreconditionFailed)
+    assert str(back.__cause__) == "changed"
+    assert back.__cause__.__cause__ is None
+    assert http_status(back) == 412
+
+
 def test_faults_survive_pickling() -> None:
     """So does a store's own error."""
     back = pickle.loads(pickle.dumps(Fault(Code.ENTITY_EXISTS, "exists", 3, "a", doubt=True, retry_after=2.5)))
@@ -83,7 +101,7 @@ def test_one_tree(name: str) -> None:
         assert issubclass(found, TableOrmError) or found is InputFault
         assert getattr(tableorm, name) is found
     else:
-        assert found in (shown, errors.counted, errors.near, http_status, errors.MAX_FAULTS)
+        assert found in (shown, errors.counted, errors.near, http_message, http_status, errors.MAX_FAULTS)
 
 
 def test_messages_name_what_is_wrong() -> None:
@@ -145,7 +163,11 @@ def test_every_error_has_the_status_that_the_page_says() -> None:
     """The table of docs/errors.md names every class, except for the one that has the status of its cause."""
     classes = [getattr(errors, name) for name in errors.__all__]
     classes = [each for each in classes if isinstance(each, type) and issubclass(each, TableOrmError)]
-    statuses = {each.__name__: http_status(each.__new__(each)) for each in classes}
+    statuses: dict[str, int] = {}
+    for each in classes:
+        error = each.__new__(each)
+        error.code = None
+        statuses[each.__name__] = http_status(error)
 
     assert statuses.pop("TransactionFailed") == 500
     assert statuses == documented_statuses()
@@ -167,3 +189,44 @@ def test_the_status_of_what_is_no_class_of_its_own() -> None:
 
     assert http_status(OutOfStock("none left")) == 409
     assert http_status(KeyError("x")) == http_status(ValueError("x")) == 500
+
+
+def test_a_store_that_refuses_the_service_is_no_fault_of_the_client() -> None:
+    """What a scope refuses is 403. A refusal of the store is about the key or token of the service: 500."""
+    assert http_status(AccessDenied("another tenant")) == 403
+    assert http_status(AccessDenied("the key is wrong", Code.AUTHENTICATION_FAILED)) == 500
+    assert http_message(AccessDenied("the key is wrong", Code.AUTHENTICATION_FAILED)) == "the service has failed"
+
+
+SECRET = "acme-4711"
+
+MESSAGES: list[tuple[BaseException, str]] = [
+    (AccessDenied(SECRET), "this is not permitted"),
+    (EntityNotFound(SECRET, key=SECRET), "there is no such entity"),
+    (EntityExists(SECRET, entity=SECRET), "there is such an entity already"),
+    (
+        UniqueViolation(SECRET, entity=SECRET, values={"email": SECRET, "name": SECRET}),
+        "another entity has the same email, name already",
+    ),
+    (UniqueViolation(SECRET), "another entity has the same value already"),
+    (PreconditionFailed(SECRET), "it was changed meanwhile: read it again, and repeat the change"),
+    (LimitExceeded(SECRET), "this is too much for one entity or one request"),
+    (EncodeError(SECRET, "Order", "if_match", SECRET), "if_match: a value does not fit"),
+    (TemplateError(SECRET, "Order", "row_key", SECRET), "a value does not fit the key"),
+    (
+        InvalidInput("Order", [InputFault(("boxes",), "is refused: too few", 0), InputFault(("x",), "is one", 1)]),
+        "Order: the data has 2 faults\n  Order.boxes: 0 is refused: too few\n  Order.x: 1 is one",
+    ),
+    (Unavailable(SECRET), "the service is busy: try again later"),
+    (TableOrmError(SECRET), "the service has failed"),
+    (KeyError(SECRET), "the service has failed"),
+]
+
+
+@pytest.mark.parametrize(("error", "text"), MESSAGES, ids=lambda given: type(given).__name__)
+def test_what_a_client_may_be_told(error: BaseException, text: str) -> None:
+    """A message for clients has no key, no table and no stored value; that of a transaction is that of its cause."""
+    failed = TransactionFailed(SECRET, entity=SECRET)
+    failed.__cause__ = error
+
+    assert http_message(error) == http_message(failed) == text

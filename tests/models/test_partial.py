@@ -9,7 +9,7 @@ from typing import Any, cast
 import attrs
 import pytest
 
-from tableorm import Entity, InvalidInput, Mapped, ModelError, NotLoaded, Partial, connect, field
+from tableorm import Entity, InvalidInput, Mapped, ModelError, NotLoaded, Partial, WithoutKey, connect, field
 
 
 class Document(Entity, table="Documents", partition_key="{owner}", row_key="{kind}_{id}", abstract=True):
@@ -146,3 +146,43 @@ def test_partials_of_something_else() -> None:
         Partial(cast(Any, int), {})
     with pytest.raises(ModelError, match=r"Order.update\(\) takes a Partial\[Order\], not one of Range"):
         Order(owner="jun", id="1").update(cast(Any, Partial(Range, {})))
+
+
+class Parcel(Document):
+    weight: Mapped[float] = field(validator=attrs.validators.gt(0))
+    label: Mapped[str | None] = field(default=None)
+    lines: Mapped[int] = field(default=0, maintained=True)
+
+
+def test_an_entity_of_a_body_without_key() -> None:
+    """It has the fields that were given, the defaults of others, and the key."""
+    content = WithoutKey(Parcel, {"weight": 2, "note": "soon"})
+
+    assert content.given == {"weight": 2.0, "note": "soon"}
+    assert content.entity(owner="jun", id="1") == Parcel(owner="jun", id="1", weight=2.0, note="soon")
+    assert pickle.loads(pickle.dumps(content)) == content
+    assert repr(content) == f"WithoutKey(model={Parcel!r}, given={content.given!r})"
+
+
+def test_what_a_body_without_key_refuses() -> None:
+    """Fields of the key, maintained and unknown ones, and missing ones, all at once; validators are asked too."""
+    with pytest.raises(InvalidInput) as caught:
+        WithoutKey(Parcel, {"id": "2", "lines": 1, "wight": 2})
+    assert [(fault.path, fault.kind) for fault in caught.value.faults] == [
+        (("id",), "unknown"),
+        (("lines",), "unknown"),
+        (("wight",), "unknown"),
+        (("weight",), "missing"),
+    ]
+    with pytest.raises(InvalidInput, match=r"Parcel.weight: 0.0 is refused: 'weight' must be > 0"):
+        WithoutKey(Parcel, {"weight": 0})
+
+
+def test_a_wrong_key_of_a_body_without_key() -> None:
+    """A field of the key that is missing, or no field at all, is named."""
+    content = WithoutKey(Parcel, {"weight": 2})
+
+    with pytest.raises(TypeError, match="Parcel needs 'id'"):
+        content.entity(owner="jun")
+    with pytest.raises(TypeError, match="Parcel has no field 'ownr'"):
+        content.entity(ownr="jun", id="1")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
 import attrs
@@ -31,7 +31,9 @@ from tableorm import (
     Mapped,
     ModelError,
     NotLoaded,
+    Page,
     Partial,
+    WithoutKey,
     field,
     from_dict,
     to_dict,
@@ -359,14 +361,80 @@ def test_a_class_below_the_declared_one() -> None:
     assert TypeAdapter(Customer).dump_python(vip) == {"country": "SE", "id": "2", "since": 2024}
 
 
+E = TypeVar("E", bound=Entity)
+
+
+class Listing(pydantic.BaseModel, Generic[E]):
+    items: list[E]
+    changes: Partial[E] | None = None
+    content: WithoutKey[E] | None = None
+
+
+def test_a_generic_class() -> None:
+    """A type variable that Entity bounds takes entities of any model; with a model, it takes what that accepts."""
+    staff = Staff(country="SE", id="1", room=3)
+    listing: Listing[Any] = Listing(
+        items=[staff], changes=Partial(Staff, {"room": 4}), content=WithoutKey(Staff, {"room": 5})
+    )
+
+    assert listing.model_dump() == {
+        "items": [to_dict(staff)],
+        "changes": {"room": 4},
+        "content": {"room": 5},
+    }
+    assert Listing.model_json_schema()["properties"]["items"]["items"] == {"type": "object", "title": "Entity"}
+    with pytest.raises(pydantic.ValidationError, match="instance of Entity"):
+        Listing.model_validate({"items": [to_dict(staff)]})
+    assert Listing[Staff].model_validate({"items": [to_dict(staff)], "content": {"room": 5}}).items == [staff]
+
+
+def test_a_page() -> None:
+    """A page is an object with its items and its cursor, read and written as they are."""
+    page: Page[Staff] = Page([Staff(country="SE", id="1", room=3)], "next")
+    adapter = TypeAdapter(Page[Staff])
+
+    data = json.loads(adapter.dump_json(page))
+
+    assert data == {"items": [{"country": "SE", "id": "1", "room": 3}], "cursor": "next"}
+    assert adapter.validate_python(data) == adapter.validate_python(page) == page
+    schema = adapter.json_schema()
+    assert (schema["title"], schema["required"]) == ("Page", ["items", "cursor"])
+    assert schema["properties"]["items"]["items"] == {"$ref": "#/$defs/Staff"}
+
+
+def test_a_maintained_field_of_a_body() -> None:
+    """Other entities maintain it, so a body has not got it, or with the value that it begins with."""
+    body = {"owner": "jun", "n": 1, "seen": 7}
+    with pytest.raises(ValueError, match="7 is refused: writes of other entities maintain the field; leave it out"):
+        THINGS.validate_python(body)
+    assert (
+        THINGS.validate_python({**body, "seen": 0}) == from_dict(Thing, {**body, "seen": 0}) == Thing(owner="jun", n=1)
+    )
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Thing, {"owner": "jun", "n": "x", "seen": 7})
+    assert [fault.path for fault in caught.value.faults] == [("n",), ("seen",)]
+
+
+def test_schema_of_a_body_without_key() -> None:
+    """It has the fields but for those of the key and the maintained ones, and requires those without a default."""
+    schema = TypeAdapter(WithoutKey[Thing]).json_schema()
+
+    assert schema["title"] == "WithoutKeyThing"
+    assert "required" not in schema
+    assert set(schema["properties"]) == set(Thing.__schema__.fields) - {"owner", "n", "seen"}
+    assert schema["properties"]["small"] == {"type": "integer", "format": "int32", "default": 3}
+    assert TypeAdapter(WithoutKey[Staff]).json_schema()["required"] == ["room"]
+
+
 def test_what_stands_for_no_model() -> None:
-    """A base without classes, the class Entity, and a partial of nothing are refused by name."""
+    """A base without classes, and a partial of nothing or of what is no model, are refused by name."""
 
     class Lonely(Entity, abstract=True): ...
 
     for annotation, message in (
         (Lonely, "Lonely is abstract and has no concrete classes yet"),
-        (Entity, "is not a model"),
+        (Partial[Any], "is not a model"),
+        (WithoutKey[Person], r"WithoutKey\[Person\] is refused: Person is abstract; name a class of it"),
         (Partial, r"Partial of None is refused: .* Partial\[Order\]"),
     ):
         with pytest.raises(ModelError, match=message):

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from tableorm import Entity, Expression, Mapped, PropertyBag, connect, field
+from tableorm import Entity, Expression, Index, Mapped, PropertyBag, RowKey, connect, field
 from tableorm.models.property_bag import bag_of_row
 from tableorm.stores import Row
 from tests.queries.foreign_worlds import Sample
@@ -45,6 +45,14 @@ class Badge(Entity, table="Badges", partition_key="{group}", row_key="{badge}"):
     group: Mapped[str]
     badge: Mapped[UUID]
     price: Mapped[Decimal | None] = field(default=None)
+
+
+class Client(Entity, table="Clients", partition_key="{group}", row_key="client_{name:lower}"):
+    group: Mapped[str]
+    name: Mapped[str]
+    email: Mapped[str]
+
+    by_email = Index(row_key="email_{email:lower}", unique=True)
 
 
 def typed(name: str, value: object, kind: str) -> Row:
@@ -251,3 +259,20 @@ async def test_rows_of_another_kind_can_have_nan_where_an_integer_is_declared() 
 
         assert await query.where(Engine.speed <= 5).count() == 0
         assert await query.where(~(Engine.speed <= 5)).count() == 2
+
+
+async def test_a_key_that_holds_a_part_is_got_by_it_and_a_condition_compares_the_whole() -> None:
+    """Whichever way a query finds the row: no condition depends on the keys. RowKey is compared as stored."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Client)
+        ann = Client(group="a", name="Ann", email="Ann@x.org")
+        await db.insert(ann)
+        clients, entries = (db.select(kind).where(Client.group == "a") for kind in (Client, Client.by_email))
+
+        assert await db.get(Client, group="a", name="ANN") == ann
+        assert await db.get(Client.by_email, group="a", email="ANN@X.ORG") == ann
+        for query in (clients, entries):
+            assert await query.where(Client.email == "Ann@x.org").all() == [ann]
+            assert await query.where(Client.email == "ann@x.org").all() == []
+            assert await query.where(Client.name == "ann").all() == []
+        assert await entries.where(RowKey == "email_ann@x.org").all() == [ann]

@@ -145,12 +145,12 @@ async def test_what_is_selected_is_shown(db: Database) -> None:
     assert "$select=PartitionKey,RowKey,EntityType,FullName" in str(mine.explain())
     assert selected(db.select(Employee).where(SALES)) == ""
     assert selected(db.select(Customer).where(Customer.country == "SE").only(Customer.score)) == (
-        "PartitionKey,RowKey,score"
+        "PartitionKey,RowKey,EntityType,score"
     )
     assert selected(db.select(Staff).where(Staff.country == "SE").only(Staff.age)) == (
-        "PartitionKey,RowKey,EntityVersion,age"
+        "PartitionKey,RowKey,EntityType,EntityVersion,age"
     )
-    assert selected(db.select(Log).where(Log.user == "u").only(Log.n)) == "PartitionKey,RowKey"
+    assert selected(db.select(Log).where(Log.user == "u").only(Log.n)) == "PartitionKey,RowKey,EntityType"
     point = db.select(Employee).where(SALES, Employee.id == 1).only(Employee.age).explain()
     assert point.requests[0].select == ("PartitionKey", "RowKey", "EntityType", "age")
     assert point.requests[0].top is None

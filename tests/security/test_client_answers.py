@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, TableOrmError, connect, field
+from tableorm import Database, Entity, Mapped, TableOrmError, Unavailable, connect, field
 from tests.azure.stub import KEY, Answer, Stub, row_answer
 
 
@@ -33,7 +33,7 @@ async def test_a_row_with_other_keys_is_refused(keys: dict[str, object]) -> None
     """A read by keys gives the entity of these keys, in this case of letters, or an error."""
     answer = row_answer(EntityType="Thing", **keys)
     async with _client_of(Stub(), answer) as db:
-        with pytest.raises(TableOrmError, match="another row than was asked for"):
+        with pytest.raises(TableOrmError, match=r"another row than was asked for|its RowKey is"):
             await db.get(Thing, p="p", r="r")
         with pytest.raises(TableOrmError):
             await db.select(Thing).where(Thing.p == "p", Thing.r == "r").only(Thing.r, Thing.p, Thing.note).all()
@@ -49,3 +49,24 @@ async def test_a_query_that_goes_on_where_it_began_is_refused() -> None:
             with pytest.raises(TableOrmError, match="never end"):
                 await db.select(Thing).where(Thing.p == "p").all()
         assert len(stub.requests) <= 3
+
+
+@pytest.mark.parametrize("member", ["odata.etag", "PartitionKey", "RowKey"])
+@pytest.mark.parametrize("value", [None, 5, True])
+async def test_a_row_without_keys_or_etag_is_refused(member: str, value: object) -> None:
+    """Rows of a page have keys and an ETag, which are texts; otherwise the error is one of the package."""
+    row = json.loads(row_answer(EntityType="Thing").body) | {member: value}
+    for each in (row, {name: row[name] for name in row if name != member}):
+        async with _client_of(Stub(), Answer(200, {}, json.dumps({"value": [each]}).encode())) as db:
+            with pytest.raises(TableOrmError, match=f"its {member} is"):
+                await db.select(Thing).where(Thing.p == "p").all()
+            with pytest.raises(TableOrmError, match=f"its {member} is"):
+                await db.select_raw("Tab").allow_scan().all()
+
+
+@pytest.mark.parametrize("text", ["Fri, 31 Dec 99999999999 23:59:59 GMT", "soon", "inf", "nan", "-5", "1e400"])
+async def test_a_strange_retry_after_changes_nothing(text: str) -> None:
+    """What a service says of when to ask again, if it is no time, does not become the error."""
+    async with _client_of(Stub(), Answer(503, {"Retry-After": text}, b"")) as db:
+        with pytest.raises(Unavailable):
+            await db.get(Thing, p="p", r="r")

@@ -21,11 +21,12 @@ from tableorm import (
     ModelError,
     NotSupported,
     TableNotFound,
+    TableOrmError,
     connect,
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.codes import Code
 from tableorm.stores import BlobStore, PrefixedBackend, QueueStore, TableStore
 from tableorm.testing import BlobStoreContract, QueueStoreContract, TableLifecycleContract
 from tableorm.testing.contract.base import refusal
@@ -176,10 +177,10 @@ async def test_names_that_get_too_long(url: str) -> None:
     async with connect(url, prefix="test") as db:
         with pytest.raises(LimitExceeded, match=r"'N{60}' has 64 characters together with the prefix 'test'; 63 are"):
             await db.create_tables(Long)
-        with pytest.raises(Fault, match="for a queue") as caught:
+        with pytest.raises(LimitExceeded, match="for a queue") as caught:
             await db.queues.create_queue("q" * 60)
         assert caught.value.code == Code.KEY_OUT_OF_RANGE
-        with pytest.raises(Fault, match="'no_name'; a container name is"):
+        with pytest.raises(TableOrmError, match="'no_name'; a container name is"):
             await db.blobs.create_container("no_name")
 
 

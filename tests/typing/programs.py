@@ -37,6 +37,7 @@ from tableorm import (
     Select,
     Timestamp,
     Transaction,
+    WithoutKey,
     WriteExplanation,
     WriteStep,
     connect,
@@ -165,6 +166,12 @@ def partials(changes: Partial[Employee], stamps: Partial[Stamped]) -> None:
     jun.update(stamps)
     assert_type(Partial(Employee, {"age": 5}), Partial[Employee])
     assert_type(changes.given, Mapping[str, Any])
+
+
+def contents(content: WithoutKey[Employee]) -> None:
+    """A body without key makes an entity of its model."""
+    assert_type(content.entity(department="Sales", id=223), Employee)
+    assert_type(WithoutKey(Employee, {"first_name": "Jun"}), WithoutKey[Employee])
 
 
 def bags() -> None:
@@ -297,6 +304,14 @@ async def writing(db: Database) -> None:
     async with db.bulk(concurrency=2, rate=1000, on_progress=lambda report: assert_type(report, BulkReport)) as bulk:
         await bulk.upsert(Team(department="Sales", name="C"))
     assert_type(bulk.report.failed, tuple[BulkFailure, ...])
+    assert_type([each.entity for each in bulk.report.failed], list[Entity | PropertyBag | Key[Any]])
+
+
+async def forwarding(db: Database, **key: Any) -> None:
+    """Key fields that a function was given are handed on: as Any, or, whatever their type, in a key."""
+    assert_type(await db.modify(Employee, lambda e: e.evolve(age=1), **key), Employee)
+    values: dict[str, object] = {**key}
+    assert_type(await db.modify(Employee.key(**values), lambda e: e.evolve(age=1)), Employee)
 
 
 async def main() -> None:
@@ -304,6 +319,7 @@ async def main() -> None:
     fields_of_the_class()
     keys()
     dictionaries()
+    contents(WithoutKey(Employee, {"first_name": "Jun"}))
     bags()
     async with connect("local::memory:") as db:
         assert_type(db, Database)
@@ -312,3 +328,4 @@ async def main() -> None:
         await indexes(db)
         await running(db)
         await writing(db)
+        await forwarding(db, department="Sales", id=223)

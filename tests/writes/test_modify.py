@@ -200,7 +200,7 @@ async def test_bounded(counters: Database) -> None:
         return await write(table, operation)
 
     cast(Any, store).write = late
-    with pytest.raises(Conflict, match=r"modify of Counter.*lost 3 races") as caught:
+    with pytest.raises(Conflict, match=r"modify of Counter.*others wrote it first, 3 times") as caught:
         await counters.modify(Counter, slow, name="a", attempts=3)
     assert calls == 3 and cast(Counter, caught.value.entity).count == 3
 

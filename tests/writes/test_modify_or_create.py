@@ -26,6 +26,7 @@ from tableorm import (
     WrongKind,
     field,
 )
+from tableorm.testing import Faults
 
 
 class Counter(Entity, table="Counters", partition_key="c", row_key="{name}"):
@@ -184,7 +185,7 @@ async def test_a_race_that_is_lost_each_time_ends(counters: Database) -> None:
         await counters.upsert(Counter(name="a", count=number))
 
     await between(counters, other, times=3)
-    with pytest.raises(Conflict, match="lost 3 races") as caught:
+    with pytest.raises(Conflict, match="others wrote it first, 3 times") as caught:
         await counters.modify(KEY, one_more, create=new, attempts=3)
     assert cast(Counter, caught.value.entity).count == 3
 
@@ -479,3 +480,12 @@ async def test_what_get_or_insert_refuses(counters: Database) -> None:
         await counters.get_or_insert(Member(id="2", email="f", team="none"))
     with pytest.raises(ModelError):
         await counters.get_or_insert(cast(Any, Counter))
+
+
+async def test_a_race_that_is_lost_against_inserts_and_deletes(counters: Database) -> None:
+    """Who loses every race is told so, also if there is no row in the end."""
+    races = Faults(counters).fail_next("insert", with_="EntityAlreadyExists", times=2)
+    with races, pytest.raises(Conflict, match="others wrote it first, 2 times in a row") as caught:
+        await counters.modify(KEY, one_more, create=new, attempts=2)
+
+    assert (type(caught.value), caught.value.entity) == (Conflict, None)

@@ -268,3 +268,19 @@ async def test_replacing_what_was_upserted_says_what_to_do(things: Database) -> 
         tx.replace(thing, drop_extra=True)
 
     assert await load(things) == thing
+
+
+@pytest.mark.parametrize("verb", ["merge", "replace"])
+async def test_all_fields_after_a_forced_merge_of_some_need_an_etag(things: Database, verb: str) -> None:
+    """What the object does not know of its row may have changed: so all of it is not written over that unasked."""
+    thing = Thing(name="a", text="t")
+    await things.insert(thing)
+    await things.modify(Thing.key(name="a"), more)
+
+    async with things.transaction() as tx:
+        thing.text = "u"
+        tx.merge(thing, only=[Thing.text], if_match="*")
+        with pytest.raises(PreconditionFailed, match="may have been changed by somebody else; refresh"):
+            (tx.merge if verb == "merge" else tx.replace)(thing)
+
+    assert ((await load(things)).number, (await load(things)).text) == (1, "u")

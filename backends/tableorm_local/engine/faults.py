@@ -103,7 +103,10 @@ def open_error_from(error: Exception, name: str) -> TableOrmError:
     if isinstance(error, apsw.NotADBError):
         return NotSupported(f"{name} is not a database; give the path of another file.")
     if isinstance(error, (PermissionError, apsw.PermissionsError, apsw.ReadOnlyError, apsw.AuthError)):
-        return AccessDenied(f"{name}: permission denied; allow this user to read the file and to write to its folder.")
+        return AccessDenied(
+            f"{name}: permission denied; allow this user to read the file and to write to its folder.",
+            Code.INSUFFICIENT_PERMISSIONS,
+        )
     if isinstance(error, (apsw.CorruptError, apsw.TooBigError, *DAMAGE)):
         return Unavailable(f"{name} is damaged ({error}); restore it from a backup.")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):

@@ -60,8 +60,8 @@ def serve(
             print(server.url)
 
     Args:
-        data: The file, as for `connect("local:...")`, which may be open elsewhere too; None for memory. With several
-            accounts it is a folder, in which each account has its file `NAME.tables`.
+        data: The file, as for `connect("local:...")`, which may be open elsewhere too; None or ":memory:" for memory.
+            With several accounts it is a folder, in which each account has its file `NAME.tables`.
         host: The address of this machine to listen at.
         port: The port to listen at; 0 for any that is free, which `server.port` tells.
         accounts: The accounts that sign requests. The default is the development account, whose key everyone knows.
@@ -108,11 +108,13 @@ def data_files(data: str | os.PathLike[str] | None, names: Iterable[str]) -> dic
     Return the file of each account, None for memory.
 
     Raises:
-        ValueError: Several accounts have a single file, or the file has no name.
+        ValueError: Several accounts have a single file, the file has no name, or it is a URL.
     """
     if data is not None and not os.fspath(data):
-        raise ValueError("the data has no name; give a file, or :memory: on the command line and None from Python")
-    path = None if data is None else Path(data)
+        raise ValueError("the data has no name; give a file, or :memory:")
+    if data is not None and os.fspath(data).startswith("local:"):
+        raise ValueError(f"the data {data!r} is a URL; give what follows 'local:', which is a file or :memory:")
+    path = None if data in (None, ":memory:") else Path(data)
     files: dict[str, Path | None] = dict.fromkeys(names, path)
     if path is not None and path.is_dir():
         files = {name: path / f"{name}.tables" for name in files}

@@ -18,7 +18,7 @@ from ...models.entity import schema_of
 from ...protocol.filters import Filter, Op, Or
 from ...stores import Bounds
 from .key_ranges import KeyPair, KeyRegions, RegionMatch
-from .normalize import has_field, properties_of
+from .normalize import has_field, key_of_field, properties_of
 from .parameters import Parameter, QueryShape, Values, bind, parameter_of, renumber
 from .server_filter import FilterBuilder, filter_builder, join_filters
 from .target import QueryTarget
@@ -41,10 +41,13 @@ class ResidualPredicate:
     Attributes:
         build_filter: Takes values and returns the filter that is pushed down; None if the service cannot express it.
         properties: The properties that the condition is about.
+        bounds_keys: Whether it is on a part of a key and bounds the keys of the alternative, so that few of its rows do
+            not satisfy it: those whose text goes on as the rest of a key does.
     """
 
     def __init__(self, target: QueryTarget, term: Expression, given: Sequence[Comparison]) -> None:
         self._term = term
+        self.bounds_keys: bool = isinstance(term, Comparison) and _bounds_keys(target, term, given)
         self.build_filter: FilterBuilder = filter_builder(target, term, given)
         self.properties: tuple[str, ...] = tuple(dict.fromkeys(properties_of(target, term)))
 
@@ -53,12 +56,23 @@ class ResidualPredicate:
         return bind(self._term, values)
 
 
+def _bounds_keys(target: QueryTarget, term: Comparison, given: Sequence[Comparison]) -> bool:
+    schema = target.schemas[0] if len(target.schemas) == 1 and not target.bags else None
+    holder = key_of_field(schema, term.field.name) if schema is not None and has_field(schema, term.field) else None
+    if holder is None:
+        return False
+    shape = (*[(each.field.name, Op.EQ) for each in given if each is not term], (term.field.name, term.op))
+    return len(shape) - 1 in holder[0].constrain(shape).bounding
+
+
 class DisjunctionPredicate:
     """
     The condition that at least one of several alternatives holds, each with values of its own.
 
     It takes the place of a `ResidualPredicate`, and does not look at the values that it is given.
     """
+
+    bounds_keys = False
 
     def __init__(self, sides: "list[Residual]") -> None:
         self._sides = sides
@@ -277,7 +291,7 @@ class Alternatives:
             (disjunct, each)
             for disjunct in (whole, *[each for each in self._disjuncts if each is not whole])
             for each in disjunct.expand(common, values)
-            if disjunct is whole or disjunct.regions.find(each, known)
+            if disjunct.regions.find(each, known)
         ]
         if len(parts) == 1:
             return whole.alternative(base, parts[0][1])

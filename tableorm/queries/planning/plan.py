@@ -55,11 +55,14 @@ class Range:
         query: What the store is asked.
         access: How it finds the rows.
         client_filters: What rows must satisfy besides.
+        drops_few: Whether few rows, and as a rule none, fail these filters, so that a limit says how many rows to ask
+            for. Otherwise a full page is asked for, which costs no more than a short one.
     """
 
     query: RowQuery
     access: Access
     client_filters: tuple[ClientFilter, ...] = ()
+    drops_few: bool = True
 
 
 class QueryPlan(msgspec.Struct, frozen=True, eq=False, dict=True):

@@ -228,16 +228,16 @@ def _make_request(
     filters: list[Filter] = []
     if access is not Access.POINT and target.filter is not None:
         filters.append(target.filter)
-    client_filters = _push_down(planned, alternative.residuals, filters, wanted)
+    client_filters, drops_few = _push_down(planned, alternative.residuals, filters, wanted)
     if len(filters) > 1 and _contradict(filters):
         return None
     where = None if not filters else filters[0] if len(filters) == 1 else And(tuple(filters))
-    return Range(RowQuery(partition, row, where), access, client_filters)
+    return Range(RowQuery(partition, row, where), access, client_filters, drops_few)
 
 
 def _push_down(
     target: QueryTarget, residuals: Sequence[Residual], filters: list[Filter], wanted: dict[str, None] | None
-) -> tuple[ClientFilter, ...]:
+) -> tuple[tuple[ClientFilter, ...], bool]:
     """
     Divide the conditions that are left among the store and this program.
 
@@ -248,9 +248,10 @@ def _push_down(
         wanted: The properties that are asked for; those of conditions that are evaluated here are added. None for all.
 
     Returns:
-        What is evaluated here.
+        What is evaluated here, and whether few rows fail it.
     """
     found: list[ClientFilter] = []
+    drops_few = True
     room = MAX_FILTER_CHARACTERS
     for residual in residuals:
         predicate, values = residual.predicate, residual.values
@@ -262,9 +263,10 @@ def _push_down(
             continue
         condition = predicate.bind(values)
         found.append(ClientFilter(condition, make_test(target, condition)))
+        drops_few = drops_few and predicate.bounds_keys
         if wanted is not None:
             wanted.update(dict.fromkeys(predicate.properties))
-    return tuple(found)
+    return tuple(found), drops_few
 
 
 def _select_properties(request: Point | Range, names: tuple[str, ...]) -> Point | Range:

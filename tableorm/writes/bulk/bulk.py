@@ -86,8 +86,10 @@ class Bulk:
                 f"bulk(concurrency={concurrency!r}, rate={rate!r}) is refused: give a whole number of transactions and "
                 "a number of operations a second, both above 0"
             )
-        if inspect.iscoroutinefunction(on_progress):
-            raise _asynchronous_error(on_progress)
+        if on_progress is not None and (
+            not callable(cast("object", on_progress)) or inspect.iscoroutinefunction(on_progress)
+        ):
+            raise _progress_error(on_progress)
         self._db, self._on_progress = db, on_progress
         self._pace = Pace(rate)
         self._concurrency = AdaptiveConcurrency(concurrency)
@@ -180,6 +182,8 @@ class Bulk:
 
     async def _add(self, change: Change) -> None:
         """Put an operation into the queue of its partition, when there is room."""
+        if change.schema not in self._db.used_models.known:
+            self._db.used_models.add(change.schema)
         check_change(self._db.boundary, change)
         self._require_open()
         late = needs_row(change)
@@ -307,7 +311,7 @@ class Bulk:
             result = self._on_progress(self.report)
             if inspect.iscoroutine(result):
                 result.close()
-                raise _asynchronous_error(self._on_progress)
+                raise _progress_error(self._on_progress)
 
     async def _send_plan(self, plan: WritePlan) -> None:
         """Send operations as one transaction, and those that did not fail again after a failure."""
@@ -358,7 +362,7 @@ class Bulk:
             if outcome.written:
                 self._concurrency.widen()
 
-    def _fail(self, verb: str, subject: object, error: TableOrmError) -> None:
+    def _fail(self, verb: str, subject: Any, error: TableOrmError) -> None:
         self._failures += 1
         if len(self._failed) < FAILURES_KEPT:
             self._failed.append(BulkFailure(verb, subject, error))
@@ -417,8 +421,8 @@ def report_kept(bulk: Bulk, key: Key[Any], error: Exception) -> None:
     bulk._fail("delete", key, error)  # pyright: ignore[reportPrivateUsage]
 
 
-def _asynchronous_error(function: object) -> ModelError:
-    return ModelError(f"bulk(on_progress={shown(function)}) is asynchronous, and is not awaited; give a plain function")
+def _progress_error(function: object) -> ModelError:
+    return ModelError(f"bulk(on_progress={shown(function)}) is refused: give a plain function, which is not awaited")
 
 
 def _is_positive(value: object, *types: type) -> bool:

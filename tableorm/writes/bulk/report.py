@@ -2,9 +2,13 @@
 The report of a bulk write.
 """
 
+from typing import Any
+
 import attrs
 
 from ...errors import TableOrmError, counted
+from ...models.key import Key
+from ..subject import Subject
 
 __all__ = ["FAILURES_KEPT", "BulkFailure", "BulkReport"]
 
@@ -23,7 +27,7 @@ class BulkFailure:
     """
 
     operation: str
-    entity: object
+    entity: Subject | Key[Any]
     error: TableOrmError
 
 

@@ -4,7 +4,7 @@ Stage 1, change: a verb and an entity, bag or key become a Change, with its keys
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from msgspec import structs
 
@@ -80,7 +80,7 @@ def upsert_change(
         TemplateError: A key field is missing or does not fit.
         NotLoaded: It was loaded in part.
     """
-    chosen = _UPSERTS.get(mode)
+    chosen = _UPSERTS.get(mode) if isinstance(cast("object", mode), str) else None
     if chosen is None:
         raise ModelError(f"upsert(mode={mode!r}) is unknown; use 'merge' or 'replace'")
     return _write_change("upsert", chosen, subject, pending)

@@ -11,6 +11,7 @@ from msgspec import structs
 from ...errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
 from ...models.entity import Entity
 from ...models.kinds import KindSet, describe_kind
+from ...models.marker_rows import is_marker
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.state import state_of
 from ...models.upgrades import stored_version
@@ -21,7 +22,7 @@ from ..plan import Change, Mode, Stored
 from ..rows import changes, content
 from .encode import is_partial, is_upgraded
 
-__all__ = ["complete"]
+__all__ = ["complete", "marker_error"]
 
 _UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
 
@@ -32,15 +33,19 @@ def complete(change: Change, row: Row | None) -> Change:
 
     Args:
         change: What needs the row.
-        row: The row as it is stored; None for an upsert that finds none, which then inserts.
+        row: The row as it is stored; None for an upsert that finds none, which then inserts. A marker row is no entity.
 
     Raises:
-        EntityNotFound: There is no row.
-        EntityExists: An upsert meets a copy of another entity, or an index list.
+        EntityNotFound: There is no row, or a marker row.
+        EntityExists: An upsert meets a copy of another entity, an index list, or a marker row.
         PreconditionFailed: It is no longer the row that the entity was read as.
         WrongKind: The entity was upgraded from an older version, and the row is of another kind now; or it is a
             copy or a list.
     """
+    if row is not None and change.schema is not None and is_marker(row):
+        if change.mode in _UPSERTS:
+            raise marker_error(change)
+        row = None
     if row is None:
         if change.mode not in _UPSERTS:
             raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
@@ -77,6 +82,12 @@ def complete(change: Change, row: Row | None) -> Change:
     elif change.mode is Mode.DELETE:
         return structs.replace(change, stored=stored, if_match=etag)
     return structs.replace(change, stored=stored, extends=True, if_match=etag, copied=None)
+
+
+def marker_error(change: Change) -> EntityExists:
+    """Return the error of a write that would insert an entity where there is a marker row."""
+    problem = "an entity is being moved to or from that key; try again when the move has ended"
+    return EntityExists(f"{change}: {problem}", Code.ENTITY_EXISTS, change.subject)
 
 
 def _is_older(change: Change, row: Row) -> bool:

@@ -2,7 +2,7 @@
 Part of stage 1, change: fields that a write fills, validators, and what a write refuses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -40,6 +40,9 @@ def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False)
     if stale or (isinstance(subject, Entity) and state_of(subject).superseded):
         problem = "what it does not know of its row may have been changed by somebody else; refresh() it first"
         return PreconditionFailed(f"{verb} of {subject!r}: it was written, and {problem}", None, subject)
+    if isinstance(subject, Key):
+        problem = f"a key has no ETag; give one as if_match=, or if_match='*' to {verb} whatever is there"
+        return NotRead(f"{verb} of {subject}: {problem}", subject)
     if verb == "delete":
         problem = (
             "it has no ETag, since it was not read or is deleted; read it first, or give if_match='*' to delete "
@@ -85,15 +88,16 @@ def loaded_in_part(verb: str, subject: Subject, missing: str) -> NotLoaded:
 
 def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str]:
     """Return the names of the fields or properties to merge. Raises ModelError or NotLoaded."""
+    if isinstance(only, str) or not isinstance(only, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        name = type(subject).__name__
+        raise ModelError(f"merge(only={only!r}) of {name} is refused: give a list, as in only=[{only!r}]")
     if isinstance(subject, PropertyBag):
         return [str(each) for each in only]
     schema = schema_of_subject(subject)
     names: list[str] = []
-    if isinstance(only, str):
-        raise ModelError(f"merge(only={only!r}) of {schema.name} is refused: give a list, as in only=[{only!r}]")
     for each in only:
         name = each.name if isinstance(each, Field) else each
-        info = schema.fields.get(name)
+        info = schema.fields.get(str(name))
         if info is None or not info.stored:
             problem = "is held by the key" if info else "is not a field"
             stored = near("" if info else str(name), [info.name for info in schema.stored])

@@ -272,6 +272,39 @@ async def test_what_is_made_to_count_in_is_a_whole_entity(db: Database) -> None:
     assert (report.clean, report.findings) == (True, ())
 
 
+class Hall(Entity, table="Firm", partition_key="{name}", row_key="hall"):
+    name: Mapped[str]
+    loans: Mapped[int] = field(default=0, maintained=True)
+
+
+class Loan(Entity, table="Firm", partition_key="{house}", row_key="loan_{id}"):
+    house: Mapped[str]
+    id: Mapped[int]
+    shelf: Mapped[str]
+
+    counted = Count(lambda: Shelf.books, create=True, house="{house}", name="{shelf}")
+    in_hall = Count(lambda: Hall.loans, name="{house}")
+
+
+async def test_each_row_that_is_counted_in_is_read_once(db: Database) -> None:
+    """Also where others have to be made, and counted, before all of it is known."""
+    await db.insert(Hall(name="a"))
+    with db.observe() as seen:
+        await db.insert(Loan(house="a", id=1, shelf="s"))
+
+    read = [each.row_key for each in seen.requests if each.operation == "get"]
+    assert sorted(map(str, read)) == ["all~", "hall", "house", "shelf_s"]
+    assert (await db.get(Hall, name="a")).loans == 1
+
+
+async def test_what_was_read_before_a_lost_race_is_read_again(db: Database) -> None:
+    """The row that others have changed, and no other, whatever was made meanwhile."""
+    await db.insert(Hall(name="a"))
+    await asyncio.gather(*(db.insert(Loan(house="a", id=number, shelf=str(number))) for number in range(9)))
+    assert (await db.get(Hall, name="a")).loans == 9
+    assert (await db.get(House, name="a")).shelves == 9
+
+
 async def test_a_repair_makes_a_whole_entity(db: Database) -> None:
     """Where that in which entities count is gone."""
     await db.insert(Book(house="a", id=1, shelf="s"))

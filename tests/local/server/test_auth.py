@@ -5,6 +5,7 @@ Who may do what: Shared Key, tokens of accounts and tables, stored policies, the
 import base64
 import datetime as dt
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -102,6 +103,18 @@ async def test_accounts_and_rotation(tmp_path_factory: pytest.TempPathFactory, s
         with pytest.raises(ValueError, match="no account third"):
             server.replace_keys({"third": KEYS[:1]})
     assert {path.name for path in folder.iterdir()} >= {"first.tables", "second.tables"}
+
+
+async def test_data_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None and ":memory:" are memory; the URL that `connect` takes is refused, and no file is made of any of them."""
+    monkeypatch.chdir(tmp_path)
+    for url in ("local::memory:", "local:x.tables"):
+        with pytest.raises(ValueError, match=f"the data '{url}' is a URL; give what follows 'local:'"):
+            serve(url, port=0)
+    async with serve(":memory:", port=0):
+        pass
+
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240 - a test may look at its files
 
 
 async def test_development_key_stays_here() -> None:

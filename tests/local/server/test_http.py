@@ -25,8 +25,9 @@ from hypothesis import strategies as st
 
 from tableorm.protocol.edm import Edm
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, serve
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, serve, serving
 from tableorm_local.server.front.access_log import AccessLog, Entry
+from tableorm_local.server.front.http import Front
 from tests.local.server.client import Api, Wire, head, http_date, root_of
 
 ROW = {"PartitionKey": "p", "RowKey": "r", "A": 1}
@@ -633,3 +634,23 @@ async def test_body_of_a_connection_that_is_closed_at_once(
     assert (await api("GET", "/Tab()")).status == 200
 
     assert caplog.records == []
+
+
+async def test_gauges_are_set_without_being_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each server sets its gauges by the clock: of several processes another one answers `/metrics`."""
+    monkeypatch.setattr(serving, "_GAUGE_SECONDS", 0.001)
+    times = 0
+    thrice = asyncio.Event()
+
+    def count(_: Front) -> None:
+        nonlocal times
+        times += 1
+        if times == 3:
+            thrice.set()
+
+    monkeypatch.setattr(Front, "update_gauges", count)
+    async with serve(tmp_path / "data.tables", port=0):
+        await thrice.wait()
+    ended = times
+    await asyncio.sleep(0.01)
+    assert times == ended

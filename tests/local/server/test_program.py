@@ -451,6 +451,7 @@ def test_keys_in_the_wrong_place(tmp_path: Path, arguments: list[str]) -> None:
         (["--data", "x.tables", "--cert", "none.pem"], 1, "the certificate cannot be used"),
         (["--data", "x.tables", "--cert-key", "KEYS"], 1, "a private key alone is not enough to speak TLS"),
         (["--data", ""], 1, "the data has no name"),
+        (["--data", "local::memory:"], 1, "the data 'local::memory:' is a URL; give what follows 'local:'"),
         (["--data", "x.tables", "--port", "70000"], 2, "is not a port"),
         (["--data", "x.tables", "--workers", "0"], 2, "is not a number of processes"),
         ([], 2, "--data"),

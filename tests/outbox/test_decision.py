@@ -1,0 +1,209 @@
+"""
+Decision rows and doorbells: what they say, what is too large or damaged, and who decides.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import Database, DecodeError, Entity, LimitExceeded, Mapped, ModelError, NotSupported, connect
+from tableorm.connection.connection import connection_of
+from tableorm.models.manifest import IndexEntry, ListEntry, ManifestEntry, UnknownEntry
+from tableorm.models.marker_rows import is_marker
+from tableorm.outbox.decision import (
+    Decision,
+    decision_key,
+    decision_of,
+    delete_decision,
+    read_decision,
+    settle_decision,
+)
+from tableorm.outbox.doorbell import Doorbell, doorbell_of
+from tableorm.protocol.codes import Fault
+from tableorm.protocol.limits import MAX_VALUE_BYTES, check_row
+from tableorm.stores import Operation, Row, Verb
+
+TOKEN = "Zm9vYmFyYmF6"
+ENTRIES: dict[str, tuple[ManifestEntry, ...]] = {
+    "by_name": (IndexEntry("name_jones"), IndexEntry("name_smith")),
+    "by_city": (ListEntry("city_oslo", "Person#by_city"),),
+}
+
+
+class Person(Entity, table="Outbox", partition_key="{team}", row_key="person_{id:03d}"):
+    team: Mapped[str]
+    id: Mapped[int]
+
+
+def committed(**changes: Any) -> Decision:
+    decision = Decision(partition_key="red", token=TOKEN, kind="Person", row_key="person_001", entries=ENTRIES)
+    return attrs.evolve(decision, **changes)
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Person)
+        yield db
+
+
+def test_a_decision_row() -> None:
+    """It is a marker row under the token of the change, with the rows to be made right as JSON text."""
+    assert committed().to_row() == {
+        "PartitionKey": "red",
+        "RowKey": f"~o_{TOKEN}",
+        "EntityType": "#_decision",
+        "_w": TOKEN,
+        "State": "committed",
+        "Work": '{"format":1,"kind":"Person","row":"person_001","entries":{"by_city":[{"list":["city_oslo",'
+        '"Person#by_city"]}],"by_name":["name_jones","name_smith"]}}',
+    }
+    assert is_marker(committed().to_row())
+
+
+@given(
+    st.builds(
+        committed,
+        partition_key=st.text(max_size=10),
+        kind=st.text(max_size=10),
+        row_key=st.text(max_size=10),
+        entries=st.dictionaries(
+            st.text(max_size=5),
+            st.lists(st.text(max_size=5).map(IndexEntry) | st.integers().map(UnknownEntry), max_size=3).map(tuple),
+            max_size=3,
+        ),
+    )
+)
+def test_it_comes_back(decision: Decision) -> None:
+    """What a decision row says is what was written, entries in unknown forms included."""
+    assert decision_of(decision.to_row()) == decision
+
+
+def test_a_void_decision() -> None:
+    """A void decision names no work, and nobody who could do it."""
+    void = Decision(partition_key="red", token=TOKEN)
+
+    assert void.to_row()["State"] == "void" and "Work" not in void.to_row()
+    assert decision_of(void.to_row()) == void
+    assert (void.committed, committed().committed) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "token", ["", "short", "a" * 65, "with/slash12", "with,comma12", "ümlaut_12345", "newline12345\n"]
+)
+def test_tokens_that_cannot_be(token: str) -> None:
+    """A token that a caller supplies must fit into a key, and between commas."""
+    with pytest.raises(ModelError, match="a token has 12 to 64 characters"):
+        decision_key(token)
+
+
+def test_work_that_is_too_large() -> None:
+    """More work than a property holds is refused, with the numbers; the most that fits is a row that a store takes."""
+
+    def of_size(size: int) -> Decision:
+        return committed(entries={"by_name": (IndexEntry("x" * size),)})
+
+    room = MAX_VALUE_BYTES // 2 - len(of_size(0).to_row()["Work"])
+    check_row(of_size(room).to_row())
+    with pytest.raises(
+        LimitExceeded, match=rf"1 declarations .* have {MAX_VALUE_BYTES + 2} bytes, and {MAX_VALUE_BYTES}"
+    ):
+        of_size(room + 1).to_row()
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"State": "perhaps"},
+        {"State": 1},
+        {"State": "committed"},
+        {"State": "committed", "Work": "{"},
+        {"State": "committed", "Work": "[]"},
+        {"State": "committed", "Work": '{"format":1}'},
+        {
+            "State": "committed",
+            "Work": '{"format":1,"kind":"P","row":"r","entries":{"a":[' + "[" * 9000 + "]" * 9000 + "]}}",
+        },
+        {},
+    ],
+)
+def test_damage(members: Row) -> None:
+    """A damaged decision row says which it is, and what to do."""
+    with pytest.raises(DecodeError, match=r"row \('red', '~o_.*'\) is a decision row .*; if nobody works on it"):
+        decision_of({"PartitionKey": "red", "RowKey": f"~o_{TOKEN}", **members})
+
+
+def test_newer_programs() -> None:
+    """What a newer program has written is left to newer programs, and is no damage."""
+    row = {**committed().to_row(), "Work": '{"format":2,"what":"else"}'}
+
+    with pytest.raises(NotSupported, match="has the format 2, and this program knows 1; leave it"):
+        decision_of(row)
+    with pytest.raises(NotSupported, match="the message has the format 2, and this program knows 1; leave it"):
+        doorbell_of(b'{"format":2}')
+
+
+def test_a_doorbell() -> None:
+    """A doorbell comes back from its message; anything else is none."""
+    doorbell = Doorbell(table="Outbox", partition_key="rød", token=TOKEN, kind="Person:2")
+
+    assert msgspec.json.decode(doorbell.to_message())["kind"] == "Person:2"
+    assert doorbell_of(doorbell.to_message()) == doorbell
+    for body in (b"", b"x", b"[]", b'{"format":1}', b'{"format":"1"}', b"[" * 9000):
+        with pytest.raises(ValueError, match="the message is not a doorbell"):
+            doorbell_of(body)
+
+
+# In a table
+
+
+async def write(db: Database, row: Row, verb: Verb = Verb.INSERT) -> None:
+    await db.store.write("Outbox", Operation(verb, row))
+
+
+async def test_a_change_that_has_not_committed(db: Database) -> None:
+    """Who asks for the decision of a change that has none makes it void; then its transaction cannot commit."""
+    connection = connection_of(db)
+    assert await read_decision(connection, "Outbox", "red", TOKEN) is None
+    void = await settle_decision(connection, "Outbox", "red", TOKEN)
+
+    assert not void.committed and void.etag is not None
+    assert await settle_decision(connection, "Outbox", "red", TOKEN) == void
+    with pytest.raises(Fault, match="EntityAlreadyExists"):
+        await write(db, committed().to_row())
+    assert await db.select(Person).where(Person.team == "red").all() == []
+
+
+async def test_a_change_that_has_committed(db: Database) -> None:
+    """A committed change stays so until its decision row is deleted, which may be done twice."""
+    connection = connection_of(db)
+    await write(db, committed().to_row())
+    decision = await settle_decision(connection, "Outbox", "red", TOKEN)
+
+    assert attrs.evolve(decision, etag=None) == committed()
+    await delete_decision(connection, "Outbox", decision)
+    await delete_decision(connection, "Outbox", decision)
+    assert await read_decision(connection, "Outbox", "red", TOKEN) is None
+
+
+async def test_all_get_one_decision(db: Database) -> None:
+    """Of a commit and many who settle at the same time one decides, and all hear the same."""
+    connection = connection_of(db)
+
+    async def commit() -> bool:
+        await asyncio.sleep(0)
+        try:
+            await write(db, committed().to_row())
+        except Fault:  # somebody else was first
+            return False
+        return True
+
+    committing = asyncio.create_task(commit())
+    found = await asyncio.gather(*(settle_decision(connection, "Outbox", "red", TOKEN) for _ in range(5)))
+    assert {each.committed for each in found} == {await committing}

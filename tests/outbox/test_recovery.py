@@ -1,0 +1,107 @@
+"""
+Writers and workers on a network that fails: what is committed is carried out, and nothing else.
+"""
+
+import asyncio
+import datetime as dt
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tableorm import Database
+from tableorm.connection.connection import connection_of
+from tableorm.models.manifest import IndexEntry
+from tableorm.outbox import worker as worker_module
+from tableorm.outbox.decision import Decision, settle_decision
+from tableorm.outbox.doorbell import Doorbell
+from tableorm.outbox.table_queue import TableQueueStore
+from tableorm.outbox.worker import Worker
+from tableorm.protocol.codes import Fault
+from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.testing import MemoryStore
+from tableorm.testing.contract.base import everything
+from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.torture import seeds
+
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY", "_PUT_BACK_SECONDS"):
+        monkeypatch.setattr(worker_module, name, 0)
+    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    yield
+    CLOCK.reset()
+
+
+async def change(network: FaultyStore, queues: TableQueueStore, token: str) -> None:
+    """Ring, then commit, as a writer does; it gives up at the first fault, as if it had crashed."""
+    await queues.put("work", Doorbell(table="Things", partition_key="p", token=token, kind="K").to_message())
+    entity = {"PartitionKey": "p", "RowKey": f"entity_{token}", "EntityType": "K"}
+    entries = {"by_name": (IndexEntry(token),)}
+    decision = Decision(partition_key="p", token=token, kind="K", row_key=entity["RowKey"], entries=entries)
+    await network.transact("Things", [Operation(Verb.INSERT, entity), Operation(Verb.INSERT, decision.to_row())])
+
+
+@seeds(5, 300)
+async def test_what_is_committed_is_carried_out(seed: int) -> None:
+    """Each change that commits is handled, and its decision row goes; a change that is void never commits."""
+    chance = random.Random(seed)
+    network = FaultyStore(MemoryStore())
+    await network.create_table("Things")
+    queues = TableQueueStore(network)
+    await queues.create_queue("work")
+    backend = FaultyBackend()
+    backend.tables = network
+    handled: set[str] = set()
+    unknown: set[str] = set()
+
+    async def handle(decision: Decision) -> None:
+        handled.add(decision.token)
+        if chance.random() < 0.3:
+            raise RuntimeError("not this time")
+
+    async with Database(backend, retry=QUICK) as db:
+        connection = connection_of(db)
+
+        async def work(turns: int) -> None:
+            """Let two workers work for some turns of the event loop, and crash."""
+            workers = [
+                Worker(connection, TableQueueStore(network), "work", {"K": handle}, visibility_seconds=9, most_tries=99)
+                for _ in range(2)
+            ]
+            tasks = [asyncio.create_task(each.run()) for each in workers]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        network.fates = iter(lambda: chance.choice([*[Fate.FINE] * 4, *Fate]), None)
+        for number in range(6):
+            token = f"token_{number:06d}"
+            try:
+                await change(network, queues, token)
+            except Fault:
+                unknown.add(token)
+            await work(chance.randint(0, 60))
+            if chance.random() < 0.5:
+                await network.deliver()
+            CLOCK.advance(HOUR)
+        network.plan()
+        for token in unknown:
+            await settle_decision(connection, "Things", "p", token)
+        await network.deliver()
+        for _ in range(200):
+            CLOCK.advance(HOUR)
+            if await queues.length("work") == 0:
+                break
+            await work(200)
+
+    rows = {row["RowKey"]: row for row in await everything(network, "Things")}
+    entities = {key.removeprefix("entity_") for key in rows if key.startswith("entity_")}
+    assert entities == handled
+    assert {row["State"] for row in rows.values() if "State" in row} <= {"void"}
+    assert await queues.length("work") == 0

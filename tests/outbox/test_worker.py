@@ -1,0 +1,273 @@
+"""
+Workers: what becomes of a message, of its decision row, and of messages that a worker cannot do anything about.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tableorm import Database, Entity, Mapped, connect
+from tableorm.connection.connection import connection_of
+from tableorm.models.manifest import IndexEntry
+from tableorm.outbox import worker as worker_module
+from tableorm.outbox.decision import Decision, read_decision
+from tableorm.outbox.doorbell import Doorbell
+from tableorm.outbox.table_queue import TableQueueStore
+from tableorm.outbox.worker import Handler, Outcome, Worker
+from tableorm.stores import Message, Operation, QueueStore, Verb
+
+TOKENS = [f"token_000000{number}" for number in range(6)]
+
+
+class Person(Entity, table="Work", partition_key="{team}", row_key="person_{id:03d}"):
+    team: Mapped[str]
+    id: Mapped[int]
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Person)
+        await db.queues.create_queue("work")
+        yield db
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY", "_PUT_BACK_SECONDS"):
+        monkeypatch.setattr(worker_module, name, 0)
+
+
+async def ring(db: Database, token: str, *, kind: str = "Person", queues: QueueStore | None = None) -> None:
+    doorbell = Doorbell(table="Work", partition_key="red", token=token, kind=kind)
+    await (queues or db.queues).put("work", doorbell.to_message())
+
+
+async def commit(db: Database, token: str, *, kind: str = "Person") -> None:
+    entries = {"by_name": (IndexEntry("name_jones"),)}
+    decision = Decision(partition_key="red", token=token, kind=kind, row_key="person_001", entries=entries)
+    await db.store.write("Work", Operation(Verb.INSERT, decision.to_row()))
+
+
+async def find(db: Database, token: str) -> Decision | None:
+    return await read_decision(connection_of(db), "Work", "red", token)
+
+
+def new_worker(
+    db: Database, handlers: Mapping[str, Handler], queues: QueueStore | None = None, tries: int = 3
+) -> Worker:
+    return Worker(
+        connection_of(db), queues or connection_of(db).queues, "work", handlers, visibility_seconds=60, most_tries=tries
+    )
+
+
+@asynccontextmanager
+async def running(worker: Worker) -> AsyncGenerator[None]:
+    task = asyncio.create_task(worker.run())
+    yield
+    worker.stop()
+    await task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what a worker counts
+        await asyncio.sleep(0.001)
+
+
+async def until_empty(db: Database, queues: QueueStore | None = None) -> None:
+    while await (queues or db.queues).length("work"):  # noqa: ASYNC110 - rows of a store
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("place", ["queue", "table"])
+async def test_a_committed_change_is_carried_out(db: Database, place: str) -> None:
+    """The handler of its kind gets the decision; then the decision row is deleted, and the message."""
+    queues: QueueStore = connection_of(db).queues if place == "queue" else TableQueueStore(db.store)
+    await queues.create_queue("work")
+    seen: list[Decision] = []
+
+    async def handle(decision: Decision) -> None:
+        seen.append(decision)
+
+    for token in TOKENS:
+        await commit(db, token)
+        await ring(db, token, queues=queues)
+    worker = new_worker(db, {"Person": handle}, queues)
+    async with running(worker):
+        await until_empty(db, queues)
+
+    assert sorted(each.token for each in seen) == TOKENS
+    assert seen[0].entries == {"by_name": (IndexEntry("name_jones"),)}
+    assert [await find(db, token) for token in TOKENS] == [None] * 6
+    assert worker.counts == Counter({Outcome.DONE: 6})
+
+
+async def test_a_change_that_never_commits(db: Database) -> None:
+    """A message without a decision row makes its change void, and is dropped; no handler hears of it."""
+    await ring(db, TOKENS[0])
+    worker = new_worker(db, {"Person": never})
+    async with running(worker):
+        await until_empty(db)
+
+    decision = await find(db, TOKENS[0])
+    assert decision is not None and not decision.committed
+    assert worker.counts == Counter({Outcome.VOID: 1})
+
+
+async def never(decision: Decision) -> None:
+    raise AssertionError(decision)
+
+
+async def test_unknown_kinds_are_left_to_others(db: Database) -> None:
+    """A worker makes no change of an unknown kind or version void, and its takes do not count as tries of others."""
+    known, unknown, newer = TOKENS[:3]
+    await commit(db, known)
+    await commit(db, newer, kind="Person:2")
+    for token, kind in ((known, "Person"), (unknown, "Dog"), (newer, "Person:2")):
+        await ring(db, token, kind=kind)
+    old, done = new_worker(db, {"Person": nothing}, tries=2), set[str]()
+    async with running(old):
+        await until(lambda: old.counts[Outcome.LEFT] >= 8)
+    assert await find(db, unknown) is None
+    assert old.counts[Outcome.DONE] == 1 and old.counts[Outcome.DROPPED] == 0
+
+    async def handle(decision: Decision) -> None:
+        if not done:
+            done.add(decision.token)
+            raise RuntimeError("not yet")  # the first try of the one who knows it
+
+    new = new_worker(db, {"Person:2": handle, "Dog": handle}, tries=2)
+    async with running(new):
+        await until(lambda: new.counts[Outcome.DONE] + new.counts[Outcome.VOID] == 2)
+    assert new.counts == Counter({Outcome.DONE: 1, Outcome.VOID: 1, Outcome.FAILED: 1})
+
+
+async def nothing(decision: Decision) -> None:
+    del decision
+
+
+async def test_too_many_tries(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """After the last try the error is in the decision row, which stays committed, and the message is gone."""
+    await commit(db, TOKENS[0])
+    await ring(db, TOKENS[0])
+
+    async def fail(decision: Decision) -> None:
+        raise RuntimeError(f"no way to {decision.row_key}")
+
+    worker = new_worker(db, {"Person": fail})
+    async with running(worker):
+        await until_empty(db)
+
+    decision = await find(db, TOKENS[0])
+    assert decision is not None and decision.committed
+    assert decision.error == "RuntimeError: no way to person_001"
+    assert worker.counts == Counter({Outcome.FAILED: 2, Outcome.DROPPED: 1})
+    assert len([each for each in caplog.records if "try" in each.getMessage()]) == 3
+
+
+async def test_a_message_that_is_no_doorbell(db: Database) -> None:
+    """Whatever lies in the queue is tried as often, and dropped; others are not delayed by it."""
+    await db.queues.put("work", b"junk")
+    await commit(db, TOKENS[0])
+    await ring(db, TOKENS[0])
+    worker = new_worker(db, {"Person": nothing})
+    async with running(worker):
+        await until_empty(db)
+
+    assert worker.counts == Counter({Outcome.DONE: 1, Outcome.FAILED: 2, Outcome.DROPPED: 1})
+
+
+async def test_a_long_piece_of_work_is_renewed(db: Database) -> None:
+    """While a handler works, the message is renewed, and no other worker gets it."""
+    await commit(db, TOKENS[0])
+    await ring(db, TOKENS[0])
+    begun, renewed = asyncio.Event(), asyncio.Event()
+
+    class Renewing(TableQueueStore):
+        async def renew(self, queue: str, message: Message, visibility_seconds: int) -> Message:
+            renewed.set()
+            return await super().renew(queue, message, visibility_seconds)
+
+    queues = Renewing(db.store)
+    await queues.create_queue("work")
+    await ring(db, TOKENS[0], queues=queues)
+
+    async def wait(decision: Decision) -> None:
+        del decision
+        begun.set()
+        await renewed.wait()
+
+    first = Worker(connection_of(db), queues, "work", {"Person": wait}, visibility_seconds=1)
+    second = Worker(connection_of(db), queues, "work", {"Person": never}, visibility_seconds=1)
+    async with running(first):
+        await begun.wait()
+        async with running(second):
+            await until_empty(db, queues)
+
+    assert (first.counts, second.counts) == (Counter({Outcome.DONE: 1}), Counter())
+
+
+async def test_a_message_that_somebody_else_took(db: Database) -> None:
+    """A worker that has lost its message finishes, acknowledges nothing, and says so."""
+    await commit(db, TOKENS[0])
+    await ring(db, TOKENS[0])
+
+    async def lose(decision: Decision) -> None:
+        del decision
+        await db.queues.clear("work")
+
+    worker = new_worker(db, {"Person": lose})
+    async with running(worker):
+        await until(lambda: worker.counts[Outcome.LOST] > 0)
+
+    assert worker.counts == Counter({Outcome.LOST: 1})
+    assert await find(db, TOKENS[0]) is None
+
+
+async def test_stopping_finishes_what_is_begun(db: Database) -> None:
+    """A worker that is stopped takes nothing more, and ends when what it works on is done."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def wait(decision: Decision) -> None:
+        del decision
+        begun.set()
+        await go.wait()
+
+    await commit(db, TOKENS[0])
+    await ring(db, TOKENS[0])
+    worker = new_worker(db, {"Person": wait})
+    task = asyncio.create_task(worker.run())
+    await begun.wait()
+    worker.stop()
+    await ring(db, TOKENS[1])
+    go.set()
+    await task
+
+    assert worker.counts == Counter({Outcome.DONE: 1})
+    assert len(await db.queues.peek("work", 32)) == 1
+
+
+async def test_cancelling_gives_messages_back(db: Database) -> None:
+    """A worker that is cancelled gives its messages back at once, and nothing is acknowledged."""
+    begun = asyncio.Event()
+
+    async def wait(decision: Decision) -> None:
+        del decision
+        begun.set()
+        await asyncio.Event().wait()
+
+    await commit(db, TOKENS[0])
+    await ring(db, TOKENS[0])
+    worker = new_worker(db, {"Person": wait})
+    task = asyncio.create_task(worker.run())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert len(await db.queues.peek("work", 32)) == 1
+    decision = await find(db, TOKENS[0])
+    assert decision is not None and decision.committed

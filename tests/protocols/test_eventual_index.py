@@ -1,0 +1,389 @@
+"""
+Index entries in other partitions than their entity: what is written in which order, and every order of faults.
+
+The entity holds the indexed value, and the tokens of its writes, newest last here. A change puts a message, then
+commits: one transaction writes the entity and a decision row that lists the addresses of all entries concerned. Then
+the entries are reconciled with the entity, the decision row is deleted, and the message. A worker that takes the
+message of a change finds the decision row and does the same; where there is none, it first inserts one that is void, so
+that the change can never commit, and drops the message.
+"""
+
+from tests.protocols.explorer import (
+    EXISTS,
+    LOST,
+    OK,
+    Ack,
+    Client,
+    Get,
+    Goto,
+    Judge,
+    Key,
+    Program,
+    Put,
+    Row,
+    Run,
+    Take,
+    World,
+    delete,
+    find_violation,
+    insert,
+    replace,
+    runs,
+    together,
+    upsert,
+    values,
+    verify,
+)
+
+ENTITY: Key = ("p", "k")
+Message = tuple[str]
+
+
+def decision_of(token: str) -> Key:
+    return ("p", f"~o_{token}")
+
+
+def entry_at(address: str) -> Key:
+    return (f"x{address}", "k")
+
+
+# The protocol; `broken` names a rule that a run leaves out.
+
+
+def change(token: str, value: str | None, *, worker_applies: bool = False, broken: str = "") -> Program:
+    """Set the indexed value: insert the entity where there is none, delete it for None."""
+    entity = yield Get(ENTITY)
+    if entity is None and value is None:
+        return "absent"
+    yield Put((token,))
+    addresses = tuple(sorted({each for each in (entity and entity.get("value"), value) if each}))
+    committed = insert(decision_of(token), values(state="committed", addresses=addresses))
+    if entity is None:
+        write = insert(ENTITY, values(value=value, tokens=(token,), indexed=True))
+    elif value is None:
+        write = delete(ENTITY, entity.etag)
+    else:
+        write = replace(ENTITY, values(value=value, tokens=(*entity.get("tokens"), token), indexed=True), entity.etag)
+    outcome, _ = yield together(write, committed)
+    if outcome == OK:
+        if worker_applies:
+            return "done"
+        if entity is None and broken == "" and value is not None:
+            return Goto(insert_entry, (token, value))
+        return Goto(reconcile, (token, addresses, False, broken))
+    if outcome == LOST:
+        return Goto(decide, (token, broken))
+    yield Ack((token,))
+    return "refused"
+
+
+def decide(token: str, broken: str) -> Program:
+    """Find out what became of a change whose reply was lost, and make it void if it has not committed."""
+    outcome, _ = yield insert(decision_of(token), values(state="void"))
+    if outcome == LOST:
+        return Goto(decide, (token, broken))
+    if outcome == EXISTS:
+        decision = yield Get(decision_of(token))
+        if decision is None:
+            return Goto(decide, (token, broken))
+        if decision.get("state") == "committed":
+            return Goto(reconcile, (token, decision.get("addresses"), False, broken))
+    yield Ack((token,))
+    entity = yield Get(ENTITY)
+    return "done" if entity is not None and token in entity.get("tokens") else "unknown"
+
+
+def insert_entry(token: str, address: str) -> Program:
+    """Make the entry of an entity that was inserted: nothing need be read before, since the entry is new."""
+    outcome, _ = yield insert(entry_at(address), values(version=token))
+    entity = yield Get(ENTITY)
+    if outcome != OK or entity is None or entity.get("tokens")[-1] != token:
+        return Goto(reconcile, (token, (address,), False, ""))
+    return Goto(forget, (token, (address,), False, ""))
+
+
+def reconcile(token: str, addresses: tuple[str, ...], works: bool, broken: str) -> Program:
+    """Make the entries at some addresses what the entity says; look at it again; only then forget the change."""
+    again = Goto(reconcile, (token, addresses, works, broken))
+    entity = (yield Get(ENTITY)) if broken == "entity before entries" else None
+    found: dict[str, Row | None] = {}
+    for address in addresses:
+        found[address] = yield Get(entry_at(address))
+    if broken != "entity before entries":
+        entity = yield Get(ENTITY)
+    for address in addresses:
+        entry = found[address]
+        if broken == "entity before entries":
+            entry = yield Get(entry_at(address))
+        newest = None if entity is None else entity.get("tokens")[-1]
+        if entity is not None and entity.get("value") == address:
+            content = values(version=newest)
+            if broken == "conditions":
+                yield upsert(entry_at(address), content)
+            elif entry is None:
+                if (yield insert(entry_at(address), content))[0] != OK:
+                    return again
+            elif entry.get("version") == newest or broken == "version":
+                pass
+            elif (yield replace(entry_at(address), content, entry.etag))[0] != OK:
+                return again
+        elif entry is not None and broken == "conditions":
+            yield delete(entry_at(address), "*")
+        elif entry is not None and (yield delete(entry_at(address), entry.etag))[0] != OK:
+            return again
+    if broken not in ("second look", "conditions") and (yield Get(ENTITY)) != entity:
+        return again
+    return Goto(forget, (token, addresses, works, broken))
+
+
+def forget(token: str, addresses: tuple[str, ...], works: bool, broken: str) -> Program:
+    """Delete the decision row, then the message."""
+    decision = yield Get(decision_of(token))
+    if decision is not None and decision.get("state") == "committed":
+        yield delete(decision_of(token), decision.etag)
+        if (yield Get(decision_of(token))) is not None:
+            return Goto(reconcile, (token, addresses, works, broken))
+    yield Ack((token,))
+    return Goto(work, (broken,)) if works else "done"
+
+
+def work(broken: str = "") -> Program:
+    """Take messages until there are no more."""
+    message = yield Take()
+    if message is None:
+        return "idle"
+    (token,) = message
+    while True:
+        decision = yield Get(decision_of(token))
+        if decision is not None and decision.get("state") == "committed":
+            return Goto(reconcile, (token, decision.get("addresses"), True, broken))
+        if decision is None and broken != "void":
+            outcome, _ = yield insert(decision_of(token), values(state="void"))
+            if outcome != OK:
+                continue
+        yield Ack(message)
+        return Goto(work, (broken,))
+
+
+def build(tokens: tuple[str, ...]) -> Program:
+    """Give an entity that is older than the index its entry, by a write that changes nothing else."""
+    entity = yield Get(ENTITY)
+    if entity is None or entity.get("indexed"):
+        return "nothing to do"
+    token, rest = tokens[0], tokens[1:]
+    yield Put((token,))
+    address = entity.get("value")
+    content = values(value=address, tokens=(*entity.get("tokens"), token), indexed=True)
+    committed = insert(decision_of(token), values(state="committed", addresses=(address,)))
+    outcome, _ = yield together(replace(ENTITY, content, entity.etag), committed)
+    if outcome == OK:
+        return Goto(reconcile, (token, (address,), False, ""))
+    if outcome == LOST:
+        return Goto(decide, (token, ""))
+    yield Ack((token,))
+    return Goto(build, (rest,)) if rest else "gave up"
+
+
+# What must hold in the end
+
+
+def entries_match(*, extra: bool) -> Judge:
+    """Return the judge of the entries; `extra` allows entries that are not wanted, which no verified read returns."""
+
+    def judge(world: World) -> str | None:
+        entity = world.rows.get(ENTITY)
+        for address in "JST":
+            entry = world.rows.get(entry_at(address))
+            wanted = entity is not None and entity.get("value") == address
+            if wanted and entity is not None and entry is None and entity.get("indexed"):
+                return f"the entry {address} is missing"
+            if wanted and entity is not None and entry is not None and entry.get("version") != entity.get("tokens")[-1]:
+                return f"the entry {address} is not of the newest version"
+            if not wanted and entry is not None and not extra:
+                return f"the entry {address} is not wanted"
+        for name, result in world.results.items():
+            if result == "refused" and entity is not None and name.lower() in entity.get("tokens"):
+                return f"{name} was refused, and its write was applied"
+        if any(row.get("state") == "committed" for row in world.rows.values()):
+            return "a decision row is left that is committed"
+        return None
+
+    return judge
+
+
+STRICT, LOOSE = entries_match(extra=False), entries_match(extra=True)
+
+
+def stored(*, indexed: bool = True) -> dict[Key, Row]:
+    """Return the rows of an entity with the value S, and of its entry unless it is older than the index."""
+    entity = Row("e0", values(value="S", tokens=("t0",), indexed=indexed or None))
+    return {ENTITY: entity, entry_at("S"): Row("e1", values(version="t0"))} if indexed else {ENTITY: entity}
+
+
+def changes(name: str, value: str | None, *, worker_applies: bool = False, broken: str = "") -> Client:
+    def program(token: str) -> Program:
+        return change(token, value, worker_applies=worker_applies, broken=broken)
+
+    return Client(name, program, (name.lower(),))
+
+
+TO_J, TO_S, GONE = changes("A", "J"), changes("B", "S"), changes("B", None)
+WORKER = Client("W", work, fails=False)
+
+
+@runs(
+    Run(title="two values in turn", rows=stored(), clients=(TO_J, TO_S), at_end=STRICT),
+    Run(title="a change and a delete", rows=stored(), clients=(TO_J, GONE), at_end=STRICT),
+    Run(title="an insert and a change", clients=(TO_J, TO_S), at_end=STRICT),
+    Run(title="an insert and a delete", clients=(TO_J, GONE), at_end=STRICT),
+    Run(title="an insert that crashes", clients=(TO_J, WORKER), crash=1, at_end=LOOSE),
+    Run(title="an insert with any fault", clients=(TO_J, WORKER), lost=1, late=1, crash=1, at_end=LOOSE, large=True),
+    Run(
+        title="an insert and a change, one crashes",
+        clients=(TO_J, changes("B", "S", worker_applies=True), WORKER),
+        crash=1,
+        at_end=LOOSE,
+        large=True,
+    ),
+    Run(
+        title="an insert and a delete, one crashes",
+        clients=(TO_J, changes("B", None), WORKER),
+        crash=1,
+        at_end=LOOSE,
+        large=True,
+    ),
+    Run(
+        title="a change, a delete and an insert",
+        rows=stored(),
+        clients=(TO_J, GONE, changes("C", "S")),
+        at_end=STRICT,
+        large=True,
+    ),
+    Run(title="a change with a lost reply", rows=stored(), clients=(TO_J, WORKER), lost=1, at_end=LOOSE),
+    Run(
+        title="a change with any fault",
+        rows=stored(),
+        clients=(TO_J, WORKER),
+        lost=1,
+        late=1,
+        crash=1,
+        at_end=LOOSE,
+        large=True,
+    ),
+    Run(
+        title="two workers of which one crashes",
+        rows=stored(),
+        clients=(changes("A", "J", worker_applies=True), WORKER, Client("V", work)),
+        crash=1,
+        at_end=LOOSE,
+    ),
+    Run(
+        title="two values in turn, one crashes",
+        rows=stored(),
+        clients=(TO_J, changes("B", "S", worker_applies=True), WORKER),
+        crash=1,
+        at_end=LOOSE,
+        large=True,
+    ),
+    Run(
+        title="a change and a delete, one crashes",
+        rows=stored(),
+        clients=(TO_J, changes("B", None, worker_applies=True), WORKER),
+        crash=1,
+        at_end=LOOSE,
+        large=True,
+    ),
+    Run(
+        title="a change and a delete with a lost reply",
+        rows=stored(),
+        clients=(TO_J, changes("B", None, worker_applies=True), WORKER),
+        lost=1,
+        at_end=LOOSE,
+        large=True,
+    ),
+    Run(
+        title="an index that is built",
+        rows=stored(indexed=False),
+        clients=(Client("B", build, (("b",),)), TO_J, WORKER),
+        crash=1,
+        at_end=LOOSE,
+        large=True,
+    ),
+    Run(
+        title="an index that is built at once",
+        rows=stored(indexed=False),
+        clients=(Client("B", build, (("b", "b2"),)), TO_J),
+        at_end=STRICT,
+    ),
+)
+def test_entries_follow_their_entity(run: Run) -> None:
+    """In the end no entry is missing or wrong, no write is lost, and no committed decision row is left."""
+    verify(run)
+
+
+def changes_without(rule: str) -> tuple[Client, Client]:
+    return changes("A", "J", broken=rule), changes("B", "S", broken=rule)
+
+
+def without(rule: str) -> Client:
+    return Client("W", work, (rule,), fails=False)
+
+
+PROBLEMS = {
+    "a message is dropped before its change is void": "the entry J is missing",
+    "nobody looks at the entity again": "the entry J is not wanted",
+    "entries are written without conditions": "the entry S is missing",
+    "the entity is read before the entries": "the entry S is missing",
+    "an entry of an older version is left alone": "the entry S is missing",
+    "not promised: no entry that is not wanted": "the entry J is not wanted",
+}
+
+
+@runs(
+    Run(
+        title="a message is dropped before its change is void",
+        rows=stored(),
+        clients=(TO_J, without("void")),
+        crash=1,
+        at_end=LOOSE,
+    ),
+    Run(
+        title="nobody looks at the entity again",
+        rows=stored(),
+        clients=changes_without("second look"),
+        at_end=STRICT,
+    ),
+    Run(
+        title="entries are written without conditions",
+        rows=stored(),
+        clients=changes_without("conditions"),
+        at_end=LOOSE,
+    ),
+    Run(
+        title="the entity is read before the entries",
+        rows=stored(),
+        clients=(changes_without("entity before entries")[0], changes("B", "S", worker_applies=True), WORKER),
+        crash=1,
+        at_end=LOOSE,
+        large=True,
+    ),
+    Run(
+        title="an entry of an older version is left alone",
+        rows=stored(),
+        clients=(TO_J, changes("B", "S", worker_applies=True), without("version")),
+        crash=1,
+        at_end=lambda world: LOOSE(world) if LOOSE(world) == "the entry S is missing" else None,
+        large=True,
+    ),
+    Run(
+        title="not promised: no entry that is not wanted",
+        rows=stored(),
+        clients=(TO_J, changes("B", "S", worker_applies=True), WORKER),
+        crash=1,
+        at_end=STRICT,
+        large=True,
+    ),
+)
+def test_each_rule_is_needed(run: Run) -> None:
+    """A protocol without one of the rules goes wrong; and an entry that is not wanted can be left after a crash."""
+    assert find_violation(run)[-1] == PROBLEMS[run.title]

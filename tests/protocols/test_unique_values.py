@@ -1,0 +1,319 @@
+"""
+Unique values across partitions: reservations, the tokens of claims, and how an abandoned claim is taken over.
+
+A reservation says which entity claims a value, and under which token; the entity stores the token of its claim. The
+commit is one transaction in the entity's partition: the new value with its token, and a decision row. Who wants a value
+that is reserved by an entity which does not hold it inserts the other claim's decision row as void, so that it can
+never commit, looks again, and takes the reservation over. A reservation is released by its token, never by its owner.
+"""
+
+from collections.abc import Callable
+
+from tests.protocols.explorer import (
+    LOST,
+    OK,
+    Ack,
+    Client,
+    Get,
+    Goto,
+    Judge,
+    Key,
+    Program,
+    Put,
+    Row,
+    Run,
+    Take,
+    World,
+    delete,
+    find_violation,
+    insert,
+    replace,
+    runs,
+    together,
+    values,
+    verify,
+)
+
+Claim = tuple[str, str | None]
+"""The value that an entity gives up, and the token under which it has claimed it."""
+
+
+def entity_of(name: str) -> Key:
+    return (name, "x")
+
+
+def decision_of(name: str, token: str) -> Key:
+    return (name, f"~o_{token}")
+
+
+def reservation_of(value: str) -> Key:
+    return (f"r{value}", "r")
+
+
+# The protocol; `broken` names a rule that a run leaves out.
+
+
+def change(name: str, token: str, value: str | None, broken: str = "") -> Program:
+    """Give an entity a value, None to delete it."""
+    entity = yield Get(entity_of(name))
+    if (entity is None and value is None) or (entity is not None and entity.get("value") == value):
+        return "nothing to do"
+    yield Put((name, token, value))
+    if value is None:
+        return Goto(commit, (name, token, None, entity, broken))
+    return Goto(reserve, (name, token, value, entity, broken))
+
+
+def reserve(name: str, token: str, value: str, entity: Row | None, broken: str) -> Program:
+    """Reserve a value, or take the reservation of a claim over that cannot commit any more."""
+    again = Goto(reserve, (name, token, value, entity, broken))
+    committing = Goto(commit, (name, token, value, entity, broken))
+    mine = values(owner=name, token=token)
+    outcome, _ = yield insert(reservation_of(value), mine)
+    if outcome == OK:
+        return committing
+    if outcome == LOST:
+        return again
+    found = yield Get(reservation_of(value))
+    if found is None:
+        return again
+    if found.get("token") == token:
+        return committing
+    owner = entity_of(found.get("owner"))
+    holder = yield Get(owner)
+    if holder is not None and holder.get("value") == value:
+        return Goto(abandon, (name, token, value, "violation", False))
+    if broken != "fence":
+        outcome, _ = yield insert(decision_of(found.get("owner"), found.get("token")), values(state="void"))
+        if outcome == LOST:
+            return again
+        holder = yield Get(owner)  # it may have committed just before
+        if holder is not None and holder.get("value") == value:
+            return Goto(abandon, (name, token, value, "violation", False))
+    outcome, _ = yield replace(reservation_of(value), mine, found.etag)
+    return committing if outcome == OK else again
+
+
+def commit(name: str, token: str, value: str | None, entity: Row | None, broken: str) -> Program:
+    """Write the entity and the decision row."""
+    old: Claim | None = None if entity is None else (entity.get("value"), entity.get("token"))
+    committed = insert(decision_of(name, token), values(state="committed", old=old))
+    content = values(value=value, token=token)
+    if entity is None:
+        write = insert(entity_of(name), content)
+    elif value is None:
+        write = delete(entity_of(name), entity.etag)
+    else:
+        write = replace(entity_of(name), content, entity.etag)
+    outcome, _ = yield together(write, committed)
+    if outcome == OK:
+        return Goto(finish, (name, token, value, old, False, broken))
+    if outcome == LOST:
+        return Goto(decide, (name, token, value, False, broken))
+    return Goto(abandon, (name, token, value, "refused", False))
+
+
+def decide(name: str, token: str, value: str | None, works: bool, broken: str) -> Program:
+    """Find out what became of a claim, after a lost reply or for a message; make it void if it has not committed."""
+    decision = yield Get(decision_of(name, token))
+    if decision is None:
+        yield insert(decision_of(name, token), values(state="void"))
+        decision = yield Get(decision_of(name, token))
+        if decision is None:
+            return Goto(decide, (name, token, value, works, broken))
+    if decision.get("state") == "committed":
+        return Goto(finish, (name, token, value, decision.get("old"), works, broken))
+    entity = yield Get(entity_of(name))
+    if entity is not None and entity.get("token") == token:
+        return Goto(acknowledge, (name, token, value, "done", works))  # completed before the void row was written
+    return Goto(abandon, (name, token, value, "unknown", works))
+
+
+def finish(name: str, token: str, value: str | None, old: Claim | None, works: bool, broken: str) -> Program:
+    """Release what the commit gave up, then forget the claim."""
+    again = Goto(finish, (name, token, value, old, works, broken))
+    if old is not None and old[0] != value:
+        found = yield Get(reservation_of(old[0]))
+        if found is not None:
+            ours = found.get("owner") == name if broken == "token" else found.get("token") == old[1]
+            if ours and (yield delete(reservation_of(old[0]), found.etag))[0] != OK:
+                return again
+    decision = yield Get(decision_of(name, token))
+    if decision is not None and decision.get("state") == "committed":
+        outcome, _ = yield delete(decision_of(name, token), decision.etag)
+        if outcome != OK:
+            return again
+    return Goto(acknowledge, (name, token, value, "done", works))
+
+
+def abandon(name: str, token: str, value: str | None, result: str, works: bool) -> Program:
+    """Give the reservation of a claim back that has not committed and cannot."""
+    if value is not None:
+        found = yield Get(reservation_of(value))
+        if found is not None and found.get("token") == token:
+            outcome, _ = yield delete(reservation_of(value), found.etag)
+            if outcome != OK:
+                return Goto(abandon, (name, token, value, result, works))
+    return Goto(acknowledge, (name, token, value, result, works))
+
+
+def acknowledge(name: str, token: str, value: str | None, result: str, works: bool) -> Program:
+    """Delete the message of a claim."""
+    yield Ack((name, token, value))
+    return Goto(work, ()) if works else result
+
+
+def work() -> Program:
+    """Take messages until there are no more."""
+    message = yield Take()
+    return "idle" if message is None else Goto(decide, (*message, True, ""))
+
+
+# What must hold
+
+
+def held_once(world: World) -> str | None:
+    """No two entities have one value, at any time."""
+    held = [row.get("value") for (_, kind), row in world.rows.items() if kind == "x"]
+    return None if len(held) == len(set(held)) else f"one value is held twice: {held}"
+
+
+def reservations_match(*, leaks: bool) -> Judge:
+    """Return the judge of the reservations; `leaks` allows those that nobody holds, which the next claim takes over."""
+
+    def judge(world: World) -> str | None:
+        for (name, kind), row in world.rows.items():
+            if kind == "x":
+                found = world.rows.get(reservation_of(row.get("value")))
+                if found is None or (found.get("owner"), found.get("token")) != (name, row.get("token")):
+                    return f"{name} has a value without its reservation"
+            if kind == "r" and not leaks:
+                holder = world.rows.get(entity_of(row.get("owner")))
+                if holder is None or holder.get("token") != row.get("token"):
+                    return f"the reservation {name} is nobody's"
+        return None
+
+    return judge
+
+
+STRICT, LOOSE = reservations_match(leaks=False), reservations_match(leaks=True)
+
+STORED = {
+    entity_of("k1"): Row("e0", values(value="u", token="t0")),
+    reservation_of("u"): Row("e1", values(owner="k1", token="t0")),
+}
+ABANDONED = {reservation_of("v"): Row("e1", values(owner="k1", token="t9"))}
+
+
+def claims(client: str, name: str, value: str | None, broken: str = "") -> Client:
+    return Client(client, change, (name, client.lower(), value, broken))
+
+
+K1_TO_V, K2_TO_V, K2_TO_U = claims("A", "k1", "v"), claims("B", "k2", "v"), claims("C", "k2", "u")
+K1_GONE, K1_BACK_TO_U = claims("D", "k1", None), claims("E", "k1", "u")
+WORKER = Client("W", work, fails=False)
+
+PAIRS: dict[str, tuple[Client, Client]] = {
+    "two claims of one value": (K1_TO_V, K2_TO_V),
+    "a claim of a value that is given up": (K1_TO_V, K2_TO_U),
+    "a change and a delete": (K1_TO_V, K1_GONE),
+    "a delete and a claim": (K1_GONE, K2_TO_U),
+    "there and back": (K1_TO_V, K1_BACK_TO_U),
+}
+
+
+def each_pair(make: Callable[[str, tuple[Client, Client]], Run]) -> list[Run]:
+    return [make(title, pair) for title, pair in PAIRS.items()]
+
+
+@runs(
+    *each_pair(lambda title, pair: Run(title=title, rows=STORED, clients=pair, always=held_once, at_end=STRICT)),
+    *each_pair(
+        lambda title, pair: Run(
+            title=f"{title}, with any fault",
+            rows=STORED,
+            clients=pair,
+            lost=1,
+            late=1,
+            crash=1,
+            always=held_once,
+            large=True,
+        )
+    ),
+    *each_pair(
+        lambda title, pair: Run(
+            title=f"{title}, one crashes",
+            rows=STORED,
+            clients=(*pair, WORKER),
+            crash=1,
+            always=held_once,
+            at_end=LOOSE,
+            large=True,
+        )
+    ),
+    Run(
+        title="a claim that crashes",
+        rows=STORED,
+        clients=(K1_TO_V, WORKER),
+        crash=1,
+        always=held_once,
+        at_end=LOOSE,
+    ),
+    Run(
+        title="a claim with any fault",
+        rows=STORED,
+        clients=(K1_TO_V, WORKER),
+        lost=1,
+        late=1,
+        crash=1,
+        always=held_once,
+        at_end=LOOSE,
+        large=True,
+    ),
+    Run(
+        title="a reservation that was abandoned",
+        rows=ABANDONED,
+        clients=(K2_TO_V, claims("F", "k3", "v")),
+        always=held_once,
+    ),
+    Run(
+        title="a reservation that was abandoned, with any fault",
+        rows=ABANDONED,
+        clients=(K2_TO_V, claims("F", "k3", "v")),
+        lost=1,
+        late=1,
+        crash=1,
+        always=held_once,
+        large=True,
+    ),
+    Run(
+        title="there and back against a claim",
+        rows=STORED,
+        clients=(K1_TO_V, K1_BACK_TO_U, K2_TO_U),
+        always=held_once,
+        at_end=STRICT,
+        large=True,
+    ),
+)
+def test_a_value_is_held_once(run: Run) -> None:
+    """At no time two entities have one value, and whoever has one has its reservation in the end."""
+    verify(run)
+
+
+@runs(
+    Run(
+        title="a claim is taken over that can still commit",
+        rows=STORED,
+        clients=(K1_TO_V, claims("B", "k2", "v", "fence")),
+        always=held_once,
+    ),
+    Run(
+        title="a reservation is released by its owner instead of its token",
+        rows=STORED,
+        clients=(claims("A", "k1", "v", "token"), K1_BACK_TO_U, K2_TO_U),
+        always=held_once,
+    ),
+)
+def test_each_rule_is_needed(run: Run) -> None:
+    """Without the void row of the other claim, or released by its owner instead of its token, a value is held twice."""
+    assert find_violation(run)[-1].startswith("one value is held twice")

@@ -1,0 +1,142 @@
+"""
+How many rows a limit reads where conditions are evaluated here: few, if the range of keys was made by these conditions.
+"""
+
+import enum
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tableorm import Database, Entity, Index, Mapped, Select, connect, field
+from tableorm.stores import RowPage, RowQuery
+from tests.database.between import Between
+
+
+class State(enum.Enum):
+    OPEN = "open"
+    DONE = "done"
+
+
+class Task(Entity, table="Tasks", partition_key="{team}", row_key="task_{state}_{id}"):
+    team: Mapped[str]
+    state: Mapped[State]
+    id: Mapped[UUID]
+    number: Mapped[int] = field(default=0)
+    cost: Mapped[Decimal] = field(default=Decimal(1))
+    note: Mapped[str | None] = field(default=None)
+
+
+class Job(Entity, table="Tasks", partition_key="{team}", row_key="job_{number:04d}"):
+    team: Mapped[str]
+    number: Mapped[int]
+    owner: Mapped[str] = field(default="ann")
+
+    by_owner = Index(row_key="owner_{owner}_{number:04d}", include="keys")
+
+
+class Note(Entity, table="Notes", partition_key="{team}", row_key="note_{topic}_{number:04d}"):
+    team: Mapped[str]
+    topic: Mapped[str]
+    number: Mapped[int]
+
+
+class Sized(Between):
+    """A backend that records how many rows each query asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        self.sizes.append(limit)
+        return await super().query(table, query, limit, continuation)
+
+
+async def fill(db: Database) -> None:
+    await db.create_tables(Task, Note)
+    async with db.transaction() as tx:
+        for number in range(20):
+            state = State.DONE if number % 2 else State.OPEN
+            tx.insert(Task(team="a", state=state, id=UUID(int=number), number=number))
+            tx.insert(Job(team="a", number=number))
+    async with db.transaction() as tx:
+        for topic in ("x", "x_y", "z"):
+            for number in range(10):
+                tx.insert(Note(team="a", topic=topic, number=number))
+
+
+def tasks(db: Database) -> Select[Task]:
+    return db.select(Task).where(Task.team == "a")
+
+
+QueryOf = Callable[[Database], Select[Any]]
+
+SELECTIVE: list[tuple[QueryOf, list[int]]] = [
+    (lambda db: tasks(db).where(Task.state == State.OPEN), [0, 2, 4]),
+    (lambda db: tasks(db).where(Task.state >= State.OPEN), [0, 2, 4]),
+    (lambda db: tasks(db).where(Task.state.in_(list(State))), [1, 3, 5]),
+    (lambda db: db.select(Job.by_owner).where(Job.team == "a", Job.owner == "ann"), [0, 1, 2]),
+    (lambda db: db.select(Job.by_owner).where(Job.team == "a", Job.owner == "ann", Job.number >= 4), [4, 5, 6]),
+]
+
+
+@pytest.mark.parametrize(("query", "numbers"), SELECTIVE)
+async def test_a_limit_asks_for_no_more_rows_where_few_are_dropped(query: QueryOf, numbers: list[int]) -> None:
+    """
+    The keys of a text can also be those of a longer one, so that each row is looked at here; but as a rule none is
+    dropped, and the first page has as many rows as are wanted. `explain` says the same.
+    """
+    backend = Sized()
+    async with Database(backend) as db:
+        await fill(db)
+        found = query(db)
+
+        assert [task.number for task in await found.limit(3).all()] == numbers
+        assert max(backend.sizes) == 3
+        assert {request.top for request in found.limit(3).explain().requests} == {3}
+        assert found.limit(3).explain().client_side
+
+
+@pytest.mark.parametrize(("query", "numbers"), SELECTIVE)
+async def test_a_page_asks_for_no_more_rows_where_few_are_dropped(query: QueryOf, numbers: list[int]) -> None:
+    """Neither does a page, nor the page after it."""
+    backend = Sized()
+    async with Database(backend) as db:
+        await fill(db)
+        first = await query(db).page(2)
+        second = await query(db).page(1, first.cursor)
+
+        assert [task.number for task in (*first.items, *second.items)] == numbers
+        assert max(backend.sizes) == 2
+
+
+async def test_after_dropped_rows_a_full_page_is_asked_for() -> None:
+    """A key of topic "x_y" begins as those of "x" do: where such rows come first, one request more finds the rest."""
+    backend = Sized()
+    async with Database(backend) as db:
+        await fill(db)
+        await db.insert(Note(team="a", topic="x_!", number=1))
+        found = await db.select(Note).where(Note.team == "a", Note.topic == "x").limit(11).all()
+
+        assert [note.number for note in found] == list(range(10))
+        assert backend.sizes == [11, 1000]
+
+
+OTHERS: list[QueryOf] = [
+    lambda db: tasks(db).where(Task.cost < Decimal(2)),
+    lambda db: tasks(db).where(Task.note.is_none()),
+    lambda db: tasks(db).where(Task.id == UUID(int=4)),
+    lambda db: tasks(db).where((Task.state == State.OPEN) | (Task.state >= State.DONE)),
+    lambda db: tasks(db).where(Task.state == State.OPEN, Task.cost < Decimal(2)),
+    lambda db: db.select(Task, Job).where(Task.team == "a", Task.state == State.OPEN),
+]
+
+
+@pytest.mark.parametrize("query", OTHERS)
+async def test_any_other_condition_that_is_evaluated_here_asks_for_full_pages(query: QueryOf) -> None:
+    """How many rows satisfy it is not known: one request for many rows costs as much as one for few."""
+    async with connect("local::memory:") as db:
+        assert {request.top for request in query(db).limit(3).explain().requests} == {1000}

@@ -1,0 +1,77 @@
+"""
+Between two attempts of a lost race there is a pause, which grows: by none of the ways to write is it left out.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from tableorm import Conflict, Database, Entity, Mapped, RetryPolicy, Transaction, TransactionFailed, field
+from tableorm.stores import Operation, Row, Verb
+from tableorm.writes import races
+from tests.database.between import Between
+
+
+class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
+    name: Mapped[str]
+    number: Mapped[int] = field(default=0)
+
+
+class AlwaysLate(Between):
+    """A store in which somebody else writes a row before each write of what was read."""
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        if operation.if_match is not None:
+            await self._be_late(table, operation.row)
+        return await super().write(table, operation)
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        await self._be_late(table, operations[0].row)
+        return await super().transact(table, operations)
+
+    async def _be_late(self, table: str, row: Row) -> None:
+        keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
+        await super().write(table, Operation(Verb.MERGE, keys, "*"))
+
+
+async def modify(db: Database) -> None:
+    await db.modify(Thing, more, attempts=4, name="a")
+
+
+async def run_transaction(db: Database) -> None:
+    async def change(tx: Transaction) -> None:
+        thing = await tx.get(Thing, name="a")
+        more(thing)
+        tx.save(thing)
+
+    await db.run_transaction(change, attempts=4)
+
+
+def more(thing: Thing) -> None:
+    thing.number += 1
+
+
+@pytest.mark.parametrize("deed", [modify, run_transaction])
+async def test_lost_races_pause(deed: Callable[[Database], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four attempts have three pauses between them, each longer than the one before."""
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def record(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    def pause_after(failures: int, policy: RetryPolicy) -> float:
+        del policy
+        return failures + 1.0
+
+    async with Database(AlwaysLate()) as db:
+        await db.create_tables(Thing)
+        await db.insert(Thing(name="a"))
+        monkeypatch.setattr(asyncio, "sleep", record)
+        monkeypatch.setattr(races, "pause_after", pause_after)
+        with pytest.raises((Conflict, TransactionFailed)):
+            await deed(db)
+
+    assert [each for each in pauses if each] == [0.4, 0.6, 0.8]
