@@ -2,6 +2,7 @@
 What holds for every test: none is skipped unseen, and none waits for ever.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -25,6 +26,17 @@ _CI = os.environ.get("CI") == "true"
 
 ACCEPTED = "capability"
 """In the reason of a skip that CI accepts: the backend under test cannot do what the test is about, and says so."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the garbage collector all that is imported, which stays to the end: half a million objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
