@@ -593,3 +593,24 @@ async def test_an_older_entity_that_cannot_be_repaired_in_full_is_left(db: Datab
     assert [finding.refused for finding in report.findings] == [None] * 6  # nothing was tried in vain
     kinds = [row["EntityType"] for row in [await db.store.get("Things", "p", name) for name in ("t_001", "t_002")]]
     assert kinds == ["Thing", "Thing:2"]
+
+
+async def test_an_orphan_in_the_place_of_an_entry_is_deleted_first(db: Database) -> None:
+    """A row that belongs to nobody does not keep an entity from its unique value, in whatever order they are found."""
+
+    class Lamp(Entity, table="Things", partition_key="p", row_key="t_{id:03d}"):
+        id: Mapped[int]
+        code: Mapped[str]
+        by_code = Index(row_key="z_{code}", unique=True)
+
+    await db.create_tables(Lamp)
+    await db.insert(Lamp(id=1, code="a"))
+    entry = await db.store.get("Things", "p", "z_a")
+    await db.store.write("Things", Operation(Verb.REPLACE, entry | {"_of": "t_099"}, "*"))
+
+    found = await db.audit(Lamp)
+    assert (found.counts, found.repaired) == ({"missing": 1, "orphan": 1}, 0)
+    assert (await db.store.get("Things", "p", "z_a"))["_of"] == "t_099"
+
+    assert (await db.audit(Lamp, repair=True, parallel=1)).clean
+    assert (await db.get(Lamp.by_code, code="a")).id == 1
