@@ -178,7 +178,7 @@ class _Lease:
     A message while it is worked on: inside of the block it is renewed at a third of its time.
 
     Args:
-        queues: Where the queue is: a store, which raises faults, and not what `db.queues` gives.
+        queues: Where the queue is.
         queue: Its name.
         message: The message that was taken.
         seconds: For how long it is hidden each time.
