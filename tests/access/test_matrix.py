@@ -95,6 +95,13 @@ class Place:
     tables: Callable[[str], Awaitable[TableStore]]
 
 
+@attrs.frozen
+class Page:
+    """What a query finds."""
+
+    rows: list[Row]
+
+
 class Wire:
     """
     The tables of a server by plain requests, without anything of ours before them.
@@ -129,7 +136,7 @@ class Wire:
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: Any = None) -> Any:
         where = "" if query.partition.lower is None else f"$filter=PartitionKey%20eq%20'{query.partition.lower}'"
-        return attrs.make_class("Page", ["rows"])((await self._send("GET", f"/{table}()", query=where)).rows)
+        return Page((await self._send("GET", f"/{table}()", query=where)).rows)
 
     async def write(self, table: str, operation: Operation) -> str | None:
         row = operation.row

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import attrs
 
+from tests.packaging.sources import parse_module
+
 __all__ = ["Module", "find_circles", "import_graph", "read_modules"]
 
 
@@ -41,7 +43,7 @@ def read_modules(packages: list[Path]) -> dict[str, Module]:
             parts = path.relative_to(package.parent).with_suffix("").parts
             is_init = parts[-1] == "__init__"
             name, parent = ".".join(parts[:-1] if is_init else parts), ".".join(parts[:-1])
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            tree = parse_module(path)
             found[name] = Module(name, parent, tree, is_init and not _defines_anything(tree))
     return found
 

@@ -2,11 +2,13 @@
 The packages and modules that the wheel holds, for tests that look at the code itself.
 """
 
+import ast
+from functools import cache
 from pathlib import Path
 
 from scripts.docs_pages import ROOT
 
-__all__ = ["MODULES", "PACKAGES", "relative"]
+__all__ = ["MODULES", "PACKAGES", "parse_module", "relative"]
 
 _CANDIDATES = [ROOT / "tableorm", *sorted((ROOT / "backends").iterdir()), *sorted((ROOT / "migrations").glob("*"))]
 
@@ -17,3 +19,9 @@ MODULES = [module for package in PACKAGES for module in sorted(package.rglob("*.
 def relative(path: Path) -> str:
     """Return the path from the root of the checkout, with slashes on every system."""
     return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def parse_module(path: Path) -> ast.Module:
+    """Return the syntax tree of a module, which several tests look at."""
+    return ast.parse(path.read_text(encoding="utf-8"))

@@ -19,14 +19,14 @@ from packaging.requirements import Requirement
 import tableorm
 import tableorm.testing
 from scripts.docs_pages import ROOT, pages
-from tests.packaging.sources import MODULES, PACKAGES, relative
+from tests.packaging.sources import MODULES, PACKAGES, parse_module, relative
 
 
 def names_of(module: Path) -> tuple[set[str], list[str]]:
     """The public classes and functions that a module defines, and its `__all__`."""
     defined: set[str] = set()
     exported: list[str] = []
-    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+    for node in parse_module(module).body:
         match node:
             case ast.ClassDef(name) | ast.FunctionDef(name) | ast.AsyncFunctionDef(name):
                 defined |= {name} if not name.startswith("_") else set()
@@ -48,7 +48,7 @@ def test_public_names_are_in_all(module: Path) -> None:
 @pytest.mark.parametrize("module", MODULES, ids=relative)
 def test_module_says_what_it_is_for(module: Path) -> None:
     """A module opens with a docstring."""
-    assert ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
+    assert ast.get_docstring(parse_module(module))
 
 
 def read_reference() -> str:

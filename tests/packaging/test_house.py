@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.imports import find_circles, import_graph, read_modules
-from tests.packaging.sources import MODULES, PACKAGES, relative
+from tests.packaging.sources import MODULES, PACKAGES, parse_module, relative
 
 MOST_LINES = 499
 
@@ -104,7 +104,7 @@ def test_modules_stand_in_packages() -> None:
 def test_docstrings_are_sentences(module: Path) -> None:
     """No docstring begins as only its writer can read it; say subject, verb and object."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = [node for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))) if isinstance(node, documented)]
+    nodes = [node for node in ast.walk(parse_module(module)) if isinstance(node, documented)]
     texts = {getattr(node, "lineno", 1): ast.get_docstring(node) or "" for node in nodes}
 
     assert {line: text.splitlines()[0] for line, text in texts.items() if text.startswith(NOT_A_SENTENCE)} == {}
