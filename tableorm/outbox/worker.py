@@ -60,7 +60,7 @@ class Worker:
 
     Args:
         db: Where the decision rows are.
-        queues: Where the queue is.
+        queues: Where the queue is: a store, which raises faults, and not what `db.queues` gives.
         queue: Its name.
         handlers: What to do for entities of a kind; the kind has its version, as stored.
         concurrency: How many messages are worked on at the same time.

@@ -24,7 +24,7 @@ from tableorm import (
     upgrade,
 )
 from tableorm.audit import audit as auditing
-from tableorm.stores import Verb
+from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Clerk, Employee, EmployeeOfOld, everyone, fill, merge, snapshot, write
 from tests.damage import Case, Cases, found_by
@@ -554,3 +554,63 @@ async def test_a_repair_that_is_refused_for_good_ends_the_audit(db: Database) ->
     ):
         await db.audit(Employee, repair=True)
     assert (await db.audit(Employee, repair=True)).clean
+
+
+async def test_an_older_entity_that_cannot_be_repaired_in_full_is_left(db: Database) -> None:
+    """A repair upgrades an entity with all of its derived rows, or not at all."""
+
+    class First(Entity, table="Things", kind="Thing", partition_key="p", row_key="t_{id:03d}"):
+        id: Mapped[int]
+        name: Mapped[str]
+        code: Mapped[str]
+        by_name = Index(row_key="name_{name}_{id:03d}")
+        by_code = Index(row_key="code_{code}", unique=True)
+
+    class Second(Entity, table="Things", kind="Thing", partition_key="p", row_key="t_{id:03d}", version=2):
+        id: Mapped[int]
+        name: Mapped[str]
+        code: Mapped[str]
+        by_name = Index(row_key="name_{name}_{id:03d}")
+        by_code = Index(row_key="code_{code}", unique=True)
+
+    @upgrade(Second, from_version=1)
+    def shout(bag: PropertyBag) -> PropertyBag:
+        bag["name"] = str(bag["name"]).upper()
+        return bag
+
+    await db.create_tables(First)
+    await db.insert(First(id=1, name="lamp", code="a"))
+    await db.insert(First(id=2, name="desk", code="b"))
+    harm = {"PartitionKey": "p", "RowKey": "t_001", "code": "b"}
+    await db.store.write("Things", Operation(Verb.MERGE, harm, "*"))
+
+    report = await db.audit(Second, repair=True)
+
+    assert report.counts == {"taken": 1, "missing": 2, "orphan": 3}
+    assert {
+        finding.row_key for finding in report.findings if finding.damage is Damage.MISSING and finding.repaired
+    } == {"t_002"}
+    assert [finding.refused for finding in report.findings] == [None] * 6  # nothing was tried in vain
+    kinds = [row["EntityType"] for row in [await db.store.get("Things", "p", name) for name in ("t_001", "t_002")]]
+    assert kinds == ["Thing", "Thing:2"]
+
+
+async def test_an_orphan_in_the_place_of_an_entry_is_deleted_first(db: Database) -> None:
+    """A row that belongs to nobody does not keep an entity from its unique value, in whatever order they are found."""
+
+    class Lamp(Entity, table="Things", partition_key="p", row_key="t_{id:03d}"):
+        id: Mapped[int]
+        code: Mapped[str]
+        by_code = Index(row_key="z_{code}", unique=True)
+
+    await db.create_tables(Lamp)
+    await db.insert(Lamp(id=1, code="a"))
+    entry = await db.store.get("Things", "p", "z_a")
+    await db.store.write("Things", Operation(Verb.REPLACE, entry | {"_of": "t_099"}, "*"))
+
+    found = await db.audit(Lamp)
+    assert (found.counts, found.repaired) == ({"missing": 1, "orphan": 1}, 0)
+    assert (await db.store.get("Things", "p", "z_a"))["_of"] == "t_099"
+
+    assert (await db.audit(Lamp, repair=True, parallel=1)).clean
+    assert (await db.get(Lamp.by_code, code="a")).id == 1

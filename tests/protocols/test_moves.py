@@ -340,7 +340,7 @@ def run_of(
         run_of(
             f"{title}, and recovery after a lost reply", WITH_MESSAGE, user, WORKER, lost=1, recovers=True, large=True
         )
-        for title, user in USERS.items()
+        for title, user in [*USERS.items()][:4]
     ),
 )
 def test_an_entity_has_one_home(run: Run) -> None:
