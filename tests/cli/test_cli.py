@@ -3,6 +3,7 @@ The `tableorm` command: as a process of its own where that matters, and otherwis
 """
 
 import asyncio
+import importlib
 import json
 import os
 import re
@@ -219,7 +220,8 @@ def test_command_of_another_distribution(tmp_path: Path) -> None:
 )
 def test_broken_command(tmp_path: Path, url: str, code: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that cannot be loaded is reported on stderr and left out; the others work."""
-    monkeypatch.syspath_prepend(plugin(tmp_path, "broken", "broken = broken:HELLO", code))
+    monkeypatch.setattr(sys, "path", [str(plugin(tmp_path, "broken", "broken = broken:HELLO", code)), *sys.path])
+    importlib.invalidate_caches()
     monkeypatch.delitem(sys.modules, "broken", raising=False)
 
     done = tableorm("tables", url)
@@ -232,7 +234,8 @@ def test_broken_command(tmp_path: Path, url: str, code: str, problem: str, monke
 
 def test_built_in_names_are_taken(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command of another distribution does not replace a built-in one, and that is reported."""
-    monkeypatch.syspath_prepend(plugin(tmp_path, "aaa", "tables = aaa:HELLO", HELLO))
+    monkeypatch.setattr(sys, "path", [str(plugin(tmp_path, "aaa", "tables = aaa:HELLO", HELLO)), *sys.path])
+    importlib.invalidate_caches()
 
     done = tableorm("tables", url)
     assert (done.returncode, done.stdout) == (0, "Directory\n")
