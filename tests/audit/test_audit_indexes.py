@@ -24,6 +24,7 @@ from tableorm import (
     upgrade,
 )
 from tableorm.audit import audit as auditing
+from tableorm.connection.connection import Connection
 from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Clerk, Employee, EmployeeOfOld, everyone, fill, merge, snapshot, write
@@ -614,3 +615,28 @@ async def test_an_orphan_in_the_place_of_an_entry_is_deleted_first(db: Database)
 
     assert (await db.audit(Lamp, repair=True, parallel=1)).clean
     assert (await db.get(Lamp.by_code, code="a")).id == 1
+
+
+async def test_an_audit_lets_others_work_between_rows(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are counted, when they are summed up and when they are verified, to give the loop to other tasks."""
+    await fill(db)
+    counted: list[int] = []
+
+    async def count(_: Connection, rows: int = 1) -> None:
+        counted.append(rows)
+
+    monkeypatch.setattr(Connection, "yield_to_loop", count)
+    await db.audit(Employee)
+
+    assert len(counted) == 2 and counted[0] == counted[1] > 10
+
+
+async def test_an_abstract_model_without_classes_is_refused(db: Database) -> None:
+    """There is nothing to check."""
+
+    class Person(Entity, table="People", partition_key="{country}", row_key="{kind}_{id}", abstract=True):
+        country: Mapped[str]
+        id: Mapped[str]
+
+    with pytest.raises(ModelError, match="Person is abstract and has no concrete classes yet; import or declare them"):
+        await db.audit(Person)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tableorm import (
+    AccessDenied,
     BuildReport,
     Conflict,
     CursorError,
@@ -28,6 +29,7 @@ from tableorm import (
     upgrade,
 )
 from tableorm.stores import Operation, Verb
+from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
 
 
@@ -363,3 +365,10 @@ async def test_what_is_built_together_has_one_write_token() -> None:
         rows = await db.select_raw("Workers").where("PartitionKey eq {}", "a").all()
         tokens = {bag["_w"].split()[0] for bag in rows if bag.row_key.startswith("w_")}
     assert len(tokens) == 1
+
+
+async def test_a_page_that_is_refused_names_the_build(db: Database) -> None:
+    """The error of a page says what it was read for."""
+    await workers(db, teams=1, count=3)
+    with Faults(db).fail_next("query", with_=403), pytest.raises(AccessDenied, match=r"^build_index"):
+        await db.build_index(Worker.by_badge)

@@ -355,6 +355,9 @@ async def test_limits_count_copies(db: Database) -> None:
         big.extra[f"x{number}"] = "é" * 32_000
     with pytest.raises(LimitExceeded, match=r"insert of Big .*with its copies: .*4194304 are allowed"):
         await db.insert(big)
+    with pytest.raises(TransactionFailed, match=r"operation 0: .*4194304 are allowed; nothing was sent"):
+        async with db.transaction() as tx:
+            tx.insert(big)
     with pytest.raises(TransactionFailed, match="operation 23: the transaction has 120 operations, 100 are allowed"):
         async with db.transaction() as tx:
             for number in range(30):

@@ -416,10 +416,18 @@ async def test_thousand_connections(api: Api, server: Server) -> None:
         await wire.close()
 
 
+async def _sent_bytes(api: Api) -> float:
+    async with api.session.get(f"{api.root}/metrics") as metrics:
+        lines = (await metrics.text()).splitlines()
+    (found,) = (line for line in lines if line.startswith('tableorm_body_bytes_total{direction="sent"}'))
+    return float(found.split()[-1])
+
+
 async def test_pages_of_the_server(api: Api, server: Server) -> None:
     """`/healthz` and `/metrics` need no signature; the counts are of what was asked."""
-    for _ in range(3):
-        await api("GET", "/Tab()")
+    before = await _sent_bytes(api)
+    answered = [len((await api("GET", "/Tab()")).body) for _ in range(3)]
+    assert await _sent_bytes(api) - before == sum(answered) > 0
     async with api.session.get(f"{api.root}/healthz") as health, api.session.get(f"{api.root}/metrics") as metrics:
         assert (health.status, await health.text()) == (200, "ok\n")
         text = await metrics.text()
