@@ -331,7 +331,13 @@ class Reader(Stores):
         self._connection.boundary.narrow(kinds, ())
         return RawSelect(self._connection, kinds, (PropertyBag,))
 
-    def union(self, *queries: Query[R]) -> Union[R]:
+    @overload
+    def union(self, first: Query[A], second: Query[B], /) -> Union[A | B]: ...
+    @overload
+    def union(self, first: Query[A], second: Query[B], third: Query[C], /) -> Union[A | B | C]: ...
+    @overload
+    def union(self, *queries: Query[R]) -> Union[R]: ...
+    def union(self, *queries: Query[Any]) -> Union[Any]:
         """
         Join the results of independent queries, which run at the same time: `db.union(first, second)`.
 

@@ -253,6 +253,9 @@ async def running(db: Database) -> None:
     async for thing in db.union(query, query.limit(2)).unordered():
         assert_type(thing, Employee)
     assert_type(await db.union(query).all(), list[Employee])
+    assert_type(await db.union(query, db.select(Team).allow_scan()).all(), list[Employee | Team])
+    scans = db.select(Team).allow_scan(), db.select(Department).allow_scan()
+    assert_type(await db.union(query, *scans).all(), list[Employee | Team | Department])
     keys = [Employee.key(department="Sales", id=1)]
     assert_type(await db.get_many(keys), list[Employee | None])
     assert_type(await db.exists(keys[0]), bool)
