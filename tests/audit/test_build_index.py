@@ -28,6 +28,7 @@ from tableorm import (
     field,
     upgrade,
 )
+from tableorm.connection.connection import Connection
 from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
@@ -372,3 +373,17 @@ async def test_a_page_that_is_refused_names_the_build(db: Database) -> None:
     await workers(db, teams=1, count=3)
     with Faults(db).fail_next("query", with_=403), pytest.raises(AccessDenied, match=r"^build_index"):
         await db.build_index(Worker.by_badge)
+
+
+async def test_a_build_lets_others_work_between_rows(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are counted, to give the loop to other tasks."""
+    await workers(db, teams=2, count=40)
+    counted: list[int] = []
+
+    async def count(_: Connection, rows: int) -> None:
+        counted.append(rows)
+
+    monkeypatch.setattr(Connection, "yield_to_loop", count)
+    await db.build_index(Worker.by_badge)
+
+    assert counted[0] == 2 * 40  # then the audit counts its own

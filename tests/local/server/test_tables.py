@@ -298,6 +298,11 @@ async def test_cors_of_requests(api: Api) -> None:
     other = await api("GET", "/Tab()", Origin="https://c.example")
     assert (other.status, "Access-Control-Allow-Origin" in other.headers) == (403, False)
 
+    await put_service(api, f"<Cors>{RULE.replace('https://a.example,https://b.example', '*')}</Cors>")
+    anybody = await api("GET", "/Tab()", Origin="https://c.example")
+    assert anybody.headers["Access-Control-Allow-Origin"] == "*"
+    assert "Access-Control-Allow-Credentials" not in anybody.headers
+
 
 @pytest.mark.parametrize("path", ["/Tab", "/Tab/", "/Tab()", "/None", "/Tab/x"])
 @pytest.mark.parametrize(("verb", "comp"), [("GET", "properties"), ("PUT", "properties"), ("GET", "stats")])

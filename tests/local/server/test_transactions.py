@@ -246,6 +246,8 @@ PART = b"--changeset_b\r\nContent-Type: application/http\r\n\r\n"
         HEAD + PART + b"POST /Tab HTTP/1.1\r\nno header\r\n\r\n{}\r\n--changeset_b--\r\n--batch_a--",
         HEAD + b"--changeset_b\r\n\r\nPOST /Tab HTTP/1.1\r\n\r\n{}\r\n--changeset_b--\r\n--batch_a--",
         HEAD + b"--changeset_b--\r\n" + HEAD + b"--changeset_b--\r\n--batch_a--",
+        HEAD + PART + b"POST /Tab\xff HTTP/1.1\r\n\r\n{}\r\n--changeset_b--\r\n--batch_a--",
+        HEAD + PART + b"POST /Tab HTTP/1.1\r\nA: \xff\r\n\r\n{}\r\n--changeset_b--\r\n--batch_a--",
         b"--batch_a\r\nContent-Type: text/plain\r\n\r\nx\r\n--batch_a--",
         b"--batch_a\r\n" + b"A: b\r\n" * 100 + b"\r\n\r\n--batch_a--",
         b"--batch_a\r\n" + b"A" * 70_000 + b"\r\n--batch_a--",
