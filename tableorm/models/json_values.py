@@ -184,8 +184,7 @@ def _set_all(probe: Any, values: Mapping[str, Any], *, complete: bool) -> list[I
             if complete:
                 raise
         except (ValueError, TypeError) as error:
-            said = error.args[0] if error.args else repr(error)  # attrs puts the message before what it is about
-            faults.append(InputFault((name,), f"is refused: {said}", value))
+            faults.append(_refusal((name,), error, value))
     return faults
 
 
@@ -257,7 +256,8 @@ def _find_faults(annotation: Any, value: Any, path: Path) -> Iterator[InputFault
         given: Mapping[str, Any] = value
         for name, each in given.items():
             if name in members:
-                yield from _find_faults(members[name][0], each, (*path, name))
+                faults = list(islice(_find_faults(members[name][0], each, (*path, name)), MAX_FAULTS))
+                yield from faults or _ask_validator(bare, name, members[name][0], each, (*path, name))
             else:
                 problem = f"is given for a member that does not exist; {bare.__name__} has {', '.join(members)}"
                 yield InputFault((*path, str(name)), problem, each, "unknown")
@@ -278,6 +278,24 @@ def _find_faults(annotation: Any, value: Any, path: Path) -> Iterator[InputFault
             msgspec.convert(value, annotation, str_keys=True)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
             yield _fault(path, value, error)
+
+
+def _ask_validator(kind: type[Any], name: str, hint: Any, value: Any, path: Path) -> Iterator[InputFault]:
+    """Yield what the validator of a member refuses; one that looks at other members is asked when all of them fit."""
+    attribute = getattr(attrs.fields(kind), name) if attrs.has(kind) else None
+    if attribute is None or attribute.validator is None:
+        return
+    try:
+        attribute.validator(object.__new__(kind), attribute, msgspec.convert(value, hint, str_keys=True))
+    except (ValueError, TypeError) as error:
+        yield _refusal(path, error, value)
+    except AttributeError:
+        pass
+
+
+def _refusal(path: Path, error: Exception, value: Any) -> InputFault:
+    said = error.args[0] if error.args else repr(error)  # attrs puts the message before what it is about
+    return InputFault(path, f"is refused: {said}", value)
 
 
 @lru_cache(1024)

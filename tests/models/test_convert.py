@@ -254,6 +254,50 @@ def test_faults_of_validators_alone() -> None:
     assert [fault.path for fault in caught.value.faults] == [("count",), ("code",)]
 
 
+def _ends_after(line: "Line", attribute: object, end: int) -> None:
+    if end < line.start:
+        raise ValueError(f"it ends at {end}, before {line.start}")
+
+
+@attrs.define
+class Line:
+    start: int
+    end: int = attrs.field(validator=_ends_after)
+    quantity: int = attrs.field(default=1, validator=attrs.validators.ge(1))
+
+
+class Drawing(Entity, table="Drawings", partition_key="p", row_key="{id}"):
+    id: Mapped[str]
+    lines: Mapped[list[Line]] = field(factory=list)
+
+
+def test_validators_of_nested_classes() -> None:
+    """What they refuse has the path of the member, and is listed beside other faults."""
+    lines: list[dict[str, Any]] = [
+        {"start": 1, "end": 2, "quantity": 0},
+        {"start": "x", "end": 2, "quantity": -1},
+        {"start": 1, "end": 2},
+    ]
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Drawing, {"id": "a", "lines": lines})
+
+    assert [(fault.path, fault.value) for fault in caught.value.faults] == [
+        (("lines", 0, "quantity"), 0),
+        (("lines", 1, "start"), "x"),
+        (("lines", 1, "quantity"), -1),
+    ]
+    assert "Drawing.lines[0].quantity: 0 is refused: 'quantity' must be >= 1" in str(caught.value)
+
+
+def test_validators_of_nested_classes_that_look_at_other_members() -> None:
+    """They are asked once all members fit; the fault has the path of the object."""
+    with pytest.raises(InvalidInput, match="it ends at 2, before 3") as caught:
+        from_dict(Drawing, {"id": "a", "lines": [{"start": 1, "end": 2}, {"start": 3, "end": 2}]})
+
+    assert [fault.path for fault in caught.value.faults] == [("lines", 1)]
+    assert from_dict(Drawing, {"id": "a", "lines": [{"start": 1, "end": 2}]}).lines == [Line(start=1, end=2)]
+
+
 MANY: list[dict[str, Any]] = [{"homes": [{}] * 1000}, {f"x{n}": 1 for n in range(1000)}]
 
 
