@@ -47,6 +47,12 @@ _ERRORS: dict[str, type[TableOrmError]] = {
 }
 
 
+_CREATED_BY: dict[str, str] = {
+    Code.QUEUE_NOT_FOUND: "db.queues.create_queue()",
+    Code.CONTAINER_NOT_FOUND: "db.blobs.create_container()",
+}
+
+
 def translate(fault: Fault, what: str, table: str, entity: object = None, key: object = None) -> TableOrmError:
     """
     The error for a refused request.
@@ -71,6 +77,8 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         return EntityNotFound(f"{what}: table {table} has no such row", code, key)
     if code == Code.TABLE_NOT_FOUND:
         return TableNotFound(f"{what}: there is no table {table!r}; create it with db.create_tables()", code, table)
+    if code in _CREATED_BY:
+        return TableOrmError(f"{what}: {fault.message.rstrip('.')}; create it with {_CREATED_BY[code]}", code)
     if code in (Code.TABLE_EXISTS, Code.TABLE_BEING_DELETED):
         return Conflict(f"{what}: {fault.message}", code, entity)
     denied = code.startswith("Authorization")
