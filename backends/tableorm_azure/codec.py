@@ -29,7 +29,8 @@ _page_decoder = msgspec.json.Decoder(_Page)
 _row_decoder = msgspec.json.Decoder(_Members)
 # What is short, or has few braces and colons, is decoded without a closer look. JSON in values can have many.
 _LONG = 1024 * 1024
-_STRING_OR_BRACE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|{')
+# A string that is not closed goes to the end: otherwise it would be looked for at each further quote.
+_STRING_OR_BRACE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|{', re.DOTALL)
 # Names and values of the properties of a row, with an annotation each, and the members that are the service's.
 _MAX_STRINGS = 4 * MAX_CUSTOM_PROPERTIES + 20
 
