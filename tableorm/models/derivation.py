@@ -146,5 +146,5 @@ class Derivation:
 
 
 def bind_derivation(derivation: Derivation, schema: Schema, annotations: Mapping[str, Any]) -> DerivedSchema:
-    """Return what a declaration derives from the entities of a model. Takes and raises what its `_bind` does."""
+    """Return what a declaration derives from the entities of a model. Raises ModelError if it does not fit that."""
     return derivation._bind(schema, annotations)  # pyright: ignore[reportPrivateUsage]

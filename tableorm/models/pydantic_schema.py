@@ -103,7 +103,7 @@ def schema_of_instances(kind: type[Any], fields_of: Callable[[Any], Mapping[str,
 
 
 def describe_anything(kind: type[Any]) -> dict[str, Any]:
-    """Return the JSON schema of what `schema_of_instances` is made for."""
+    """Return the JSON schema of a type that does not say which model its values are of: any object."""
     return {"type": "object", "title": kind.__name__}
 
 
