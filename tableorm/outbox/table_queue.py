@@ -25,6 +25,7 @@ from typing import TypeVar
 
 import attrs
 
+from ..models.write_tokens import new_token
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import ANNOTATION, TICKS_PER_SECOND, Edm, datetime_from_text, text_from_ticks, ticks_from_datetime
 from ..protocol.limits import (
@@ -38,7 +39,6 @@ from ..protocol.limits import (
     check_seconds,
 )
 from ..stores import CLOCK, Bounds, Capabilities, Message, MessageId, Operation, Row, RowQuery, TableStore, Verb
-from ..writes.rows import new_token
 
 __all__ = ["QUEUES_TABLE", "TableQueueStore"]
 

@@ -11,7 +11,7 @@ message is dropped: the rows are the truth, and the queue is only the bell.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from enum import StrEnum
 from logging import getLogger
@@ -23,12 +23,15 @@ from ..protocol.codes import Fault
 from ..protocol.limits import MAX_MESSAGES
 from ..stores import Message, QueueStore
 from .decision import Decision, delete_decision, note_failure, settle_decision
-from .doorbell import doorbell_of
+from .doorbell import Begun, doorbell_of
 
 __all__ = ["Handler", "Outcome", "Worker"]
 
-Handler = Callable[[Decision], Awaitable[object]]
-"""Makes right what a committed change has left to do; it may be called twice, and for two changes at the same time."""
+Handler = Callable[[str, Decision], Awaitable[object]]
+"""
+Makes right what a committed change of a table has left to do; it may be called twice, and for two changes at the same
+time.
+"""
 
 _LOG = getLogger("tableorm.worker")
 
@@ -62,7 +65,8 @@ class Worker:
         db: Where the decision rows are.
         queues: Where the queue is: a store, which raises faults, and not what `db.queues` gives.
         queue: Its name.
-        handlers: What to do for entities of a kind; the kind has its version, as stored.
+        kinds: The kinds of the entities whose changes it works on, with their versions, as stored.
+        handle: What it does for each change.
         concurrency: How many messages are worked on at the same time.
         visibility_seconds: For how long a message is hidden from others, unless it is renewed.
         most_tries: After how many tries that failed a message is dropped.
@@ -76,13 +80,14 @@ class Worker:
         db: Connection,
         queues: QueueStore,
         queue: str,
-        handlers: Mapping[str, Handler],
+        kinds: Collection[str],
+        handle: Handler,
         *,
         concurrency: int = 8,
         visibility_seconds: int = 60,
         most_tries: int = 10,
     ) -> None:
-        self._db, self._queues, self._queue, self._handlers = db, queues, queue, handlers
+        self._db, self._queues, self._queue, self._kinds, self._handle = db, queues, queue, frozenset(kinds), handle
         self._concurrency, self._visibility, self._most_tries = concurrency, visibility_seconds, most_tries
         self._stopping = asyncio.Event()
         self.counts = Counter[Outcome]()
@@ -145,16 +150,20 @@ class Worker:
         """Do what a message asks for. Raises ValueError if it is not a doorbell, and what a handler raises."""
         try:
             doorbell = doorbell_of(body)
-            handler = self._handlers.get(doorbell.kind)
-            if handler is None:
+            if not self._kinds.issuperset(doorbell.kinds):
                 return Outcome.LEFT
-            decision = await settle_decision(self._db, doorbell.table, doorbell.partition_key, doorbell.token)
+            outcomes = [await self._settle(change) for change in doorbell.changes]
         except NotSupported:
             return Outcome.LEFT
+        return Outcome.DONE if Outcome.DONE in outcomes else Outcome.VOID
+
+    async def _settle(self, change: Begun) -> Outcome:
+        """Find out what became of a change, and do what it has left to do. Raises what the handler raises."""
+        decision = await settle_decision(self._db, change.table, change.partition_key, change.token)
         if not decision.committed:
             return Outcome.VOID
-        await handler(decision)
-        await delete_decision(self._db, doorbell.table, decision)
+        await self._handle(change.table, decision)
+        await delete_decision(self._db, change.table, decision)
         return Outcome.DONE
 
     async def _note_failure(self, message: Message, error: Exception) -> Outcome:
@@ -166,7 +175,8 @@ class Worker:
         with suppress(ValueError):
             doorbell = doorbell_of(message.body)
             try:
-                await note_failure(self._db, doorbell, f"{type(error).__name__}: {error}", tries)
+                for change in doorbell.changes:
+                    await note_failure(self._db, change, f"{type(error).__name__}: {error}", tries)
             except TableOrmError as fault:
                 _LOG.warning("message %s of %s cannot be dropped yet: %s", message.id, self._queue, fault)
                 return Outcome.FAILED

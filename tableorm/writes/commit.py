@@ -28,13 +28,13 @@ from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF
+from ..models.write_tokens import new_token
 from ..protocol.codes import Code, Fault
 from ..stores import Row, Verb
 from .maintainer import Fill
 from .move import move_changes
 from .plan import PLAIN, Change, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
-from .rows import new_token
 from .stages.change import delete_change
 from .stages.complete import complete
 from .stages.derive import Derived, derive, derives, refused_before_sending

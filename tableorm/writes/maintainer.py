@@ -15,9 +15,9 @@ from ..errors import NotSupported, TableOrmError, shown
 from ..models.manifest import ManifestEntry
 from ..models.reserved import WRITE_TOKENS
 from ..models.schema import DerivedSchema
+from ..models.write_tokens import tokens_of, with_token
 from ..stores import Operation, Row, Verb
 from .plan import Change, Effect, PlannedWrite
-from .rows import tokens_of, with_token
 
 __all__ = [
     "EntryRules",

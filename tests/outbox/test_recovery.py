@@ -13,8 +13,8 @@ from tableorm import Database
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry
 from tableorm.outbox import worker as worker_module
-from tableorm.outbox.decision import Decision, settle_decision
-from tableorm.outbox.doorbell import Doorbell
+from tableorm.outbox.decision import Decision, Work, settle_decision
+from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.outbox.worker import Worker
 from tableorm.protocol.codes import Fault
@@ -38,10 +38,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 async def change(network: FaultyStore, queues: TableQueueStore, token: str) -> None:
     """Ring, then commit, as a writer does; it gives up at the first fault, as if it had crashed."""
-    await queues.put("work", Doorbell(table="Things", partition_key="p", token=token, kind="K").to_message())
+    await queues.put(
+        "work", Doorbell(changes=(Begun(table="Things", partition_key="p", token=token),), kinds=("K",)).to_message()
+    )
     entity = {"PartitionKey": "p", "RowKey": f"entity_{token}", "EntityType": "K"}
     entries = {"by_name": (IndexEntry(token),)}
-    decision = Decision(partition_key="p", token=token, kind="K", row_key=entity["RowKey"], entries=entries)
+    work = Work(kind="K", row_key=entity["RowKey"], entries=entries)
+    decision = Decision(partition_key="p", token=token, works=(work,))
     await network.transact("Things", [Operation(Verb.INSERT, entity), Operation(Verb.INSERT, decision.to_row())])
 
 
@@ -58,7 +61,7 @@ async def test_what_is_committed_is_carried_out(seed: int) -> None:
     handled: set[str] = set()
     unknown: set[str] = set()
 
-    async def handle(decision: Decision) -> None:
+    async def handle(table: str, decision: Decision) -> None:
         handled.add(decision.token)
         if chance.random() < 0.3:
             raise RuntimeError("not this time")
@@ -69,7 +72,7 @@ async def test_what_is_committed_is_carried_out(seed: int) -> None:
         async def work(turns: int) -> None:
             """Let two workers work for some turns of the event loop, and crash."""
             workers = [
-                Worker(connection, TableQueueStore(network), "work", {"K": handle}, visibility_seconds=9, most_tries=99)
+                Worker(connection, TableQueueStore(network), "work", {"K"}, handle, visibility_seconds=9, most_tries=99)
                 for _ in range(2)
             ]
             tasks = [asyncio.create_task(each.run()) for each in workers]

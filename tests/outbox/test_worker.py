@@ -13,8 +13,8 @@ from tableorm import Database, Entity, Mapped, connect
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry
 from tableorm.outbox import worker as worker_module
-from tableorm.outbox.decision import Decision, read_decision
-from tableorm.outbox.doorbell import Doorbell
+from tableorm.outbox.decision import Decision, Work, read_decision
+from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.outbox.worker import Handler, Outcome, Worker
 from tableorm.stores import Message, Operation, QueueStore, Verb
@@ -49,13 +49,14 @@ def queues_of(db: Database) -> QueueStore:
 
 
 async def ring(db: Database, token: str, *, kind: str = "Person", queues: QueueStore | None = None) -> None:
-    doorbell = Doorbell(table="Work", partition_key="red", token=token, kind=kind)
+    doorbell = Doorbell(changes=(Begun(table="Work", partition_key="red", token=token),), kinds=(kind,))
     await (queues or queues_of(db)).put("work", doorbell.to_message())
 
 
 async def commit(db: Database, token: str, *, kind: str = "Person") -> None:
     entries = {"by_name": (IndexEntry("name_jones"),)}
-    decision = Decision(partition_key="red", token=token, kind=kind, row_key="person_001", entries=entries)
+    work = Work(kind=kind, row_key="person_001", entries=entries)
+    decision = Decision(partition_key="red", token=token, works=(work,))
     await db.store.write("Work", Operation(Verb.INSERT, decision.to_row()))
 
 
@@ -66,7 +67,10 @@ async def find(db: Database, token: str) -> Decision | None:
 def new_worker(
     db: Database, handlers: Mapping[str, Handler], queues: QueueStore | None = None, tries: int = 3
 ) -> Worker:
-    return Worker(connection_of(db), queues or queues_of(db), "work", handlers, visibility_seconds=60, most_tries=tries)
+    (handle,) = set(handlers.values())
+    return Worker(
+        connection_of(db), queues or queues_of(db), "work", handlers, handle, visibility_seconds=60, most_tries=tries
+    )
 
 
 @asynccontextmanager
@@ -94,7 +98,7 @@ async def test_a_committed_change_is_carried_out(db: Database, place: str) -> No
     await queues.create_queue("work")
     seen: list[Decision] = []
 
-    async def handle(decision: Decision) -> None:
+    async def handle(table: str, decision: Decision) -> None:
         seen.append(decision)
 
     for token in TOKENS:
@@ -105,7 +109,7 @@ async def test_a_committed_change_is_carried_out(db: Database, place: str) -> No
         await until_empty(db, queues)
 
     assert sorted(each.token for each in seen) == TOKENS
-    assert seen[0].entries == {"by_name": (IndexEntry("name_jones"),)}
+    assert seen[0].works[0].entries == {"by_name": (IndexEntry("name_jones"),)}
     assert [await find(db, token) for token in TOKENS] == [None] * 6
     assert worker.counts == Counter({Outcome.DONE: 6})
 
@@ -122,7 +126,7 @@ async def test_a_change_that_never_commits(db: Database) -> None:
     assert worker.counts == Counter({Outcome.VOID: 1})
 
 
-async def never(decision: Decision) -> None:
+async def never(table: str, decision: Decision) -> None:
     raise AssertionError(decision)
 
 
@@ -139,7 +143,7 @@ async def test_unknown_kinds_are_left_to_others(db: Database) -> None:
     assert await find(db, unknown) is None
     assert old.counts[Outcome.DONE] == 1 and old.counts[Outcome.DROPPED] == 0
 
-    async def handle(decision: Decision) -> None:
+    async def handle(table: str, decision: Decision) -> None:
         if not done:
             done.add(decision.token)
             raise RuntimeError("not yet")  # the first try of the one who knows it
@@ -150,8 +154,8 @@ async def test_unknown_kinds_are_left_to_others(db: Database) -> None:
     assert new.counts == Counter({Outcome.DONE: 1, Outcome.VOID: 1, Outcome.FAILED: 1})
 
 
-async def nothing(decision: Decision) -> None:
-    del decision
+async def nothing(table: str, decision: Decision) -> None:
+    del table, decision
 
 
 async def test_too_many_tries(db: Database, caplog: pytest.LogCaptureFixture) -> None:
@@ -159,8 +163,8 @@ async def test_too_many_tries(db: Database, caplog: pytest.LogCaptureFixture) ->
     await commit(db, TOKENS[0])
     await ring(db, TOKENS[0])
 
-    async def fail(decision: Decision) -> None:
-        raise RuntimeError(f"no way to {decision.row_key}")
+    async def fail(table: str, decision: Decision) -> None:
+        raise RuntimeError(f"no way to {decision.works[0].row_key}")
 
     worker = new_worker(db, {"Person": fail})
     async with running(worker):
@@ -200,13 +204,13 @@ async def test_a_long_piece_of_work_is_renewed(db: Database) -> None:
     await queues.create_queue("work")
     await ring(db, TOKENS[0], queues=queues)
 
-    async def wait(decision: Decision) -> None:
+    async def wait(table: str, decision: Decision) -> None:
         del decision
         begun.set()
         await renewed.wait()
 
-    first = Worker(connection_of(db), queues, "work", {"Person": wait}, visibility_seconds=1)
-    second = Worker(connection_of(db), queues, "work", {"Person": never}, visibility_seconds=1)
+    first = Worker(connection_of(db), queues, "work", {"Person"}, wait, visibility_seconds=1)
+    second = Worker(connection_of(db), queues, "work", {"Person"}, never, visibility_seconds=1)
     async with running(first):
         await begun.wait()
         async with running(second):
@@ -220,7 +224,7 @@ async def test_a_message_that_somebody_else_took(db: Database) -> None:
     await commit(db, TOKENS[0])
     await ring(db, TOKENS[0])
 
-    async def lose(decision: Decision) -> None:
+    async def lose(table: str, decision: Decision) -> None:
         del decision
         await queues_of(db).clear("work")
 
@@ -236,7 +240,7 @@ async def test_stopping_finishes_what_is_begun(db: Database) -> None:
     """A worker that is stopped takes nothing more, and ends when what it works on is done."""
     begun, go = asyncio.Event(), asyncio.Event()
 
-    async def wait(decision: Decision) -> None:
+    async def wait(table: str, decision: Decision) -> None:
         del decision
         begun.set()
         await go.wait()
@@ -259,7 +263,7 @@ async def test_cancelling_gives_messages_back(db: Database) -> None:
     """A worker that is cancelled gives its messages back at once, and nothing is acknowledged."""
     begun = asyncio.Event()
 
-    async def wait(decision: Decision) -> None:
+    async def wait(table: str, decision: Decision) -> None:
         del decision
         begun.set()
         await asyncio.Event().wait()

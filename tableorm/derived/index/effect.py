@@ -16,12 +16,12 @@ from ...errors import DecodeError, EntityExists, TableOrmError, UniqueViolation,
 from ...keys.template import Template
 from ...models.manifest import IndexEntry, ManifestEntry
 from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
+from ...models.write_tokens import with_tokens_of
 from ...protocol.codes import Code, Fault
 from ...protocol.edm import SYSTEM_MEMBERS
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, undo_entry
 from ...writes.plan import Effect, PlannedWrite
-from ...writes.rows import with_tokens_of
 from .audit import IndexCheck
 from .schema import IndexSchema, contents_of
 

@@ -15,11 +15,12 @@ from ...errors import Conflict, DecodeError, EncodeError, NotSupported, TableOrm
 from ...models.manifest import ManifestEntry, manifest_of, manifest_text
 from ...models.reserved import ENTITY_TYPE, MANIFEST
 from ...models.schema import Schema
+from ...models.write_tokens import new_token
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
 from ..maintainer import Fill, Maintainer, Source, rules_of, undo_entry
 from ..plan import Change, Effect, Mode, PlannedWrite, in_transaction
-from ..rows import changes, new_token
+from ..rows import changes
 
 __all__ = ["Derived", "derive", "derives", "refused_before_sending", "stored_number"]
 

@@ -23,10 +23,11 @@ from ...connection.tasks import map_together
 from ...errors import OutcomeUnknown, TableOrmError
 from ...models.kinds import KindSet
 from ...models.property_bag import bag_of_row
+from ...models.write_tokens import tokens_of
 from ...protocol.codes import THROTTLING, Code, Fault
 from ...stores import Operation, Row, Verb
 from ..plan import PlannedWrite, SendOptions, WritePlan
-from ..rows import changes, content, tokens_of
+from ..rows import changes, content
 
 __all__ = ["Applied", "InDoubt", "resolve"]
 
