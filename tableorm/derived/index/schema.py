@@ -16,7 +16,7 @@ from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.codegen import make_decoder, make_encoder
 from ...models.derivation import refuse_without_kind
-from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
+from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema
 from ...models.state import EntityState, set_state, state_of
 from ...protocol.edm import ANNOTATION, Edm
@@ -292,7 +292,9 @@ def owner_of(entry: Row, label: str) -> str:
     )
 
 
-_NOT_IN_ENTRY = frozenset({MANIFEST, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TOKENS})
+_NOT_IN_ENTRY = frozenset(
+    {MANIFEST, MOVE, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TOKENS}
+)
 
 
 def contents_of(entry: Row) -> bytes:

@@ -13,7 +13,8 @@ from msgspec import structs
 
 from ...errors import Conflict, DecodeError, EncodeError, NotSupported, TableOrmError, shown
 from ...models.manifest import ManifestEntry, manifest_of, manifest_text
-from ...models.reserved import ENTITY_TYPE, MANIFEST
+from ...models.marker_rows import MoveState, tentative_kind
+from ...models.reserved import ENTITY_TYPE, MANIFEST, MOVE
 from ...models.schema import Schema
 from ...models.write_tokens import new_token
 from ...protocol.edm import ANNOTATION
@@ -134,7 +135,8 @@ def _derive_one(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, l
             "write it through its model"
         )
     if write.after is None:
-        return write, [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
+        undone = [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
+        return write, undone if change.mark is None else _effects_in_move(write, undone)
     if schema is None:
         return write, []
     write = _keep_maintained(write, schema, seen)
@@ -158,7 +160,27 @@ def _derive_one(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, l
         if entry is not None:
             new[name] = entry
         effects += found
-    return _with_manifest(write, stored, new), effects
+    write = _with_manifest(write, stored, new)
+    return (write, effects) if change.mark is None else (_with_mark(write), _effects_in_move(write, effects))
+
+
+def _effects_in_move(write: PlannedWrite, effects: Sequence[Effect]) -> list[Effect]:
+    """Return which effects on other rows a step of a move has, of those that its write would have by itself."""
+    if write.change.mark is not None and write.change.mark.state is MoveState.CONFIRMED:
+        return [each.confirmed() for each in effects]
+    return [found for each in effects if (found := each.tentative()) is not None]
+
+
+def _with_mark(write: PlannedWrite) -> PlannedWrite:
+    """Return the write of a tentative or confirmed row with its mark, after everything was derived from the row."""
+    mark, schema, operation = write.change.mark, write.change.schema, write.operation
+    assert mark is not None
+    assert schema is not None
+    row = {**operation.row, MOVE: mark.to_text()}
+    if mark.state is MoveState.TENTATIVE:
+        row[ENTITY_TYPE] = tentative_kind(str(row.get(ENTITY_TYPE, schema.kind)))
+    operation = Operation(operation.verb, row, operation.if_match)
+    return structs.replace(write, operation=operation, after=row.copy(), weight=None)
 
 
 def _source(write: PlannedWrite, schema: Schema, row: Row, seen: Row | None, fills: list[Fill]) -> Source:
