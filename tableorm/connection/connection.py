@@ -30,10 +30,11 @@ TURN = 250  # entities read before other tasks get a turn: a millisecond or two
 
 @attrs.define(eq=False)
 class _Opened:
-    """The tables of a connection and of its views, and the event loop that they were opened in."""
+    """The tables of a connection and of its views, the event loop that they were opened in, and the outbox's queues."""
 
     store: TableStore | None = None
     loop: asyncio.AbstractEventLoop | None = None
+    outbox: QueueStore | None = None
 
 
 class Connection:
@@ -108,7 +109,7 @@ class Connection:
     async def close(self) -> None:
         """Finish what was begun and release everything, if it is open."""
         if self._opened.store is not None:
-            self._opened.store = None
+            self._opened.store = self._opened.outbox = None
             async with AsyncExitStack() as closing:
                 for backend in self._backends():
                     closing.push_async_callback(backend.close)
@@ -140,6 +141,23 @@ class Connection:
         """The blobs, which raise faults. Raises NotSupported if there are none, or the database is not open."""
         _ = self.store
         return self._beside(self._blobs.blobs, "blobs")
+
+    def outbox(self, make: Callable[[QueueStore | None], QueueStore]) -> QueueStore:
+        """
+        Return the queues of the outbox, which raise faults.
+
+        Args:
+            make: Makes them of the queues of the database, None if it has none; called once for a connection and its
+                views.
+
+        Raises:
+            NotSupported: The database is not open.
+        """
+        _ = self.store
+        if self._opened.outbox is None:
+            own = self._queues.queues
+            self._opened.outbox = make(None if own is None else self.queues)
+        return self._opened.outbox
 
     def _beside(self, store: S | None, argument: str) -> S:
         if store is None:
