@@ -143,7 +143,6 @@ class Maintainer(DerivedSchema):
         """
         raise NotImplementedError
 
-
     # What a deferred declaration does in place of effects, after the write has committed
 
     def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
