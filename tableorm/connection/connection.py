@@ -4,9 +4,9 @@ One open database: its stores, opened once and in one event loop, its boundary, 
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
@@ -24,6 +24,8 @@ __all__ = ["TURN", "Connected", "Connection", "connection_of"]
 
 S = TypeVar("S", QueueStore, BlobStore)
 T = TypeVar("T")
+
+_MOST_LATER = 64  # pieces of work that nobody waits for, at the same time
 
 TURN = 250  # entities read before other tasks get a turn: a millisecond or two
 
@@ -72,6 +74,7 @@ class Connection:
         self.stats = Stats(traffic=counted or Traffic())
         self._opened = _Opened()
         self._since_turn = 0
+        self._later: set[asyncio.Task[None]] = set()
         self.boundary = Boundary()
         self.watch = watch or Watch()
         self.used_models = UsedModels()
@@ -109,10 +112,25 @@ class Connection:
     async def close(self) -> None:
         """Finish what was begun and release everything, if it is open."""
         if self._opened.store is not None:
+            while self._later:
+                await asyncio.wait(self._later)
             self._opened.store = self._opened.outbox = None
             async with AsyncExitStack() as closing:
                 for backend in self._backends():
                     closing.push_async_callback(backend.close)
+
+    async def run_later(self, work: Coroutine[Any, Any, None]) -> None:
+        """
+        Let the caller go on while something is done that nobody waits for, except who closes the database.
+
+        Args:
+            work: What is done. It raises nothing.
+        """
+        while len(self._later) >= _MOST_LATER:
+            await asyncio.wait(self._later, return_when=asyncio.FIRST_COMPLETED)
+        task = asyncio.create_task(work)
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
 
     def _backends(self) -> list[Backend]:
         return list({id(each): each for each in (self.backend, self._queues, self._blobs)}.values())

@@ -27,14 +27,16 @@ from ..errors import (
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
-from ..models.reserved import COPY_OF
+from ..models.reserved import COPY_OF, MOVE
 from ..models.write_tokens import new_token
+from ..outbox.decision import Decision
 from ..protocol.codes import Code, Fault
-from ..stores import Row, Verb
+from ..stores import Operation, Row, Verb
+from .deferred import announce
 from .maintainer import Fill
-from .move import move_changes
-from .plan import PLAIN, Change, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
+from .plan import PLAIN, Change, DecisionEffect, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
+from .relocation import Relocation
 from .stages.change import delete_change
 from .stages.complete import complete
 from .stages.derive import Derived, derive, derives, refused_before_sending
@@ -45,13 +47,13 @@ from .subject import adopt, check_change, forget, key_of, key_of_target
 
 __all__ = [
     "Found",
+    "RELOCATION",
     "Loader",
     "check_effects",
     "commit",
     "delete_target",
     "derived_plan",
     "load_existing",
-    "move_entity",
     "refresh_entity",
     "write_change",
 ]
@@ -97,7 +99,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))
-        row = await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
+        row = await RELOCATION.read_current(db, change)
         write = encode(complete(change, row), 0)
         if write is None:
             return
@@ -142,20 +144,6 @@ async def delete_target(
         forget(subject)
 
 
-async def move_entity(db: Connection, entity: Entity | PropertyBag, fields: dict[str, Any]) -> None:
-    """Give an entity another key in one transaction. Takes and raises what `Database.move` does."""
-    db.boundary.check_move(entity, fields)
-    delete, insert = move_changes(entity, fields)
-    db.require_open()
-    if needs_row(delete):
-        row = await read_row(db, delete.table, delete.partition_key, delete.row_key, name=delete.model)
-        delete = complete(delete, row)
-    token = new_token()
-    writes = [write for change in (delete, insert) if (write := encode(change, 0, token)) is not None]
-    await commit(db, writes)
-    adopt(entity, insert.subject)
-
-
 async def load_existing(db: Connection, load: Loader, key: Key[Any]) -> Any:
     """
     Read the entity or bag of a key.
@@ -163,7 +151,7 @@ async def load_existing(db: Connection, load: Loader, key: Key[Any]) -> Any:
     Raises:
         EntityNotFound: There is none.
     """
-    row = await read_row(db, key.table, key.partition_key, key.row_key, name=key.model.__name__)
+    row = await RELOCATION.read_current(db, key)
     found = None if row is None else load(key.model, key.table, row)
     if found is None:
         raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
@@ -212,6 +200,8 @@ async def commit(
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
+        if any((stored := (each.first or each.change).stored) is not None and MOVE in stored.row for each in writes):
+            await RELOCATION.drop_forwards(db, writes)
         try:
             derived = derive(writes, transaction=options.transaction)
             break
@@ -232,9 +222,14 @@ async def commit(
             derived = _derive_again(derived, [*writes, *companions])
             continue
         plan = derived_plan(derived, found)
+        deferral = await announce(db, plan, derived.deferred) if derived.deferred else None
         try:
             await execute(db, plan, options)
         except Fault as fault:
+            if deferral is not None:
+                await deferral.withdraw()
+                if deferral.was_voided(fault):
+                    continue
             if (
                 fault.code in _REPLANNED
                 and fault.index is not None
@@ -247,6 +242,8 @@ async def commit(
         except InDoubt as doubt:
             raise doubt.error() from doubt.fault
         else:
+            if deferral is not None:
+                await deferral.finish()
             return
     change = writes[0].origin
     raise Conflict(
@@ -342,7 +339,31 @@ def derived_plan(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan
         write = _plan_effect(derived, effect, found.get(effect.address))
         if write is not None:
             writes.append(write)
-    return plan_writes(writes, transaction=derived.transaction)
+    decision = None
+    if derived.deferred:
+        works = tuple(each.work for each in derived.deferred)
+        decision = Decision(partition_key=writes[0].change.partition_key, token=new_token(), works=works)
+        writes.append(_decision_write(derived, decision))
+    return plan_writes(writes, transaction=derived.transaction, decision=decision)
+
+
+def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
+    """Return the insert of a decision row."""
+    origin = derived.deferred[0].origin
+    try:
+        row = decision.to_row()
+    except TableOrmError as error:
+        raise refused_before_sending(origin, error, transaction=derived.transaction) from error
+    return PlannedWrite(
+        operation=Operation(Verb.INSERT, row),
+        change=origin.change,
+        index=origin.index,
+        after=row,
+        weight=None,
+        token=decision.token,
+        first=origin.first,
+        effect=DecisionEffect(row["RowKey"], origin),
+    )
 
 
 def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> PlannedWrite | None:
@@ -447,6 +468,8 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
     at = fault.index
     write = plan.writes[at] if at is not None and at < len(plan.writes) else plan.writes[0]
     effect = write.effect
+    if fault.code == Code.ENTITY_EXISTS and effect is None and await RELOCATION.clear_way(db, write.change):
+        return  # what was there was no entity
     if effect is None or fault.code not in _REPLANNED:
         refuse(plan, fault, transaction=derived.transaction)
     row = None if effect.reads else await _read_other(db, effect)
@@ -456,3 +479,7 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
         if not derived.transaction:
             raise error from fault
         raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
+
+
+RELOCATION = Relocation(commit)
+"""What keeps moves to other partitions right."""

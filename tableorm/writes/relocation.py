@@ -29,6 +29,7 @@ from ..errors import (
     TableOrmError,
 )
 from ..models.entity import Entity
+from ..models.key import Key
 from ..models.kinds import KindSet
 from ..models.marker_rows import (
     MoveMark,
@@ -252,38 +253,37 @@ class Relocation:
     # What others do that meet its rows
 
     async def read_current(
-        self, db: Connection, schema: Schema | None, table: str, partition_key: str, row_key: str, name: str = ""
+        self, db: Connection, at: Change | Key[Any]
     ) -> Row | None:
         """
         Read a row that is going to be written. If a move to it was committed, it is confirmed first.
 
         Args:
             db: Where the row is.
-            schema: The model of the entity; None for a bag, which gets the row as it is.
-            table: Name of the table.
-            partition_key: As stored.
-            row_key: As stored.
-            name: What `read_row` calls it.
+            at: The change, or the key of the row. A bag gets the row as it is.
 
         Returns:
             The row, which may be a forward; None if there is none, or one that is tentative and not the entity's.
         """
-        row = await read_row(db, table, partition_key, row_key, name=name)
+        schema = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
+        name = at.model if isinstance(at, Change) else at.model.__name__
+        row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
         if row is None or schema is None or not is_marker(row):
             return row
         mark = mark_of(row)
         if mark is None or mark.state is not MoveState.TENTATIVE or not _is_of(schema, row):
             return row
         db = db.within(Boundary())
-        live = await read_live(db, table, partition_key, row_key)
+        live = await read_live(db, at.table, at.partition_key, at.row_key)
         found = mark_of(live)
         if live is not None and found is not None and found.state is MoveState.TENTATIVE:
-            await self._finish(db, found.move, found.other, Place(table, partition_key, row_key), schema)
-            live = await read_row(db, table, partition_key, row_key, name=name)
+            place = Place(at.table, at.partition_key, at.row_key)
+            await self._finish(db, found.move, found.other, place, schema)
+            live = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
         return None if live is None or is_marker(live) else live
 
     async def drop_forwards(self, db: Connection, writes: Sequence[PlannedWrite]) -> None:
-        """Delete the forwards of rows that were confirmed and are written now."""
+        """Delete the forwards of those rows that were confirmed and are written now."""
         for write in writes:
             stored = write.origin.stored
             mark = None if stored is None or write.change.mark is not None else mark_of(stored.row)
@@ -311,6 +311,8 @@ class Relocation:
         Returns:
             Whether the insert may be tried again; otherwise an entity is there, or what only its own program knows.
         """
+        if change.mode is not Mode.INSERT or change.mark is not None or change.schema is None or not change.schema.tracked:
+            return False
         db = db.within(Boundary())
         place = Place(change.table, change.partition_key, change.row_key)
         row = await read_place(db, place)
@@ -407,10 +409,9 @@ def _confirmation(entity: Entity, mark: MoveMark) -> PlannedWrite:
 def _clearing(entity: Entity) -> PlannedWrite:
     """Return the write that removes the mark of a confirmed row."""
     change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None)
-    for stored in (change.stored,):
-        assert stored is not None
-        row = {name: value for name, value in stored.row.items() if name != MOVE}
-        change = structs.replace(change, before=structs.replace(stored, row=row), stored=structs.replace(stored, row=row))
-    write = encode(change, 0)
+    assert change.stored is not None
+    row = {name: value for name, value in change.stored.row.items() if name != MOVE}
+    stored = structs.replace(change.stored, row=row)
+    write = encode(structs.replace(change, before=stored, stored=stored), 0)
     assert write is not None
     return write
