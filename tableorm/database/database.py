@@ -174,9 +174,9 @@ class Database(Upkeep):
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
         """
-        Give an entity another key, if its row has not changed since it was read. Then the entity has the new key fields,
-        and the new row's ETag. Changes that were not saved are written, and so are properties that the model does not
-        know.
+        Give an entity another key, if its row has not changed since it was read. Then the entity has the new key
+        fields, and the new row's ETag. Changes that were not saved are written, and so are properties that the model
+        does not know.
 
         Within the partition one transaction deletes the row and inserts it under the new key. To another partition it
         takes about ten requests, of which one moves the entity; a worker ends what a crash has left, see `worker`.

@@ -7,8 +7,8 @@ A marker row has a kind of its own, so that no filter for a model's kind finds i
     Employee#_forward       the place that an entity has left
     #_decision              what became of a change, and what is left to do for it; its RowKey begins with `~o_`
 
-Both rows of a move have a mark, the property `_mv`: the id of the move, and the key of the other row. When the tentative
-row has become the entity's row it is marked as confirmed, until the forward is gone.
+Both rows of a move have a mark, the property `_mv`: the id of the move, and the key of the other row. When the
+tentative row has become the entity's row it is marked as confirmed, until the forward is gone.
 
 No model and no declaration has a name that begins with an underscore, so no other row has such a kind.
 """

@@ -46,8 +46,8 @@ from .stages.lost_replies import InDoubt
 from .subject import adopt, check_change, forget, key_of, key_of_target
 
 __all__ = [
-    "Found",
     "RELOCATION",
+    "Found",
     "Loader",
     "check_effects",
     "commit",

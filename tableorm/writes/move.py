@@ -139,7 +139,7 @@ def entity_at_target(entity: Entity, target: Schema, fields: Mapping[str, Any]) 
     missing = [name for name in values if name not in target.fields]
     if missing:
         raise ModelError(
-            f"{schema.name} cannot be archived as {target.name}, which has no field {missing[0]!r}, so that it would be "
+            f"{schema.name} cannot be archived as {target.name}, which has no field {missing[0]!r}: its value would be "
             f"lost; declare the field in {target.name}"
         )
     maintained = {info.name for info in target.maintained}

@@ -7,11 +7,11 @@ Moves to another partition or table: several requests, of which one replaces the
 4. The forward is deleted, and the mark of the confirmed row is cleared.
 
 Anybody can do each step, at any time and again: the writer, a worker, and who meets the rows later. A confirmed row is
-never written as long as its forward is there: otherwise a late tentative row could bring back an entity that was deleted.
+never written as long as its forward is there: otherwise a late tentative row could bring back what was deleted.
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
 from msgspec import structs
@@ -26,6 +26,7 @@ from ..errors import (
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
+    ReferenceNotFound,
     TableOrmError,
 )
 from ..models.entity import Entity
@@ -61,8 +62,12 @@ _LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
 """What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
 
 
+class _SourceChanged(Exception):
+    """The source of a move is another version than the one that the move is about, or a forward already."""
+
+
 class Commit(Protocol):
-    """What sends writes of one partition, with everything that is derived from them: `tableorm.writes.commit.commit`."""
+    """What sends writes of one partition, with what is derived from them: `tableorm.writes.commit.commit`."""
 
     def __call__(
         self, db: Connection, writes: Sequence[PlannedWrite], options: SendOptions = PLAIN
@@ -82,9 +87,7 @@ class Relocation:
 
     # The steps
 
-    async def carry_out(
-        self, db: Connection, command: MoveCommand, source: Schema, target: Schema
-    ) -> Entity | None:
+    async def carry_out(self, db: Connection, command: MoveCommand, source: Schema, target: Schema) -> Entity | None:
         """
         Do what a command says, as far as it is not done yet.
 
@@ -119,17 +122,26 @@ class Relocation:
             derive((leave,))  # refuses what others need, before anything is sent
             try:
                 await self._insert_tentative(db, command, entity, target)
-                await self._commit(db, (leave,))
+                await self._leave(db, leave)
             except OutcomeUnknown as error:
-                doubt = error
-            except (PreconditionFailed, EntityNotFound):
+                if doubt is not None:
+                    raise
+                doubt = error  # one more look at the rows
+            except _SourceChanged:
                 continue
             except TableOrmError:
                 await self._drop_tentative(db, command)
                 raise
             else:
                 return await self._finish(db, command.move, command.source, command.target, target)
-        raise doubt or Conflict(f"{command}: others wrote its rows first, {ATTEMPTS} times in a row; try it again")
+        raise Conflict(f"{command}: others wrote its rows first, {ATTEMPTS} times in a row; try it again")
+
+    async def _leave(self, db: Connection, leave: PlannedWrite) -> None:
+        """Make a forward of the source: this commits the move. Raises _SourceChanged if it is another version now."""
+        try:
+            await self._commit(db, (leave,))
+        except (PreconditionFailed, EntityNotFound) as error:
+            raise _SourceChanged from error
 
     async def _insert_tentative(self, db: Connection, command: MoveCommand, entity: Entity, target: Schema) -> None:
         """
@@ -139,20 +151,18 @@ class Relocation:
             EntityExists: There is another row; or another entity has the value of a unique index.
         """
         change = insert_change(entity_at_target(entity, target, given_fields(target, command.fields)), verb="move")
-        mark = MoveMark(
-            state=MoveState.TENTATIVE, move=command.move, other=command.source, etag=command.etag
-        )
+        mark = MoveMark(state=MoveState.TENTATIVE, move=command.move, other=command.source, etag=command.etag)
         write = encode(structs.replace(change, mark=mark), 0, new_token())
         assert write is not None
         await self._check_waiting(db, change, write.token or "")
         for _ in range(ATTEMPTS):
             try:
                 await self._commit(db, (write,))
-            except EntityExists:
+            except EntityExists as error:
                 found = mark_of(await read_place(db, command.target))
                 if found is not None and found.move == command.move:
                     return  # somebody else has made it
-                if not await self.clear_way(db, change):
+                if error.index or not await self.clear_way(db, change):
                     raise
             else:
                 return
@@ -168,9 +178,7 @@ class Relocation:
                 if effect.full_write(stored, token) is None:
                     effect.operation(stored, token)
 
-    async def _finish(
-        self, db: Connection, move: str, source: Place, target: Place, schema: Schema
-    ) -> Entity | None:
+    async def _finish(self, db: Connection, move: str, source: Place, target: Place, schema: Schema) -> Entity | None:
         """
         Confirm the target of a move that was committed, delete the forward, and clear the mark.
 
@@ -180,6 +188,7 @@ class Relocation:
         Raises:
             TableOrmError: What an insert at the new key raises; the move is committed all the same.
         """
+        doubtful = False
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
@@ -202,7 +211,12 @@ class Relocation:
                     await self._delete(db, source, here)
                 if entity is not None:
                     await self._commit(db, (_clearing(entity),))
-            except _LOST:
+            except (ReferenceNotFound, EntityExists) as error:
+                raise Conflict(f"move {move} to {schema.name} {target} cannot be completed yet: {error}") from error
+            except _LOST as error:
+                if isinstance(error, OutcomeUnknown) and doubtful:
+                    raise
+                doubtful = isinstance(error, OutcomeUnknown)
                 continue
             return entity
         raise Conflict(f"move {move} to {schema.name} {target}: others wrote its rows first, {ATTEMPTS} times in a row")
@@ -252,9 +266,7 @@ class Relocation:
 
     # What others do that meet its rows
 
-    async def read_current(
-        self, db: Connection, at: Change | Key[Any]
-    ) -> Row | None:
+    async def read_current(self, db: Connection, at: Change | Key[Any]) -> Row | None:
         """
         Read a row that is going to be written. If a move to it was committed, it is confirmed first.
 
@@ -311,7 +323,12 @@ class Relocation:
         Returns:
             Whether the insert may be tried again; otherwise an entity is there, or what only its own program knows.
         """
-        if change.mode is not Mode.INSERT or change.mark is not None or change.schema is None or not change.schema.tracked:
+        if (
+            change.mode is not Mode.INSERT
+            or change.mark is not None
+            or change.schema is None
+            or not change.schema.tracked
+        ):
             return False
         db = db.within(Boundary())
         place = Place(change.table, change.partition_key, change.row_key)
@@ -336,30 +353,6 @@ class Relocation:
 async def read_place(db: Connection, place: Place) -> Row | None:
     """Return the row at a place; None if there is none."""
     return await read_row(db, place.table, place.partition_key, place.row_key)
-
-
-async def carry_out_move(
-    relocation: Relocation, db: Connection, schemas: Mapping[str, Schema], command: MoveCommand
-) -> None:
-    """
-    Carry out a command as a worker. A move that cannot happen any more is done with.
-
-    Args:
-        relocation: The steps.
-        db: Where the rows are.
-        schemas: The models that the worker knows, by kind with version.
-        command: The command.
-
-    Raises:
-        NotSupported: The worker does not know a kind: leave the command to others.
-        TableOrmError: It failed, and has to be tried again.
-    """
-    if not all(kind in schemas for kind in command.kinds):
-        raise NotSupported(f"{command}: this worker does not know these models; leave it to others")
-    try:
-        await relocation.carry_out(db, command, schemas[command.kind], schemas[command.to_kind])
-    except (EntityExists, EntityNotFound, PreconditionFailed):
-        return
 
 
 def _is_of(schema: Schema, row: Row) -> bool:
