@@ -64,12 +64,14 @@ from .models.key import Key
 from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
+from .outbox.worker import Outcome, Worker
 from .protocol.edm import Edm
 from .queries.explain import ExplainedRequest, Explanation
 from .queries.pages import EntityStream, Page
 from .queries.planning.plan import Access
-from .queries.query import Query, Select
+from .queries.query import Query
 from .queries.raw import RawSelect
+from .queries.select import Select
 from .queries.union import Union
 from .stores import utc_now
 from .types import Int32
@@ -127,6 +129,7 @@ __all__ = [
     "NotSupported",
     "Observation",
     "ObservedRequest",
+    "Outcome",
     "OutcomeUnknown",
     "Page",
     "Partial",
@@ -157,6 +160,7 @@ __all__ = [
     "Union",
     "UniqueViolation",
     "WithoutKey",
+    "Worker",
     "WriteExplanation",
     "WriteStep",
     "WrongKind",

@@ -5,6 +5,7 @@ Names that tableorm reserves for itself: properties of stored rows, and attribut
 import re
 
 __all__ = [
+    "COPIED_VERSION",
     "COPY_OF",
     "ENTITY_TYPE",
     "ENTITY_VERSION",
@@ -32,7 +33,10 @@ MOVE = "_mv"
 """The property of a row in a move that says how far that is; see `tableorm.models.marker_rows`."""
 
 COPY_OF = "_of"
-"""The property of an index entry that holds the RowKey of its primary, which is in the same partition."""
+"""The property of an index entry that tells its primary: its RowKey, or JSON text with both keys if it is elsewhere."""
+
+COPIED_VERSION = "_v"
+"""The property of an index entry of another partition that holds the newest write token of the row that it copies."""
 
 RESERVED_FIELDS = frozenset({"etag", "timestamp", "extra", "key", "key_of", "kind", "evolve", "update"})
 """Attributes of every entity, whose names no field of a model may have."""

@@ -102,6 +102,7 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
         raise  # a worker ends what was begun
     except TableOrmError as error:
         await _make_impossible(db, command, entity if entity.etag == command.etag else stored, error)
+        await RELOCATION.drop_tentative(db, command)
         await silence(db, message)
         raise
     await silence(db, message)

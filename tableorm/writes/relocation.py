@@ -27,7 +27,6 @@ from ..errors import (
     OutcomeUnknown,
     PreconditionFailed,
     ReferenceNotFound,
-    TableOrmError,
 )
 from ..models.entity import Entity
 from ..models.key import Key
@@ -46,7 +45,7 @@ from ..models.property_bag import bag_of_row
 from ..models.reserved import MOVE
 from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of, with_token
-from ..outbox.move_command import MoveCommand, is_live, read_live
+from ..outbox.move_command import MoveCommand, read_live
 from ..protocol.codes import Code
 from ..stores import Operation, Row, Verb
 from .move import entity_at_target, given_fields
@@ -129,9 +128,6 @@ class Relocation:
                 doubt = error  # one more look at the rows
             except _SourceChanged:
                 continue
-            except TableOrmError:
-                await self._drop_tentative(db, command)
-                raise
             else:
                 return await self._finish(db, command.move, command.source, command.target, target)
         raise Conflict(f"{command}: others wrote its rows first, {ATTEMPTS} times in a row; try it again")
@@ -230,7 +226,7 @@ class Relocation:
         if there is not None and mark is not None and mark.move == command.move:
             if mark.state is MoveState.CONFIRMED:
                 return await self._finish(db, command.move, command.source, command.target, schema)
-            await self._drop_tentative(db, command)
+            await self.drop_tentative(db, command)
             there = await read_place(db, command.target)
             mark = mark_of(there)
             if mark is not None and mark.move == command.move:  # somebody has confirmed it meanwhile
@@ -246,8 +242,15 @@ class Relocation:
             Code.CONDITION_NOT_SATISFIED,
         )
 
-    async def _drop_tentative(self, db: Connection, command: MoveCommand) -> None:
-        """Delete the tentative row of a move that cannot be committed; leave it to others if that is not known."""
+    async def drop_tentative(self, db: Connection, command: MoveCommand) -> None:
+        """
+        Delete the tentative row of a move, if it is there.
+
+        Args:
+            db: Where the row is.
+            command: A move that can never be committed, because its source was read as another version since.
+        """
+        db = db.within(Boundary())
         there = await read_place(db, command.target)
         mark = mark_of(there)
         if there is None or mark is None or mark.move != command.move or mark.state is not MoveState.TENTATIVE:
@@ -336,10 +339,12 @@ class Relocation:
         mark = mark_of(row)
         if row is None:
             return True
-        if mark is None or mark.state is not MoveState.TENTATIVE or await is_live(db, row):
+        if mark is None or mark.state is not MoveState.TENTATIVE:
+            return False
+        here = await read_place(db, mark.other)  # once: between two looks the move could be committed
+        if is_forward(here, mark.move):
             return False
         try:
-            here = await read_place(db, mark.other)
             if here is not None and here["odata.etag"] == mark.etag:
                 touch = encode(guard_change(bag_of_row(mark.other.table, here)), 0)
                 assert touch is not None

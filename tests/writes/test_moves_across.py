@@ -26,17 +26,15 @@ from tableorm import (
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
-    PropertyBag,
     ReferenceNotFound,
     TableOrmError,
     Unavailable,
     UniqueViolation,
-    connect,
     field,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.models.entity import schema_of
-from tableorm.models.marker_rows import is_marker, mark_of
+from tableorm.models.marker_rows import is_marker
 from tableorm.outbox import worker as worker_module
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.worker import Worker
@@ -383,9 +381,9 @@ class Case:
         self.chance = random.Random(seed)
         self.told: dict[str, str] = {}
 
-    async def act(self, name: str, action: Coroutine[Any, Any, object]) -> None:
+    async def act(self, name: str, action: Callable[[], Coroutine[Any, Any, object]]) -> None:
         try:
-            await action
+            await action()
             self.told[name] = "done"
         except (EntityNotFound, EntityExists, PreconditionFailed, Conflict) as error:
             self.told[name] = type(error).__name__
@@ -429,7 +427,7 @@ async def test_users_at_the_same_time(seed: int) -> None:
         faults = chance.random() < 0.7
         if faults:
             world.network.fates = iter(lambda: chance.choice([*[Fate.FINE] * 12, *Fate]), None)
-        acts = [asyncio.create_task(case.act(f"{n} {name}", users[name]())) for n, name in enumerate(names)]
+        acts = [asyncio.create_task(case.act(f"{n} {name}", users[name])) for n, name in enumerate(names)]
         if chance.random() < 0.4:
             for _ in range(chance.randint(0, 120)):
                 await asyncio.sleep(0)

@@ -10,6 +10,7 @@ for an older version fails at its ETag.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from ...audit.check import AuditedSchema, Check
@@ -22,7 +23,7 @@ from ...errors import Conflict, EntityExists, NotSupported, shown
 from ...keys.template import Template
 from ...models.kinds import KindSet
 from ...models.manifest import ManifestEntry, PlacedEntry, manifest_of
-from ...models.reserved import COPIED_TOKEN, COPY_OF, ENTITY_TYPE
+from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...models.state import state_of
 from ...models.write_tokens import tokens_of
 from ...protocol.codes import Code, Fault
@@ -55,7 +56,10 @@ class EventualIndexMaintainer(AuditedSchema):
         super().__init__(rows.entry_name, rows.primary)
         self.rows, self.building = rows, rows.building
         self.table, self.partition = rows.table, rows.partition
-        self._kinds = KindSet.of([rows.primary.model])
+
+    @cached_property
+    def _kinds(self) -> KindSet:
+        return KindSet.of([self.schema.model])  # which is not declared yet when this is made
 
     # What is declared
 
@@ -155,7 +159,7 @@ class EventualIndexMaintainer(AuditedSchema):
                 Code.ENTITY_EXISTS,
                 index=self.rows.label,
             )
-        if self._is_of_kind(stored) and stored.get(COPIED_TOKEN) == row[COPIED_TOKEN]:
+        if self._is_of_kind(stored) and stored.get(COPIED_VERSION) == row[COPIED_VERSION]:
             return None
         return Operation(Verb.REPLACE, row, stored["odata.etag"])
 
