@@ -8,10 +8,12 @@ from ..connection.connection import Connection
 from ..errors import ModelError, shown
 from ..models.entity import Entity, schema_of
 from ..models.schema import Schema, concrete
+from ..outbox.move_command import MOVE_COMMAND
 from ..outbox.settle import DOORBELL, handle_doorbells
 from ..outbox.worker import Worker
 from ..protocol.limits import MAX_VISIBILITY_SECONDS
 from ..writes.deferred import carry_out
+from ..writes.move_entity import handle_moves
 
 __all__ = ["make_worker"]
 
@@ -29,9 +31,10 @@ def make_worker(
         if type(given) is not int or not 1 <= given <= most:
             raise ModelError(f"worker({name}={shown(given)}) is refused: give a whole number from 1 to {most}")
     schemas = _kinds_of(models)
+    doorbells = handle_doorbells(db, schemas, lambda table, decision: carry_out(db, table, schemas, decision))
     return Worker(
         db,
-        {DOORBELL: handle_doorbells(db, schemas, lambda table, decision: carry_out(db, table, schemas, decision))},
+        {DOORBELL: doorbells, MOVE_COMMAND: handle_moves(db, schemas)},
         concurrency=concurrency,
         visibility_seconds=visibility,
         most_tries=tries,

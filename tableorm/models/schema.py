@@ -34,9 +34,8 @@ D = TypeVar("D", bound="DerivedSchema")
 
 class DerivedSchema:
     """
-    What is derived from the entities of a model by one declaration: the interface of all patterns.
-
-    Writes know more of it, see `tableorm.writes.maintainer.Maintainer`, and so does the audit.
+    What is derived from the entities of a model by one declaration: the interface of all patterns. Writes know more of
+    it, see `tableorm.writes.maintainer.Maintainer`, and so does the audit.
 
     Args:
         name: Name of the declaration.

@@ -16,12 +16,15 @@ from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_o
 from ..protocol.limits import check_message
 from ..stores import Row
 
-__all__ = ["MoveCommand", "is_live", "move_of", "read_live"]
+__all__ = ["MOVE_COMMAND", "MoveCommand", "move_of", "read_live"]
+
+MOVE_COMMAND = "move"
+"""The type of these messages."""
 
 _FORMAT = 1
 
 
-class MoveCommand(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag="move"):
+class MoveCommand(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag=MOVE_COMMAND):
     """
     A move that was begun.
 
@@ -83,7 +86,7 @@ def move_of(body: bytes) -> MoveCommand:
         raise ValueError(f"the message is not a command to move an entity: {error}") from None
 
 
-async def is_live(db: Connection, row: Row) -> bool:
+async def _is_live(db: Connection, row: Row) -> bool:
     """Return whether a row is tentative and its move was committed, so that it is the row of the entity."""
     mark = mark_of(row)
     if mark is None or mark.state is not MoveState.TENTATIVE:
@@ -107,7 +110,7 @@ async def read_live(db: Connection, table: str, partition_key: str, row_key: str
         row = await read_row(db, table, partition_key, row_key)
         if row is None or not is_marker(row):
             return row
-        if await is_live(db, row):
+        if await _is_live(db, row):
             return row
         mark = mark_of(row)
         if mark is None or mark.state is MoveState.FORWARD or row["odata.etag"] == before:
