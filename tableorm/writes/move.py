@@ -55,10 +55,12 @@ def move_changes(
     insert = insert_change(_moved(subject, fields), verb="move")
     if (insert.table, insert.partition_key) != (delete.table, delete.partition_key):
         new = Key(type(subject), insert.table, insert.partition_key, insert.row_key)
+        if isinstance(subject, Entity):
+            check_movable(subject.__schema__)
         what = "table" if insert.table != delete.table else "partition"
         raise NotSupported(
-            f"{delete} to {new}: that is another {what}, which no transaction reaches; use `await db.move(...)` of an "
-            "entity, which takes several requests"
+            f"{delete} to {new}: that is another {what}, which no transaction reaches; only `await db.move(...)` of an "
+            "entity goes there, in several requests"
         )
     if insert.row_key == delete.row_key:
         raise EncodeError(
