@@ -199,7 +199,7 @@ class Reader(Stores):
             return found
         return await self._load_moved(model, table, row) if is_marker(row) else self._refuse_kind(model, table, row)
 
-    async def _load_moved(self, model: type[Entity], table: str, row: Row) -> Any:
+    async def _load_moved(self, model: type[Any], table: str, row: Row) -> Any:
         """Read the entity of a row in a move; None if there is none. If the row is tentative, it gets no ETag."""
         live = await read_live(self._connection, table, row["PartitionKey"], row["RowKey"])
         if live is None:

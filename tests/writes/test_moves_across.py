@@ -234,21 +234,21 @@ class Kindless(Entity, table="Other", partition_key="{dep}", row_key="{id}", kin
     id: Mapped[int]
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
-        (lambda db, p: db.archive(p, to=Lossy), ModelError, "Lossy, which has no field 'text'"),
-        (lambda db, p: db.archive(p, to=Person), ModelError, "that is the model of the entity; use db.move"),
-        (lambda db, p: db.archive(p, to=Listed), NotSupported, "Listed.by_id would be wrong meanwhile"),
-        (lambda db, p: db.archive(p, to=Kindless), NotSupported, "give the model a kind"),
-        (lambda db, p: db.move(p, dep="missing"), ReferenceNotFound, "insert that first"),
-        (lambda db, p: db.move(p, dep="a"), EncodeError, "the key that it has already"),
-        (lambda db, p: db.move(Person(dep="a"), dep="b"), TableOrmError, "read"),
-    ],
-)
-async def test_moves_that_are_refused(
-    world: World, call: Callable[[Database, Person], Coroutine[Any, Any, object]], error: type[Exception], words: str
-) -> None:
+Call = Callable[[Database, Person], Coroutine[Any, Any, object]]
+
+REFUSED: list[tuple[Call, type[Exception], str]] = [
+    (lambda db, p: db.archive(p, to=Lossy), ModelError, "Lossy, which has no field 'text'"),
+    (lambda db, p: db.archive(p, to=Person), ModelError, "that is the model of the entity; use db.move"),
+    (lambda db, p: db.archive(p, to=Listed), NotSupported, "Listed.by_id would be wrong meanwhile"),
+    (lambda db, p: db.archive(p, to=Kindless), NotSupported, "give the model a kind"),
+    (lambda db, p: db.move(p, dep="missing"), ReferenceNotFound, "insert that first"),
+    (lambda db, p: db.move(p, dep="a"), EncodeError, "the key that it has already"),
+    (lambda db, p: db.move(Person(dep="a"), dep="b"), TableOrmError, "read"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
+async def test_moves_that_are_refused(world: World, call: Call, error: type[Exception], words: str) -> None:
     """Nothing is changed; the entity is as it was, and can be written."""
     rows = await world.rows()
     with pytest.raises(error, match=words):
