@@ -3,6 +3,7 @@ Fetching primaries: for queries by an index whose entries do not hold what is as
 """
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any
 
@@ -88,9 +89,11 @@ def plan_fetch(
     """
     if target.primaries is None:
         return None
-    primaries, condition = target.primaries, _primary_condition(where)
-    test = make_test(primaries, condition)
     entries = [schema for schema in target.schemas if isinstance(schema, EntrySchema)]
+    # What the keys of an entry say holds for its primary, once this is known to yield these keys.
+    told = frozenset[str]().union(*(schema.key_holders for schema in entries if not schema.exact))
+    primaries, condition = target.primaries, _primary_condition(where, told)
+    test = make_test(primaries, condition)
     deciding = [schema.deciding_fields for schema in entries]
     if only is None or None in deciding:
         return PrimaryFetch(target.kinds, primaries, test, None, primaries.kinds.load_all)
@@ -159,17 +162,18 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
     return tuple(kept)
 
 
-def _primary_condition(where: Sequence[Expression]) -> Expression:
+def _primary_condition(where: Sequence[Expression], told: AbstractSet[str]) -> Expression:
     """
     Return the condition on a primary that is read after its index entry: it may have changed in between.
 
     Args:
         where: The conditions of the query. Those on RowKey itself are about the entry, and left out.
+        told: The fields that need no look at the primary.
     """
-    terms = [
-        term
-        for expression in where
-        for term in conjuncts(expression)
-        if all(isinstance(leaf, (Comparison, Membership, Presence)) for leaf in leaves(term))
-    ]
+    terms: list[Expression] = []
+    for term in (each for expression in where for each in conjuncts(expression)):
+        found = list(leaves(term))
+        names = {leaf.field.name for leaf in found if isinstance(leaf, (Comparison, Membership, Presence))}
+        if all(isinstance(leaf, (Comparison, Membership, Presence)) for leaf in found) and not names <= told:
+            terms.append(term)
     return AllOf(tuple(terms))
