@@ -347,7 +347,8 @@ class IndexSchema(EntrySchema):
         Raises:
             TemplateError: A value does not fit the template.
         """
-        return self.templates()[1].format(values) if self.has_entry(values) else None
+        assert self.row is not None
+        return self.row.format(values) if self.has_entry(values) else None
 
     def entry_row(self, values: Mapping[str, Any], row: Row, address: str) -> Row:
         """

@@ -2,7 +2,7 @@
 Fetching primaries: for queries by an index whose entries do not hold what is asked for, or may not be right any more.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any
@@ -28,6 +28,10 @@ from .target import QueryTarget
 __all__ = ["PrimaryFetch", "conditions_on_entries", "plan_fetch", "unverified_kinds"]
 
 
+FetchPoint = Callable[[str, str, str, tuple[str, ...] | None], Awaitable[list[Row]]]
+"""Fetches the row with a table, a PartitionKey, a RowKey and some properties, if there is one."""
+
+
 @attrs.frozen(eq=False)
 class PrimaryFetch:
     """
@@ -47,13 +51,25 @@ class PrimaryFetch:
     select: tuple[str, ...] | None
     load: Callable[[list[Row]], list[Any]]
 
-    def schema_of(self, entry: Row) -> EntrySchema:
-        """Return the schema of an entry that the query has found."""
+    async def read(self, entry: Row, fetch: FetchPoint) -> Any:
+        """
+        Return the entity of an index entry that the query has found; None if it is not a result.
+
+        Args:
+            entry: The index entry.
+            fetch: Fetches the primary.
+        """
         schema = self.entries.schema_of_row(entry)
         assert isinstance(schema, EntrySchema)
-        return schema
+        keys = schema.owner_keys(entry)
+        for select, whole in ((self.select, False), (None, True)):
+            primaries = await fetch(self.target.table, *keys, select)
+            entity = self._load_entry(schema, entry, primaries, whole=whole)
+            if type(entity) is not dict:
+                return entity
+        return None
 
-    def load_entry(self, schema: EntrySchema, entry: Row, primaries: list[Row], *, whole: bool) -> Any:
+    def _load_entry(self, schema: EntrySchema, entry: Row, primaries: list[Row], *, whole: bool) -> Any:
         """
         Return the entity of an index entry.
 
@@ -76,19 +92,16 @@ class PrimaryFetch:
         return entity
 
 
-def plan_fetch(
-    target: QueryTarget, where: Sequence[Expression], only: Sequence[Field[Any]] | None
-) -> PrimaryFetch | None:
+def plan_fetch(target: QueryTarget, where: Sequence[Expression], only: Sequence[Field[Any]] | None) -> PrimaryFetch:
     """
-    Return how primaries are fetched; None if no index entries are read.
+    Return how the primaries of index entries are fetched.
 
     Args:
-        target: What is read.
+        target: The entries.
         where: The conditions of the query.
         only: The fields that are wanted; None for all.
     """
-    if target.primaries is None:
-        return None
+    assert target.primaries is not None
     entries = [schema for schema in target.schemas if isinstance(schema, EntrySchema)]
     # What the keys of an entry say holds for its primary, once this is known to yield these keys.
     told = frozenset[str]().union(*(schema.key_holders for schema in entries if not schema.exact))
