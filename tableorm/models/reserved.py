@@ -23,7 +23,7 @@ ENTITY_VERSION = "EntityVersion"
 """The property that holds the version from 2 on, for models whose kind is told by a key or a function."""
 
 WRITE_TOKENS = "_w"
-"""The property that holds the tokens of the last writes, newest first; see `tableorm.writes.rows`."""
+"""The property that holds the tokens of the last writes, newest first; see `tableorm.models.write_tokens`."""
 
 MANIFEST = "_ix"
 """The property that holds an entity's manifest: JSON text that lists what other rows hold because of the entity."""

@@ -22,7 +22,7 @@ from ...models.schema import Schema
 from ...stores import Row
 from .schema import EntrySchema, Include
 
-__all__ = ["EventualIndexSchema"]
+__all__ = ["EventualIndexSchema", "owner_text"]
 
 
 class EventualIndexSchema(EntrySchema):
@@ -135,7 +135,7 @@ class EventualIndexSchema(EntrySchema):
             version: The newest write token of the entity.
         """
         entry = self._make_entry(values, row, place.partition_key, place.row_key)
-        entry[COPY_OF] = _encode((row["PartitionKey"], row["RowKey"])).decode()
+        entry[COPY_OF] = owner_text(row["PartitionKey"], row["RowKey"])
         entry[COPIED_VERSION] = version
         return entry
 
@@ -161,5 +161,9 @@ class EventualIndexSchema(EntrySchema):
         return False
 
 
-_encode = msgspec.json.encode
+def owner_text(partition_key: str, row_key: str) -> str:
+    """Return how an entry tells its primary."""
+    return msgspec.json.encode((partition_key, row_key)).decode()
+
+
 _decode = msgspec.json.Decoder(tuple[str, str]).decode

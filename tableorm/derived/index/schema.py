@@ -6,6 +6,7 @@ planner and to the decoder an index is a schema like any other: the schema of it
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Literal, cast
 
 import attrs
@@ -20,7 +21,7 @@ from ...models.manifest import IndexEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema
 from ...models.state import EntityState, set_state, state_of
-from ...protocol.edm import ANNOTATION, Edm
+from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ...protocol.limits import MAX_CUSTOM_PROPERTIES
 from ...stores import Row
 
@@ -111,6 +112,7 @@ class EntrySchema(Schema):
         self._current_kind = f"{self.kind}:{version}" if version else str(self.kind)
         self.maintained_properties = frozenset(info.property for info in primary.maintained)
         self._left_out = _NOT_IN_ENTRY | {m for p in self.maintained_properties for m in (p, p + ANNOTATION)}
+        self._held, self._not_held = self.properties | _KIND, _IN_NO_ENTRY | self.maintained_properties
         self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
 
     @property
@@ -178,6 +180,10 @@ class EntrySchema(Schema):
         return found
 
     # Writing
+
+    def concerns(self, changed: AbstractSet[str]) -> bool:
+        """Return whether an entry holds some of the properties of its entity that change."""
+        return not changed <= self._not_held if self.include == "all" else not changed.isdisjoint(self._held)
 
     def has_entry(self, values: Mapping[str, Any]) -> bool:
         """Return whether an entity with these fields, in full, has an entry."""
@@ -375,6 +381,10 @@ class IndexSchema(EntrySchema):
         del values
         return IndexEntry(entry["RowKey"]) in manifest_of(primary).values()
 
+
+_IN_NO_ENTRY = frozenset({MANIFEST, WRITE_TOKENS, *SYSTEM_MEMBERS})
+
+_KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
 
 _NOT_IN_ENTRY = frozenset({MANIFEST, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TOKENS})
 
