@@ -73,6 +73,7 @@ class Decision:
         token: The token of the change.
         works: What is left to do for each entity of the change; empty for a void change.
         error: Why workers have given up; None if they have not.
+        tries: How many tries there were until then.
         timestamp: When the decision row was written last, by the service's clock; None if it was not stored yet.
         etag: ETag of the decision row; None if it was not stored yet.
     """
@@ -81,6 +82,7 @@ class Decision:
     token: str
     works: tuple[Work, ...] = ()
     error: str | None = None
+    tries: int = 0
     timestamp: str | None = None
     etag: str | None = None
 
@@ -189,6 +191,7 @@ def decision_of(row: Row) -> Decision:
         partition_key=partition_key,
         token=row_key.removeprefix(DECISION_HEAD),
         error=row.get(_ERROR),
+        tries=row.get(_TRIES, 0),
         timestamp=row.get("Timestamp"),
         etag=row.get("odata.etag"),
     )
