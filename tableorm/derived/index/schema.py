@@ -86,7 +86,7 @@ class EntrySchema(Schema):
             partition=partition,
             row=row,
             fields=fields,
-            write_token=True,
+            write_token=self.exact,
         )
         self.name = self.label
         self.needed = tuple([name for name in self.key_fields if primary.fields[name].optional])

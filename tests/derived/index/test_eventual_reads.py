@@ -191,7 +191,7 @@ async def test_the_requests_of_a_query(db: Database) -> None:
     with assert_requests(db, 4) as seen:
         await in_bern(db).all()
     assert [request.operation for request in seen.requests] == ["query", "get", "get", "get"]
-    assert in_bern(db).explain().requests[0].select == ("PartitionKey", "RowKey", "EntityType", "_w", "_of")
+    assert in_bern(db).explain().requests[0].select == ("PartitionKey", "RowKey", "EntityType", "_of")
     with assert_requests(db, 1):
         await in_bern(db).verify(False).all()
     with assert_requests(db, 1):
