@@ -26,7 +26,7 @@ from .maintainer import Maintainer, RowKeys, deferred_rules
 from .plan import Mode, WritePlan
 from .stages.derive import DeferredWork
 
-__all__ = ["Deferral", "announce", "carry_out"]
+__all__ = ["Deferral", "announce", "carry_out", "doorbell_for"]
 
 _LOG = getLogger("tableorm.outbox")
 
@@ -97,10 +97,14 @@ async def announce(db: Connection, plan: WritePlan, deferred: Sequence[DeferredW
     decision = plan.decision
     if decision is None:
         return None
-    begun = Begun(table=plan.table, partition_key=plan.partition_key, token=decision.token)
-    doorbell = Doorbell(changes=(begun,), kinds=decision.kinds)
-    message = await ring(db, doorbell, delay_seconds=_HIDDEN_SECONDS)
+    message = await ring(db, doorbell_for(plan, decision), delay_seconds=_HIDDEN_SECONDS)
     return Deferral(db=db, plan=plan, decision=decision, message=message, deferred=deferred)
+
+
+def doorbell_for(plan: WritePlan, decision: Decision) -> Doorbell:
+    """Return the message to workers about a transaction."""
+    begun = Begun(table=plan.table, partition_key=plan.partition_key, token=decision.token)
+    return Doorbell(changes=(begun,), kinds=decision.kinds)
 
 
 async def carry_out(db: Connection, table: str, schemas: Mapping[str, Schema], decision: Decision) -> None:
