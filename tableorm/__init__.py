@@ -64,6 +64,7 @@ from .models.key import Key
 from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
+from .outbox.worker import Outcome, Worker
 from .protocol.edm import Edm
 from .queries.explain import ExplainedRequest, Explanation
 from .queries.pages import EntityStream, Page
@@ -127,6 +128,7 @@ __all__ = [
     "NotSupported",
     "Observation",
     "ObservedRequest",
+    "Outcome",
     "OutcomeUnknown",
     "Page",
     "Partial",
@@ -157,6 +159,7 @@ __all__ = [
     "Union",
     "UniqueViolation",
     "WithoutKey",
+    "Worker",
     "WriteExplanation",
     "WriteStep",
     "WrongKind",
