@@ -52,13 +52,15 @@ def to_json(value: Any) -> Any:
 
 
 def settable_fields(schema: Schema) -> dict[str, FieldInfo]:
-    """Return the fields that an existing entity can be given: all but those of its key, and those others maintain."""
+    """Return the fields that a client can give an entity whose key is known: those that nothing else decides."""
     return {name: info for name, info in schema.fields.items() if _why_fixed(schema, info) is None}
 
 
 def _why_fixed(schema: Schema, info: FieldInfo) -> str | None:
     if info.name in schema.key_names:
         return "is refused: the field is part of the key, which stays; leave it out, or give another key by db.move()"
+    if info.is_filled():
+        return f"is refused: {'each write' if info.on_write else 'the insert'} fills the field; leave it out"
     return _MAINTAINED if info.maintained else None
 
 
@@ -196,7 +198,7 @@ def _read_value(info: FieldInfo, value: Any) -> tuple[list[InputFault], Any]:
     kind = info.type
     here: Path = (info.name,)
     if value is None:
-        if info.optional or info.on_insert or info.on_write:
+        if info.optional or info.is_filled():
             return [], None
         return [InputFault(here, f"is refused: the field is {kind.name}, not {kind.name} | None", None)], None
     value = _from_json(info, value)

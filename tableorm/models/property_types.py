@@ -92,6 +92,10 @@ class FieldInfo:
     maintained: bool = False
     doc: str | None = None
 
+    def is_filled(self) -> bool:
+        """Return whether a write makes the value."""
+        return self.on_insert is not None or self.on_write is not None
+
 
 def annotation_name(annotation: object) -> str:
     """Return an annotation as a user would write it."""
