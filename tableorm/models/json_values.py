@@ -61,7 +61,7 @@ def settable_fields(schema: Schema) -> dict[str, FieldInfo]:
 
 def _why_fixed(schema: Schema, info: FieldInfo) -> str | None:
     if info.name in schema.key_names:
-        return "is refused: the field is part of the key, which stays; leave it out, or give another key by db.move()"
+        return "is refused: the field is part of the key, which stays; leave it out"
     if info.is_filled():
         return f"is refused: {'each write' if info.on_write else 'the insert'} fills the field; leave it out"
     return _MAINTAINED if info.maintained else None
