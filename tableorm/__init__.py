@@ -68,8 +68,9 @@ from .protocol.edm import Edm
 from .queries.explain import ExplainedRequest, Explanation
 from .queries.pages import EntityStream, Page
 from .queries.planning.plan import Access
-from .queries.query import Query, Select
+from .queries.query import Query
 from .queries.raw import RawSelect
+from .queries.select import Select
 from .queries.union import Union
 from .stores import RetryPolicy, utc_now
 from .types import Int32

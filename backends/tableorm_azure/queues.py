@@ -17,7 +17,7 @@ from tableorm.protocol.limits import (
     check_queue_name,
     check_seconds,
 )
-from tableorm.stores import Capabilities, Message, MessageId
+from tableorm.stores import Capabilities, Message
 
 from .faults import translated
 from .lists import list_names
@@ -59,22 +59,26 @@ class AzureQueues:
         with translated(write=False):
             return sorted(await list_names(self._service.list_queues(name_starts_with=prefix or None)))
 
-    async def put(
-        self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None
-    ) -> MessageId:
+    async def put(self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None) -> Message:
         """See `QueueStore`."""
         check_message(body)
         check_seconds("delay_seconds", delay_seconds, 0, MAX_VISIBILITY_SECONDS)
         if ttl_seconds is not None:
             check_seconds("ttl_seconds", ttl_seconds, delay_seconds + 1)
         with translated(write=True):
-            message = await self._queue(queue).send_message(
+            sent = await self._queue(queue).send_message(
                 b64encode(body).decode("ascii"),
                 visibility_timeout=delay_seconds,
                 time_to_live=-1 if ttl_seconds is None else ttl_seconds,
             )
-            number: MessageId = message.id
-            return number
+            inserted: dt.datetime = sent.inserted_on
+            return Message(
+                id=sent.id,
+                body=body,
+                receipt=sent.pop_receipt,
+                dequeue_count=0,
+                inserted_at=inserted.astimezone(dt.UTC),
+            )
 
     async def take(self, queue: str, count: int = 1, visibility_seconds: int = 30) -> list[Message]:
         """See `QueueStore`."""

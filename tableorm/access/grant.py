@@ -221,10 +221,15 @@ def _explain(
         "other tables; making, listing and deleting tables; stored access policies",
         "queues and blobs, also those that entities refer to",
     ]
-    outside = [] if schema is None or keys == KeyRange() else _derived_outside(schema, keys)
+    outside = [] if schema is None else _derived_outside(schema, keys)
     if outside:
         names = ", ".join(outside)
         missing.append(f"what is kept for {names}, where its keys are not in the range; verbs that need it are refused")
+    if schema is not None and (deferred := _deferred(schema)):
+        missing.append(
+            f"the queue that tells workers of changes, which writes need because of {', '.join(deferred)}; they are "
+            "refused"
+        )
     if keys != KeyRange():
         missing.insert(0, f"rows of table {token.tn} with other keys")
     allowed = token.sp
@@ -245,11 +250,17 @@ def _derived_outside(schema: Schema, keys: KeyRange) -> list[str]:
     """Return the names of what is derived from a model in rows that may lie outside of a range that its own are in."""
     whole = not keys.start_row and keys.end_row is None  # a range of whole partitions has all rows of each
     return [
-        f"{each.name}.{name}"
+        derived.label if derived.table == each.table else f"{derived.label} in table {derived.table}"
         for each in concrete(schema) or [schema]
-        for name, derived in each.derived.items()
-        if not whole or derived.partition != each.partition
+        for derived in each.derived.values()
+        if derived.table != each.table or (keys != KeyRange() and (not whole or derived.partition != each.partition))
     ]
+
+
+def _deferred(schema: Schema) -> list[str]:
+    """Return what is declared of a model and kept right after the write."""
+    found = (derived for each in concrete(schema) or [schema] for derived in each.derived.values())
+    return [derived.label for derived in found if derived.deferred]
 
 
 _NEEDS = (

@@ -20,6 +20,7 @@ from ..keys.overlap import may_meet, may_share
 from ..keys.ranges import KeyRegion
 from ..keys.template import Template
 from ..models.entity import Entity
+from ..models.placement import PlacedRows, rows_of
 from ..models.schema import Schema, descendants
 from ..protocol.filters import Op
 from ..stores import Bounds
@@ -95,12 +96,9 @@ def known_rows(table: str) -> tuple[KnownRows, ...]:
 def _find_rows(table: str) -> Iterator[KnownRows]:
     models = {(s.model.__module__, s.model.__qualname__): s for s in descendants(Entity)}
     for schema in models.values():
-        if schema.table is not None and schema.table.lower() == table:
-            if schema.partition is not None and schema.row is not None:
-                kind = schema.kind if schema.discriminator == "property" else None
-                fields = frozenset(schema.fields)
-                yield KnownRows(schema.name, schema.partition, schema.row, fields, kind, schema.tracked)
-            yield from derived_rows(schema)
+        for rows in rows_of(schema):
+            if rows.table.lower() == table:
+                yield _known(rows)
 
 
 def rows_alike(schema: Schema) -> tuple[KnownRows, ...]:
@@ -124,13 +122,19 @@ def rows_alike(schema: Schema) -> tuple[KnownRows, ...]:
     return found[1]
 
 
-def derived_rows(schema: Schema) -> Iterator[KnownRows]:
-    """Yield the rows of their own that the patterns of a model have."""
-    for derived in schema.derived.values():
-        for row in derived.row_templates():
-            if schema.partition is not None:
-                kind = f"{schema.kind}#{derived.name}"
-                yield KnownRows(derived.label, schema.partition, row, frozenset(schema.fields), kind)
+def derived_rows(schema: Schema, table: str) -> Iterator[KnownRows]:
+    """Yield the rows of their own that the patterns of a model have in a table."""
+    for rows in rows_of(schema):
+        if rows.name is not None and rows.table.lower() == table.lower():
+            yield _known(rows)
+
+
+def _known(rows: PlacedRows) -> KnownRows:
+    schema, own = rows.schema, rows.name is None
+    told = schema.kind if schema.discriminator == "property" else None
+    kind = told if own else f"{schema.kind}#{rows.name}"
+    tracked = own and schema.tracked
+    return KnownRows(rows.label, rows.partition, rows.row, frozenset(schema.fields), kind, tracked)
 
 
 def bounds_of(template: Template, values: Mapping[str, Any]) -> tuple[Bounds | None, set[str]]:

@@ -199,9 +199,9 @@ class ScopeRules(Boundary):
 
         Args:
             schema: The schema of the entity that is written; None for a bag.
-            table: Name of the table.
-            partition_key: The PartitionKey of both.
-            row_key: RowKey of the other row.
+            table: Name of the other row's table.
+            partition_key: Its PartitionKey: that of the entity, or another one.
+            row_key: Its RowKey.
 
         Returns:
             Whether the key tells that the row is of the scope.
@@ -214,11 +214,12 @@ class ScopeRules(Boundary):
         region = self._current_regions().get(table.lower())
         if region is not None and region.holds(keys):
             return True
-        own = [] if schema is None else [rows.label for rows in derived_rows(schema) if rows.parse(*keys) is not None]
-        partition = None if schema is None else schema.partition
-        told = self._is_held_by(partition)
+        derived = () if schema is None else derived_rows(schema, table)
+        own = [rows.label for rows in derived if rows.parse(*keys) is not None]
+        partition = None if schema is None or schema.table_name().lower() != table.lower() else schema.partition
+        told = alone = self._is_of_own_partition(partition, partition_key)
         for rows in known_rows(table):
-            if not self._holds_alike(partition, rows):
+            if not (alone and self._holds_alike(partition, rows)):
                 told = self._refuse_rows_of_others(rows, keys, own=rows.label in own) or told
         if not (told or own):
             raise ModelError(
@@ -339,6 +340,15 @@ class ScopeRules(Boundary):
     def _is_held_by(self, partition: Template | None) -> bool:
         """Return whether PartitionKeys tell all fields of the scope, so that it has partitions to itself."""
         return partition is not None and self._fields.keys() <= partition.full_fields
+
+    def _is_of_own_partition(self, partition: Template | None, partition_key: str) -> bool:
+        """Return whether a PartitionKey is of a template which tells all fields of the scope, and tells its values."""
+        if partition is None or not self._is_held_by(partition):
+            return False
+        try:
+            return self._fields.items() <= partition.parse(partition_key).items()
+        except ValueError:
+            return False
 
     def _holds_alike(self, partition: Template | None, rows: KnownRows) -> bool:
         """Return whether rows in a partition of the scope's own are the scope's too, by the same template."""

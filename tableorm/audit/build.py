@@ -20,10 +20,10 @@ from ..models.derivation import DerivationOf, bound_to
 from ..models.entity import Entity
 from ..models.kinds import KindSet
 from ..models.schema import DerivedSchema, concrete
+from ..models.write_tokens import new_token
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row
 from ..writes.commit import commit
-from ..writes.rows import new_token
 from .audit import Steps, audit_range, check_arguments, work_on_ranges
 from .check import AuditedSchema
 from .context import AuditContext

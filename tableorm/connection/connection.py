@@ -4,9 +4,9 @@ One open database: its stores, opened once and in one event loop, its boundary, 
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
@@ -25,15 +25,18 @@ __all__ = ["TURN", "Connected", "Connection", "connection_of"]
 S = TypeVar("S", QueueStore, BlobStore)
 T = TypeVar("T")
 
+_MOST_LATER = 64  # pieces of work that nobody waits for, at the same time
+
 TURN = 250  # entities read before other tasks get a turn: a millisecond or two
 
 
 @attrs.define(eq=False)
 class _Opened:
-    """The tables of a connection and of its views, and the event loop that they were opened in."""
+    """The tables of a connection and of its views, the event loop that they were opened in, and the outbox's queues."""
 
     store: TableStore | None = None
     loop: asyncio.AbstractEventLoop | None = None
+    outbox: QueueStore | None = None
 
 
 class Connection:
@@ -71,6 +74,7 @@ class Connection:
         self.stats = Stats(traffic=counted or Traffic())
         self._opened = _Opened()
         self._since_turn = 0
+        self._later: set[asyncio.Task[None]] = set()
         self.boundary = Boundary()
         self.watch = watch or Watch()
         self.used_models = UsedModels()
@@ -108,10 +112,25 @@ class Connection:
     async def close(self) -> None:
         """Finish what was begun and release everything, if it is open."""
         if self._opened.store is not None:
-            self._opened.store = None
+            while self._later:
+                await asyncio.wait(self._later)
+            self._opened.store = self._opened.outbox = None
             async with AsyncExitStack() as closing:
                 for backend in self._backends():
                     closing.push_async_callback(backend.close)
+
+    async def run_later(self, work: Coroutine[Any, Any, None]) -> None:
+        """
+        Let the caller go on while something is done that nobody waits for, except who closes the database.
+
+        Args:
+            work: What is done. It raises nothing.
+        """
+        while len(self._later) >= _MOST_LATER:
+            await asyncio.wait(self._later, return_when=asyncio.FIRST_COMPLETED)
+        task = asyncio.create_task(work)
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
 
     def _backends(self) -> list[Backend]:
         return list({id(each): each for each in (self.backend, self._queues, self._blobs)}.values())
@@ -140,6 +159,23 @@ class Connection:
         """The blobs, which raise faults. Raises NotSupported if there are none, or the database is not open."""
         _ = self.store
         return self._beside(self._blobs.blobs, "blobs")
+
+    def outbox(self, make: Callable[[QueueStore | None], QueueStore]) -> QueueStore:
+        """
+        Return the queues of the outbox, which raise faults.
+
+        Args:
+            make: Makes them of the queues of the database, None if it has none; called once for a connection and its
+                views.
+
+        Raises:
+            NotSupported: The database is not open.
+        """
+        _ = self.store
+        if self._opened.outbox is None:
+            own = self._queues.queues
+            self._opened.outbox = make(None if own is None else self.queues)
+        return self._opened.outbox
 
     def _beside(self, store: S | None, argument: str) -> S:
         if store is None:

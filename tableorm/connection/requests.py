@@ -19,6 +19,11 @@ _OTHER = {
     "list-tables": "GET Tables",
     "get-policies": "GET {table}?comp=acl",
     "set-policies": "PUT {table}?comp=acl",
+    "create-queue": "PUT {table}",
+    "put-message": "POST {table}/messages",
+    "take-messages": "GET {table}/messages",
+    "renew-message": "PUT {table}/messages/ID",
+    "delete-message": "DELETE {table}/messages/ID",
 }
 
 _NAMED = 5  # operations of a transaction on its line
@@ -57,8 +62,9 @@ class ObservedRequest:
 
     Args:
         operation: What it does: "get", "query", the value of a `tableorm.stores.Verb` such as "merge", "transaction",
-            "create-table", "delete-table", "list-tables", "get-policies", "set-policies", or "ping".
-        table: Name of the table; "" if it is about none.
+            "create-table", "delete-table", "list-tables", "get-policies", "set-policies", or "ping"; for the queue of
+            the outbox "create-queue", "put-message", "take-messages", "renew-message", or "delete-message".
+        table: Name of the table or queue; "" if it is about none.
         model: The model, or index, that it is for. The model of a transaction is that of its first operation. It is ""
             where there is none.
         partition_key: PartitionKey of the row, or of a transaction; None for other requests.

@@ -35,10 +35,13 @@ class Stats:
             of `ObservedRequest`, and "repetition" for reads that the mapper has sent again. The model of a transaction
             is that of its first operation; it is "" where there is none.
         traffic: What became of the requests on their way.
+        lag: For how many seconds the oldest message that a worker has found last had been in the queue; 0 if it has
+            found none, None while no worker runs. The clocks of two machines are compared.
     """
 
     counts: dict[tuple[str, str], Counts] = attrs.Factory(dict[tuple[str, str], Counts])
     traffic: Traffic = attrs.Factory(Traffic)
+    lag: float | None = None
 
     @property
     def requests(self) -> int:
@@ -68,4 +71,4 @@ class Stats:
     def snapshot(self) -> "Stats":
         """A copy that stays as it is."""
         counts = {key: attrs.evolve(each) for key, each in self.counts.items()}
-        return Stats(counts, attrs.evolve(self.traffic))
+        return Stats(counts, attrs.evolve(self.traffic), self.lag)

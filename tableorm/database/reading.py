@@ -10,7 +10,7 @@ from ..access.grant import check_target_table
 from ..connection.rows import read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
-from ..derived.index.schema import owner_of
+from ..derived.index.schema import EntrySchema
 from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
 from ..errors import EntityNotFound, ModelError, WrongKind, shown
@@ -21,11 +21,11 @@ from ..models.marker_rows import is_marker
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..protocol.codes import Code
-from ..queries.planning.index_following import is_current
 from ..queries.projection import Projection
-from ..queries.query import Query, Select
+from ..queries.query import Query
 from ..queries.raw import RawSelect
 from ..queries.run import CONCURRENCY
+from ..queries.select import Select
 from ..queries.union import Union
 from ..stores import Row
 from ..writes.subject import key_from
@@ -72,7 +72,8 @@ class Reader(Stores):
 
         Args:
             target: A model, with its key fields; a `Key`; or an index, with the fields of its keys. An entity that is
-                read by an index has no ETag, unless the index holds keys alone; its first write reads the row.
+                read by an index has no ETag, unless the index holds keys alone, or is an eventual one; its first write
+                reads the row.
             values: None; fields are given by name.
             fields: The key fields.
 
@@ -198,14 +199,15 @@ class Reader(Stores):
         kinds = self._kinds_of(index)
         if len(kinds.schemas) != 1:
             raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
-        schema, primary = kinds.schemas[0], kinds.schemas[0].primary
-        assert primary is not None  # as it is of every index entry
+        schema = kinds.schemas[0]
+        assert isinstance(schema, EntrySchema)  # as it is of every index entry
+        primary, owners = schema.primary, schema.primary.table_name()
         fields = self._connection.boundary.fill_key(primary, fields, schema.key_names)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
         partition_key, row_key = schema.make_keys(fields)
         table = schema.table_name()
-        for _ in range(_LOOKS):
+        for _ in range(_LOOKS if schema.exact else 1):
             entry = await read_row(self._connection, table, partition_key, row_key, name=str(index))
             if entry is None:
                 return None
@@ -220,14 +222,15 @@ class Reader(Stores):
                     (partition_key, row_key),
                     entry.get("EntityType"),
                 )
-            owner = owner_of(entry, str(index))
-            if not self._connection.boundary.holds_row(primary, table, partition_key, owner):
+            owner = schema.owner_keys(entry)
+            if not self._connection.boundary.holds_row(primary, owners, *owner):
                 return None  # an entry of others, in an index that scopes share
-            if whole and not isinstance(entity, Entity):  # the entry itself, which holds keys alone
-                row = await read_row(self._connection, table, partition_key, owner, name=schema.model.__name__)
-                if row is None or not is_current(entry, row):
+            # The entry itself is all that there is if it may be old, or holds keys alone.
+            if not isinstance(entity, Entity) and (whole or not schema.exact):
+                row = await read_row(self._connection, owners, *owner, name=primary.name)
+                entity = None if row is None else self._kinds_of(schema.model).load(row)
+                if row is None or entity is None or not schema.leads_to(entry, row, entity.__dict__):
                     continue  # it was moved meanwhile
-                entity = self._kinds_of(schema.model).load(row)
             if isinstance(entity, Entity):
                 self._connection.boundary.check(entity)
             return entity

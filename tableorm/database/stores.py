@@ -162,7 +162,9 @@ class Stores(Connected):
         for target, own in zip(targets, schemas, strict=True):
             for schema in own:
                 schema.check_relations()
-            names |= dict.fromkeys([target] if isinstance(target, str) else [schema.table_name() for schema in own])
+                # The entries of an eventual index may be in a table of their own.
+                names |= dict.fromkeys([schema.table_name(), *(each.table or "" for each in schema.derived.values())])
+            names |= dict.fromkeys([target] if isinstance(target, str) else ())
         for name in names:
             store, _ = connection.sending("create-table", "")
             try:

@@ -20,12 +20,13 @@ from ..models.manifest import ManifestEntry, SourceEntry, manifest_of, manifest_
 from ..models.marker_rows import is_marker
 from ..models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
 from ..models.schema import FieldInfo, Schema, concrete
+from ..models.write_tokens import tokens_of, with_token
 from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION, Edm
 from ..stores import Operation, Row, Verb
 from ..writes.maintainer import touch_operation
 from ..writes.plan import Effect, PlannedWrite
-from ..writes.rows import changes, tokens_of, with_token
+from ..writes.rows import changes
 from ..writes.stages.change import insert_change, rebuild_change
 from ..writes.stages.derive import stored_number
 from ..writes.stages.encode import encode

@@ -32,6 +32,7 @@ from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
 from .marker_rows import check_decision_rows
+from .placement import check_placement_of, may_share_partition
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS
 from .schema import Discriminator, FieldInfo, Schema
 
@@ -161,6 +162,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
         check_decision_rows(schema)
+        check_placement_of(schema)
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))
     schema.check_relations()
@@ -211,6 +213,8 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
     for name, each in derivations.items():
         bound = bind_derivation(each, schema, annotations)
         for other in schema.derived.values():
+            if not may_share_partition(bound, other):
+                continue
             for row in bound.row_templates():
                 for its_row in other.row_templates():
                     refuse_meeting(bound.label, row, other.label, its_row)

@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import attrs
 
 from ..errors import ModelError, NotSupported
+from ..protocol.codes import Fault
+from ..protocol.limits import check_table_name
 from .key import Storable
 from .schema import DerivedSchema, Schema, concrete
 
@@ -20,6 +22,7 @@ __all__ = [
     "RowsOf",
     "bind_derivation",
     "bound_to",
+    "check_placement",
     "refuse_without_kind",
     "row_schemas",
 ]
@@ -73,6 +76,43 @@ def row_schemas(derivation: RowsOf[Any]) -> Sequence[Schema]:
             f"db.build_index({derivation}) to the end, then declare it without building=True"
         )
     return [each.row_schema for each in bound if each.row_schema is not None]
+
+
+def check_placement(what: str, *, partition_key: object, table: object, consistency: object) -> None:
+    """
+    Refuse what a declaration says of rows in other partitions, if it is wrong in itself.
+
+    Args:
+        what: The pattern, for messages.
+        partition_key: Template of the rows' PartitionKeys; None for those of their entities.
+        table: Name of the rows' table; None for that of the model.
+        consistency: "eventual" if, and only if, one of the two is given.
+
+    Raises:
+        ModelError: Something of it is wrong.
+    """
+    if not isinstance(partition_key, str | None):
+        raise ModelError(f"{what}(partition_key={partition_key!r}) is refused: give a template, as in 'name_{{name}}'")
+    if not isinstance(table, str | None):
+        raise ModelError(f"{what}(table={table!r}) is refused: give the name of a table")
+    if table is not None:
+        try:
+            check_table_name(table)
+        except Fault as fault:
+            raise ModelError(f"{what}(table={table!r}) is refused: {fault.message}") from None
+    if consistency not in (None, "eventual"):
+        raise ModelError(f"{what}(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
+    given = "table" if partition_key is None else "partition_key"
+    if consistency is None and (partition_key is not None or table is not None):
+        raise ModelError(
+            f"{what}({given}=...) puts rows where no transaction can write them with their entities; add "
+            "consistency='eventual', which says that they follow some time later"
+        )
+    if consistency is not None and partition_key is None and table is None:
+        raise ModelError(
+            f"{what}(consistency='eventual') is refused without partition_key or table: rows in the partition of their "
+            "entities are written in one transaction with them; leave it out"
+        )
 
 
 def refuse_without_kind(label: str, schema: Schema) -> None:

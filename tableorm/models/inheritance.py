@@ -7,6 +7,7 @@ from itertools import product
 from ..errors import ModelError
 from ..keys.overlap import may_meet, may_share, refuse_meeting
 from ..keys.template import Template
+from .placement import may_share_partition
 from .schema import Schema, concrete, descendants
 
 __all__ = ["check_derived_rows", "check_heads"]
@@ -63,20 +64,17 @@ def check_derived_rows(schema: Schema, parents: list[Schema]) -> None:
             continue
         for one, two in ((schema, other), (other, schema)) if schema.discriminator == "row_key" else ():
             for derived in one.derived.values():
-                for row in derived.row_templates():
+                for row in derived.row_templates() if derived.table == two.table else ():
                     refuse_meeting(derived.label, row, f"{two.name}.row_key", two.templates()[1])
         _refuse_common_rows(schema, other)
 
 
 def _refuse_common_rows(schema: Schema, other: Schema) -> None:
     """Refuse derived rows of two models that could have one key, unless both models share them on purpose."""
-    (partition, row), (other_partition, other_row) = schema.templates(), other.templates()
-    if schema.table != other.table or not may_share(partition, other_partition):
-        return
-    apart = not may_share(row, other_row)
+    apart = not may_share(schema.templates()[1], other.templates()[1])
     for name, derived in schema.derived.items():
         for its_name, its in other.derived.items():
-            if name == its_name and derived.shares_rows(keys_apart=apart):
+            if not may_share_partition(derived, its) or (name == its_name and derived.shares_rows(keys_apart=apart)):
                 continue
             for one, two in product(derived.row_templates(), its.row_templates()):
                 if may_share(one, two):

@@ -71,6 +71,12 @@ class KindSet:
                 )
             schemas += [schema for schema in found if schema not in schemas]
         tables: set[str] = {schema.table_name() for schema in schemas}
+        primaries = {schema.primary.table_name() for schema in schemas if schema.primary is not None}
+        if len(primaries) > 1:
+            raise ModelError(
+                f"the index is of classes in {len(primaries)} tables, {', '.join(sorted(primaries))}: query that of "
+                "each class"
+            )
         if table:
             tables.add(table)
         if not tables:

@@ -8,6 +8,7 @@ fields do not say as well may be forged, and is read first: see `tableorm.writes
 It is an object. The names in it are those of declarations, its values are the entries, in one of these forms:
 
     "email_x"                               IndexEntry: RowKey of the entity's row in an index
+    {"at": ["name_x", "byname_x", table]}   PlacedEntry: PartitionKey, RowKey and table of its row in an eventual index
     {"list": ["lastname_x", kind]}          ListEntry: the index list that names the entity, and the kind of its rows
     {"add": ["department", {property: 1}]}  AggregateEntry: what the entity adds to properties of another one
     {"from": ["empid_1", name]}             SourceEntry: the entity that it copies, and the name of the entry there
@@ -35,6 +36,7 @@ __all__ = [
     "IndexEntry",
     "ListEntry",
     "ManifestEntry",
+    "PlacedEntry",
     "SourceEntry",
     "UnknownEntry",
     "manifest_form",
@@ -104,6 +106,27 @@ class IndexEntry(ManifestEntry, frozen=True, gc=False):
     def to_json(self) -> str:
         """Return the RowKey."""
         return self.row_key
+
+
+@manifest_form("at")
+class PlacedEntry(ManifestEntry, frozen=True, gc=False):
+    """
+    The entity has a row in an index of other partitions.
+
+    Args:
+        partition_key: PartitionKey of that row.
+        row_key: RowKey of that row.
+        table: Name of its table.
+    """
+
+    partition_key: str
+    row_key: str
+    table: str
+
+    @property
+    def address(self) -> None:
+        """None: the row is not in the entity's partition."""
+        return None
 
 
 @manifest_form("list")

@@ -17,9 +17,9 @@ from ..keys.overlap import may_meet
 from ..keys.parse import parse_template
 from ..keys.template import Template
 from ..stores import Row
-from .key import Storable
+from .placement import declared_models, rows_of
 from .reserved import ENTITY_TYPE
-from .schema import Schema, descendants
+from .schema import Schema
 
 __all__ = ["DECISION_HEAD", "DECISION_KIND", "FORWARD", "TENTATIVE", "check_decision_rows", "is_marker"]
 
@@ -58,27 +58,26 @@ def check_decision_rows(schema: Schema) -> None:
         ModelError: A model of the table has no kind, or one that a function tells; or its rows, or rows that are
             derived from its entities, could have the key of a decision row.
     """
-    found = [*(each for base in Storable.__subclasses__() for each in descendants(base)), schema]
-    # A class that was declared again, in a notebook or by a reload, replaces the one before.
-    models = {(s.model.__module__, s.model.__qualname__): s for s in found}
-    schemas = [s for s in models.values() if s.table_name().lower() == schema.table_name().lower()]
-    deferred = next((each.label for s in schemas for each in s.derived.values() if each.deferred), None)
-    for each in schemas if deferred is not None else ():
-        where = f"in table {each.table}, where {deferred} has decision rows"
-        if each.kind is None or callable(each.discriminator):
-            what = "kind=None" if each.kind is None else "a function as its discriminator"
+    models = declared_models(schema)
+    deferred = {s.table_name().lower(): each.label for s in models for each in s.derived.values() if each.deferred}
+    tables = {rows.table.lower() for rows in rows_of(schema)} & deferred.keys()
+    for each in (rows for model in models for rows in rows_of(model)) if tables else ():
+        if each.table.lower() not in tables:
+            continue
+        where = f"in table {each.table}, where {deferred[each.table.lower()]} has decision rows"
+        model = each.schema
+        if each.name is None and (model.kind is None or callable(model.discriminator)):
+            what = "kind=None" if model.kind is None else "a function as its discriminator"
             raise ModelError(
-                f"{each.name} is refused {where}: with {what} they could be read as its entities; give it a kind and "
+                f"{each.label} is refused {where}: with {what} they could be read as its entities; give it a kind and "
                 "discriminator='property', 'row_key' or 'partition_key', or another table"
             )
-        templates = {f"{each.name}.row_key": each.templates()[1]}
-        templates |= {derived.label: row for derived in each.derived.values() for row in derived.row_templates()}
-        for label, template in templates.items():
-            if _can_begin_as_decision(template):
-                raise ModelError(
-                    f"{label}: a RowKey of {template.text!r} can begin with {DECISION_HEAD!r}, which is refused "
-                    f"{where}; begin it with other literal text, as in 'x_{template.text}'"
-                )
+        if _can_begin_as_decision(each.row):
+            label = each.label if each.name else f"{each.label}.row_key"
+            raise ModelError(
+                f"{label}: a RowKey of {each.row.text!r} can begin with {DECISION_HEAD!r}, which is refused {where}; "
+                f"begin it with other literal text, as in 'x_{each.row.text}'"
+            )
 
 
 def _can_begin_as_decision(template: Template) -> bool:

@@ -5,6 +5,7 @@ Names that tableorm reserves for itself: properties of stored rows, and attribut
 import re
 
 __all__ = [
+    "COPIED_VERSION",
     "COPY_OF",
     "ENTITY_TYPE",
     "ENTITY_VERSION",
@@ -22,13 +23,16 @@ ENTITY_VERSION = "EntityVersion"
 """The property that holds the version from 2 on, for models whose kind is told by a key or a function."""
 
 WRITE_TOKENS = "_w"
-"""The property that holds the tokens of the last writes, newest first; see `tableorm.writes.rows`."""
+"""The property that holds the tokens of the last writes, newest first; see `tableorm.models.write_tokens`."""
 
 MANIFEST = "_ix"
 """The property that holds an entity's manifest: JSON text that lists what other rows hold because of the entity."""
 
 COPY_OF = "_of"
-"""The property of an index entry that holds the RowKey of its primary, which is in the same partition."""
+"""The property of an index entry that tells its primary: its RowKey, or JSON text with both keys if it is elsewhere."""
+
+COPIED_VERSION = "_v"
+"""The property of an index entry of another partition that holds the newest write token of the row that it copies."""
 
 RESERVED_FIELDS = frozenset({"etag", "timestamp", "extra", "key", "key_of", "kind", "evolve", "update"})
 """Attributes of every entity, whose names no field of a model may have."""

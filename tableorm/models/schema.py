@@ -45,7 +45,8 @@ class DerivedSchema:
     Attributes:
         label: Model and name, for messages: "Employee.by_email".
         entry_type: The form of its entries in manifests.
-        partition: The template of the PartitionKeys of the rows that it concerns; None if they have none of their own.
+        table: The table of the rows that it concerns.
+        partition: The template of their PartitionKeys; None if they have none of their own.
         building: Whether its rows are written and not read yet.
         deferred: Whether it has rows in other partitions, made right after the write by means of a decision row.
         shared_rows: How many rows a write of an entity concerns that writes of many other entities concern too.
@@ -54,13 +55,12 @@ class DerivedSchema:
 
     entry_type: ClassVar[type[ManifestEntry]]
     building = deferred = False
-    shared_rows = 0
-    rows_per_chunk = 0
+    shared_rows = rows_per_chunk = 0
 
     def __init__(self, name: str, schema: "Schema") -> None:
         self.name, self.schema = name, schema
         self.label = f"{schema.name}.{name}"
-        self.partition = schema.partition
+        self.table, self.partition = schema.table, schema.partition
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
         """

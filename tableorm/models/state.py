@@ -34,7 +34,7 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
         upgraded: Whether the row was of an older version, so that the row here is what it was upgraded to.
         superseded: Whether the row was changed by others since the entity was written.
         copied: The properties of the row that the entity knows, if it was read from an index entry; None otherwise.
-        found_at: RowKey of the index entry that it was found by; None if it was found at its own key.
+        found_at: PartitionKey and RowKey of the index entry that it was found by; None if it was found at its own key.
         extra: The mapping of unknown properties that the user was given, which may be changed there; None as long as
             nobody has asked for it. Use `unknown`, which is the same in both cases.
     """
@@ -45,7 +45,7 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
     upgraded: bool = False
     superseded: bool = False
     copied: frozenset[str] | None = None
-    found_at: str | None = None
+    found_at: tuple[str, str] | None = None
     extra: PropertyBag | None = None
 
     @property
@@ -74,9 +74,9 @@ class EntityState(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
     @property
     def position(self) -> tuple[str, str]:
         """The PartitionKey and the RowKey that the entity was found at."""
-        keys = self.keys
-        assert keys is not None
-        return keys if self.found_at is None else (keys[0], self.found_at)
+        found_at = self.found_at or self.keys
+        assert found_at is not None
+        return found_at
 
     def unknown(self, known: Container[str]) -> Row:
         """

@@ -1,17 +1,17 @@
 """
 Decision rows: whether a change that reaches other partitions was committed, and which rows it leaves to be made right.
 
-The transaction that writes an entity inserts the decision row of the change beside it, as committed. Whoever wants to
+The transaction that writes entities inserts the decision row of the change beside them, as committed. Whoever wants to
 know what became of a change and finds no decision row inserts one that is void: then the change can never commit. So
 whoever inserts the row first decides. A committed decision row is deleted when the rows that it names are right; a void
 one stays, so that a late request of the change still finds it.
 
-The row is in the entity's partition. Its RowKey is `~o_` and the token of the change, which is its write token too.
+The row is in the partition of the entities. Its RowKey is `~o_` and the token of the change.
 """
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import attrs
 import msgspec
@@ -26,10 +26,11 @@ from ..models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import MAX_VALUE_BYTES
 from ..stores import Operation, Row, Verb
-from .doorbell import Doorbell
+from .doorbell import Begun
 
 __all__ = [
     "Decision",
+    "Work",
     "decision_key",
     "decision_of",
     "delete_decision",
@@ -46,38 +47,56 @@ _COMMITTED, _VOID = "committed", "void"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{12,64}")
 
 
+class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """
+    What a change leaves to do for one entity.
+
+    Args:
+        kind: The kind of the entity with its version, as stored: it says who knows what to do.
+        row_key: RowKey of the entity.
+        entries: By name of the declaration, the manifest entries from before and after the change whose rows have to
+            be made right.
+    """
+
+    kind: str
+    row_key: str
+    entries: Mapping[str, tuple[ManifestEntry, ...]] = {}
+
+
 @attrs.frozen(kw_only=True)
 class Decision:
     """
     What became of a change.
 
     Args:
-        partition_key: PartitionKey of the entity.
+        partition_key: PartitionKey of the entities.
         token: The token of the change.
-        kind: The kind of the entity with its version, as stored: it says who knows what to do. None for a void change.
-        row_key: RowKey of the entity; None for a void change.
-        entries: By name of the declaration, the manifest entries from before and after the change whose rows have to
-            be made right; empty for a void change.
+        works: What is left to do for each entity of the change; empty for a void change.
         error: Why workers have given up; None if they have not.
+        timestamp: When the decision row was written last, by the service's clock; None if it was not stored yet.
         etag: ETag of the decision row; None if it was not stored yet.
     """
 
     partition_key: str
     token: str
-    kind: str | None = None
-    row_key: str | None = None
-    entries: Mapping[str, tuple[ManifestEntry, ...]] = attrs.Factory(dict[str, tuple[ManifestEntry, ...]])
+    works: tuple[Work, ...] = ()
     error: str | None = None
+    timestamp: str | None = None
     etag: str | None = None
 
     @property
     def committed(self) -> bool:
         """Whether the change was committed; otherwise it never will be."""
-        return self.kind is not None
+        return bool(self.works)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the entities, each once."""
+        return tuple(dict.fromkeys(work.kind for work in self.works))
 
     def to_row(self) -> Row:
         """
-        Return the decision row.
+        Return the decision row. That of a void change carries no write token, which would say that it was written.
 
         Raises:
             ModelError: The token cannot be part of a key.
@@ -87,31 +106,50 @@ class Decision:
             "PartitionKey": self.partition_key,
             "RowKey": decision_key(self.token),
             ENTITY_TYPE: DECISION_KIND,
-            WRITE_TOKENS: self.token,
             _STATE: _COMMITTED if self.committed else _VOID,
         }
         if self.committed:
-            entries = {name: [each.to_json() for each in some] for name, some in self.entries.items()}
-            text = _encode(_Work(_FORMAT, str(self.kind), str(self.row_key), entries)).decode()
+            works = [
+                _StoredWork(
+                    each.kind, each.row_key, {n: [e.to_json() for e in some] for n, some in each.entries.items()}
+                )
+                for each in self.works
+            ]
+            text = _encode(_StoredWorks(_FORMAT, works)).decode()
             size = len(text.encode("utf-16-le"))
             if size > MAX_VALUE_BYTES:
                 raise LimitExceeded(
-                    f"the change of {self.kind} ({self.partition_key!r}, {self.row_key!r}) leaves rows of "
-                    f"{len(entries)} declarations in other partitions to be made right; their keys have {size} bytes, "
-                    f"and {MAX_VALUE_BYTES} are allowed: declare fewer of these, or shorter keys",
+                    f"the change of {len(works)} entities of partition {self.partition_key!r} leaves rows in other "
+                    f"partitions to be made right; their keys have {size} bytes, and {MAX_VALUE_BYTES} are allowed: "
+                    "write fewer entities in one transaction, or declare shorter keys",
                     Code.PROPERTY_VALUE_TOO_LARGE,
                 )
-            row[_WORK] = text
+            row |= {WRITE_TOKENS: self.token, _WORK: text}
         return row
 
 
-class _Work(msgspec.Struct, frozen=True, gc=False):
-    """The JSON of the property `Work`. Another `format` is that of a newer program, and has other members."""
-
-    format: int
+class _StoredWork(msgspec.Struct, frozen=True, gc=False):
     kind: str
     row: str
     entries: dict[str, list[Any]]
+
+    @classmethod
+    def of(cls, work: Work) -> Self:
+        """Return what is stored of a piece of work."""
+        entries = {name: [entry.to_json() for entry in some] for name, some in work.entries.items()}
+        return cls(work.kind, work.row_key, entries)
+
+    def work(self) -> Work:
+        """Return the piece of work. Raises TypeError if an entry nests too deeply."""
+        entries = {name: tuple(map(parse_entry, some)) for name, some in self.entries.items()}
+        return Work(kind=self.kind, row_key=self.row, entries=entries)
+
+
+class _StoredWorks(msgspec.Struct, frozen=True, gc=False):
+    """The JSON of the property `Work`. Another `format` is that of a newer program, and has other members."""
+
+    format: int
+    works: list[_StoredWork]
 
 
 class _AnyFormat(msgspec.Struct, frozen=True, gc=False):
@@ -119,7 +157,7 @@ class _AnyFormat(msgspec.Struct, frozen=True, gc=False):
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_decode = msgspec.json.Decoder(_Work).decode
+_decode = msgspec.json.Decoder(_StoredWorks).decode
 _decode_format = msgspec.json.Decoder(_AnyFormat).decode
 
 
@@ -151,6 +189,7 @@ def decision_of(row: Row) -> Decision:
         partition_key=partition_key,
         token=row_key.removeprefix(DECISION_HEAD),
         error=row.get(_ERROR),
+        timestamp=row.get("Timestamp"),
         etag=row.get("odata.etag"),
     )
     state, text = row.get(_STATE), row.get(_WORK)
@@ -165,9 +204,8 @@ def decision_of(row: Row) -> Decision:
                     f"the decision row ({partition_key!r}, {row_key!r}) has the format {found}, and this program knows "
                     f"{_FORMAT}; leave it to a newer program, or update this one"
                 )
-            work = _decode(text)
-            entries = {name: tuple(map(parse_entry, some)) for name, some in work.entries.items()}
-            return attrs.evolve(decision, kind=work.kind, row_key=work.row, entries=entries)
+            works = tuple(each.work() for each in _decode(text).works)
+            return attrs.evolve(decision, works=works)
         except (msgspec.DecodeError, TypeError, RecursionError) as error:
             problem = f"is a decision row whose {_WORK} cannot be read ({error})"
     raise DecodeError(
@@ -218,7 +256,7 @@ async def delete_decision(db: Connection, table: str, decision: Decision) -> Non
         TableOrmError: The store refused it, or did not answer: the decision row may still be there.
     """
     keys = {"PartitionKey": decision.partition_key, "RowKey": decision_key(decision.token)}
-    await _write(db, table, Operation(Verb.DELETE, keys, decision.etag))
+    await _write(db, table, Operation(Verb.DELETE, keys, decision.etag or "*"))
 
 
 async def _write(db: Connection, table: str, operation: Operation) -> None:
@@ -231,19 +269,19 @@ async def _write(db: Connection, table: str, operation: Operation) -> None:
             raise translate(fault, f"{operation.verb} of the decision row {operation.row['RowKey']}", table) from fault
 
 
-async def note_failure(db: Connection, doorbell: Doorbell, error: str, tries: int) -> None:
+async def note_failure(db: Connection, change: Begun, error: str, tries: int) -> None:
     """
     Write into a decision row why workers have given up; nothing happens if there is none.
 
     Args:
         db: Where the table is.
-        doorbell: The message of the change.
+        change: The change.
         error: Why the last try failed.
         tries: How many tries there were.
 
     Raises:
         TableOrmError: The store refused it, or did not answer.
     """
-    keys = {"PartitionKey": doorbell.partition_key, "RowKey": decision_key(doorbell.token)}
+    keys = {"PartitionKey": change.partition_key, "RowKey": decision_key(change.token)}
     row = {**keys, _ERROR: error[:_LONGEST_ERROR], _TRIES: tries}
-    await _write(db, doorbell.table, Operation(Verb.MERGE, row, "*"))
+    await _write(db, change.table, Operation(Verb.MERGE, row, "*"))

@@ -1,9 +1,9 @@
 """
-Doorbells: messages that tell a worker that a decision row may have work for it.
+Doorbells: messages that tell a worker that decision rows may have work for it.
 
-A doorbell is put before the change commits, so that no committed change is without one. It is only a hint: a worker
-that finds no decision row makes the change void before it drops the message, and one that does not know the kind leaves
-the message to others.
+A doorbell is put before its changes commit, so that no committed change is without one. It is only a hint: a worker
+that finds no decision row makes the change void before it drops the message, and one that does not know the kinds
+leaves the message to others. Messages of other types are for other work, and have another word as their `type`.
 """
 
 import msgspec
@@ -11,26 +11,37 @@ import msgspec
 from ..errors import NotSupported
 from ..protocol.limits import check_message
 
-__all__ = ["Doorbell", "doorbell_of"]
+__all__ = ["Begun", "Doorbell", "doorbell_of"]
 
 _FORMAT = 1
 
 
-class Doorbell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     A change that was begun.
 
     Args:
-        table: Name of the entity's table, as the program knows it.
-        partition_key: PartitionKey of the entity.
+        table: Name of the table of the entities, as the program knows it.
+        partition_key: PartitionKey of the entities.
         token: The token of the change.
-        kind: The kind of the entity with its version, as stored.
     """
 
     table: str
     partition_key: str
     token: str
-    kind: str
+
+
+class Doorbell(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag="doorbell"):
+    """
+    Changes that were begun.
+
+    Args:
+        changes: The changes; a bulk rings once for many.
+        kinds: The kinds of their entities with their versions, as stored, each once.
+    """
+
+    changes: tuple[Begun, ...]
+    kinds: tuple[str, ...]
     format: int = _FORMAT
 
     def to_message(self) -> bytes:

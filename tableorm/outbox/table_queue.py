@@ -25,6 +25,7 @@ from typing import TypeVar
 
 import attrs
 
+from ..models.write_tokens import new_token
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import ANNOTATION, TICKS_PER_SECOND, Edm, datetime_from_text, text_from_ticks, ticks_from_datetime
 from ..protocol.limits import (
@@ -38,7 +39,6 @@ from ..protocol.limits import (
     check_seconds,
 )
 from ..stores import CLOCK, Bounds, Capabilities, Message, MessageId, Operation, Row, RowQuery, TableStore, Verb
-from ..writes.rows import new_token
 
 __all__ = ["QUEUES_TABLE", "TableQueueStore"]
 
@@ -125,9 +125,7 @@ class TableQueueStore:
 
     # Messages
 
-    async def put(
-        self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None
-    ) -> MessageId:
+    async def put(self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None) -> Message:
         """Add a message. It is durable when the call returns."""
         check_message(body)
         check_seconds("delay_seconds", delay_seconds, 0, MAX_VISIBILITY_SECONDS)
@@ -145,14 +143,16 @@ class TableQueueStore:
         if ttl_seconds is not None:
             row |= {"Expires": str(_add_seconds(present, ttl_seconds)), "Expires" + ANNOTATION: Edm.INT64.value}
 
-        async def insert(partition: str) -> None:
+        async def insert(partition: str) -> Message:
             touch = Operation(Verb.MERGE, {"PartitionKey": partition, "RowKey": _HEAD}, "*")
             message = Operation(Verb.INSERT, {"PartitionKey": partition, **row})
-            if not await _succeeds(self._store.transact(self._table, [touch, message]), _ABSENT):
-                raise _OutOfUseError
+            try:
+                _, etag = await self._store.transact(self._table, [touch, message])
+            except Fault as fault:
+                raise _OutOfUseError if fault.code in _ABSENT else fault from None
+            return _make_message(row, f"{row['RowKey']} {etag}")
 
-        await self._on_partition(queue, insert)
-        return number
+        return await self._on_partition(queue, insert)
 
     async def take(self, queue: str, count: int = 1, visibility_seconds: int = 30) -> list[Message]:
         """Take at most `count` visible messages, beginning with those that have been visible for longest."""

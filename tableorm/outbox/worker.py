@@ -1,15 +1,16 @@
 """
-A worker: it takes doorbells from a queue and has done what committed changes have left to do.
+A worker: it takes messages from the queue of the outbox, and does what they ask for.
 
 Whatever it does may be done twice, by two workers at the same time, and again later. A message is hidden while it is
 worked on, and renewed at a third of that time; a worker that loses it to another one finishes, and acknowledges
 nothing. A message that a worker does not know it puts back as a new one, because takes by those who cannot do anything
-must not count as tries. After too many tries the error is written into the decision row, which stays committed, and the
-message is dropped: the rows are the truth, and the queue is only the bell.
+must not count as tries. After too many tries the error is noted where people look for it, and the message is dropped:
+the rows are the truth, and the queue is only the bell.
 """
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -17,24 +18,26 @@ from enum import StrEnum
 from logging import getLogger
 from typing import Self
 
+import attrs
+import msgspec
+
 from ..connection.connection import Connection
+from ..connection.tasks import stop_tasks
+from ..connection.translate import translate
 from ..errors import NotSupported, TableOrmError
-from ..protocol.codes import Fault
+from ..protocol.codes import Code, Fault
 from ..protocol.limits import MAX_MESSAGES
-from ..stores import Message, QueueStore
-from .decision import Decision, delete_decision, note_failure, settle_decision
-from .doorbell import doorbell_of
+from ..stores import CLOCK, Message, MessageId, QueueStore
+from .bell import OUTBOX, outbox_queues
 
 __all__ = ["Handler", "Outcome", "Worker"]
-
-Handler = Callable[[Decision], Awaitable[object]]
-"""Makes right what a committed change has left to do; it may be called twice, and for two changes at the same time."""
 
 _LOG = getLogger("tableorm.worker")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between looks at an empty queue
 _LONGEST_RETRY = 3600  # seconds until a message that failed is tried again, at most
 _PUT_BACK_SECONDS = 30  # until a message is visible again that was left to others
+_SECONDS_OF_REPORTS = 60.0  # between two lines of the log
 
 
 class Outcome(StrEnum):
@@ -49,23 +52,34 @@ class Outcome(StrEnum):
     DROPPED = "dropped"
     """The last try failed."""
     LEFT = "left"
-    """This worker does not know the kind of the entity, or the format: the message is left to others."""
+    """This worker does not know what the message is about, or its format: it is left to others."""
     LOST = "lost"
     """Somebody else has taken the message before it was acknowledged."""
 
 
-class Worker:
+@attrs.frozen
+class Handler:
     """
-    A worker of one queue.
+    What is done for the messages of one type.
 
     Args:
-        db: Where the decision rows are.
-        queues: Where the queue is: a store, which raises faults, and not what `db.queues` gives.
-        queue: Its name.
-        handlers: What to do for entities of a kind; the kind has its version, as stored.
-        concurrency: How many messages are worked on at the same time.
-        visibility_seconds: For how long a message is hidden from others, unless it is renewed.
-        most_tries: After how many tries that failed a message is dropped.
+        work: Does what a message asks for, and returns what became of it: DONE or VOID. It may be called twice, and for
+            two messages at the same time. If it raises NotSupported, the message is left to others; after any other
+            error there is another try.
+        give_up: Notes after the last try, where people look for it, why it failed and how many tries there were. If it
+            raises a TableOrmError, the message is not dropped yet.
+    """
+
+    work: Callable[[bytes], Awaitable[Outcome]]
+    give_up: Callable[[bytes, str, int], Awaitable[object]]
+
+
+class Worker:
+    """
+    Carries out what writes have left to do in other partitions. Made by `Database.worker`.
+
+    It works in the background from the beginning of its `async with` block. At the end of the block it takes nothing
+    more, and finishes what it has begun; if the block ends by an error, it stops at once, and gives its messages back.
 
     Attributes:
         counts: How many messages had which outcome.
@@ -74,57 +88,123 @@ class Worker:
     def __init__(
         self,
         db: Connection,
-        queues: QueueStore,
-        queue: str,
         handlers: Mapping[str, Handler],
         *,
         concurrency: int = 8,
         visibility_seconds: int = 60,
         most_tries: int = 10,
     ) -> None:
-        self._db, self._queues, self._queue, self._handlers = db, queues, queue, handlers
+        self._db, self._handlers = db, handlers
+        self._queues = outbox_queues(db)
         self._concurrency, self._visibility, self._most_tries = concurrency, visibility_seconds, most_tries
         self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._draining: list[asyncio.Event] = []
+        self._left = set[MessageId]()  # messages that it has put back for others
         self.counts = Counter[Outcome]()
 
-    def stop(self) -> None:
-        """Let `run` take no more messages, and return when those that are worked on are done."""
-        self._stopping.set()
+    async def __aenter__(self) -> Self:
+        if self._task is not None:
+            raise NotSupported("this worker was started already; call db.worker(...) for each block")
+        self._task = asyncio.create_task(self._run())
+        return self
 
-    async def run(self) -> None:
-        """Work until `stop` is called. Whoever cancels it stops it at once: its messages are given back."""
-        running: set[asyncio.Task[None]] = set()
-        pause = _FIRST_PAUSE
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert self._task is not None
+        self._stopping.set()
+        try:
+            if kind is None:
+                await self._task
+        finally:
+            await stop_tasks([self._task])
+
+    async def drain(self) -> None:
+        """
+        Wait until there is nothing left to do: the queue is empty, hidden messages included, but for those that this
+        worker leaves to others. New messages that come meanwhile are waited for too.
+
+        Raises:
+            TableOrmError: The worker has failed, as the end of its block raises.
+            NotSupported: It does not run.
+        """
+        if self._task is None or self._stopping.is_set():
+            raise NotSupported("this worker does not run; call drain() inside of `async with db.worker(...)`")
+        drained = asyncio.Event()
+        self._draining.append(drained)
+        waiting = asyncio.create_task(drained.wait())
+        await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)
+        if not drained.is_set():
+            await stop_tasks([waiting])
+            await self._task
+
+    async def _run(self) -> None:
+        """Work until the block ends. If it is cancelled, its messages are given back at once."""
+        running = set[asyncio.Task[None]]()
+        pause, reported = _FIRST_PAUSE, time.monotonic()
         try:
             while not self._stopping.is_set():
                 room = min(self._concurrency - len(running), MAX_MESSAGES)
                 messages = await self._take(room) if room else []
                 running.update(asyncio.create_task(self._work_on(message)) for message in messages)
-                pause = _FIRST_PAUSE if messages else min(pause * 2, _LONGEST_PAUSE)
+                if self._draining and not (messages or running):
+                    await self._end_draining()
+                pause = _FIRST_PAUSE if messages or self._draining else min(pause * 2, _LONGEST_PAUSE)
                 if len(running) == self._concurrency:
                     await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 elif not messages:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._stopping.wait(), pause * random.uniform(0.5, 1))
                 running = {task for task in running if not task.done()}
+                if time.monotonic() - reported > _SECONDS_OF_REPORTS:
+                    reported = time.monotonic()
+                    self._report()
             await asyncio.gather(*running)
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await stop_tasks(running)
+            self._db.stats.lag = None
+            self._report()
+
+    def _report(self) -> None:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items())) or "nothing yet"
+        _LOG.info("messages: %s; the oldest was put %g s ago", counts, self._db.stats.lag or 0)
 
     async def _take(self, count: int) -> list[Message]:
+        """
+        Take messages, and note the age of the oldest.
+
+        Raises:
+            TableOrmError: This worker may not take messages.
+        """
         try:
-            return await self._queues.take(self._queue, count, self._visibility)
+            messages = await self._queues.take(OUTBOX, count, self._visibility)
         except Fault as fault:
-            if not fault.transient:
-                raise
-            _LOG.warning("taking messages of %s: %s", self._queue, fault)
+            if not (fault.transient or fault.code == Code.QUEUE_NOT_FOUND):
+                raise translate(fault, f"taking messages of the queue {OUTBOX}", "") from fault
+            if fault.transient:
+                _LOG.warning("taking messages of %s: %s", OUTBOX, fault)
             return []
+        self._left.difference_update(message.id for message in messages)
+        present = CLOCK.now()
+        ages = [(present - message.inserted_at).total_seconds() for message in messages]
+        self._db.stats.lag = max(0.0, *ages, 0.0)
+        return messages
+
+    async def _end_draining(self) -> None:
+        """Tell those who wait for an empty queue, if it is."""
+        try:
+            length = await self._queues.length(OUTBOX)
+        except Fault as fault:
+            if fault.code != Code.QUEUE_NOT_FOUND:
+                return  # the next look at the queue says what is wrong
+            length = 0
+        if length <= len(self._left):
+            for drained in self._draining:
+                drained.set()
+            self._draining.clear()
 
     async def _work_on(self, message: Message) -> None:
         """Work on a message until it is acknowledged or given back. What goes wrong concerns no other message."""
-        async with _Lease(self._queues, self._queue, message, self._visibility) as lease:
+        async with _Lease(self._queues, message, self._visibility) as lease:
             try:
                 outcome = await self._carry_out(message.body)
             except Exception as error:  # noqa: BLE001 - whatever a handler raises
@@ -133,7 +213,8 @@ class Worker:
             if outcome is Outcome.FAILED:
                 await lease.hide(min(2**message.dequeue_count, _LONGEST_RETRY) * random.uniform(0.5, 1))
             elif outcome is Outcome.LEFT:
-                await self._queues.put(self._queue, message.body, delay_seconds=_PUT_BACK_SECONDS)
+                again = await self._queues.put(OUTBOX, message.body, delay_seconds=_PUT_BACK_SECONDS)
+                self._left.add(again.id)
                 await lease.acknowledge()
             else:
                 await lease.acknowledge()
@@ -142,35 +223,41 @@ class Worker:
         self.counts[outcome] += 1
 
     async def _carry_out(self, body: bytes) -> Outcome:
-        """Do what a message asks for. Raises ValueError if it is not a doorbell, and what a handler raises."""
-        try:
-            doorbell = doorbell_of(body)
-            handler = self._handlers.get(doorbell.kind)
-            if handler is None:
-                return Outcome.LEFT
-            decision = await settle_decision(self._db, doorbell.table, doorbell.partition_key, doorbell.token)
-        except NotSupported:
+        """Do what a message asks for. Raises ValueError if it is not a message of ours, and what a handler raises."""
+        handler = self._handlers.get(_type_of(body))
+        if handler is None:
             return Outcome.LEFT
-        if not decision.committed:
-            return Outcome.VOID
-        await handler(decision)
-        await delete_decision(self._db, doorbell.table, decision)
-        return Outcome.DONE
+        try:
+            return await handler.work(body)
+        except NotSupported as error:
+            _LOG.debug("left to others: %s", error)
+            return Outcome.LEFT
 
     async def _note_failure(self, message: Message, error: Exception) -> Outcome:
-        """Log a try that failed; after too many of them, write the error into the decision row."""
+        """Log a try that failed; after too many of them, note the error where people look for it."""
         tries = message.dequeue_count
-        _LOG.warning("message %s of %s, try %d: %s", message.id, self._queue, tries, error, exc_info=error)
+        _LOG.warning("message %s of %s, try %d: %s", message.id, OUTBOX, tries, error, exc_info=error)
         if tries < self._most_tries:
             return Outcome.FAILED
-        with suppress(ValueError):
-            doorbell = doorbell_of(message.body)
-            try:
-                await note_failure(self._db, doorbell, f"{type(error).__name__}: {error}", tries)
-            except TableOrmError as fault:
-                _LOG.warning("message %s of %s cannot be dropped yet: %s", message.id, self._queue, fault)
-                return Outcome.FAILED
+        try:
+            with suppress(ValueError):
+                handler = self._handlers[_type_of(message.body)]
+                await handler.give_up(message.body, f"{type(error).__name__}: {error}", tries)
+        except TableOrmError as fault:
+            _LOG.warning("message %s of %s cannot be dropped yet: %s", message.id, OUTBOX, fault)
+            return Outcome.FAILED
         return Outcome.DROPPED
+
+
+class _AnyMessage(msgspec.Struct, frozen=True, gc=False):
+    type: str
+
+
+def _type_of(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_AnyMessage).type
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"the message is not one of this queue: {error}") from None
 
 
 class _Lease:
@@ -179,13 +266,12 @@ class _Lease:
 
     Args:
         queues: Where the queue is.
-        queue: Its name.
         message: The message that was taken.
         seconds: For how long it is hidden each time.
     """
 
-    def __init__(self, queues: QueueStore, queue: str, message: Message, seconds: int) -> None:
-        self._queues, self._queue, self._message, self._seconds = queues, queue, message, seconds
+    def __init__(self, queues: QueueStore, message: Message, seconds: int) -> None:
+        self._queues, self._message, self._seconds = queues, message, seconds
         self._ended = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -214,8 +300,8 @@ class _Lease:
 
     async def hide(self, seconds: float) -> None:
         """Hide the message for so long from now. Raises Fault if somebody else has it."""
-        self._message = await self._queues.renew(self._queue, self._message, int(seconds))
+        self._message = await self._queues.renew(OUTBOX, self._message, int(seconds))
 
     async def acknowledge(self) -> None:
         """Delete the message. Raises Fault if somebody else has it."""
-        await self._queues.delete(self._queue, self._message)
+        await self._queues.delete(OUTBOX, self._message)

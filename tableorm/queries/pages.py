@@ -14,8 +14,9 @@ from ..models.pydantic_schema import page_schema
 from ..models.state import state_of
 from ..stores import Row
 from .cursors import Position, remaining_sources, write_cursor
+from .load import LoadPacer
 from .planning.plan import Range
-from .run import FetchedPage, LoadPacer, QueryExecution, fetch_pages
+from .run import FetchedPage, QueryExecution, fetch_pages
 
 __all__ = ["EntityStream", "Page", "Progress", "fetch_page"]
 
@@ -80,7 +81,7 @@ async def _fill(run: QueryExecution, position: Position, concurrency: int) -> tu
             count += isinstance(page.request, Range)  # points are cheap, and many at once
             rows, start = page.rows, 0
             while start < len(rows):
-                part = rows[start : start + pacer.size]
+                part = pacer.part(run, rows, start)
                 start += len(part)
                 loaded = await pacer.load(run, page.request, part)
                 if len(loaded) > wanted - len(found):

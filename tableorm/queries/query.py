@@ -6,7 +6,7 @@ Queries: immutable descriptions of what to read, and the ways to run them.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import cached_property
-from typing import Any, Generic, Never, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import attrs
 
@@ -24,19 +24,18 @@ from .count import count_rows
 from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows
 from .explain import Explanation, explain
-from .misuse import NotAList, check_count, refuse_keywords
+from .load import load_entities
+from .misuse import NotAList, check_count
 from .pages import EntityStream, Page, Progress, fetch_page
-from .planning.client_filter import make_test
 from .planning.index_choice import choose_index
-from .planning.index_following import PrimaryFetch, conditions_on_entries, primary_condition
-from .planning.normalize import properties_of
+from .planning.index_following import PrimaryFetch, conditions_on_entries, plan_fetch, unverified_kinds
 from .planning.partition import divide_plan
 from .planning.plan import Access, QueryPlan
 from .planning.planner import Planner, planner_of
 from .projection import Projection
-from .run import CONCURRENCY, FetchedPage, QueryExecution, fetch_pages, load_entities
+from .run import CONCURRENCY, FetchedPage, QueryExecution, fetch_pages
 
-__all__ = ["Query", "Select", "start_query"]
+__all__ = ["Query", "start_query"]
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -57,6 +56,7 @@ class Query(NotAList, Generic[E_co]):
     _interval: KeyInterval | None = None
     _only: tuple[Field[Any], ...] | None = None
     _ordered: bool = True
+    _verified: bool = True
     _concurrency: int = CONCURRENCY
     _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
@@ -363,7 +363,8 @@ class Query(NotAList, Generic[E_co]):
     @cached_property
     def _planner(self) -> Planner:
         """The planner of the rows that are read: those asked for, or the entries of an index that serves better."""
-        planner, conditions = planner_of(self._kinds), self._conditions
+        kinds = self._kinds if self._verified else unverified_kinds(self._kinds)
+        planner, conditions = planner_of(kinds), self._conditions
         if not planner.target.indexes or not conditions or (self._db is not None and self._db.guarded):
             return planner
         return choose_index(planner, conditions)
@@ -382,21 +383,13 @@ class Query(NotAList, Generic[E_co]):
     @cached_property
     def _primaries(self) -> PrimaryFetch | None:
         """How primaries are fetched, if index entries are read."""
-        target = self._planner.target.primaries
-        if target is None:
-            return None
-        condition = primary_condition(self._conditions)
-        test = make_test(target, condition)
-        if self._only is None:
-            return PrimaryFetch(target, test, None, target.kinds.load_all)
-        projection, needed = Projection.of(target.kinds, self._only), properties_of(target, condition)
-        select = None if projection.select is None else tuple(dict.fromkeys((*projection.select, *needed)))
-        return PrimaryFetch(target, test, select, projection.load_all)
+        return plan_fetch(self._planner.target, self._conditions, self._only)
 
     @property
     def _select(self) -> tuple[str, ...] | None:
         """The properties to ask for; None for all."""
-        return None if self._only is None else self._projection.select
+        every = self._only is None and not self._planner.target.asks_addresses
+        return None if every else self._projection.select
 
     def _plan(self, select: tuple[str, ...] | None) -> QueryPlan:
         """Plan the query for these properties. Page after page has the same plan, as the query is immutable."""
@@ -434,7 +427,7 @@ class Query(NotAList, Generic[E_co]):
             text += f".limit({self._limit})"
         if self._scan:
             text += ".allow_scan()" if self._parallel == 1 else f".allow_scan(parallel={self._parallel})"
-        return f"<{text}{'.unordered()' * (not self._ordered)}>"
+        return f"<{text}{'.unordered()' * (not self._ordered)}{'.verify(False)' * (not self._verified)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = attrs.asdict(self, recurse=False)
@@ -450,44 +443,3 @@ def start_query(query: Query[Any]) -> QueryExecution:
 def _restore(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[Any]:
     kinds = KindSet.of(state["_models"], table)
     return cls(None, kinds, **{name.removeprefix("_"): value for name, value in state.items()})
-
-
-class Select(Query[E_co]):
-    """
-    A query for entities of models, made by `db.select(Model)`.
-
-    It is immutable: each method returns a new query, and nothing is sent before it is read.
-    """
-
-    def where(self, *conditions: Expression, **fields: Never) -> Self:
-        """
-        Add conditions. An entity is found if all of them hold, and those that were given before.
-
-        Raises:
-            ModelError: An argument is not a condition, as `Employee.age >= 30` is one; `fields` never are.
-        """
-        if fields:
-            refuse_keywords(self._models[0], fields)
-        for condition in conditions:
-            if not isinstance(condition, Expression):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ModelError(
-                    f"{condition!r} is not a condition; compare a field of the class, as in Employee.age >= 30"
-                )
-        return attrs.evolve(self, where=self._where + conditions)
-
-    def only(self, *fields: Field[Any]) -> Self:
-        """
-        Load only these fields, and those in the key. Reading another field raises `NotLoaded`.
-
-        An entity that has to be upgraded from an older version is read in full.
-
-        Raises:
-            ModelError: An argument is not a field of the models, or the query brings bags.
-        """
-        for each in fields:
-            if not isinstance(each, Field):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ModelError(f"only({each!r}) is refused: give fields of the class, as in only(Employee.age)")
-        if self._kinds.bags:
-            raise ModelError("only() is refused where the query brings bags: a bag is all that a row has")
-        Projection.of(self._kinds, fields)
-        return attrs.evolve(self, only=(self._only or ()) + fields)

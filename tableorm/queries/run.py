@@ -6,19 +6,17 @@ more rows wait than one full page has, so that memory does not depend on how muc
 """
 
 import asyncio
-import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any, cast
 
 import attrs
 import msgspec
 
-from ..connection.connection import TURN, Connection
+from ..connection.connection import Connection
 from ..connection.observe import QueryWork
 from ..connection.tasks import stop_tasks, work_together
 from ..connection.translate import translate
-from ..derived.index.schema import owner_of
 from ..errors import CursorError, NotSupported
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
@@ -26,17 +24,14 @@ from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage
 from .planning.index_following import PrimaryFetch
 from .planning.plan import Point, QueryPlan, Range
-from .planning.target import QueryTarget
 
 __all__ = [
     "CONCURRENCY",
     "FetchedPage",
-    "LoadPacer",
     "PrimaryFetch",
     "QueryExecution",
     "Source",
     "fetch_pages",
-    "load_entities",
 ]
 
 CONCURRENCY = 16
@@ -48,9 +43,6 @@ _AHEAD_OF_A_LIMIT = 4
 _PAGES_AHEAD = 32
 # A store without an order gives rows that are sorted here, if they are no more than this.
 _MOST_SORTED = 10_000
-
-_FIRST_PART = 4
-_PART_SECONDS = 0.002  # no part shall keep the event loop for longer than this
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -127,7 +119,7 @@ class QueryExecution:
         """
         target = self.plan.target
         if isinstance(request, Point):
-            rows = await self._fetch_point(target, request.partition_key, request.row_key, self.plan.select)
+            rows = await self._fetch_point(target.table, request.partition_key, request.row_key, self.plan.select)
             return RowPage(rows, None)
         if in_order and self.sorted_here:
             return await self._fetch_sorted(request)
@@ -149,17 +141,17 @@ class QueryExecution:
         return page
 
     async def _fetch_point(
-        self, target: QueryTarget, partition_key: str, row_key: str, select: tuple[str, ...] | None
+        self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None
     ) -> list[Row]:
         """Return the row with these keys, if there is one."""
         store, counts = self.db.sending("get", self.name, work=self.work)
         try:
-            row = await store.get(target.table, partition_key, row_key, select)
+            row = await store.get(table, partition_key, row_key, select)
         except Fault as fault:
             if fault.code == Code.RESOURCE_NOT_FOUND:
                 await self.db.yield_to_loop(1)  # an embedded store answers without waiting
                 return []
-            raise translate(fault, f"query of {self.name}", target.table) from fault
+            raise translate(fault, f"query of {self.name}", table) from fault
         counts.rows += 1
         return [row]
 
@@ -199,7 +191,7 @@ class QueryExecution:
                 for index in incomplete:
                     found[index] = await self._read_again(cast("Row", found[index]))
 
-            await work_together(read_again, CONCURRENCY)
+            await work_together(read_again, self.concurrency)
         elif type(None) not in types:
             return found
         return [entity for entity in found if entity is not None]
@@ -208,12 +200,13 @@ class QueryExecution:
         """Return the entity of a row of which too little was read, or of an index entry; None if it is not a result."""
         primaries, target = self.primaries, self.plan.target
         if primaries is None:
-            rows = await self._fetch_point(target, row["PartitionKey"], row["RowKey"], None)
+            rows = await self._fetch_point(target.table, row["PartitionKey"], row["RowKey"], None)
             return next(iter(target.kinds.load_all(rows)), None)
-        owner = owner_of(row, self.name)
+        schema = primaries.schema_of(row)
+        keys = schema.owner_keys(row)
         for select, whole in ((primaries.select, False), (None, True)):
-            rows = await self._fetch_point(primaries.target, row["PartitionKey"], owner, select)
-            entity = primaries.load_entry(row, rows, whole=whole)
+            rows = await self._fetch_point(primaries.target.table, *keys, select)
+            entity = primaries.load_entry(schema, row, rows, whole=whole)
             if type(entity) is not dict:
                 return entity
         return None
@@ -447,52 +440,3 @@ async def _stop(prefetchers: Iterable[_Prefetcher]) -> None:
     tasks = [task for each in prefetchers if (task := each.cancel()) is not None]
     if tasks:
         await stop_tasks(tasks)
-
-
-class LoadPacer:
-    """What decides how many rows are made into entities between two turns of the event loop."""
-
-    def __init__(self) -> None:
-        self.size = _FIRST_PART
-
-    async def load(self, run: QueryExecution, request: Point | Range, part: list[Row]) -> list[Any]:
-        """Return the entities of `size` rows. The next part is smaller if they took long, or larger."""
-        await run.db.yield_to_loop(len(part))
-        begun = time.perf_counter()
-        loaded = await run.load_rows(request, part)
-        # Rows differ: a thousand of one kind keep the event loop for as long as a few of another.
-        quick = time.perf_counter() - begun < _PART_SECONDS
-        self.size = min(self.size * 2, TURN) if quick else max(self.size // 2, 1)
-        if not quick:
-            await asyncio.sleep(0)
-        return loaded
-
-
-async def load_entities(
-    sources: Sequence[Source], concurrency: int, *, ordered: bool
-) -> AsyncGenerator[list[Any], None]:
-    """
-    Load the entities of some requests, some at a time; other tasks get turns between them.
-
-    Args:
-        sources: The requests.
-        concurrency: How many run at the same time.
-        ordered: Whether they come in key order; otherwise as they arrive.
-    """
-    pacer = LoadPacer()
-    pages = fetch_pages(sources, min(concurrency, len(sources)), ordered=ordered)
-    try:
-        async for page in pages:
-            run, start = page.run, 0
-            while start < len(page.rows):
-                part = page.rows[start : start + pacer.size]
-                start += len(part)
-                loaded = await pacer.load(run, page.request, part)
-                if run.wanted is not None:
-                    loaded = loaded[: run.wanted]
-                    run.wanted -= len(loaded)
-                yield loaded
-                if run.wanted == 0:
-                    break
-    finally:
-        await pages.aclose()

@@ -19,13 +19,13 @@ MessageId = str
 @attrs.frozen(kw_only=True)
 class Message:
     """
-    A message as it was when it was taken.
+    A message as it was when it was put or taken.
 
     Args:
         id: Its name.
         body: The bytes that were put.
-        receipt: Allows its holder to renew or delete the message until someone else takes it; None after a peek.
-        dequeue_count: How often the message was taken, this time included.
+        receipt: Allows its holder to renew or delete the message until someone takes it; None after a peek.
+        dequeue_count: How often the message was taken, this time included; 0 for one that was just put.
         inserted_at: When it was put, in UTC, by the store's clock.
     """
 
@@ -72,9 +72,7 @@ class QueueStore(Protocol):
         """List the names of the queues that start with `prefix`, in order."""
         ...
 
-    async def put(
-        self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None
-    ) -> MessageId:
+    async def put(self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None) -> Message:
         """
         Add a message. It is durable when the call returns.
 
@@ -83,6 +81,9 @@ class QueueStore(Protocol):
             body: Any bytes, `MAX_MESSAGE_BYTES` at most.
             delay_seconds: How long the message is hidden at first, up to 7 days.
             ttl_seconds: After how long the message expires, more than the delay; None for never.
+
+        Returns:
+            The message with a receipt, which is valid until someone takes it.
 
         Raises:
             Fault: MessageTooLarge, OutOfRangeQueryParameterValue, QueueNotFound.
@@ -103,7 +104,7 @@ class QueueStore(Protocol):
 
     async def renew(self, queue: str, message: Message, visibility_seconds: int) -> Message:
         """
-        Hide a taken message for `visibility_seconds` (0 to 7 days) from now; 0 gives it back at once.
+        Hide a message that was put or taken for `visibility_seconds` (0 to 7 days) from now; 0 shows it at once.
 
         Returns:
             The message with a new receipt; the old one is stale.
@@ -114,7 +115,7 @@ class QueueStore(Protocol):
         ...
 
     async def delete(self, queue: str, message: Message) -> None:
-        """Delete a taken message. Fault PopReceiptMismatch or MessageNotFound."""
+        """Delete a message that was put or taken. Fault PopReceiptMismatch or MessageNotFound."""
         ...
 
     async def peek(self, queue: str, count: int = 1) -> list[Message]:

@@ -28,13 +28,15 @@ from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF
+from ..models.write_tokens import new_token
+from ..outbox.decision import Decision
 from ..protocol.codes import Code, Fault
-from ..stores import Row, Verb
+from ..stores import Operation, Row, Verb
+from .deferred import announce
 from .maintainer import Fill
 from .move import move_changes
-from .plan import PLAIN, Change, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
+from .plan import PLAIN, Change, DecisionEffect, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
-from .rows import new_token
 from .stages.change import delete_change
 from .stages.complete import complete
 from .stages.derive import Derived, derive, derives, refused_before_sending
@@ -232,9 +234,14 @@ async def commit(
             derived = _derive_again(derived, [*writes, *companions])
             continue
         plan = derived_plan(derived, found)
+        deferral = await announce(db, plan, derived.deferred) if derived.deferred else None
         try:
             await execute(db, plan, options)
         except Fault as fault:
+            if deferral is not None:
+                await deferral.withdraw()
+                if deferral.was_voided(fault):
+                    continue
             if (
                 fault.code in _REPLANNED
                 and fault.index is not None
@@ -247,6 +254,8 @@ async def commit(
         except InDoubt as doubt:
             raise doubt.error() from doubt.fault
         else:
+            if deferral is not None:
+                await deferral.finish()
             return
     change = writes[0].origin
     raise Conflict(
@@ -342,7 +351,31 @@ def derived_plan(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan
         write = _plan_effect(derived, effect, found.get(effect.address))
         if write is not None:
             writes.append(write)
-    return plan_writes(writes, transaction=derived.transaction)
+    decision = None
+    if derived.deferred:
+        works = tuple(each.work for each in derived.deferred)
+        decision = Decision(partition_key=writes[0].change.partition_key, token=new_token(), works=works)
+        writes.append(_decision_write(derived, decision))
+    return plan_writes(writes, transaction=derived.transaction, decision=decision)
+
+
+def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
+    """Return the insert of a decision row."""
+    origin = derived.deferred[0].origin
+    try:
+        row = decision.to_row()
+    except TableOrmError as error:
+        raise refused_before_sending(origin, error, transaction=derived.transaction) from error
+    return PlannedWrite(
+        operation=Operation(Verb.INSERT, row),
+        change=origin.change,
+        index=origin.index,
+        after=row,
+        weight=None,
+        token=decision.token,
+        first=origin.first,
+        effect=DecisionEffect(row["RowKey"], origin),
+    )
 
 
 def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> PlannedWrite | None:

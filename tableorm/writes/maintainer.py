@@ -6,30 +6,42 @@ entries it has `EntryRules`, which undo an entry, whether this program declares 
 and bulk, know nothing else of patterns.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from ..connection.connection import Connection
 from ..errors import NotSupported, TableOrmError, shown
 from ..models.manifest import ManifestEntry
 from ..models.reserved import WRITE_TOKENS
 from ..models.schema import DerivedSchema
+from ..models.write_tokens import tokens_of, with_token
 from ..stores import Operation, Row, Verb
 from .plan import Change, Effect, PlannedWrite
-from .rows import tokens_of, with_token
 
 __all__ = [
     "EntryRules",
     "Fill",
     "Maintainer",
+    "RowKeys",
     "Source",
+    "deferred_rules",
     "entry_rules",
+    "is_deferred",
     "is_proven",
     "rules_of",
     "touch_operation",
     "undo_entry",
 ]
+
+
+class RowKeys(NamedTuple):
+    """Where a row is."""
+
+    table: str
+    partition_key: str
+    row_key: str
 
 
 class Fill(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -131,12 +143,52 @@ class Maintainer(DerivedSchema):
         """
         raise NotImplementedError
 
+    # What a deferred declaration does in place of effects, after the write has committed
+
+    def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
+        """
+        Return whether rows in other partitions have to be made right after a write.
+
+        Args:
+            before: What the manifest says of it now; None if nothing.
+            after: What the manifest will say.
+            source: The write.
+        """
+        del source
+        return before is not None or after is not None
+
+    async def reconcile(
+        self, db: Connection, source: RowKeys, entries: Sequence[ManifestEntry], inserted: Row | None = None
+    ) -> None:
+        """
+        Make the rows that entries name what the entity says now. It may be done twice, by several at the same time,
+        and when the entity has changed long since.
+
+        Args:
+            db: Where the rows are.
+            source: The row of the entity.
+            entries: What its manifest said of the declaration before and after a write.
+            inserted: The row of the entity, if that write has inserted it just now: then its rows are new.
+
+        Raises:
+            NotSupported: This program does not know the version of the entity.
+            TableOrmError: A row cannot be made right, or the store did not answer.
+        """
+        raise NotImplementedError
+
 
 F = TypeVar("F", bound=ManifestEntry)
 
 
 class EntryRules(Generic[F]):
-    """What writes do with manifest entries of one form, whether this program declares their names or not."""
+    """
+    What writes do with manifest entries of one form, whether this program declares their names or not.
+
+    Attributes:
+        deferred: Whether the entries name rows in other partitions, so that they have no effects in a transaction.
+    """
+
+    deferred = False
 
     def undo(self, name: str, entry: F, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """
@@ -170,6 +222,22 @@ class EntryRules(Generic[F]):
         """
         del name, entry, change
 
+    async def remove(self, db: Connection, source: RowKeys, name: str, entries: Sequence[F]) -> None:
+        """
+        Delete the rows that deferred entries name, under a name that the model of the entity does not declare.
+
+        Args:
+            db: Where the rows are.
+            source: The row of the entity.
+            name: The name.
+            entries: The entries.
+
+        Raises:
+            NotSupported: The entity has such an entry again: leave it to a program that declares the name.
+            TableOrmError: The store refused it, or did not answer.
+        """
+        raise NotImplementedError
+
 
 _RULES: dict[type[ManifestEntry], EntryRules[Any]] = {}
 
@@ -198,6 +266,28 @@ def rules_of(name: str, entry: ManifestEntry, change: Change) -> EntryRules[Any]
         raise NotSupported(
             f"{change}: the manifest of the row has {shown(entry.to_json())} as {shown(name)}, which this program does "
             "not know; update the program, or let `tableorm audit --repair` correct the manifest"
+        )
+    return rules
+
+
+def is_deferred(entry: ManifestEntry) -> bool:
+    """Return whether an entry names a row in another partition."""
+    rules = _RULES.get(type(entry))
+    return rules is not None and rules.deferred
+
+
+def deferred_rules(name: str, entry: ManifestEntry) -> EntryRules[Any]:
+    """
+    Return the rules for an entry that a decision row has.
+
+    Raises:
+        NotSupported: This program does not know its form, or how to make right what it names.
+    """
+    rules = _RULES.get(type(entry))
+    if rules is None or not rules.deferred:
+        raise NotSupported(
+            f"a decision row has {shown(entry.to_json())} as {shown(name)}, which this program does not know; leave it "
+            "to a newer program, or update this one"
         )
     return rules
 

@@ -14,12 +14,14 @@ import msgspec
 from ..errors import TableOrmError, TransactionFailed
 from ..models.property_bag import PropertyBag
 from ..models.schema import FieldInfo, Schema
+from ..outbox.decision import Decision
 from ..protocol.codes import Fault
 from ..stores import Operation, Row
 
 __all__ = [
     "PLAIN",
     "Change",
+    "DecisionEffect",
     "Effect",
     "Mode",
     "PlannedWrite",
@@ -305,6 +307,19 @@ class Effect:
         return None
 
 
+class DecisionEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
+    """
+    The insert of the decision row of a transaction.
+
+    Args:
+        address: RowKey of the decision row.
+        origin: The first write of the transaction.
+    """
+
+    address: str
+    origin: PlannedWrite
+
+
 class WritePlan(msgspec.Struct, frozen=True, eq=False, gc=False):
     """
     What is sent: one transaction, or a single operation if there is one.
@@ -313,11 +328,13 @@ class WritePlan(msgspec.Struct, frozen=True, eq=False, gc=False):
         table: Name of the table.
         partition_key: Its partition.
         writes: The operations, in order.
+        decision: The decision that the last of them writes; None if nothing is left to do in other partitions.
     """
 
     table: str
     partition_key: str
     writes: tuple[PlannedWrite, ...]
+    decision: Decision | None = None
 
 
 def in_transaction(change: Change, index: int, error: TableOrmError, after: str = "") -> TransactionFailed:

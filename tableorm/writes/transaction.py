@@ -22,6 +22,7 @@ from ..expressions import Field
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
+from ..models.write_tokens import new_token
 from ..protocol.codes import Code
 from ..stores import Verb
 from .commit import Loader, commit, load_existing
@@ -30,7 +31,6 @@ from .move import move_changes
 from .pending import Address, Attempt, Condition, HeldRow, copy_subject, restore_subject, row_of, take_values
 from .plan import Change, Mode, PlannedWrite, SendOptions, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
-from .rows import new_token
 from .stages.change import (
     as_given,
     delete_change,

@@ -21,7 +21,7 @@ from tableorm.models.schema import Schema
 from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb
 from tableorm.writes.maintainer import EntryRules, Source, entry_rules, undo_entry
 from tableorm.writes.plan import Effect, PlannedWrite
-from tableorm.writes.rows import tokens_of, with_token
+from tableorm.models.write_tokens import tokens_of, with_token
 
 _ALL = RowQuery(Bounds(), Bounds(), None)
 

@@ -69,11 +69,13 @@ def test_a_model_beside_its_own_decision_rows() -> None:
 
         elsewhere = Deferred("by_{id}")
 
-    class Invoice(Entity, table="MarkersFine", partition_key="{shop}", row_key="{number}"):
+    class Invoice(Entity, table="MarkersNumbers", partition_key="{shop}", row_key="{number}"):
         shop: Mapped[str]
         number: Mapped[int]
 
-    assert Order.__schema__.derived["elsewhere"].deferred and not Invoice.__schema__.derived
+        elsewhere = Deferred("by_{number}")
+
+    assert Order.__schema__.derived["elsewhere"].deferred and Invoice.__schema__.derived["elsewhere"].deferred
 
 
 @pytest.mark.parametrize(("table", "row_key"), [("MarkersA", "{id}"), ("MarkersB", "~{id}"), ("MarkersC", "~o_{id}")])

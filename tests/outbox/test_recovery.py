@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -13,8 +14,10 @@ from tableorm import Database
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry
 from tableorm.outbox import worker as worker_module
-from tableorm.outbox.decision import Decision, settle_decision
-from tableorm.outbox.doorbell import Doorbell
+from tableorm.outbox.bell import OUTBOX
+from tableorm.outbox.decision import Decision, Work, settle_decision
+from tableorm.outbox.doorbell import Begun, Doorbell
+from tableorm.outbox.settle import DOORBELL, handle_doorbells
 from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.outbox.worker import Worker
 from tableorm.protocol.codes import Fault
@@ -38,10 +41,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 async def change(network: FaultyStore, queues: TableQueueStore, token: str) -> None:
     """Ring, then commit, as a writer does; it gives up at the first fault, as if it had crashed."""
-    await queues.put("work", Doorbell(table="Things", partition_key="p", token=token, kind="K").to_message())
+    await queues.put(
+        OUTBOX, Doorbell(changes=(Begun(table="Things", partition_key="p", token=token),), kinds=("K",)).to_message()
+    )
     entity = {"PartitionKey": "p", "RowKey": f"entity_{token}", "EntityType": "K"}
     entries = {"by_name": (IndexEntry(token),)}
-    decision = Decision(partition_key="p", token=token, kind="K", row_key=entity["RowKey"], entries=entries)
+    work = Work(kind="K", row_key=entity["RowKey"], entries=entries)
+    decision = Decision(partition_key="p", token=token, works=(work,))
     await network.transact("Things", [Operation(Verb.INSERT, entity), Operation(Verb.INSERT, decision.to_row())])
 
 
@@ -52,13 +58,13 @@ async def test_what_is_committed_is_carried_out(seed: int) -> None:
     network = FaultyStore(MemoryStore())
     await network.create_table("Things")
     queues = TableQueueStore(network)
-    await queues.create_queue("work")
+    await queues.create_queue(OUTBOX)
     backend = FaultyBackend()
     backend.tables = network
     handled: set[str] = set()
     unknown: set[str] = set()
 
-    async def handle(decision: Decision) -> None:
+    async def handle(table: str, decision: Decision) -> None:
         handled.add(decision.token)
         if chance.random() < 0.3:
             raise RuntimeError("not this time")
@@ -68,16 +74,13 @@ async def test_what_is_committed_is_carried_out(seed: int) -> None:
 
         async def work(turns: int) -> None:
             """Let two workers work for some turns of the event loop, and crash."""
-            workers = [
-                Worker(connection, TableQueueStore(network), "work", {"K": handle}, visibility_seconds=9, most_tries=99)
-                for _ in range(2)
-            ]
-            tasks = [asyncio.create_task(each.run()) for each in workers]
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            handlers = {DOORBELL: handle_doorbells(connection, {"K"}, handle)}
+            workers = [Worker(connection, handlers, visibility_seconds=9, most_tries=99) for _ in range(2)]
+            with suppress(InterruptedError):
+                async with workers[0], workers[1]:
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    raise InterruptedError
 
         network.fates = iter(lambda: chance.choice([*[Fate.FINE] * 4, *Fate]), None)
         for number in range(6):
@@ -96,7 +99,7 @@ async def test_what_is_committed_is_carried_out(seed: int) -> None:
         await network.deliver()
         for _ in range(200):
             CLOCK.advance(HOUR)
-            if await queues.length("work") == 0:
+            if await queues.length(OUTBOX) == 0:
                 break
             await work(200)
 
@@ -104,4 +107,4 @@ async def test_what_is_committed_is_carried_out(seed: int) -> None:
     entities = {key.removeprefix("entity_") for key in rows if key.startswith("entity_")}
     assert entities == handled
     assert {row["State"] for row in rows.values() if "State" in row} <= {"void"}
-    assert await queues.length("work") == 0
+    assert await queues.length(OUTBOX) == 0

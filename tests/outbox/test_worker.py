@@ -3,21 +3,24 @@ Workers: what becomes of a message, of its decision row, and of messages that a 
 """
 
 import asyncio
+import datetime as dt
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, connect
+from tableorm import AccessDenied, Database, Entity, Mapped, NotSupported, connect
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry
 from tableorm.outbox import worker as worker_module
-from tableorm.outbox.decision import Decision, read_decision
-from tableorm.outbox.doorbell import Doorbell
+from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.outbox.decision import Decision, Work, read_decision
+from tableorm.outbox.doorbell import Begun, Doorbell
+from tableorm.outbox.settle import DOORBELL, CarryOut, handle_doorbells
 from tableorm.outbox.table_queue import TableQueueStore
-from tableorm.outbox.worker import Handler, Outcome, Worker
-from tableorm.stores import Message, Operation, QueueStore, Verb
+from tableorm.outbox.worker import Outcome, Worker
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import CLOCK, Message, Operation, QueueStore, Verb
 
 TOKENS = [f"token_000000{number}" for number in range(6)]
 
@@ -31,7 +34,7 @@ class Person(Entity, table="Work", partition_key="{team}", row_key="person_{id:0
 async def db() -> AsyncIterator[Database]:
     async with connect("local::memory:") as db:
         await db.create_tables(Person)
-        await queues_of(db).create_queue("work")
+        await queues_of(db).create_queue(OUTBOX)
         yield db
 
 
@@ -42,20 +45,27 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def queues_of(db: Database) -> QueueStore:
-    """Return the store below `db.queues`, which raises faults and no errors of the mapper."""
-    queues = connection_of(db).backend.queues
-    assert queues is not None
-    return queues
+    """Return the queues of the outbox, which raise faults and no errors of the mapper."""
+    return outbox_queues(connection_of(db))
 
 
-async def ring(db: Database, token: str, *, kind: str = "Person", queues: QueueStore | None = None) -> None:
-    doorbell = Doorbell(table="Work", partition_key="red", token=token, kind=kind)
-    await (queues or queues_of(db)).put("work", doorbell.to_message())
+async def ring(db: Database, token: str, *, kind: str = "Person") -> None:
+    doorbell = Doorbell(changes=(Begun(table="Work", partition_key="red", token=token),), kinds=(kind,))
+    await queues_of(db).put(OUTBOX, doorbell.to_message())
+
+
+async def use_queues(db: Database, queues: QueueStore) -> None:
+    """Let the queue of the outbox be another one."""
+    connection = connection_of(db)
+    connection._opened.outbox = None  # pyright: ignore[reportPrivateUsage]
+    connection.outbox(lambda _: queues)
+    await queues.create_queue(OUTBOX)
 
 
 async def commit(db: Database, token: str, *, kind: str = "Person") -> None:
     entries = {"by_name": (IndexEntry("name_jones"),)}
-    decision = Decision(partition_key="red", token=token, kind=kind, row_key="person_001", entries=entries)
+    work = Work(kind=kind, row_key="person_001", entries=entries)
+    decision = Decision(partition_key="red", token=token, works=(work,))
     await db.store.write("Work", Operation(Verb.INSERT, decision.to_row()))
 
 
@@ -63,18 +73,10 @@ async def find(db: Database, token: str) -> Decision | None:
     return await read_decision(connection_of(db), "Work", "red", token)
 
 
-def new_worker(
-    db: Database, handlers: Mapping[str, Handler], queues: QueueStore | None = None, tries: int = 3
-) -> Worker:
-    return Worker(connection_of(db), queues or queues_of(db), "work", handlers, visibility_seconds=60, most_tries=tries)
-
-
-@asynccontextmanager
-async def running(worker: Worker) -> AsyncGenerator[None]:
-    task = asyncio.create_task(worker.run())
-    yield
-    worker.stop()
-    await task
+def new_worker(db: Database, handlers: Mapping[str, CarryOut], *, tries: int = 3, seconds: int = 60) -> Worker:
+    (carry_out,) = set(handlers.values())
+    doorbells = handle_doorbells(connection_of(db), handlers, carry_out)
+    return Worker(connection_of(db), {DOORBELL: doorbells}, visibility_seconds=seconds, most_tries=tries)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -82,30 +84,25 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def until_empty(db: Database, queues: QueueStore | None = None) -> None:
-    while await (queues or queues_of(db)).length("work"):  # noqa: ASYNC110 - rows of a store
-        await asyncio.sleep(0.001)
-
-
 @pytest.mark.parametrize("place", ["queue", "table"])
 async def test_a_committed_change_is_carried_out(db: Database, place: str) -> None:
     """The handler of its kind gets the decision; then the decision row is deleted, and the message."""
-    queues: QueueStore = queues_of(db) if place == "queue" else TableQueueStore(db.store)
-    await queues.create_queue("work")
+    if place == "table":
+        await use_queues(db, TableQueueStore(db.store))
     seen: list[Decision] = []
 
-    async def handle(decision: Decision) -> None:
+    async def handle(table: str, decision: Decision) -> None:
         seen.append(decision)
 
     for token in TOKENS:
         await commit(db, token)
-        await ring(db, token, queues=queues)
-    worker = new_worker(db, {"Person": handle}, queues)
-    async with running(worker):
-        await until_empty(db, queues)
+        await ring(db, token)
+    worker = new_worker(db, {"Person": handle})
+    async with worker:
+        await worker.drain()
 
     assert sorted(each.token for each in seen) == TOKENS
-    assert seen[0].entries == {"by_name": (IndexEntry("name_jones"),)}
+    assert seen[0].works[0].entries == {"by_name": (IndexEntry("name_jones"),)}
     assert [await find(db, token) for token in TOKENS] == [None] * 6
     assert worker.counts == Counter({Outcome.DONE: 6})
 
@@ -114,15 +111,15 @@ async def test_a_change_that_never_commits(db: Database) -> None:
     """A message without a decision row makes its change void, and is dropped; no handler hears of it."""
     await ring(db, TOKENS[0])
     worker = new_worker(db, {"Person": never})
-    async with running(worker):
-        await until_empty(db)
+    async with worker:
+        await worker.drain()
 
     decision = await find(db, TOKENS[0])
     assert decision is not None and not decision.committed
     assert worker.counts == Counter({Outcome.VOID: 1})
 
 
-async def never(decision: Decision) -> None:
+async def never(table: str, decision: Decision) -> None:
     raise AssertionError(decision)
 
 
@@ -134,24 +131,24 @@ async def test_unknown_kinds_are_left_to_others(db: Database) -> None:
     for token, kind in ((known, "Person"), (unknown, "Dog"), (newer, "Person:2")):
         await ring(db, token, kind=kind)
     old, done = new_worker(db, {"Person": nothing}, tries=2), set[str]()
-    async with running(old):
+    async with old:
         await until(lambda: old.counts[Outcome.LEFT] >= 8)
     assert await find(db, unknown) is None
     assert old.counts[Outcome.DONE] == 1 and old.counts[Outcome.DROPPED] == 0
 
-    async def handle(decision: Decision) -> None:
+    async def handle(table: str, decision: Decision) -> None:
         if not done:
             done.add(decision.token)
             raise RuntimeError("not yet")  # the first try of the one who knows it
 
     new = new_worker(db, {"Person:2": handle, "Dog": handle}, tries=2)
-    async with running(new):
+    async with new:
         await until(lambda: new.counts[Outcome.DONE] + new.counts[Outcome.VOID] == 2)
     assert new.counts == Counter({Outcome.DONE: 1, Outcome.VOID: 1, Outcome.FAILED: 1})
 
 
-async def nothing(decision: Decision) -> None:
-    del decision
+async def nothing(table: str, decision: Decision) -> None:
+    del table, decision
 
 
 async def test_too_many_tries(db: Database, caplog: pytest.LogCaptureFixture) -> None:
@@ -159,12 +156,12 @@ async def test_too_many_tries(db: Database, caplog: pytest.LogCaptureFixture) ->
     await commit(db, TOKENS[0])
     await ring(db, TOKENS[0])
 
-    async def fail(decision: Decision) -> None:
-        raise RuntimeError(f"no way to {decision.row_key}")
+    async def fail(table: str, decision: Decision) -> None:
+        raise RuntimeError(f"no way to {decision.works[0].row_key}")
 
     worker = new_worker(db, {"Person": fail})
-    async with running(worker):
-        await until_empty(db)
+    async with worker:
+        await worker.drain()
 
     decision = await find(db, TOKENS[0])
     assert decision is not None and decision.committed
@@ -175,12 +172,12 @@ async def test_too_many_tries(db: Database, caplog: pytest.LogCaptureFixture) ->
 
 async def test_a_message_that_is_no_doorbell(db: Database) -> None:
     """Whatever lies in the queue is tried as often, and dropped; others are not delayed by it."""
-    await queues_of(db).put("work", b"junk")
+    await queues_of(db).put(OUTBOX, b"junk")
     await commit(db, TOKENS[0])
     await ring(db, TOKENS[0])
     worker = new_worker(db, {"Person": nothing})
-    async with running(worker):
-        await until_empty(db)
+    async with worker:
+        await worker.drain()
 
     assert worker.counts == Counter({Outcome.DONE: 1, Outcome.FAILED: 2, Outcome.DROPPED: 1})
 
@@ -188,7 +185,6 @@ async def test_a_message_that_is_no_doorbell(db: Database) -> None:
 async def test_a_long_piece_of_work_is_renewed(db: Database) -> None:
     """While a handler works, the message is renewed, and no other worker gets it."""
     await commit(db, TOKENS[0])
-    await ring(db, TOKENS[0])
     begun, renewed = asyncio.Event(), asyncio.Event()
 
     class Renewing(TableQueueStore):
@@ -196,21 +192,20 @@ async def test_a_long_piece_of_work_is_renewed(db: Database) -> None:
             renewed.set()
             return await super().renew(queue, message, visibility_seconds)
 
-    queues = Renewing(db.store)
-    await queues.create_queue("work")
-    await ring(db, TOKENS[0], queues=queues)
+    await use_queues(db, Renewing(db.store))
+    await ring(db, TOKENS[0])
 
-    async def wait(decision: Decision) -> None:
+    async def wait(table: str, decision: Decision) -> None:
         del decision
         begun.set()
         await renewed.wait()
 
-    first = Worker(connection_of(db), queues, "work", {"Person": wait}, visibility_seconds=1)
-    second = Worker(connection_of(db), queues, "work", {"Person": never}, visibility_seconds=1)
-    async with running(first):
+    first = new_worker(db, {"Person": wait}, seconds=1)
+    second = new_worker(db, {"Person": never}, seconds=1)
+    async with first:
         await begun.wait()
-        async with running(second):
-            await until_empty(db, queues)
+        async with second:
+            await second.drain()
 
     assert (first.counts, second.counts) == (Counter({Outcome.DONE: 1}), Counter())
 
@@ -220,12 +215,12 @@ async def test_a_message_that_somebody_else_took(db: Database) -> None:
     await commit(db, TOKENS[0])
     await ring(db, TOKENS[0])
 
-    async def lose(decision: Decision) -> None:
+    async def lose(table: str, decision: Decision) -> None:
         del decision
-        await queues_of(db).clear("work")
+        await queues_of(db).clear(OUTBOX)
 
     worker = new_worker(db, {"Person": lose})
-    async with running(worker):
+    async with worker:
         await until(lambda: worker.counts[Outcome.LOST] > 0)
 
     assert worker.counts == Counter({Outcome.LOST: 1})
@@ -236,7 +231,7 @@ async def test_stopping_finishes_what_is_begun(db: Database) -> None:
     """A worker that is stopped takes nothing more, and ends when what it works on is done."""
     begun, go = asyncio.Event(), asyncio.Event()
 
-    async def wait(decision: Decision) -> None:
+    async def wait(table: str, decision: Decision) -> None:
         del decision
         begun.set()
         await go.wait()
@@ -244,22 +239,26 @@ async def test_stopping_finishes_what_is_begun(db: Database) -> None:
     await commit(db, TOKENS[0])
     await ring(db, TOKENS[0])
     worker = new_worker(db, {"Person": wait})
-    task = asyncio.create_task(worker.run())
-    await begun.wait()
-    worker.stop()
-    await ring(db, TOKENS[1])
-    go.set()
-    await task
+
+    async def go_on() -> None:
+        await asyncio.sleep(0)
+        await ring(db, TOKENS[1])
+        go.set()
+
+    async with worker:
+        await begun.wait()
+        going_on = asyncio.create_task(go_on())
+    await going_on
 
     assert worker.counts == Counter({Outcome.DONE: 1})
-    assert len(await queues_of(db).peek("work", 32)) == 1
+    assert len(await queues_of(db).peek(OUTBOX, 32)) == 1
 
 
-async def test_cancelling_gives_messages_back(db: Database) -> None:
-    """A worker that is cancelled gives its messages back at once, and nothing is acknowledged."""
+async def test_an_error_gives_messages_back(db: Database) -> None:
+    """A worker whose block ends by an error gives its messages back at once, and nothing is acknowledged."""
     begun = asyncio.Event()
 
-    async def wait(decision: Decision) -> None:
+    async def wait(table: str, decision: Decision) -> None:
         del decision
         begun.set()
         await asyncio.Event().wait()
@@ -267,12 +266,86 @@ async def test_cancelling_gives_messages_back(db: Database) -> None:
     await commit(db, TOKENS[0])
     await ring(db, TOKENS[0])
     worker = new_worker(db, {"Person": wait})
-    task = asyncio.create_task(worker.run())
-    await begun.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    with pytest.raises(RuntimeError):
+        async with worker:
+            await begun.wait()
+            raise RuntimeError("the program ends")
 
-    assert len(await queues_of(db).peek("work", 32)) == 1
+    assert len(await queues_of(db).peek(OUTBOX, 32)) == 1
     decision = await find(db, TOKENS[0])
     assert decision is not None and decision.committed
+
+
+async def test_draining_ends_when_only_messages_for_others_are_left(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that the worker cannot do anything about are not waited for; others that come meanwhile are."""
+    monkeypatch.setattr(worker_module, "_PUT_BACK_SECONDS", 30)
+    more = [TOKENS[2]]
+
+    async def handle(table: str, decision: Decision) -> None:
+        if more:
+            await commit(db, more[0])
+            await ring(db, more.pop())
+
+    await commit(db, TOKENS[0])
+    await ring(db, TOKENS[0])
+    await ring(db, TOKENS[1], kind="Dog")
+    async with new_worker(db, {"Person": handle}) as worker:
+        await worker.drain()
+        await worker.drain()
+
+    assert worker.counts == Counter({Outcome.DONE: 2, Outcome.LEFT: 1})
+    assert await queues_of(db).length(OUTBOX) == 1
+
+
+async def test_draining_without_a_queue(db: Database) -> None:
+    """Before the first message was put, there is no queue, and nothing to do."""
+    await queues_of(db).delete_queue(OUTBOX)
+    async with new_worker(db, {"Person": never}) as worker:
+        await worker.drain()
+
+    assert worker.counts == Counter()
+    with pytest.raises(NotSupported, match="does not run"):
+        await worker.drain()
+    with pytest.raises(NotSupported, match="was started already"):
+        async with worker:
+            pass
+
+
+async def test_a_worker_that_may_not_take(db: Database) -> None:
+    """What refuses the worker is raised by `drain`, and by the end of the block."""
+
+    class Refusing(TableQueueStore):
+        async def take(self, queue: str, count: int = 1, visibility_seconds: int = 30) -> list[Message]:
+            raise Fault(Code.AUTHENTICATION_FAILED, "No.")
+
+    await use_queues(db, Refusing(db.store))
+    with pytest.raises(AccessDenied, match="taking messages of the queue tableorm-outbox"):
+        async with new_worker(db, {"Person": never}) as worker:
+            await worker.drain()
+    with pytest.raises(AccessDenied):
+        async with new_worker(db, {"Person": never}):
+            await asyncio.sleep(0.01)
+
+
+async def test_the_lag(db: Database) -> None:
+    """While a worker runs, the statistics say how old the oldest message was that it found last."""
+    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    seen: list[float | None] = []
+
+    async def handle(table: str, decision: Decision) -> None:
+        seen.append(db.stats.snapshot().lag)
+
+    await commit(db, TOKENS[0])
+    await ring(db, TOKENS[0])
+    CLOCK.advance(dt.timedelta(seconds=90))
+    try:
+        async with new_worker(db, {"Person": handle}) as worker:
+            await worker.drain()
+            assert db.stats.lag == 0
+    finally:
+        CLOCK.reset()
+
+    assert seen == [90]
+    assert db.stats.lag is None

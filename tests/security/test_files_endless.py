@@ -243,7 +243,7 @@ async def test_peeking_past_expired_messages(path: Path, monkeypatch: pytest.Mon
     craft(path, "UPDATE messages SET visible = 7 WHERE id % 3 = 1")
     engine = Engine(path)
     await engine.open()
-    put = [await engine.queues.put("queue", bytes([number])) for number in range(5)]
+    put = [(await engine.queues.put("queue", bytes([number]))).id for number in range(5)]
     reads, read = list[None](), engine.read
 
     async def count_reads(work: Callable[[Connection], Any]) -> Any:
@@ -262,7 +262,7 @@ async def test_taking_past_expired_messages(path: Path, monkeypatch: pytest.Monk
     await _put_expired(path, 3000)
     engine = Engine(path)
     await engine.open()
-    put = await engine.queues.put("queue", b"x")
+    put = (await engine.queues.put("queue", b"x")).id
     writes, submit = list[None](), engine.submit
 
     async def count_writes(work: Work) -> Any:

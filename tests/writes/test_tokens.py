@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tableorm import Database, PropertyBag
+from tableorm.models.write_tokens import new_token, tokens_of, with_token
 from tableorm.protocol.edm import Edm
-from tableorm.writes.rows import new_token, tokens_of, with_token
 from tests.writes.lossy import KNOWN, Known, db, network
 
 __all__ = ["db", "network"]

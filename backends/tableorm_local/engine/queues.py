@@ -21,7 +21,7 @@ from tableorm.protocol.limits import (
     check_queue_name,
     check_seconds,
 )
-from tableorm.stores import Capabilities, Message, MessageId
+from tableorm.stores import Capabilities, Message
 
 from .sqlite import Connection
 from .write_session import Host, Steps, WriteSession, moment, now
@@ -92,29 +92,27 @@ class Queues:
         names = await self._host.read(lambda connection: [name for (name,) in connection.execute(sql)])
         return [name for name in names if name.startswith(prefix)]
 
-    async def put(
-        self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None
-    ) -> MessageId:
+    async def put(self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None) -> Message:
         """Add a message. It is durable on return."""
         check_message(body)
         check_seconds("delay_seconds", delay_seconds, 0, MAX_VISIBILITY_SECONDS)
         if ttl_seconds is not None:
             check_seconds("ttl_seconds", ttl_seconds, delay_seconds + 1)
 
-        def work(session: WriteSession) -> MessageId:
+        def work(session: WriteSession) -> Message:
             connection = session.connection
             number = _require_number(connection, queue)
-            present = now()
+            present, receipt = now(), session.tick()
             expires = None if ttl_seconds is None else _add_seconds(present, ttl_seconds)
             connection.execute(
                 "INSERT INTO messages (queue, visible, expires, inserted, count, receipt, body) VALUES (?,?,?,?,0,?,?)",
-                (number, _add_seconds(present, delay_seconds), expires, present, session.tick(), body),
+                (number, _add_seconds(present, delay_seconds), expires, present, receipt, body),
             )
-            message = str(connection.last_insert_rowid())
+            message_id = str(connection.last_insert_rowid())
             _change_length(session, number, 1)
-            return message
+            return Message(id=message_id, body=body, receipt=str(receipt), dequeue_count=0, inserted_at=moment(present))
 
-        message: MessageId = await self._host.submit(work)
+        message: Message = await self._host.submit(work)
         return message
 
     async def take(self, queue: str, count: int = 1, visibility_seconds: int = 30) -> list[Message]:

@@ -15,21 +15,16 @@ from ...audit.context import AuditContext
 from ...errors import DecodeError, EntityExists, TableOrmError, UniqueViolation, shown
 from ...keys.template import Template
 from ...models.manifest import IndexEntry, ManifestEntry
-from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
+from ...models.reserved import COPY_OF, ENTITY_TYPE
+from ...models.write_tokens import with_tokens_of
 from ...protocol.codes import Code, Fault
-from ...protocol.edm import SYSTEM_MEMBERS
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, undo_entry
 from ...writes.plan import Effect, PlannedWrite
-from ...writes.rows import with_tokens_of
 from .audit import IndexCheck
 from .schema import IndexSchema, contents_of
 
 __all__ = ["IndexEntryEffect", "IndexMaintainer"]
-
-_IN_NO_ENTRY = frozenset({MANIFEST, WRITE_TOKENS, *SYSTEM_MEMBERS})
-
-_KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
 
 
 class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -207,10 +202,6 @@ class IndexMaintainer(AuditedSchema):
         super().__init__(rows.entry_name, rows.primary)
         self.rows, self._template = rows, template
         self.building = rows.building
-        self._all = rows.include == "all"
-        # Which properties of the entity an entry holds, or does not hold, and which its key is made of.
-        self._held = rows.properties | _KIND
-        self._not_held = _IN_NO_ENTRY | rows.maintained_properties
         fields = rows.primary.fields
         self._keyed = frozenset(fields[name].property for name in template.fields)
         # How a key is made of plain text; None if it has fields of the entity's own key, which are no properties.
@@ -267,7 +258,7 @@ class IndexMaintainer(AuditedSchema):
         address = rows.address(source.values)
         old = before.address if before is not None else None
         effects: list[Effect] = []
-        if address is not None and (address != old or self._concerns(source.changed)):
+        if address is not None and (address != old or rows.concerns(source.changed)):
             row = with_tokens_of(rows.entry_row(source.values, source.row, address), source.row)
             canonical, existed = write.operation.canonical, address == old
             # What the key is made of has not changed: the manifest says what the stored row says.
@@ -285,10 +276,6 @@ class IndexMaintainer(AuditedSchema):
         if address == old:
             return before, effects
         return None if address is None else IndexEntry(address), effects
-
-    def _concerns(self, changed: set[str]) -> bool:
-        """Return whether an entry holds some of the properties that change."""
-        return not changed <= self._not_held if self._all else not changed.isdisjoint(self._held)
 
     def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Write the entry, after reading it if the manifest names it; delete what the manifest names wrongly."""

@@ -1,16 +1,19 @@
 """
-Indexes: more keys under which the entities of a model are found, as rows of their own in the same partition.
+Indexes: more keys under which the entities of a model are found, as rows of their own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
+from ...audit.check import AuditedSchema
 from ...errors import ModelError
 from ...keys.parse import parse_template
-from ...models.derivation import Derivation, RowsOf
+from ...models.derivation import Derivation, RowsOf, check_placement
 from ...models.key import Storable
 from ...models.schema import Schema
 from .effect import IndexMaintainer
+from .eventual import EventualIndexMaintainer
+from .eventual_schema import EventualIndexSchema
 from .schema import Include, IndexSchema
 
 __all__ = ["Index", "IndexOf"]
@@ -30,10 +33,19 @@ class Index(Derivation):
     that the index entry is as current as the entity. An optional field of the template that is None means that there is
     no entry. Read through it with `db.get(Employee.by_email, ...)` and `db.select(Employee.by_email)`.
 
+    With `partition_key` or `table` the entries are in other partitions, and no transaction can write them with their
+    entities: `consistency="eventual"` says that they follow some time later. Readers fetch the entity of each entry,
+    and count an entry only if the entity still has its keys.
+
     Args:
         row_key: Template of the entries' RowKeys. Its keys must be told from those of the model: begin it with other
-            literal text. Unless the index is unique, it holds all fields of the model's own row_key.
-        unique: Whether no two entities of a partition may have the same key: `UniqueViolation`.
+            literal text. Unless the index is unique, it holds all fields of the model's own row_key; with a
+            partition_key both together hold all fields of the model's keys.
+        partition_key: Template of the entries' PartitionKeys; None for those of their entities.
+        table: Name of the entries' table; None for that of the model.
+        consistency: "eventual" for entries in other partitions or another table; None otherwise.
+        unique: Whether no two entities of a partition may have the same key: `UniqueViolation`. Not for an eventual
+            index.
         include: What entries hold: "all" fields but those that other entities keep, the names of some, or "keys": then
             the entity is read after the entry.
         where: Takes the entity; only entities for which it is true have an entry.
@@ -50,6 +62,9 @@ class Index(Derivation):
         self,
         *,
         row_key: str,
+        partition_key: str | None = None,
+        table: str | None = None,
+        consistency: Literal["eventual"] | None = None,
         unique: bool = False,
         include: Include = "all",
         where: Callable[[Any], bool] | None = None,
@@ -63,13 +78,37 @@ class Index(Derivation):
         if include not in ("all", "keys") and (isinstance(include, str) or not isinstance(include, Sequence)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"Index(include={include!r}) is unknown; use 'all', 'keys' or a list of field names")
         super().__init__(where)
+        check_placement("Index", partition_key=partition_key, table=table, consistency=consistency)
+        if unique and consistency is not None:
+            raise ModelError(
+                "Index(unique=True, consistency='eventual') is refused: values are kept unique within a partition; "
+                "leave out partition_key and table, or unique=True"
+            )
         self.row_key, self.unique, self.building = row_key, unique, building
+        self.partition_key, self.table, self.consistency = partition_key, table, consistency
         self.include: Include = include if isinstance(include, str) else tuple(include)
 
-    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "IndexMaintainer":
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AuditedSchema:
         """Return the index of a model."""
-        label = f"{schema.name}.{self.name}"
-        row = parse_template(self.row_key, label, "row_key", dict(annotations), schema.kind)
+        label, known = f"{schema.name}.{self.name}", dict(annotations)
+        row = parse_template(self.row_key, label, "row_key", known, schema.kind)
+        if self.consistency is not None:
+            partition = None
+            if self.partition_key is not None:
+                partition = parse_template(self.partition_key, label, "partition_key", known, schema.kind)
+            return EventualIndexMaintainer(
+                EventualIndexSchema(
+                    self.name,
+                    schema,
+                    table=self.table,
+                    partition=partition,
+                    row=row,
+                    unique=self.unique,
+                    include=self.include,
+                    where=self.where,
+                    building=self.building,
+                )
+            )
         rows = IndexSchema(
             self.name,
             schema,

@@ -1,12 +1,13 @@
 """
-The schema of index entries: rows that hold the fields of an entity under another key of its partition.
+The schema of index entries: rows that hold the fields of an entity under another key.
 
-An index entry has a kind of its own, `Employee#by_email`, and the RowKey of its primary row in the property `_of`. To
-the planner and to the decoder an index is a schema like any other: the schema of its entries.
+An index entry has a kind of its own, `Employee#by_email`, and tells its primary row by the property `_of`. To the
+planner and to the decoder an index is a schema like any other: the schema of its entries.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Set as AbstractSet
+from typing import Any, ClassVar, Literal, cast
 
 import attrs
 import msgspec
@@ -16,77 +17,88 @@ from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.codegen import make_decoder, make_encoder
 from ...models.derivation import refuse_without_kind
-from ...models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
+from ...models.manifest import IndexEntry, manifest_of
+from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema
 from ...models.state import EntityState, set_state, state_of
-from ...protocol.edm import ANNOTATION, Edm
+from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ...protocol.limits import MAX_CUSTOM_PROPERTIES
 from ...stores import Row
 
-__all__ = ["Include", "IndexSchema", "contents_of", "owner_of"]
+__all__ = ["EntrySchema", "Include", "IndexSchema", "contents_of"]
 
 Include = Literal["all", "keys"] | Sequence[str]
 
 
-class IndexSchema(Schema):
+class EntrySchema(Schema):
     """
-    The schema of the entries of an index.
+    The schema of the entries of an index: what those of one partition and those of other partitions have in common.
 
     Args:
         entry_name: Name of the declaration.
         primary: The schema of the model.
+        table: Name of their table.
+        partition: Template of the entries' PartitionKeys.
         row: Template of the entries' RowKeys.
-        unique: Whether no two entities of a partition may have the same key.
+        unique: Whether no two entities may have the same key.
         include: Which fields index entries hold: "all", "keys" or names.
         where: Takes the entity; only entities for which it is true have an entry. None for all.
         building: Whether the index is written and not read yet.
+        follows: Whether readers fetch the primary of each entry.
 
     Attributes:
         keys_only: Whether an entry holds nothing but where its primary row is.
-        needed: The optional fields of its template: None in one of them means no entry.
+        needed: The optional fields of its templates: None in one of them means no entry.
+        exact: Whether there is an entry exactly while there is a primary that says so.
     """
+
+    exact: ClassVar[bool] = True
 
     def __init__(
         self,
         entry_name: str,
         primary: Schema,
-        row: Template,
         *,
+        table: str | None,
+        partition: Template,
+        row: Template,
         unique: bool,
         include: Include,
         where: Callable[[Any], bool] | None,
         building: bool,
+        follows: bool,
     ) -> None:
         self.entry_name, self._primary = entry_name, primary
         self.unique, self.include, self.where, self.building = unique, include, where, building
         self.label = f"{primary.name}.{entry_name}"
-        self.keys_only = self.follows = include == "keys"
-        self._check(row)
-        fields = self._fields(row)
+        self.keys_only, self.follows = include == "keys", follows
+        refuse_without_kind(self.label, primary)
+        self._check(table, partition, row)
+        fields = self._fields(partition, row)
         super().__init__(
             model=primary.model,
-            table=primary.table,
+            table=table,
             abstract=False,
             kind=f"{primary.kind}#{entry_name}",
             version=primary.version,
             discriminator="property",
             naming=primary.naming,
-            partition=primary.partition,
+            partition=partition,
             row=row,
             fields=fields,
             write_token=True,
         )
         self.name = self.label
-        self.needed = tuple(name for name in row.fields if primary.fields[name].optional)
+        self.needed = tuple([name for name in self.key_fields if primary.fields[name].optional])
         # What entries have and their primary row does not.
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
         self._encode_own = make_encoder(self.label, self._own, self._slow_encoder, {})
         extra = [info.property for info in self._own]
         annotated = [info.property + ANNOTATION for info in self._own if info.type.edm is not Edm.STRING]
-        self._dropped = (COPY_OF, "odata.etag", *extra, *annotated)
+        self._dropped = (COPY_OF, COPIED_VERSION, "odata.etag", *extra, *annotated)
         # Rows of other programs may store what is in their keys as well, and as another type.
         self._left_out_types = tuple(name + ANNOTATION for name in extra)
-        if include != "all":
+        if include != "all" or not self.exact:
             self._dropped += ("Timestamp",)  # they are not written whenever their primary is
         if len(self.stored) + len(self.kind_properties) + len((COPY_OF, WRITE_TOKENS)) > MAX_CUSTOM_PROPERTIES:
             raise ModelError(
@@ -100,6 +112,7 @@ class IndexSchema(Schema):
         self._current_kind = f"{self.kind}:{version}" if version else str(self.kind)
         self.maintained_properties = frozenset(info.property for info in primary.maintained)
         self._left_out = _NOT_IN_ENTRY | {m for p in self.maintained_properties for m in (p, p + ANNOTATION)}
+        self._held, self._not_held = self.properties | _KIND, _IN_NO_ENTRY | self.maintained_properties
         self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
 
     @property
@@ -109,7 +122,7 @@ class IndexSchema(Schema):
 
     def _generate(self) -> None:
         super()._generate()
-        if self.keys_only:
+        if self.follows:
             self.decode_current = _as_it_is
             return
         self.partial = len(self.fields) < len(self.primary.fields)
@@ -120,29 +133,20 @@ class IndexSchema(Schema):
 
         self.decode_current = decode_entry
 
-    def _check(self, row: Template) -> None:
-        primary, name = self.primary, self.label
-        refuse_without_kind(name, primary)
-        partition, own = primary.templates()
-        refuse_meeting(name, row, f"{primary.name}.row_key", own)
-        missing = [field for field in own.fields if field not in {*row.full_fields, *partition.full_fields}]
-        if missing and not self.unique:
-            raise ModelError(
-                f"{name}: row_key {row.text!r} lacks {', '.join(missing)}, so that two entities could have one entry; "
-                f"add {{{missing[0]}}} to it, or unique=True if there can be but one"
-            )
+    def _check(self, table: str | None, partition: Template, row: Template) -> None:
+        """Refuse keys that another entity, or another entity's entry, could have. Raises ModelError."""
+        raise NotImplementedError
 
-    def _fields(self, row: Template) -> dict[str, FieldInfo]:
+    def _fields(self, partition: Template, row: Template) -> dict[str, FieldInfo]:
         """Return the fields of the model as entries hold them: in their keys, or as properties."""
         primary, include = self.primary, self.include
-        partition, _ = primary.templates()
         in_keys = row.full_fields | partition.full_fields
         chosen = frozenset(row.fields) | frozenset(partition.fields)
         kept = frozenset(info.name for info in primary.maintained)
         if kept & chosen:
             raise ModelError(
-                f"{self.label}: row_key {row.text!r} holds {', '.join(kept & chosen)}, which other entities keep: "
-                "its entries would not follow; leave it out"
+                f"{self.label}: its keys {partition.text!r} and {row.text!r} hold {', '.join(kept & chosen)}, which "
+                "other entities keep: its entries would not follow; leave it out"
             )
         if include == "all":
             chosen = frozenset(primary.fields) - kept
@@ -177,34 +181,20 @@ class IndexSchema(Schema):
 
     # Writing
 
-    def address(self, values: Mapping[str, Any]) -> str | None:
-        """
-        Return the RowKey of the entry of an entity; None if it has none.
+    def concerns(self, changed: AbstractSet[str]) -> bool:
+        """Return whether an entry holds some of the properties of its entity that change."""
+        return not changed <= self._not_held if self.include == "all" else not changed.isdisjoint(self._held)
 
-        Args:
-            values: Its fields, in full.
-
-        Raises:
-            TemplateError: A value does not fit the template.
-        """
+    def has_entry(self, values: Mapping[str, Any]) -> bool:
+        """Return whether an entity with these fields, in full, has an entry."""
         for name in self.needed:
             if values[name] is None:
-                return None
+                return False
         where = self.where
-        if where is not None and not self.primary.satisfies(where, values, f"the index {self.label}"):
-            return None
-        assert self.row is not None
-        return self.row.format(values)
+        return where is None or self.primary.satisfies(where, values, f"the index {self.label}")
 
-    def entry_row(self, values: Mapping[str, Any], row: Row, address: str) -> Row:
-        """
-        Return the index entry of an entity, as a row.
-
-        Args:
-            values: The fields of the entity, in full.
-            row: The row of the entity, in full.
-            address: The RowKey of the entry.
-        """
+    def _make_entry(self, values: Mapping[str, Any], row: Row, partition_key: str, row_key: str) -> Row:
+        """Return the entry of an entity with these keys, without what it says of its primary."""
         if self.include != "all":
             entry: Row = {name: row[name] for name in self._members if name in row}
         else:
@@ -216,16 +206,15 @@ class IndexSchema(Schema):
             for name in self._left_out_types:
                 if name in entry:
                     del entry[name]
-            entry.update(self._encode_own(cast("dict[str, Any]", values), row["PartitionKey"], address)[0])
+            entry.update(self._encode_own(cast("dict[str, Any]", values), partition_key, row_key)[0])
         else:
-            entry["PartitionKey"], entry["RowKey"] = row["PartitionKey"], address
+            entry["PartitionKey"], entry["RowKey"] = partition_key, row_key
         kind = row.get(ENTITY_TYPE, "")
         if kind != self._primary_kind or ENTITY_VERSION in row:
             version = str(kind).partition(":")[2] or str(row.get(ENTITY_VERSION, ""))
             entry[ENTITY_TYPE] = f"{self.kind}:{version}" if version else str(self.kind)
         else:
             entry[ENTITY_TYPE] = self._current_kind
-        entry[COPY_OF] = row["RowKey"]
         return entry
 
     # Reading
@@ -239,14 +228,14 @@ class IndexSchema(Schema):
         drop, kind = primary.pop, self._primary_kind
         for name in self._dropped:
             drop(name, None)
-        primary["RowKey"] = owner_of(row, self.label)
+        primary["PartitionKey"], primary["RowKey"] = self.owner_keys(row)
         if kind is None:
             del primary[ENTITY_TYPE]
             primary |= self.primary.kind_properties
         else:
             primary[ENTITY_TYPE] = kind
         state = state_of(entity)
-        found_at: str = row["RowKey"]
+        found_at = row["PartitionKey"], row["RowKey"]
         set_state(
             entity,
             EntityState(
@@ -256,41 +245,145 @@ class IndexSchema(Schema):
         return entity
 
     def decode_part(self, row: Row, names: frozenset[str]) -> Any:
-        """Return the entity that has some stored fields alone; the entry itself if it holds keys alone."""
-        if self.keys_only:
+        """Return the entity that has some stored fields alone; the entry itself if its primary is fetched."""
+        if self.follows:
             return row
         properties = frozenset(self.fields[name].property for name in names) & self.properties
         return self._finish(super().decode_part(row, names), row, properties)
 
     def _diagnose(self, row: Row, error: Exception, names: frozenset[str] | None = None) -> DecodeError:
         try:
-            owner_of(row, self.label)
+            self.owner_keys(row)
         except DecodeError as fault:
             return fault
         return super()._diagnose(row, error, names)
 
+    def owner_keys(self, entry: Row) -> tuple[str, str]:
+        """
+        Return the PartitionKey and RowKey of the entity whose entry it is.
 
-def owner_of(entry: Row, label: str) -> str:
+        Raises:
+            DecodeError: The entry names no entity.
+        """
+        raise NotImplementedError
+
+    def _odd_owner(self, entry: Row, expected: str) -> DecodeError:
+        return DecodeError(
+            f"is an index entry, and its property {COPY_OF!r} is {shown(entry.get(COPY_OF))} instead of {expected} of "
+            "an entity; delete the row, then run `tableorm audit --repair`, which writes the entry anew if an entity "
+            "should have it",
+            self.label,
+            (str(entry.get("PartitionKey")), str(entry.get("RowKey"))),
+        )
+
+    @property
+    def deciding_fields(self) -> frozenset[str] | None:
+        """The fields of a primary that `leads_to` needs; None for all of them."""
+        return frozenset()
+
+    def leads_to(self, entry: Row, primary: Row, values: Mapping[str, Any]) -> bool:
+        """
+        Return whether an entry is that of its primary, which may have changed since the entry was read.
+
+        Args:
+            entry: The entry.
+            primary: The row of its primary, of which at least the manifest was read.
+            values: The fields of the primary, at least the `deciding_fields`.
+        """
+        raise NotImplementedError
+
+
+class IndexSchema(EntrySchema):
     """
-    Return the RowKey of the entity whose index entry it is.
+    The schema of the entries of an index of one partition.
 
     Args:
-        entry: The row of the index entry.
-        label: The index, for messages.
-
-    Raises:
-        DecodeError: The entry names no entity.
+        entry_name: Name of the declaration.
+        primary: The schema of the model.
+        row: Template of the entries' RowKeys.
+        unique: Whether no two entities of a partition may have the same key.
+        include: Which fields index entries hold: "all", "keys" or names.
+        where: Takes the entity; only entities for which it is true have an entry. None for all.
+        building: Whether the index is written and not read yet.
     """
-    owner = entry.get(COPY_OF)
-    if isinstance(owner, str):
-        return owner
-    raise DecodeError(
-        f"is an index entry, and its property {COPY_OF!r} is {shown(owner)} instead of the RowKey of an entity; delete "
-        "the row, then run `tableorm audit --repair`, which writes the entry anew if an entity should have it",
-        label,
-        (str(entry.get("PartitionKey")), str(entry.get("RowKey"))),
-    )
 
+    def __init__(
+        self,
+        entry_name: str,
+        primary: Schema,
+        row: Template,
+        *,
+        unique: bool,
+        include: Include,
+        where: Callable[[Any], bool] | None,
+        building: bool,
+    ) -> None:
+        super().__init__(
+            entry_name,
+            primary,
+            table=primary.table,
+            partition=primary.templates()[0],
+            row=row,
+            unique=unique,
+            include=include,
+            where=where,
+            building=building,
+            follows=include == "keys",
+        )
+
+    def _check(self, table: str | None, partition: Template, row: Template) -> None:
+        del table
+        primary, name = self.primary, self.label
+        own = primary.templates()[1]
+        refuse_meeting(name, row, f"{primary.name}.row_key", own)
+        missing = [field for field in own.fields if field not in {*row.full_fields, *partition.full_fields}]
+        if missing and not self.unique:
+            raise ModelError(
+                f"{name}: row_key {row.text!r} lacks {', '.join(missing)}, so that two entities could have one entry; "
+                f"add {{{missing[0]}}} to it, or unique=True if there can be but one"
+            )
+
+    def address(self, values: Mapping[str, Any]) -> str | None:
+        """
+        Return the RowKey of the entry of an entity; None if it has none.
+
+        Args:
+            values: Its fields, in full.
+
+        Raises:
+            TemplateError: A value does not fit the template.
+        """
+        return self.templates()[1].format(values) if self.has_entry(values) else None
+
+    def entry_row(self, values: Mapping[str, Any], row: Row, address: str) -> Row:
+        """
+        Return the index entry of an entity, as a row.
+
+        Args:
+            values: The fields of the entity, in full.
+            row: The row of the entity, in full.
+            address: The RowKey of the entry.
+        """
+        entry = self._make_entry(values, row, row["PartitionKey"], address)
+        entry[COPY_OF] = row["RowKey"]
+        return entry
+
+    def owner_keys(self, entry: Row) -> tuple[str, str]:
+        """Return the keys of the entity whose entry it is. Raises DecodeError if the entry names none."""
+        owner = entry.get(COPY_OF)
+        if not isinstance(owner, str):
+            raise self._odd_owner(entry, "the RowKey")
+        return entry["PartitionKey"], owner
+
+    def leads_to(self, entry: Row, primary: Row, values: Mapping[str, Any]) -> bool:
+        """Return whether the manifest of the primary still lists the entry."""
+        del values
+        return IndexEntry(entry["RowKey"]) in manifest_of(primary).values()
+
+
+_IN_NO_ENTRY = frozenset({MANIFEST, WRITE_TOKENS, *SYSTEM_MEMBERS})
+
+_KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
 
 _NOT_IN_ENTRY = frozenset({MANIFEST, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TOKENS})
 

@@ -8,11 +8,11 @@ from msgspec import structs
 from ...errors import EntityExists, shown
 from ...models.manifest import ListEntry
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
+from ...models.write_tokens import tokens_of, with_token
 from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import EntryRules, entry_rules, touch_operation
 from ...writes.plan import Effect, PlannedWrite
-from ...writes.rows import tokens_of, with_token
 from .rows import SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 
 __all__ = ["ListEffect"]

@@ -1,24 +1,30 @@
 """
-Fetching primaries: for queries by a non-covering index, whose entries do not hold what is asked for.
+Fetching primaries: for queries by an index whose entries do not hold what is asked for, or may not be right any more.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import attrs
 from msgspec import structs
 
+from ...derived.index.eventual_schema import EventualIndexSchema
+from ...derived.index.schema import EntrySchema
 from ...errors import ModelError
-from ...expressions import AllOf, Comparison, Expression, Membership, Presence, conjuncts
+from ...expressions import AllOf, Comparison, Expression, Field, Membership, Presence, conjuncts
 from ...models.entity import Entity
-from ...models.manifest import IndexEntry, manifest_of
+from ...models.kinds import KindSet
+from ...models.schema import Schema
 from ...models.state import set_state, state_of
 from ...protocol.filters import Test
 from ...stores import Row
-from .normalize import has_field, leaves
+from ..projection import Projection
+from .client_filter import make_test
+from .normalize import has_field, leaves, properties_of
 from .target import QueryTarget
 
-__all__ = ["PrimaryFetch", "conditions_on_entries", "is_current", "primary_condition"]
+__all__ = ["PrimaryFetch", "conditions_on_entries", "plan_fetch", "unverified_kinds"]
 
 
 @attrs.frozen(eq=False)
@@ -27,22 +33,31 @@ class PrimaryFetch:
     How the primaries of index entries are fetched.
 
     Args:
+        entries: The kinds of the entries.
         target: The kinds of the primaries.
         test: What a primary must satisfy.
         select: The properties that are asked for; None for all.
         load: Makes rows into entities, as that of the query does.
     """
 
+    entries: KindSet
     target: QueryTarget
     test: Test
     select: tuple[str, ...] | None
     load: Callable[[list[Row]], list[Any]]
 
-    def load_entry(self, entry: Row, primaries: list[Row], *, whole: bool) -> Any:
+    def schema_of(self, entry: Row) -> EntrySchema:
+        """Return the schema of an entry that the query has found."""
+        schema = self.entries.schema_of_row(entry)
+        assert isinstance(schema, EntrySchema)
+        return schema
+
+    def load_entry(self, schema: EntrySchema, entry: Row, primaries: list[Row], *, whole: bool) -> Any:
         """
         Return the entity of an index entry.
 
         Args:
+            schema: The schema of the entry.
             entry: The index entry.
             primaries: Its primary, if there is one. It may have changed since the entry was read.
             whole: Whether all of it was read.
@@ -50,11 +65,63 @@ class PrimaryFetch:
         Returns:
             The entity; None if it is not a result, a row if it has to be read in full.
         """
-        rows = [row for row in primaries if is_current(entry, row) and self.test(row)]
+        rows = [row for row in primaries if self.test(row)]
         entity = next(iter(self.target.kinds.load_all(rows) if whole else self.load(rows)), None)
-        if isinstance(entity, Entity):
-            set_state(entity, structs.replace(state_of(entity), found_at=entry["RowKey"]))
+        if not isinstance(entity, Entity):
+            return entity
+        if not schema.leads_to(entry, rows[0], entity.__dict__):
+            return None
+        set_state(entity, structs.replace(state_of(entity), found_at=(entry["PartitionKey"], entry["RowKey"])))
         return entity
+
+
+def plan_fetch(
+    target: QueryTarget, where: Sequence[Expression], only: Sequence[Field[Any]] | None
+) -> PrimaryFetch | None:
+    """
+    Return how primaries are fetched; None if no index entries are read.
+
+    Args:
+        target: What is read.
+        where: The conditions of the query.
+        only: The fields that are wanted; None for all.
+    """
+    if target.primaries is None:
+        return None
+    primaries, condition = target.primaries, _primary_condition(where)
+    test = make_test(primaries, condition)
+    entries = [schema for schema in target.schemas if isinstance(schema, EntrySchema)]
+    deciding = [schema.deciding_fields for schema in entries]
+    if only is None or None in deciding:
+        return PrimaryFetch(target.kinds, primaries, test, None, primaries.kinds.load_all)
+    decide = {getattr(schema.model, name) for schema in entries for name in sorted(schema.deciding_fields or ())}
+    projection, needed = Projection.of(primaries.kinds, (*only, *decide)), properties_of(primaries, condition)
+    select = None if projection.select is None else tuple(dict.fromkeys((*projection.select, *needed)))
+    return PrimaryFetch(target.kinds, primaries, test, select, projection.load_all)
+
+
+@lru_cache(maxsize=256)
+def unverified_kinds(kinds: KindSet) -> KindSet:
+    """
+    Return the kinds by which entries of eventual indexes are read without their primaries, the same each time.
+
+    Raises:
+        ModelError: They are no entries of eventual indexes, or hold keys alone.
+    """
+    schemas: list[Schema] = []
+    for schema in kinds.schemas:
+        if not isinstance(schema, EventualIndexSchema):
+            raise ModelError(
+                f"verify() is refused for {schema.name}: only entries of an eventual index can be older than their "
+                "entities; leave it out"
+            )
+        if schema.unverified is None:
+            raise ModelError(
+                f"verify(False) is refused for {schema.name}: its entries hold keys alone, and the entities have to be "
+                "read; leave it out, or declare include= otherwise"
+            )
+        schemas.append(schema.unverified)
+    return KindSet(tuple(schemas), kinds.table, bags=False)
 
 
 def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> tuple[Expression, ...]:
@@ -92,7 +159,7 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
     return tuple(kept)
 
 
-def primary_condition(where: Sequence[Expression]) -> Expression:
+def _primary_condition(where: Sequence[Expression]) -> Expression:
     """
     Return the condition on a primary that is read after its index entry: it may have changed in between.
 
@@ -106,8 +173,3 @@ def primary_condition(where: Sequence[Expression]) -> Expression:
         if all(isinstance(leaf, (Comparison, Membership, Presence)) for leaf in leaves(term))
     ]
     return AllOf(tuple(terms))
-
-
-def is_current(copy: Row, primary: Row) -> bool:
-    """Return whether the manifest of a primary still lists an index entry."""
-    return IndexEntry(copy["RowKey"]) in manifest_of(primary).values()

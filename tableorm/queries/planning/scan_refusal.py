@@ -60,9 +60,15 @@ def _names_of(target: QueryTarget) -> str:
 
 
 def _name_index_that_serves(schema: Schema, given: AbstractSet[str]) -> str:
-    """Return words that name an index which the conditions are for, once the partition is given; "" without one."""
+    """Return words that name an index which the conditions are for, perhaps with the partition; "" without one."""
     for derived in schema.derived.values():
-        row = None if derived.row_schema is None else derived.row_schema.row
-        if row is not None and row.fields and row.fields[0] in given and not derived.building:
+        rows = derived.row_schema
+        if rows is None or derived.building:
+            continue
+        partition, row = rows.templates()
+        if derived.deferred:
+            if given >= frozenset(partition.fields):
+                return f", ask the index instead, db.select({derived.label})"
+        elif row.fields and row.fields[0] in given:
             return f", which {derived.label} would serve then"
     return ""

@@ -4,6 +4,7 @@ Targets: the kinds that a query asks for, as the planner sees them.
 
 from collections.abc import Sequence
 
+from ...derived.index.schema import EntrySchema
 from ...keys.intervals import EVERYTHING, hull
 from ...models.kinds import KindSet
 from ...models.schema import DerivedSchema, Schema
@@ -21,7 +22,8 @@ class QueryTarget:
 
     Attributes:
         kinds: The kinds.
-        indexes: What is derived from the single kind and has rows that answer queries; none if there are several kinds.
+        indexes: What is derived from the single kind and has rows that answer queries as well as its own; none if there
+            are several kinds.
         schemas: Their concrete models.
         table: Their table.
         bags: Whether rows of any other kind come too, as property bags.
@@ -31,7 +33,8 @@ class QueryTarget:
         own_fields: The fields of a single kind, by the identity of the expressions that stand for them on its class.
         key_fields: Those of them that the keys hold.
         primaries: The target of the rows that these index entries belong to; None for primary rows.
-        fetches_primaries: Whether rows are entries of a non-covering index, so that the primary of each is fetched.
+        fetches_primaries: Whether rows are index entries of which the primary of each is fetched.
+        asks_addresses: Whether these hold more than what leads to their primaries, which alone is asked for.
     """
 
     primaries: "QueryTarget | None"
@@ -49,10 +52,13 @@ class QueryTarget:
             self.key_fields = {key: name for key, name in self.own_fields.items() if name in single.key_names}
         self.indexes: Sequence[DerivedSchema] = ()
         if len(self.schemas) == 1 and not self.bags:
-            self.indexes = tuple([each for each in self.schemas[0].derived.values() if each.row_schema is not None])
+            derived = self.schemas[0].derived.values()
+            self.indexes = tuple([each for each in derived if each.row_schema is not None and not each.deferred])
         primaries = tuple([schema.primary for schema in self.schemas if schema.primary is not None])
-        self.primaries = QueryTarget(KindSet(primaries, self.table, bags=False)) if primaries else None
+        self.primaries = QueryTarget(KindSet(primaries, primaries[0].table_name(), bags=False)) if primaries else None
         self.fetches_primaries = any(schema.follows for schema in self.schemas)
+        entries = [schema for schema in self.schemas if isinstance(schema, EntrySchema)]
+        self.asks_addresses = any(schema.follows and not schema.keys_only for schema in entries)
         self._parts: dict[tuple[Schema | None, ...], QueryTarget] = {}
         self._entries: dict[Schema, KindSet] = {}
 

@@ -119,11 +119,25 @@ class MessageContract(_Contract):
     @pytest.mark.parametrize("body", [b"", b"\0", bytes(range(256)), "ä😀".encode(), b"x" * MAX_MESSAGE_BYTES])
     async def test_body_comes_back(self, store: QueueStore, queue: str, body: bytes) -> None:
         """Any bytes come back as they were put, with the id that `put` gave, a count of one, and an aware time."""
-        number = await store.put(queue, body)
+        put = await store.put(queue, body)
         (message,) = await store.take(queue)
 
-        assert (message.id, message.body, message.dequeue_count) == (number, body, 1)
+        assert (message.id, message.body, message.dequeue_count) == (put.id, body, 1)
         assert message.inserted_at.utcoffset() == dt.timedelta(0)
+
+    async def test_whoever_put_a_message_can_take_it_back(self, store: QueueStore, queue: str) -> None:
+        """The receipt that `put` gave hides and deletes the message, also a hidden one, until somebody takes it."""
+        hidden = await store.put(queue, b"hidden", delay_seconds=600)
+        renewed = await store.renew(queue, await store.put(queue, b"renewed"), 600)
+        lost = await store.put(queue, b"lost")
+        assert (lost.body, lost.dequeue_count, lost.inserted_at.utcoffset()) == (b"lost", 0, dt.timedelta(0))
+        (taken,) = await store.take(queue, 32)
+
+        assert taken.id == lost.id
+        for message in (hidden, renewed, taken):
+            await store.delete(queue, message)
+        assert (await refusal(store.delete(queue, lost))).code in _STALE
+        assert await store.length(queue) == 0
 
     async def test_taken_is_hidden(self, store: QueueStore, queue: str) -> None:
         """Others neither take nor peek at a message that is taken, and can take the others."""
@@ -139,7 +153,7 @@ class MessageContract(_Contract):
 
     async def test_take_gives_no_more_than_asked(self, store: QueueStore, queue: str) -> None:
         """A take returns at most the number asked for; several takes return all messages, each with its own id."""
-        ids = [await store.put(queue, b"x") for _ in range(5)]
+        ids = [(await store.put(queue, b"x")).id for _ in range(5)]
         first = await store.take(queue, 2)
 
         assert 1 <= len(first) <= 2
@@ -192,11 +206,11 @@ class MessageContract(_Contract):
 
     async def test_peek_changes_nothing(self, store: QueueStore, queue: str) -> None:
         """Peeking neither hides nor counts, and gives no right to delete."""
-        number = await store.put(queue, b"x")
+        put = await store.put(queue, b"x")
         await store.peek(queue)
         (peeked,) = await store.peek(queue)
 
-        assert (peeked.id, peeked.body, peeked.receipt, peeked.dequeue_count) == (number, b"x", None, 0)
+        assert (peeked.id, peeked.body, peeked.receipt, peeked.dequeue_count) == (put.id, b"x", None, 0)
         for call in (store.delete(queue, peeked), store.renew(queue, peeked, 0)):
             assert (await refusal(call)).code in _STALE
         (taken,) = await store.take(queue)
@@ -252,7 +266,7 @@ class MessageContract(_Contract):
 
     async def test_many_takers_share_all(self, store: QueueStore, queue: str) -> None:
         """Each message is taken exactly once while many tasks put and many tasks take."""
-        ids = await asyncio.gather(*(store.put(queue, f"{number}".encode()) for number in range(60)))
+        put = await asyncio.gather(*(store.put(queue, f"{number}".encode()) for number in range(60)))
 
         async def work() -> list[str]:
             done: list[str] = []
@@ -263,7 +277,7 @@ class MessageContract(_Contract):
             return done
 
         taken = await asyncio.gather(*(work() for _ in range(6)))
-        assert sorted(each for done in taken for each in done) == sorted(ids)
+        assert sorted(each for done in taken for each in done) == sorted(each.id for each in put)
 
 
 class QueueLimitsContract(_Contract):
@@ -337,7 +351,7 @@ class QueueDurabilityContract(_Contract):
         """After a restart messages are there, receipts are valid, deleted messages stay deleted, ids are not reused."""
         queue = new_dns_name()
         await store.create_queue(queue)
-        ids = [await store.put(queue, body) for body in (b"deleted", b"held", b"there")]
+        ids = [(await store.put(queue, body)).id for body in (b"deleted", b"held", b"there")]
         taken = await store.take(queue, 2, 600)
         await store.delete(queue, taken[0])
 
@@ -347,7 +361,7 @@ class QueueDurabilityContract(_Contract):
         assert {left.body, taken[0].body, taken[1].body} == {b"deleted", b"held", b"there"}
         await again.delete(queue, taken[1])
         assert (await refusal(again.delete(queue, taken[0]))).code == Code.MESSAGE_NOT_FOUND
-        assert await again.put(queue, b"new") not in ids
+        assert (await again.put(queue, b"new")).id not in ids
         await again.delete_queue(queue)
 
 

@@ -13,19 +13,34 @@ from msgspec import structs
 
 from ...errors import Conflict, DecodeError, EncodeError, NotSupported, TableOrmError, shown
 from ...models.manifest import ManifestEntry, manifest_of, manifest_text
-from ...models.reserved import ENTITY_TYPE, MANIFEST
+from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST
 from ...models.schema import Schema
+from ...models.write_tokens import new_token
+from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
-from ..maintainer import Fill, Maintainer, Source, rules_of, undo_entry
+from ..maintainer import Fill, Maintainer, Source, is_deferred, rules_of, undo_entry
 from ..plan import Change, Effect, Mode, PlannedWrite, in_transaction
-from ..rows import changes, new_token
+from ..rows import changes
 
-__all__ = ["Derived", "derive", "derives", "refused_before_sending", "stored_number"]
+__all__ = ["DeferredWork", "Derived", "derive", "derives", "refused_before_sending", "stored_number"]
 
 _WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE, Mode.REBUILD})
 
 _INSERT, _MERGE, _INSERT_OR_MERGE = Mode.INSERT, Verb.MERGE, Verb.INSERT_OR_MERGE  # an enum looks its members up
+
+
+class DeferredWork(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+    """
+    What a write leaves to do in other partitions.
+
+    Args:
+        work: What the decision row says of it.
+        origin: The write.
+    """
+
+    work: Work
+    origin: PlannedWrite
 
 
 class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
@@ -36,6 +51,7 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         writes: The writes, with their manifests.
         effects: Their effects on other rows, by RowKey.
         fills: Parts of the writes' rows that have to be made from other rows.
+        deferred: What the writes leave to do in other partitions.
         token: The write token of all of them.
         transaction: Whether the user asked for a transaction, and gets its errors.
     """
@@ -43,6 +59,7 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     writes: list[PlannedWrite]
     effects: dict[str, Effect] = {}
     fills: list[Fill] = []
+    deferred: list[DeferredWork] = []
     token: str
     transaction: bool
 
@@ -77,7 +94,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
     result = Derived(writes=[], token=token or new_token(), transaction=transaction)
     for write in writes:
         try:
-            one, found = _derive_one(write, result.fills) if derives(write) else (write, [])
+            one, found = _derive_one(write, result) if derives(write) else (write, [])
             for effect in found:
                 earlier = result.effects.get(effect.address)
                 result.effects[effect.address] = effect if earlier is None else _merge(earlier, effect)
@@ -116,14 +133,18 @@ def refused_before_sending(write: PlannedWrite, error: TableOrmError, *, transac
     return in_transaction(write.origin, write.index, error, "; nothing was sent") if transaction else error
 
 
-def _derive_one(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list[Effect]]:
-    """Return a write with its new manifest, and its effects."""
+Entries = dict[str, tuple[ManifestEntry, ...]]
+"""What a write leaves to do: by name of the declaration, the entries that name rows in other partitions."""
+
+
+def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[Effect]]:
+    """Return a write with its new manifest, and its effects; put what it leaves to do into the result."""
     change = write.change
     first, schema = write.first or change, change.schema
     seen = None if first.mode is _INSERT or first.stored is None else first.stored.row
     if seen is not None:
         if change.mode is Mode.REBUILD:
-            return _rebuild(write, fills)
+            return _rebuild(write, result)
         if change.mode is Mode.GUARD and write.first is None:
             return write, []
     stored = manifest_of(seen)
@@ -132,13 +153,16 @@ def _derive_one(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, l
             f"{change}: rows are derived from this one by {', '.join(stored)[:200]}, which a bag cannot keep right; "
             "write it through its model"
         )
+    deferred: Entries = {name: (entry,) for name, entry in stored.items() if is_deferred(entry)}
     if write.after is None:
+        if deferred:
+            _defer(result, write, cast("Row", seen), deferred)
         return write, [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
     if schema is None:
         return write, []
     write = _keep_maintained(write, schema, seen)
     row = cast("Row", write.after)
-    source = _source(write, schema, row, seen, fills)
+    source = _source(write, schema, row, seen, result.fills)
     old, new = stored.copy(), dict[str, ManifestEntry]()
     effects: list[Effect] = []
     for name, each in schema.derived.items():
@@ -152,12 +176,45 @@ def _derive_one(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, l
         if entry is not None:
             new[name] = entry
         effects += found
+        if each.deferred:
+            _note_entries(deferred, name, before, entry)
+            if not each.leaves_work(before, entry, source):
+                del deferred[name]
     for name, before in old.items():
         entry, found = rules_of(name, before, change).follow(name, before, source)
         if entry is not None:
             new[name] = entry
         effects += found
+    if deferred:
+        _defer(result, write, row, deferred)
     return _with_manifest(write, stored, new), effects
+
+
+def _note_entries(deferred: Entries, name: str, before: ManifestEntry | None, after: ManifestEntry | None) -> None:
+    """Note the entries of a deferred declaration before and after a write, each once."""
+    entries = [*deferred.get(name, ()), before, after]
+    deferred[name] = tuple(e for n, e in enumerate(entries) if e is not None and e not in entries[:n])
+
+
+def _defer(result: Derived, write: PlannedWrite, row: Row, entries: Entries) -> None:
+    """
+    Note what a write leaves to do.
+
+    Args:
+        result: Gets it.
+        write: The write.
+        row: The row of its entity, which says of which kind and version that is.
+        entries: What is left to do.
+    """
+    entries = {name: some for name, some in entries.items() if some}
+    if not entries:
+        return
+    schema, kind, version = write.change.schema, row.get(ENTITY_TYPE), row.get(ENTITY_VERSION)
+    if not isinstance(kind, str):
+        kind = str(None if schema is None else schema.kind)
+        kind = kind if version is None else f"{kind}:{version}"
+    work = Work(kind=kind, row_key=row["RowKey"], entries=entries)
+    result.deferred.append(DeferredWork(work=work, origin=write))
 
 
 def _source(write: PlannedWrite, schema: Schema, row: Row, seen: Row | None, fills: list[Fill]) -> Source:
@@ -189,7 +246,7 @@ def _source(write: PlannedWrite, schema: Schema, row: Row, seen: Row | None, fil
     )
 
 
-def _rebuild(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list[Effect]]:
+def _rebuild(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[Effect]]:
     """Return a row that stays as it is, with the right entries for some names, and their effects."""
     change, row = write.change, write.after
     schema = change.schema
@@ -201,8 +258,9 @@ def _rebuild(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
         stored = None
     names = frozenset(change.only or ())
     new = {name: entry for name, entry in (stored or {}).items() if name not in names}
-    source = _source(write, schema, row, None, fills)
+    source = _source(write, schema, row, None, result.fills)
     effects: list[Effect] = []
+    deferred: Entries = {n: (e,) for n, e in (stored or {}).items() if n in names and is_deferred(e)}
     for name in sorted(names):
         each, before = schema.derived.get(name), (stored or {}).get(name)
         if isinstance(each, Maintainer):
@@ -210,8 +268,12 @@ def _rebuild(write: PlannedWrite, fills: list[Fill]) -> tuple[PlannedWrite, list
             if entry is not None:
                 new[name] = entry
             effects += found
+            if each.deferred:
+                _note_entries(deferred, name, None, entry)
         elif before is not None:
             effects += undo_entry(name, before, write, checked=True)
+    if deferred:
+        _defer(result, write, row, deferred)
     return _with_manifest(write, stored, new), effects
 
 

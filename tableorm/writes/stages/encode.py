@@ -10,10 +10,11 @@ from ...models.property_bag import PropertyBag
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema
 from ...models.upgrades import stored_version
+from ...models.write_tokens import new_token, tokens_of, with_token
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ...stores import Operation, Row, Verb
 from ..plan import Change, Mode, PlannedWrite
-from ..rows import NOT_PROPERTIES, changes, compare, content, new_token, overlaid, rebased, tokens_of, with_token
+from ..rows import NOT_PROPERTIES, changes, compare, content, overlaid, rebased
 from .prepare import no_removal, refuse_removal
 
 __all__ = ["encode", "is_partial", "is_upgraded", "needs_row", "own_extra", "unsaved"]

@@ -19,6 +19,7 @@ from ...models.property_bag import PropertyBag, note_written
 from ...models.reserved import MANIFEST
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState
+from ...outbox.decision import Decision
 from ...protocol.codes import Code, Fault
 from ...protocol.edm import SYSTEM_MEMBERS, timestamp_of_etag
 from ...protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, MAX_VALUE_BYTES, check_row
@@ -46,13 +47,16 @@ _MEMBER_BYTES = 300  # a name of 255 characters, and a value of fixed size
 _HEADERS = 1024  # of an operation in the body of a transaction, with the address of the account
 
 
-def plan_writes(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> WritePlan:
+def plan_writes(
+    writes: Sequence[PlannedWrite], *, transaction: bool = False, decision: Decision | None = None
+) -> WritePlan:
     """
     Return the plan of some writes, each of another row: of one table and partition, and within the service's limits.
 
     Args:
         writes: What is to be sent.
         transaction: Whether the user asked for a transaction, and gets its errors.
+        decision: The decision that the last of them writes; None if nothing is left to do in other partitions.
 
     Raises:
         LimitExceeded: A single write passes a limit; names model, field, limit and actual size.
@@ -60,7 +64,7 @@ def plan_writes(writes: Sequence[PlannedWrite], *, transaction: bool = False) ->
             is of another partition than the first; `index` counts the changes.
     """
     first = writes[0].change
-    plan = WritePlan(first.table, first.partition_key, tuple(writes))
+    plan = WritePlan(first.table, first.partition_key, tuple(writes), decision)
     for write in writes:
         # What is derived from the first change has that change too.
         if write.change is not first:

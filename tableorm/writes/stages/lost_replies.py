@@ -22,10 +22,12 @@ from ...connection.tasks import map_together
 from ...errors import OutcomeUnknown, TableOrmError
 from ...models.kinds import KindSet
 from ...models.property_bag import bag_of_row
+from ...models.write_tokens import tokens_of
+from ...outbox.decision import Decision, decision_of, settle_decision
 from ...protocol.codes import THROTTLING, Code, Fault
 from ...stores import Operation, RetryBudget, Row, Verb, single_try
 from ..plan import PlannedWrite, SendOptions, WritePlan
-from ..rows import changes, content, tokens_of
+from ..rows import changes, content
 
 __all__ = ["Applied", "InDoubt", "resolve"]
 
@@ -137,6 +139,40 @@ async def resolve(
         Fault: It was surely not applied.
         InDoubt: It may have been applied, or may yet be.
     """
+    try:
+        return await _resolve(db, plan, fault, begun=begun, options=options, send=send)
+    except InDoubt as doubt:
+        if plan.decision is None or not await _has_committed(db, plan, plan.decision):
+            raise
+        rows = await _read_all(db, plan, retried=False)
+        if rows is None:
+            raise InDoubt(plan, doubt.fault, None) from doubt.fault
+        return _applied_write(plan, rows)
+
+
+async def _has_committed(db: Connection, plan: WritePlan, decision: Decision) -> bool:
+    """
+    Return whether a transaction in doubt was applied, by its decision row. Without one it is made void, so that it can
+    no longer be applied; it may have been before, and a worker has done all that it left to do.
+    """
+    try:
+        if (await settle_decision(db, plan.table, plan.partition_key, decision.token)).committed:
+            return True
+        rows = await _read_all(db, plan, retried=False)
+    except TableOrmError:
+        return False
+    return rows is not None and _proved(plan, rows)
+
+
+async def _resolve(
+    db: Connection,
+    plan: WritePlan,
+    fault: Fault,
+    *,
+    begun: float,
+    options: SendOptions,
+    send: Callable[[Connection, WritePlan, int], Awaitable[list[str | None]]],
+) -> list[Applied]:
     repeats_itself, budget, attempt = db.store.capabilities.retries, RetryBudget(db.retry, begun), 1
     inserts = [_inserts(write) for write in plan.writes]
     blind = not all(inserts) and not any(_sent_etag(write) for write in plan.writes)
@@ -173,7 +209,7 @@ async def resolve(
                     return _applied_write(plan, rows)
                 now = _conditional(plan, rows, fault)
             else:
-                if dead and _not_yet(plan, rows):
+                if dead and (_not_yet(plan, rows) or (all(inserts) and _is_void(plan, rows) and rows[0] is None)):
                     raise fault
                 if options.missing_ok and all(map(_deletes, plan.writes)) and not any(rows):
                     return _applied_write(plan, rows)
@@ -228,9 +264,18 @@ def _proved(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
     return any(write.token in tokens_of(row) for write, row in zip(plan.writes, rows, strict=True))
 
 
+def _is_void(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
+    """Whether a worker has made the transaction void, so that its decision row cannot be inserted any more."""
+    row = rows[-1]
+    return plan.decision is not None and row is not None and not decision_of(row).committed
+
+
 def _can_never_land(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
-    """Whether a row has lost the ETag that it was sent with, so that no request of ours can be applied any more."""
-    return any(
+    """
+    Whether no request of ours can be applied any more: a row has lost the ETag that it was sent with, or a worker has
+    made the transaction void.
+    """
+    return _is_void(plan, rows) or any(
         _sent_etag(write) and (row is None or row["odata.etag"] != write.operation.if_match)
         for write, row in zip(plan.writes, rows, strict=True)
     )

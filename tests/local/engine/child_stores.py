@@ -59,7 +59,7 @@ async def queue_for_ever(path: str, run: str) -> None:
     async def put(task: int) -> None:
         for number in range(1_000_000):
             body = f"{run}-{task}-{number}"
-            say("put", await queues.put(QUEUE, body.encode()), body)
+            say("put", (await queues.put(QUEUE, body.encode())).id, body)
 
     async def delete() -> None:
         while True:

@@ -236,6 +236,32 @@ async def test_every_commit_is_synced(path: Path, connections: list[Connection])
     await engine.close()
 
 
+async def test_every_connection_has_the_settings_of_the_engine(path: Path, connections: list[Connection]) -> None:
+    """Those that write and those that read have the same bounds of memory and log, check what they read, never wait."""
+    engine = Engine(path)
+    await engine.open()
+    (reader,) = [each for each in connections if each.readonly("main")]
+    (writer,) = [each for each in connections if not each.readonly("main")]
+    expected = {
+        "page_size": 8192,
+        "synchronous": 2,
+        "fullfsync": 1,
+        "checkpoint_fullfsync": 1,
+        "wal_autocheckpoint": 4000,
+        "journal_size_limit": 2 * 4000 * 8192,
+        "cache_size": -64 * 1024,
+        "mmap_size": 1 << 30,
+        "cell_size_check": 1,
+        "busy_timeout": 0,
+        "trusted_schema": 0,
+    }
+    for connection in (reader, writer):
+        found = {name: connection.execute(f"PRAGMA {name}").get for name in expected}
+        assert found == expected
+        assert connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, -1) == 0
+    await engine.close()
+
+
 async def test_full_disk(path: Path, connections: list[Connection]) -> None:
     """On a full disk writes are refused with a clear fault and reads go on; when there is room so do writes."""
     engine = Engine(path)
@@ -320,6 +346,23 @@ async def test_old_sqlite(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TableOrmError, match=r"SQLite 3\.46\.1 can damage .* install apsw>=3\.51\.3\.0"):
         await Engine(path).open()
     assert not path.exists()
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+async def test_what_was_open_before_a_fork(path: Path, *, in_memory: bool) -> None:
+    """An engine that is given up says so at each call, and keeps no lock of writers; others of the file go on."""
+    engine, other = Engine(None if in_memory else path), Engine(path, timeout=5.0)
+    engine.disown()
+    with pytest.raises(Fault, match=r"is not open; call open\(\) first"):
+        await engine.list_tables()
+    await engine.open()
+    engine.disown()
+    with pytest.raises(Fault, match="was opened before this process was forked; open a database of its own"):
+        await engine.list_tables()
+    await engine.close()
+    await other.open()
+    await other.create_table("Shared")
+    await other.close()
 
 
 def test_forked_child(tmp_path: Path) -> None:

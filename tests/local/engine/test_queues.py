@@ -129,7 +129,7 @@ async def test_deleted_queue_of_the_same_name(engine: Engine, queue: str) -> Non
     await engine.queues.create_queue(queue)
     new = await engine.queues.put(queue, b"new")
 
-    assert new != old
+    assert new.id != old.id
     assert await bodies(engine, queue) == [b"new"]
     with pytest.raises(Fault) as caught:
         await engine.queues.delete(queue, held)

@@ -28,7 +28,7 @@ def all_messages(connection: Connection) -> dict[str, bytes]:
 async def test_one_message_is_in_one_hand(engine: Engine, path: Path, child: Child) -> None:
     """Three processes take from one queue: while one holds a message, no other does; each is deleted once."""
     await engine.queues.create_queue("shared")
-    ids = await asyncio.gather(*(engine.queues.put("shared", b"x") for _ in range(150)))
+    put = await asyncio.gather(*(engine.queues.put("shared", b"x") for _ in range(150)))
     children = [child("take_turns", path, seed, 0, script=SCRIPT) for seed in range(3)]
     for process in children:
         assert process.stdin is not None
@@ -39,7 +39,7 @@ async def test_one_message_is_in_one_hand(engine: Engine, path: Path, child: Chi
     outputs = await asyncio.gather(*(asyncio.to_thread(process.communicate) for process in children))
     lines = [line.split() for output, _ in outputs for line in output.splitlines()]
 
-    assert sorted(number for verb, number, *_ in lines if verb == "deleted") == sorted(ids)
+    assert sorted(number for verb, number, *_ in lines if verb == "deleted") == sorted(each.id for each in put)
     assert {verb for verb, *_ in lines} == {"deleted", "returned"}
     held: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for _, number, begin, end in lines:

@@ -80,13 +80,13 @@ class Programs(RuleBasedStateMachine):
     def put(self, body: bytes, delay: int, more: int | None) -> None:
         """Add a message that lives longer than it is hidden, or not."""
         ttl = None if more is None else delay + more
-        number = self.run(self.engine.queues.put(QUEUE, body, delay_seconds=delay, ttl_seconds=ttl))
+        put = self.run(self.engine.queues.put(QUEUE, body, delay_seconds=delay, ttl_seconds=ttl))
         if more == 0:
-            assert number == Code.PARAMETER_OUT_OF_RANGE
+            assert put == Code.PARAMETER_OUT_OF_RANGE
             return
-        assert number not in self.ids
-        self.ids.add(number)
-        self.model[number] = Known(body, self.after(delay), float("inf") if ttl is None else self.after(ttl))
+        assert put.id not in self.ids
+        self.ids.add(put.id)
+        self.model[put.id] = Known(body, self.after(delay), float("inf") if ttl is None else self.after(ttl))
 
     @rule(target=taken, count=st.sampled_from([1, 2, 32]), seconds=st.sampled_from([1, 5, 30]))
     def take(self, count: int, seconds: int) -> Any:

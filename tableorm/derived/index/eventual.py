@@ -1,0 +1,270 @@
+"""
+What writes do to the entries of an eventual index, which are in other partitions than their entities.
+
+The transaction that writes an entity notes in its manifest where its entry is, and in a decision row which entries have
+to be made right. That is done afterwards by reading the entries, then the entity, and writing each entry under the ETag
+that it was read with. Then the entity is read again, because an entry may have been written for a version that is old
+by now. An entry holds the write token of the version that it copies and is written anew for each, so that whoever acts
+for an older version fails at its ETag.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from ...audit.check import AuditedSchema, Check
+from ...audit.context import AuditContext
+from ...connection.connection import Connection
+from ...connection.rows import read_row
+from ...connection.tasks import map_together
+from ...connection.translate import translate
+from ...errors import Conflict, EntityExists, NotSupported, shown
+from ...keys.template import Template
+from ...models.kinds import KindSet
+from ...models.manifest import ManifestEntry, PlacedEntry, manifest_of
+from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
+from ...models.state import state_of
+from ...models.write_tokens import tokens_of
+from ...protocol.codes import Code, Fault
+from ...stores import Operation, Row, Verb
+from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules
+from ...writes.plan import Effect, PlannedWrite
+from ...writes.races import ATTEMPTS, pause_of
+from .eventual_schema import EventualIndexSchema, owner_text
+
+__all__ = ["EventualIndexMaintainer"]
+
+_LOST_RACE = frozenset(
+    {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
+)
+
+
+class EventualIndexMaintainer(AuditedSchema):
+    """
+    An eventual index of a model.
+
+    Args:
+        rows: The schema of its entries.
+    """
+
+    entry_type = PlacedEntry
+    deferred = True
+    rows_per_chunk = 1  # the decision row
+
+    def __init__(self, rows: EventualIndexSchema) -> None:
+        super().__init__(rows.entry_name, rows.primary)
+        self.rows, self.building = rows, rows.building
+        self.table, self.partition = rows.table, rows.partition
+
+    @cached_property
+    def _kinds(self) -> KindSet:
+        return KindSet.of([self.schema.model])  # which is not declared yet when this is made
+
+    # What is declared
+
+    def row_templates(self) -> Sequence[Template]:
+        """Return the template of the entries' RowKeys."""
+        return (self.rows.templates()[1],)
+
+    @property
+    def row_schema(self) -> EventualIndexSchema:
+        """The schema of its entries."""
+        return self.rows
+
+    # What writes do
+
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> PlacedEntry | None:
+        """Return where the entity's entry is. Raises TemplateError."""
+        del partition_key, row_key
+        return self.rows.place(values)
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Note in the manifest where the entry is."""
+        del before
+        return self.rows.place(source.values), []
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Note in the manifest where the entry is."""
+        return self.effects(before, source)
+
+    def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
+        """Return whether the entry is to be elsewhere, or holds something of what changes."""
+        return before != after or (after is not None and self.rows.concerns(source.changed))
+
+    # What is done afterwards
+
+    async def reconcile(
+        self, db: Connection, source: RowKeys, entries: Sequence[ManifestEntry], inserted: Row | None = None
+    ) -> None:
+        """Make the entries what the entity says now. Takes and raises what `Maintainer.reconcile` does."""
+        places = [entry for entry in entries if isinstance(entry, PlacedEntry)]
+        if inserted is not None and await self._insert_new(db, source, inserted):
+            return
+        await _reconcile(db, source, places, self.rows.label, self._correct)
+
+    async def _insert_new(self, db: Connection, source: RowKeys, inserted: Row) -> bool:
+        """
+        Insert the entry of an entity that has just been inserted, without looking what is there. Return whether that
+        is all: somebody may have changed the entity since, or have made the entry.
+        """
+        wanted = self.wanted_row(inserted)
+        if wanted is None or not await _write(db, wanted[0], Operation(Verb.INSERT, wanted[1]), self.rows.label):
+            return False
+        now = await read_row(db, *source, name=self.schema.name)
+        return tokens_of(now)[:1] == tokens_of(inserted)[:1]
+
+    def wanted_row(self, primary: Row | None) -> tuple[PlacedEntry, Row] | None:
+        """
+        Return where the entry of an entity is, and the entry. None if it has none: there is no such entity, or its
+        manifest names no entry, or another one than its values yield.
+
+        Args:
+            primary: The row of the entity; None if there is none.
+
+        Raises:
+            NotSupported: A newer program has written the entity: leave it to one.
+            DecodeError: The entity does not fit the model, or its manifest is damaged.
+        """
+        resolved = None if primary is None else self._kinds.resolve(primary)
+        if primary is None or resolved is None:
+            return None
+        if resolved[1] > self.schema.version:
+            raise NotSupported(
+                f"{self.label}: the entity ({primary['PartitionKey']!r}, {primary['RowKey']!r}) has version "
+                f"{resolved[1]}, and this program knows {self.schema.version}; leave it to a newer program, or update "
+                "this one"
+            )
+        entity = self._kinds.load(primary.copy())
+        place = self.rows.place(entity.__dict__)
+        if place is None or manifest_of(primary).get(self.name) != place:
+            return None
+        row = state_of(entity).row or primary  # of the model's version
+        version = ",".join(tokens_of(primary)[:1])
+        return place, self.rows.entry_row(entity.__dict__, row, place, version)
+
+    def _correct(self, place: PlacedEntry, stored: Row | None, primary: Row | None) -> Operation | None:
+        """Return what makes an entry right; None if it is right, or the row is not an entry of this entity."""
+        wanted = self.wanted_row(primary)
+        if wanted is None or wanted[0] != place:
+            return None if stored is None or not self._is_of_kind(stored) else _delete(stored)
+        row = wanted[1]
+        if stored is None:
+            return Operation(Verb.INSERT, row)
+        if stored.get(COPY_OF) != row[COPY_OF] or _name_of(stored) != self.name:
+            raise EntityExists(
+                f"{self.label}: the entry of {row[COPY_OF]} belongs at ({place.partition_key!r}, {place.row_key!r}) of "
+                f"table {place.table}, where a row of kind {shown(stored.get(ENTITY_TYPE))} of "
+                f"{shown(stored.get(COPY_OF))} is; change the keys of the index, or remove that row",
+                Code.ENTITY_EXISTS,
+                index=self.rows.label,
+            )
+        if self._is_of_kind(stored) and stored.get(COPIED_VERSION) == row[COPIED_VERSION]:
+            return None
+        return Operation(Verb.REPLACE, row, stored["odata.etag"])
+
+    def _is_of_kind(self, stored: Row) -> bool:
+        return str(stored.get(ENTITY_TYPE)).partition(":")[0] == self.rows.kind
+
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return no checks."""
+        del context
+        return ()
+
+
+@entry_rules(PlacedEntry)
+class _Rules(EntryRules[PlacedEntry]):
+    deferred = True
+
+    def undo(self, name: str, entry: PlacedEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Return nothing: the entry is removed after the write."""
+        del name, entry, write, checked
+        return []
+
+    async def remove(self, db: Connection, source: RowKeys, name: str, entries: Sequence[PlacedEntry]) -> None:
+        """Delete entries that the manifest of the entity does not name. Takes and raises as `EntryRules.remove`."""
+
+        def correct(place: PlacedEntry, stored: Row | None, primary: Row | None) -> Operation | None:
+            if manifest_of(primary).get(name) == place:
+                raise NotSupported(
+                    f"the entity {source} has an entry at {place} by {shown(name)}, which this program does not know; "
+                    "leave it to a program that does, or update this one"
+                )
+            return None if stored is None or _name_of(stored) != name else _delete(stored)
+
+        await _reconcile(db, source, entries, name, correct)
+
+
+Correct = Callable[[PlacedEntry, Row | None, Row | None], Operation | None]
+"""Says what makes an entry right: from where it is, its row if it is one of the entity, and the row of the entity."""
+
+
+async def _reconcile(
+    db: Connection, source: RowKeys, places: Sequence[PlacedEntry], label: str, correct: Correct
+) -> None:
+    """
+    Make the entries of an entity right.
+
+    Args:
+        db: Where the rows are.
+        source: The row of the entity.
+        places: Where the entries are.
+        label: The index, for messages and counters.
+        correct: Says what makes an entry right.
+
+    Raises:
+        Conflict: Others have written them again and again.
+        TableOrmError: What `correct` raises, or the store.
+    """
+
+    async def read(place: PlacedEntry) -> Row | None:
+        return await read_row(db, place.table, place.partition_key, place.row_key, name=label)
+
+    async def write(change: tuple[PlacedEntry, Operation]) -> bool:
+        return await _write(db, *change, label)
+
+    owner = owner_text(source.partition_key, source.row_key)
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(pause_of(db, attempt))
+        # The entries first: what the entity says is then newer than their ETags.
+        stored = await map_together(read, places)
+        primary = await read_row(db, *source, name=label)
+        changes: list[tuple[PlacedEntry, Operation]] = []
+        for place, row in zip(places, stored, strict=True):
+            operation = correct(place, row, primary)
+            if operation is not None and (operation.verb is not Verb.DELETE or (row or {}).get(COPY_OF) == owner):
+                changes.append((place, operation))
+        if not all(await map_together(write, changes)):
+            continue
+        again = await read_row(db, *source, name=label)
+        if (again or {}).get("odata.etag") == (primary or {}).get("odata.etag"):
+            return
+    raise Conflict(
+        f"{label}: others wrote the entity {source} or its entries first, {ATTEMPTS} times in a row; try it again",
+        Code.CONDITION_NOT_SATISFIED,
+    )
+
+
+async def _write(db: Connection, place: PlacedEntry, operation: Operation, label: str) -> bool:
+    """Write an entry. Return False if it is not as it was read, or nobody knows whether it was written: look again."""
+    store, _ = db.sending(operation.verb, label)
+    try:
+        await store.write(place.table, operation)
+    except Fault as fault:
+        db.count_fault(fault)
+        if fault.code in _LOST_RACE or fault.transient:
+            return False
+        what = f"{operation.verb} of the entry ({place.partition_key!r}, {place.row_key!r}) of {label}"
+        raise translate(fault, what, place.table) from fault
+    return True
+
+
+def _delete(stored: Row) -> Operation:
+    keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
+    return Operation(Verb.DELETE, keys, stored["odata.etag"])
+
+
+def _name_of(stored: Row) -> str:
+    """Return the name of the declaration that a row is an entry of; "" if it is not one."""
+    return str(stored.get(ENTITY_TYPE)).partition(":")[0].partition("#")[2]

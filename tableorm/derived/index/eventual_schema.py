@@ -1,0 +1,169 @@
+"""
+The schema of the entries of an eventual index: rows in other partitions, which follow their entities some time later.
+
+An entry tells both keys of its primary, as JSON text, and the write token of the version that it copies. It may be old,
+or be left over: only the primary says whether it is right. So readers fetch the primary of each entry, and count an
+entry only if the primary's values yield its keys; without that they read the entries alone, as of an earlier moment.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from ...errors import ModelError, TemplateError
+from ...keys.overlap import may_share, refuse_meeting
+from ...keys.template import Template
+from ...models.manifest import PlacedEntry
+from ...models.reserved import COPIED_VERSION, COPY_OF
+from ...models.schema import Schema
+from ...stores import Row
+from .schema import EntrySchema, Include
+
+__all__ = ["EventualIndexSchema", "owner_text"]
+
+
+class EventualIndexSchema(EntrySchema):
+    """
+    The schema of the entries of an index in other partitions.
+
+    Args:
+        entry_name: Name of the declaration.
+        primary: The schema of the model.
+        table: Name of the entries' table; None for that of the model.
+        partition: Template of the entries' PartitionKeys; None for that of the model.
+        row: Template of the entries' RowKeys.
+        unique: Whether no two entities may have the same key.
+        include: Which fields index entries hold: "all", "keys" or names.
+        where: Takes the entity; only entities for which it is true have an entry. None for all.
+        building: Whether the index is written and not read yet.
+        follows: Whether readers fetch the primary of each entry, to check it.
+    """
+
+    exact = False
+
+    def __init__(
+        self,
+        entry_name: str,
+        primary: Schema,
+        *,
+        table: str | None,
+        partition: Template | None,
+        row: Template,
+        unique: bool,
+        include: Include,
+        where: Callable[[Any], bool] | None,
+        building: bool,
+        follows: bool = True,
+    ) -> None:
+        super().__init__(
+            entry_name,
+            primary,
+            table=table or primary.table,
+            partition=partition or primary.templates()[0],
+            row=row,
+            unique=unique,
+            include=include,
+            where=where,
+            building=building,
+            follows=follows,
+        )
+
+    @cached_property
+    def unverified(self) -> "EventualIndexSchema | None":
+        """The schema by which the same entries are read alone; None if they hold nothing but keys."""
+        if self.keys_only:
+            return None
+        partition, row = self.templates()
+        return EventualIndexSchema(
+            self.entry_name,
+            self.primary,
+            table=self.table,
+            partition=partition,
+            row=row,
+            unique=self.unique,
+            include=self.include,
+            where=self.where,
+            building=self.building,
+            follows=False,
+        )
+
+    def _check(self, table: str | None, partition: Template, row: Template) -> None:
+        primary, name = self.primary, self.label
+        own_partition, own_row = primary.templates()
+        if str(table).lower() == primary.table_name().lower():
+            if partition.text == own_partition.text:
+                raise ModelError(
+                    f"{name}: its entries would be in the partitions of their entities; leave out partition_key, table "
+                    "and consistency, and they are written in one transaction with them"
+                )
+            # Where a RowKey tells the kind, it does so in every partition.
+            if primary.discriminator == "row_key" or may_share(partition, own_partition):
+                refuse_meeting(name, row, f"{primary.name}.row_key", own_row)
+        held = partition.full_fields | row.full_fields
+        missing = [field for field in primary.key_fields if field not in held]
+        if missing and not self.unique:
+            raise ModelError(
+                f"{name}: partition_key {partition.text!r} and row_key {row.text!r} lack {', '.join(missing)}, so that "
+                f"two entities could have one entry; add {{{missing[0]}}} to the row_key"
+            )
+
+    # Writing
+
+    def place(self, values: Mapping[str, Any]) -> PlacedEntry | None:
+        """
+        Return where the entry of an entity is; None if it has none.
+
+        Args:
+            values: Its fields, in full.
+
+        Raises:
+            TemplateError: A value does not fit the templates.
+        """
+        return PlacedEntry(*self.make_keys(values), self.table_name()) if self.has_entry(values) else None
+
+    def entry_row(self, values: Mapping[str, Any], row: Row, place: PlacedEntry, version: str) -> Row:
+        """
+        Return the index entry of an entity, as a row.
+
+        Args:
+            values: The fields of the entity, in full.
+            row: The row of the entity, in full.
+            place: Where the entry is.
+            version: The newest write token of the entity.
+        """
+        entry = self._make_entry(values, row, place.partition_key, place.row_key)
+        entry[COPY_OF] = owner_text(row["PartitionKey"], row["RowKey"])
+        entry[COPIED_VERSION] = version
+        return entry
+
+    # Reading
+
+    def owner_keys(self, entry: Row) -> tuple[str, str]:
+        """Return the keys of the entity whose entry it is. Raises DecodeError if the entry names none."""
+        try:
+            return _decode(entry[COPY_OF])
+        except (KeyError, TypeError, msgspec.DecodeError):
+            raise self._odd_owner(entry, "the JSON of the PartitionKey and RowKey") from None
+
+    @property
+    def deciding_fields(self) -> frozenset[str] | None:
+        """The fields of its keys; None, which stands for all fields, if a function tells which entities have one."""
+        return self.key_names if self.where is None else None
+
+    def leads_to(self, entry: Row, primary: Row, values: Mapping[str, Any]) -> bool:
+        """Return whether the primary's values yield the keys of the entry."""
+        del primary
+        with suppress(TemplateError):  # values that no entry can have
+            return self.place(values) == PlacedEntry(entry["PartitionKey"], entry["RowKey"], self.table_name())
+        return False
+
+
+def owner_text(partition_key: str, row_key: str) -> str:
+    """Return how an entry tells its primary."""
+    return msgspec.json.encode((partition_key, row_key)).decode()
+
+
+_decode = msgspec.json.Decoder(tuple[str, str]).decode

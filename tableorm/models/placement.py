@@ -1,0 +1,110 @@
+"""
+Placement: which rows a model and its declarations have, in which tables and under which keys.
+
+Rows of eventual declarations may be in any table, beside those of models that know nothing of them; so they are
+compared with the rows of all models that the program declares.
+"""
+
+from collections.abc import Iterator
+
+import attrs
+
+from ..errors import ModelError
+from ..keys.overlap import may_meet, may_share
+from ..keys.template import Template
+from .key import Storable
+from .schema import DerivedSchema, Schema, descendants
+
+__all__ = ["PlacedRows", "check_placement_of", "declared_models", "may_share_partition", "rows_of"]
+
+
+@attrs.frozen(kw_only=True)
+class PlacedRows:
+    """
+    The rows of a model, or those that one of its declarations has.
+
+    Args:
+        label: The model, or model and declaration: "Employee.by_email".
+        schema: The schema of the model.
+        table: Name of their table.
+        partition: The template of their PartitionKeys.
+        row: The template of their RowKeys.
+        name: Name of the declaration; None for the entities themselves.
+        deferred: Whether they are written after their entities.
+    """
+
+    label: str
+    schema: Schema
+    table: str
+    partition: Template
+    row: Template
+    name: str | None = None
+    deferred: bool = False
+
+    def may_share(self, other: "PlacedRows") -> bool:
+        """Return whether a row could be one of both, or be taken for it: False only if none can, True in doubt."""
+        if self.table.lower() != other.table.lower():
+            return False
+        told = {each.schema.discriminator for each in (self, other) if each.name is None}
+        if "row_key" in told:  # of entities whose kind a key tells, by its beginning
+            return may_meet(self.row, other.row)
+        if "partition_key" in told:
+            return may_meet(self.partition, other.partition)
+        return may_share(self.partition, other.partition) and may_share(self.row, other.row)
+
+
+def rows_of(schema: Schema) -> Iterator[PlacedRows]:
+    """Yield the rows of a concrete model, and those of its declarations."""
+    partition, row = schema.templates()
+    yield PlacedRows(label=schema.name, schema=schema, table=schema.table_name(), partition=partition, row=row)
+    for name, derived in schema.derived.items():
+        for row in derived.row_templates():
+            if derived.partition is not None and derived.table is not None:
+                yield PlacedRows(
+                    label=derived.label,
+                    schema=schema,
+                    table=derived.table,
+                    partition=derived.partition,
+                    row=row,
+                    name=name,
+                    deferred=derived.deferred,
+                )
+
+
+def may_share_partition(one: DerivedSchema, two: DerivedSchema) -> bool:
+    """Return whether rows of two declarations could be in one partition: False only if none can, True in doubt."""
+    if str(one.table).lower() != str(two.table).lower():
+        return False
+    return one.partition is None or two.partition is None or may_share(one.partition, two.partition)
+
+
+def declared_models(schema: Schema) -> list[Schema]:
+    """Return all concrete models that the program declares, with a new one among them."""
+    found = [*(each for base in Storable.__subclasses__() for each in descendants(base)), schema]
+    # A class that was declared again, in a notebook or by a reload, replaces the one before.
+    return list({(s.model.__module__, s.model.__qualname__): s for s in found}.values())
+
+
+def check_placement_of(schema: Schema) -> None:
+    """
+    Refuse a model if one of its rows could be a row of another model, and one of the two is written afterwards: then
+    nobody would notice that they overwrite each other.
+
+    Args:
+        schema: The new model.
+
+    Raises:
+        ModelError: One could be.
+    """
+    mine = list(rows_of(schema))
+    for other in declared_models(schema):
+        if other.kind == schema.kind and other.table_name() == schema.table_name():
+            continue  # itself, or what an older program declares
+        for its in rows_of(other):
+            for own in mine:
+                if (own.deferred or its.deferred) and own.may_share(its):
+                    raise ModelError(
+                        f"{own.label}: its rows in table {its.table} could have the keys of {its.label}, "
+                        f"{its.partition.text!r} and {its.row.text!r}, so that one would overwrite the other; begin "
+                        "its row_key with literal text of its own, or give it another table"
+                    )

@@ -1,0 +1,54 @@
+"""
+What a worker does for a doorbell: it finds out what became of the changes, and carries out those that have committed.
+"""
+
+from collections.abc import Awaitable, Callable, Collection
+
+from ..connection.connection import Connection
+from ..errors import NotSupported
+from .decision import Decision, delete_decision, note_failure, settle_decision
+from .doorbell import doorbell_of
+from .worker import Handler, Outcome
+
+__all__ = ["DOORBELL", "CarryOut", "handle_doorbells"]
+
+DOORBELL = "doorbell"
+"""The type of doorbells."""
+
+CarryOut = Callable[[str, Decision], Awaitable[object]]
+"""
+Makes right what a committed change of a table has left to do; it may be called twice, and for two changes at the same
+time.
+"""
+
+
+def handle_doorbells(db: Connection, kinds: Collection[str], carry_out: CarryOut) -> Handler:
+    """
+    Return what a worker does for doorbells.
+
+    Args:
+        db: Where the decision rows are.
+        kinds: The kinds of the entities whose changes it works on, with their versions, as stored. Doorbells of other
+            kinds are left to others.
+        carry_out: What it does for each change that has committed.
+    """
+    known = frozenset(kinds)
+
+    async def work(body: bytes) -> Outcome:
+        doorbell = doorbell_of(body)
+        if not known.issuperset(doorbell.kinds):
+            raise NotSupported(f"this worker knows none of the kinds {sorted({*doorbell.kinds} - known)}")
+        outcome = Outcome.VOID
+        for change in doorbell.changes:
+            decision = await settle_decision(db, change.table, change.partition_key, change.token)
+            if decision.committed:
+                await carry_out(change.table, decision)
+                await delete_decision(db, change.table, decision)
+                outcome = Outcome.DONE
+        return outcome
+
+    async def give_up(body: bytes, error: str, tries: int) -> None:
+        for change in doorbell_of(body).changes:
+            await note_failure(db, change, error, tries)
+
+    return Handler(work, give_up)

@@ -1,0 +1,146 @@
+"""
+What a transaction leaves to do in other partitions: workers are rung for before it is sent, and the rows there are made
+right after it has committed.
+
+The transaction inserts a decision row beside its entities. When the rows in other partitions are right, the decision
+row is deleted, then the message; both while the caller goes on. Whatever fails after the commit fails no write: the
+message is still there, and a worker does the rest.
+"""
+
+from collections.abc import Mapping, Sequence
+from logging import getLogger
+
+import attrs
+
+from ..connection.connection import Connection
+from ..connection.tasks import map_together
+from ..errors import NotSupported, TableOrmError
+from ..models.manifest import ManifestEntry
+from ..models.schema import Schema
+from ..outbox.bell import ring, silence
+from ..outbox.decision import Decision, Work, delete_decision
+from ..outbox.doorbell import Begun, Doorbell
+from ..protocol.codes import Code, Fault
+from ..stores import Message, Row
+from .maintainer import Maintainer, RowKeys, deferred_rules
+from .plan import Mode, WritePlan
+from .stages.derive import DeferredWork
+
+__all__ = ["Deferral", "announce", "carry_out"]
+
+_LOG = getLogger("tableorm.outbox")
+
+_HIDDEN_SECONDS = 20
+"""For how long workers do not see a message: longer than a writer needs, unless it has to repeat requests."""
+
+
+@attrs.frozen(kw_only=True)
+class Deferral:
+    """
+    What a transaction leaves to do, after workers were rung for.
+
+    Args:
+        db: Where the rows are.
+        plan: The transaction.
+        decision: What its decision row says.
+        message: The message to workers.
+        deferred: What is left to do, and by which writes.
+    """
+
+    db: Connection
+    plan: WritePlan
+    decision: Decision
+    message: Message
+    deferred: Sequence[DeferredWork]
+
+    def was_voided(self, fault: Fault) -> bool:
+        """Return whether a worker has made the transaction void, because it was slow: then another one may commit."""
+        return fault.code == Code.ENTITY_EXISTS and fault.index == len(self.plan.writes) - 1
+
+    async def withdraw(self) -> None:
+        """Take back the message of a transaction that never commits."""
+        await silence(self.db, self.message)
+
+    async def finish(self) -> None:
+        """Do what the transaction has left to do, after it has committed."""
+        try:
+            await map_together(self._carry_out, self.deferred)
+        except Exception as error:  # noqa: BLE001 - the write is durable, whatever a function of a model raises
+            _LOG.warning("%s in %s is left to workers: %s", self.decision.token, self.plan.table, error)
+        else:
+            await self.db.run_later(self._forget())
+
+    async def _carry_out(self, each: DeferredWork) -> None:
+        first = each.origin.origin
+        inserted = each.origin.after if first.mode is Mode.INSERT else None
+        await _carry_out_work(self.db, self.plan.table, self.decision, each.work, first.schema, inserted)
+
+    async def _forget(self) -> None:
+        """Delete the decision row, then the message."""
+        try:
+            await delete_decision(self.db, self.plan.table, self.decision)
+        except TableOrmError as error:
+            _LOG.warning(
+                "the decision row %s in %s is left to workers: %s", self.decision.token, self.plan.table, error
+            )
+        else:
+            await silence(self.db, self.message)
+
+
+async def announce(db: Connection, plan: WritePlan, deferred: Sequence[DeferredWork]) -> Deferral | None:
+    """
+    Ring for workers before a transaction is sent that leaves something to do; return None if it leaves nothing.
+
+    Raises:
+        TableOrmError: The message could not be put, so nothing was written.
+    """
+    decision = plan.decision
+    if decision is None:
+        return None
+    begun = Begun(table=plan.table, partition_key=plan.partition_key, token=decision.token)
+    doorbell = Doorbell(changes=(begun,), kinds=decision.kinds)
+    message = await ring(db, doorbell, delay_seconds=_HIDDEN_SECONDS)
+    return Deferral(db=db, plan=plan, decision=decision, message=message, deferred=deferred)
+
+
+async def carry_out(db: Connection, table: str, schemas: Mapping[str, Schema], decision: Decision) -> None:
+    """
+    Do what a committed change has left to do. It may be done twice, by several at the same time, and again later.
+
+    Args:
+        db: Where the rows are.
+        table: The table of the decision row.
+        schemas: The models by kind, which has its version, as stored.
+        decision: What the decision row says.
+
+    Raises:
+        NotSupported: This program does not know a kind, a version, or a form of entries: leave it to others.
+        TableOrmError: A row cannot be made right, or the store did not answer.
+    """
+
+    async def work_on(work: Work) -> None:
+        schema = schemas.get(work.kind)
+        if schema is None:
+            raise NotSupported(
+                f"the decision row {decision.token} of table {table} is about entities of kind {work.kind}, which this "
+                "program does not know; leave it to a program that does"
+            )
+        await _carry_out_work(db, table, decision, work, schema)
+
+    await map_together(work_on, decision.works)
+
+
+async def _carry_out_work(
+    db: Connection, table: str, decision: Decision, work: Work, schema: Schema | None, inserted: Row | None = None
+) -> None:
+    source = RowKeys(table, decision.partition_key, work.row_key)
+
+    async def reconcile(item: tuple[str, tuple[ManifestEntry, ...]]) -> None:
+        name, entries = item
+        each = None if schema is None else schema.derived.get(name)
+        if isinstance(each, Maintainer) and each.deferred and all(type(e) is each.entry_type for e in entries):
+            await each.reconcile(db, source, entries, inserted)
+        else:
+            await deferred_rules(name, entries[0]).remove(db, source, name, entries)
+
+    await map_together(reconcile, list(work.entries.items()))
