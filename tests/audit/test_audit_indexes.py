@@ -464,7 +464,8 @@ async def test_cursor_is_of_its_models(db: Database) -> None:
     cursor = cursors[0]
     assert cursor is not None
 
-    for models, given in [((Clerk,), cursor), ((Employee,), cursor[:-3] + "abc"), ((Employee,), "nonsense")]:
+    damaged: list[Any] = [cursor[:-3] + "abc", "nonsense", "a", "", "\xe9", 5, b"bytes"]
+    for models, given in [((Clerk,), cursor), *(((Employee,), each) for each in damaged)]:
         with pytest.raises(CursorError, match=r"begin anew|unchanged"):
             await db.audit(*models, cursor=given)
 
