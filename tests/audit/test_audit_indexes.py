@@ -172,8 +172,10 @@ async def test_damage_is_found_and_repaired(db: Database, damage: Case) -> None:
     await damage.harm(db)
     harmed = await snapshot(db)
 
+    requests = db.stats.requests
     report = await db.audit(Employee)
 
+    assert report.requests == db.stats.requests - requests
     assert found_by(report) == damage.found
     assert (report.found, report.repaired, report.clean) == (len(damage.found), 0, False)
     assert {finding.partition_key for finding in report.findings} == {"Sales"}

@@ -57,3 +57,17 @@ async def test_candidates_are_looked_for_in_their_segment(
     pages = 2 * 2  # of the partition, once for each phase of its candidates
     looks = 4 + 1  # at the entity and its index entries, and once more at the entity
     assert report.requests <= clean.requests + pages + looks
+
+
+@pytest.mark.parametrize("repair", [False, True])
+async def test_requests_are_counted(db: Database, monkeypatch: pytest.MonkeyPatch, repair: bool) -> None:  # noqa: FBT001
+    """A report says how many were sent: for pages, for looks at rows, and for the deletes of index entries."""
+    await fill(db, monkeypatch)
+    for name in ("D1", "D4"):
+        await write(db, Verb.DELETE, name, "empid_000001")
+    before = db.stats.requests
+
+    report = await db.audit(Employee, repair=repair)
+
+    assert report.counts == {"orphan": 6}
+    assert report.requests == db.stats.requests - before

@@ -6,7 +6,7 @@ import pytest
 
 from tableorm import Entity, Expression, Mapped, ScanRefused, field
 from tableorm.models.kinds import KindSet
-from tableorm.queries.planning.plan import Access, QueryPlan
+from tableorm.queries.planning.plan import Access, QueryPlan, Range
 from tableorm.queries.planning.planner import planner_of
 
 
@@ -63,6 +63,19 @@ def test_conditions_that_exclude_each_other(where: tuple[Expression, ...]) -> No
 def test_conditions_that_hold_together(where: tuple[Expression, ...]) -> None:
     """They are sent; so are equalities with numbers of two types, which the service makes equal where it can."""
     assert len(plan(HERE, *where).requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("common", "one"),
+    [(Sample.lab > "m", Sample.lab == "a"), (Sample.id > 500, HERE), (Sample.id < 500, HERE)],
+    ids=str,
+)
+def test_alternatives_outside_of_what_holds_for_all(common: Expression, one: Expression) -> None:
+    """What they would read as one is looked at row by row, and satisfies nothing."""
+    either = (one & (Sample.id.between(500, 502))) | (one & Sample.id.between(501, 503))
+    for request in plan(common, either, allow_scan=True).requests:
+        assert isinstance(request, Range)
+        assert request.query.where is not None or request.client_filters
 
 
 def test_alternatives_are_multiplied_before_they_are_made() -> None:
