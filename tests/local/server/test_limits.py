@@ -50,7 +50,7 @@ def names(count: int) -> str:
 def transaction(part: str = "", parts: int = 1, before: str = "", boundary: str = "b") -> multipart.Parts:
     """Read a transaction of parts that have some more lines, after some lines of the outer frame."""
     request = f"Content-Type: application/http\r\n{part or 'X: y'}\r\n\r\nPOST /Tab HTTP/1.1\r\n\r\n{{}}\r\n"
-    inner = f"Content-Type: multipart/mixed; boundary=c\r\n\r\n{f'--c{chr(13)}{chr(10)}{request}' * parts}--c--\r\n"
+    inner = "Content-Type: multipart/mixed; boundary=c\r\n\r\n" + f"--c\r\n{request}" * parts + "--c--\r\n"
     body = f"{before}--{boundary}\r\n{inner}--{boundary}--\r\n"
     return finish(multipart.read(f"multipart/mixed; boundary={boundary}", body.encode()))
 
@@ -87,7 +87,8 @@ def policies_with(count: int = 1, length: int = 1) -> object:
 
 
 def entity_of(members: int) -> object:
-    return read_entity(f"{{{','.join(f'{chr(34)}p{n}{chr(34)}:1' for n in range(members))}}}".encode(), ("p", "r"))
+    inside = ",".join(f'"p{number}":1' for number in range(members))
+    return read_entity(f"{{{inside}}}".encode(), ("p", "r"))
 
 
 LIMITS: dict[str, tuple[Callable[[int], object], int]] = {
