@@ -73,6 +73,9 @@ class Transaction:
     """
     The operations of one transaction, in order. Made by `db.transaction()`.
 
+    Verbs that write only collect operations, which are sent when the block ends, so they are not awaited:
+    `tx.insert(entity)`. `get` and `modify` read at once, and are awaited.
+
     Each takes its entity as it is when it is called. One object stands for a row: the one that was given first, or that
     `get` or `modify` has returned; both return that object from then on. Several operations on it become one when the
     block ends. Writing the row through another object is refused, since that one knows nothing of the changes before.
