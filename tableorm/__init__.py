@@ -17,7 +17,6 @@ from .access.policies import StoredPolicy, TablePolicies
 from .audit.report import AuditReport, BuildReport, Damage, Finding
 from .connection.observe import Observation
 from .connection.requests import ObservedRequest
-from .connection.retry import RetryPolicy
 from .connection.stats import Counts, Stats
 from .database.connect import connect
 from .database.database import Database, Scope
@@ -36,6 +35,7 @@ from .errors import (
     InputFault,
     InvalidInput,
     LimitExceeded,
+    MalformedETag,
     ModelError,
     MultipleEntitiesFound,
     NotLoaded,
@@ -65,15 +65,15 @@ from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
 from .outbox.worker import Outcome, Worker
+from .outbox.workflow import Workflow, workflow
 from .protocol.edm import Edm
 from .queries.explain import ExplainedRequest, Explanation
 from .queries.pages import EntityStream, Page
 from .queries.planning.plan import Access
-from .queries.query import Query
+from .queries.query import Query, Select
 from .queries.raw import RawSelect
-from .queries.select import Select
 from .queries.union import Union
-from .stores import utc_now
+from .stores import RetryPolicy, utc_now
 from .types import Int32
 from .writes.bulk.bulk import Bulk
 from .writes.bulk.report import BulkFailure, BulkReport
@@ -121,6 +121,7 @@ __all__ = [
     "Key",
     "LimitExceeded",
     "ListOf",
+    "MalformedETag",
     "Mapped",
     "ModelError",
     "MultipleEntitiesFound",
@@ -161,6 +162,7 @@ __all__ = [
     "UniqueViolation",
     "WithoutKey",
     "Worker",
+    "Workflow",
     "WriteExplanation",
     "WriteStep",
     "WrongKind",
@@ -172,4 +174,5 @@ __all__ = [
     "to_dict",
     "upgrade",
     "utc_now",
+    "workflow",
 ]

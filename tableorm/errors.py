@@ -6,6 +6,7 @@ Every error that tableorm raises, in one tree.
         TemplateError       a key template is wrong, or cannot make or read a key
       EncodeError           a value does not fit its field
         InvalidInput        data that an entity is made or changed from does not fit; it lists every fault
+        MalformedETag       what was given as if_match is neither "*" nor one ETag
       DecodeError           a stored row does not fit its model
       EntityNotFound        no such row
         ReferenceNotFound   an entity that another one refers to, or is counted in, does not exist
@@ -48,6 +49,7 @@ __all__ = [
     "InputFault",
     "InvalidInput",
     "LimitExceeded",
+    "MalformedETag",
     "ModelError",
     "MultipleEntitiesFound",
     "NotLoaded",
@@ -202,6 +204,18 @@ class InvalidInput(EncodeError):
             lines.append(f"... and {len(faults) - len(lines)} more")
         what = f"{model}: the data has {len(faults)} faults{' or more' * (len(faults) >= MAX_FAULTS)}"
         self.message = lines[0] if len(faults) == 1 else "\n  ".join([what, *lines])
+
+
+class MalformedETag(EncodeError):
+    """
+    What was given as `if_match`, for example the header `If-Match` of a request, is neither "*" nor one ETag.
+
+    Args:
+        problem: What is wrong and what to do.
+        model: The verb and the model: "modify of Order".
+        field: "if_match".
+        value: What was given.
+    """
 
 
 MAX_FAULTS = 100
@@ -428,6 +442,7 @@ _ANSWERS: dict[type[BaseException], tuple[int, str]] = {
     LimitExceeded: (413, "this is too much for one entity or one request"),
     CursorError: (422, "the cursor is not one of this list"),
     EncodeError: (422, "a value does not fit"),
+    MalformedETag: (400, "If-Match must be '*' or one ETag, as the header ETag of an answer has it"),
     TemplateError: (422, "a value does not fit the key"),
     Unavailable: (503, "the service is busy: try again later"),
 }
@@ -450,7 +465,7 @@ def http_message(error: BaseException) -> str:
     text = _answer_to(error)[1]
     if isinstance(error, InvalidInput):
         return error.message
-    if isinstance(error, EncodeError):
+    if isinstance(error, EncodeError) and not isinstance(error, MalformedETag):
         return f"{error.field}: {text}"
     if isinstance(error, UniqueViolation):
         return f"another entity has the same {', '.join(error.values) or 'value'} already"

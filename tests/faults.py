@@ -9,9 +9,8 @@ import enum
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from tableorm.connection.retry import RetryPolicy
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore
+from tableorm.stores import Capabilities, Operation, RetryPolicy, Row, RowPage, RowQuery, TableStore
 from tableorm.testing import MemoryStore
 
 __all__ = ["QUICK", "Fate", "FaultyBackend", "FaultyStore"]

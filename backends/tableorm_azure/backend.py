@@ -121,7 +121,10 @@ class AzureBackend:
         unknown = sorted(given.keys() - _FIELDS)
         if unknown:
             known = ", ".join(sorted({"blobs", "queues"} | cls.known_options))
-            raise TypeError(f"connect() got an unknown option {unknown[0]!r} for an Azure URL; known are {known}")
+            retry = "retry=RetryPolicy(...) says how requests are repeated; " * unknown[0].startswith("retry_")
+            raise TypeError(
+                f"connect() got an unknown option {unknown[0]!r} for an Azure URL; {retry}known are {known}"
+            )
         try:
             account = parse(url)
             if renewable:

@@ -6,6 +6,7 @@ answer is missing or does not say. azure-core calls a reset connection a failure
 """
 
 import json
+import os
 import re
 import ssl
 from collections.abc import Generator, Mapping
@@ -250,6 +251,12 @@ def body_of(response: Any) -> bytes:
 
 def _describe(error: BaseException) -> str:
     """Describe an exception in one line; the text of a time-out is often empty."""
+    inner = error.__cause__ if type(error) is ServiceRequestError else error
+    if isinstance(inner, aiohttp.ClientConnectorError) and not isinstance(inner, aiohttp.ClientSSLError):
+        reason = os.strerror(inner.errno) if inner.errno and inner.errno > 0 else inner.strerror
+        if isinstance(inner, aiohttp.ClientConnectorDNSError):
+            return f"The host {inner.host!r} is not found ({reason}); check the URL and the network"
+        return f"Nothing answers at {inner.host}:{inner.port} ({reason}); start the server, or check the URL"
     text = " ".join(without_named_secrets(str(error)).split())[:300].rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

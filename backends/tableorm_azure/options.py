@@ -13,6 +13,8 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.pipeline.policies import AsyncHTTPPolicy, SansIOHTTPPolicy, UserAgentPolicy
 from azure.core.pipeline.transport import AsyncHttpTransport
 
+from tableorm.stores import RetryPolicy
+
 __all__ = ["API_VERSION", "Credential", "Options", "Policy", "user_agent"]
 
 Credential = AsyncTokenCredential | AzureNamedKeyCredential | AzureSasCredential
@@ -40,9 +42,7 @@ class Options:
     connections: int = attrs.field(default=100, validator=[instance_of(int), ge(1)])
     keepalive: float = attrs.field(default=15.0, validator=[instance_of(float | int), gt(0)])
     proxies: Mapping[str, str] | None = None
-    retry_total: int = 5
-    retry_backoff_factor: float = 0.2
-    retry_backoff_max: float = 8.0
+    retry: RetryPolicy = attrs.field(factory=RetryPolicy, validator=instance_of(RetryPolicy))
     transport: AsyncHttpTransport[Any, Any] | None = None
     per_call_policies: Sequence[Policy] = ()
     per_retry_policies: Sequence[Policy] = ()

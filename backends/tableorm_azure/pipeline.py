@@ -52,7 +52,7 @@ def make_transport(options: Options) -> AsyncHttpTransport[Any, Any]:
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """
     Keep aiohttp from sending a PUT or DELETE again when the connection breaks, which it does with all methods that HTTP
-    calls idempotent. With an ETag the second one fails if the first has succeeded. Only `RetryPolicy` repeats requests.
+    calls idempotent. With an ETag the second one fails if the first has succeeded. Only `RepeatPolicy` repeats.
     """
     try:
         return await handler(request)

@@ -24,7 +24,7 @@ from tableorm.protocol.redaction import without_secrets
 from tableorm.stores import Traffic
 
 from .options import Credential, Options, Policy
-from .retries import RetryPolicy
+from .retries import RepeatPolicy
 from .signing import SharedKeyPolicy, StorageKeyPolicy, TokenPolicy
 
 __all__ = ["make_policies", "make_signing_policy", "make_storage_signing_policy"]
@@ -50,7 +50,7 @@ def make_policies(
     chain: list[Policy] = [
         *_share(options.per_call_policies),
         *([ProxyPolicy(proxies)] if proxies else []),
-        RetryPolicy(traffic, options),
+        RepeatPolicy(traffic, options.retry),
         *_share(options.per_retry_policies),
     ]
     # Each policy takes some microseconds of a request: those that have nothing to do are left out.

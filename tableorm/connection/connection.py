@@ -13,10 +13,10 @@ import attrs
 from ..errors import ModelError, NotSupported, shown
 from ..models.kinds import UsedModels
 from ..protocol.codes import THROTTLING, Fault
-from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, TableStore, Traffic
+from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, RetryPolicy, TableStore, Traffic
 from .boundary import Boundary
 from .observe import ObservedStore, QueryWork, Watch
-from .retry import RetryingStore, RetryPolicy
+from .retry import RetryingStore
 from .stats import Counts, Stats
 from .translate import translate
 
@@ -225,7 +225,6 @@ class Connection:
         *,
         work: QueryWork | None = None,
         attempt: int = 1,
-        retried: bool = True,
     ) -> tuple[TableStore, Counts]:
         """
         Count a request that is sent next, and return the tables to send it to: all requests for rows go this way.
@@ -235,7 +234,6 @@ class Connection:
             model: The model that it is for; "" if it is for none.
             work: The query that it is part of; None if it is not, or nobody is warned of slow ones.
             attempt: Which attempt it is, from 1.
-            retried: Whether it may be repeated after a transient fault.
 
         Returns:
             The tables, and the counters in which the rows are counted by the caller.
@@ -251,8 +249,6 @@ class Connection:
         if counts is None:
             counts = self.stats.counts[str(operation), model] = Counts()
         counts.requests += 1
-        if not retried:
-            store = self.backend.tables
         if self.watch.always or self.watch.blocks:
             store = ObservedStore(store, self.watch, model, work, attempt)
         return store, counts

@@ -1,75 +1,19 @@
 """
-Retries: how often, and after which pauses, a call is repeated that failed for a reason which passes.
+Repetitions of reads, around a store that does not repeat them itself.
 
-Reads are repeated here, around the store. Writes are repeated in `tableorm.writes.stages.lost_replies`, because after a
+Writes are repeated in `tableorm.writes.stages.lost_replies`, because after a
 lost reply somebody has to find out what happened.
 """
 
-import asyncio
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-import attrs
-
 from ..protocol.codes import Code, Fault
-from ..stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore, note_repetition
+from ..stores import Capabilities, Operation, RetryBudget, RetryPolicy, Row, RowPage, RowQuery, TableStore
 
-__all__ = ["RetryBudget", "RetryPolicy", "RetryingStore", "pause_after"]
+__all__ = ["RetryingStore"]
 
 T = TypeVar("T")
-
-
-@attrs.frozen
-class RetryPolicy:
-    """
-    When a request is sent again that met a transient fault: throttling, a time-out, a reset connection, a 5xx.
-
-    The n-th pause is a random time up to `base * 2**n` seconds, never more than `cap`, and never less than what the
-    service asked for in Retry-After.
-
-    Args:
-        deadline: Seconds from the first attempt after which none is begun.
-        attempts: Attempts at most, the first included.
-        base: Seconds; see above.
-        cap: Seconds that a pause takes at most, unless the service asks for more.
-    """
-
-    deadline: float = 30.0
-    attempts: int = 12
-    base: float = 0.05
-    cap: float = 5.0
-
-
-def pause_after(failures: int, policy: RetryPolicy) -> float:
-    """Seconds to wait after so many failures: a random share of a time that doubles, up to `cap`."""
-    return random.random() * min(policy.cap, policy.base * 2.0 ** min(failures, 60))
-
-
-class RetryBudget:
-    """
-    The attempts at one call: how many are left, and until when.
-
-    Args:
-        policy: The policy.
-        begun: When the first attempt began, by the loop's clock; now if not given.
-    """
-
-    def __init__(self, policy: RetryPolicy, begun: float | None = None) -> None:
-        self._policy = policy
-        self._until = (asyncio.get_running_loop().time() if begun is None else begun) + policy.deadline
-        self._failures = 0
-
-    async def another(self, fault: Fault) -> bool:
-        """Wait until it is time for another attempt; False, at once, if there is none."""
-        self._failures += 1
-        pause = max(pause_after(self._failures, self._policy), fault.retry_after or 0.0)
-        late = asyncio.get_running_loop().time() + pause > self._until
-        if late or self._failures >= self._policy.attempts:
-            return False
-        note_repetition(fault.code)
-        await asyncio.sleep(pause)
-        return True
 
 
 class RetryingStore:

@@ -8,9 +8,8 @@ from importlib.metadata import EntryPoints, entry_points
 from typing import Any, cast
 
 from ..connection.observe import Hook, Watch
-from ..connection.retry import RetryPolicy
 from ..errors import ModelError, NotSupported, shown
-from ..stores import Backend, PrefixedBackend
+from ..stores import Backend, PrefixedBackend, RetryPolicy
 from .database import Database
 
 __all__ = ["GROUP", "connect", "find_backend"]
@@ -52,8 +51,8 @@ def connect(
             of an account, `https://ACCOUNT.table.core.windows.net` or `http://HOST:PORT/ACCOUNT`, or its connection
             string. Backends of other packages open other URLs.
         timeout: Seconds that a request may take in all, its repetitions included.
-        retry: How requests are repeated after transient faults, where the backend does not do that itself; the default
-            repeats them for `timeout` seconds.
+        retry: How requests are repeated after transient faults; the default repeats them for `timeout` seconds. The
+            embedded engine has nothing to repeat: its calls wait for other processes.
         queues: URL of the queues, if they are not where the tables are.
         blobs: URL of the blobs, if they are not where the tables are.
         prefix: What the names of all tables, queues and containers begin with in the store; the program knows them
@@ -69,7 +68,7 @@ def connect(
         options: Arguments for the backend of `url`: `create=` for the embedded engine; `credential=`, and more, for
             Azure; for both `sas=`, a token, or an async function that supplies one whenever another is needed, and
             `key=`, a key of the account. What it does not know goes to the backend of `queues` or `blobs`, if that is
-            another one.
+            another one. An option that is None counts as not given.
 
     Raises:
         NotSupported: No installed backend opens such a URL, or it is not the URL of an account.
@@ -83,6 +82,8 @@ def connect(
         raise error(f"connect(timeout={shown(timeout)}) is refused: give seconds above 0, as in timeout=30.0")
     if not isinstance(cast("object", retry), RetryPolicy | None):
         raise ModelError(f"connect(retry={shown(retry)}) is refused: give a RetryPolicy(...), or leave it out")
+    policy = retry or RetryPolicy(deadline=timeout)
+    options = {name: value for name, value in options.items() if value is not None}
     kind = find_backend(url)
     apart: dict[str, Backend] = {}
     elsewhere: set[str] = set()
@@ -96,24 +97,35 @@ def connect(
         else:
             # A joint backend has all three kinds of stores, and its URL may not tell which one is meant.
             own = {argument: place} if joint else {}
-            known: frozenset[str] = getattr(other, "known_options", frozenset())
+            known = _known_options(other)
             theirs = options.keys() & known - getattr(kind, "known_options", known)
             elsewhere |= theirs
             own |= {name: options[name] for name in theirs}
-            apart[argument] = other.from_url(place, timeout=timeout, options=own)
+            apart[argument] = other.from_url(place, timeout=timeout, options=_with_retry(own, known, policy))
     options = {name: value for name, value in options.items() if name not in elsewhere}
-    tables = kind.from_url(url, timeout=timeout, options=options)
+    tables = kind.from_url(url, timeout=timeout, options=_with_retry(options, _known_options(kind), policy))
     if prefix:
         tables, apart = _prefixed(tables, prefix), {name: _prefixed(each, prefix) for name, each in apart.items()}
     return Database(
         tables,
         queues=apart.get("queues"),
         blobs=apart.get("blobs"),
-        retry=retry or RetryPolicy(deadline=timeout),
+        retry=policy,
         watch=Watch(
             echo=echo, on_request=on_request, show_values=show_values, slow=slow, tracer_provider=tracer_provider
         ),
     )
+
+
+def _known_options(backend: type[Backend]) -> frozenset[str]:
+    """Return the options that a backend says that it knows."""
+    known: frozenset[str] = getattr(backend, "known_options", frozenset())
+    return known
+
+
+def _with_retry(options: dict[str, Any], known: frozenset[str], policy: RetryPolicy) -> dict[str, Any]:
+    """Return the options of a backend, with the policy if it repeats requests itself."""
+    return {**options, "retry": policy} if "retry" in known else options
 
 
 def _prefixed(backend: Backend, prefix: str) -> Backend:

@@ -24,10 +24,9 @@ from ..models.state import EntityState, set_state, state_of
 from ..outbox.move_command import read_live
 from ..protocol.codes import Code
 from ..queries.projection import Projection
-from ..queries.query import Query
+from ..queries.query import Query, Select
 from ..queries.raw import RawSelect
 from ..queries.run import CONCURRENCY
-from ..queries.select import Select
 from ..queries.union import Union
 from ..stores import Row
 from ..writes.subject import key_from

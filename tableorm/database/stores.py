@@ -8,14 +8,13 @@ from typing import Self, cast
 
 from ..connection.connection import Connected, Connection
 from ..connection.observe import Hook, Observation, Watch
-from ..connection.retry import RetryPolicy
 from ..connection.translating import TranslatingStore
 from ..errors import Conflict, EntityNotFound, TableNotFound
 from ..models.entity import Entity, schema_of
 from ..models.kinds import refuse_same_kinds
 from ..models.schema import concrete
 from ..protocol.codes import Code
-from ..stores import Backend, BlobStore, QueueStore, TableStore
+from ..stores import Backend, BlobStore, QueueStore, RetryPolicy, TableStore
 
 __all__ = ["Stores"]
 

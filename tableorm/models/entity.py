@@ -185,7 +185,7 @@ class Entity(Storable):
         Set the fields that a `Partial` was given, by their converters and validators: all of them, or none.
 
         Raises:
-            InvalidInput: A field is part of the key, or a value does not pass its validator; it lists all of these.
+            InvalidInput: A field cannot be given, or a value does not pass its validator; it lists all of these.
             ModelError: The changes are of another model.
         """
         if not isinstance(changes, Partial):  # pyright: ignore[reportUnnecessaryIsInstance]

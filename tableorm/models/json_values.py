@@ -27,6 +27,9 @@ __all__ = ["Form", "make_entity", "members_of", "new_entity", "read_fields", "se
 
 Path = tuple[str | int, ...]
 
+# What converters and validators raise; the last one where the decimal NaN is compared.
+_REFUSALS = (ValueError, TypeError, ArithmeticError)
+
 
 class Form(enum.Enum):
     """Which fields of a model data has: that of a new entity, of one whose key is known, or what changes in one."""
@@ -52,13 +55,15 @@ def to_json(value: Any) -> Any:
 
 
 def settable_fields(schema: Schema) -> dict[str, FieldInfo]:
-    """Return the fields that an existing entity can be given: all but those of its key, and those others maintain."""
+    """Return the fields that a client can give an entity whose key is known: those that nothing else decides."""
     return {name: info for name, info in schema.fields.items() if _why_fixed(schema, info) is None}
 
 
 def _why_fixed(schema: Schema, info: FieldInfo) -> str | None:
     if info.name in schema.key_names:
-        return "is refused: the field is part of the key, which stays; leave it out, or give another key by db.move()"
+        return "is refused: the field is part of the key, which stays; leave it out"
+    if info.is_filled():
+        return f"is refused: {'each write' if info.on_write else 'the insert'} fills the field; leave it out"
     return _MAINTAINED if info.maintained else None
 
 
@@ -87,7 +92,7 @@ def new_entity(schema: Schema, values: Mapping[str, Any]) -> Any:
     model: Any = schema.model
     try:
         return model(**values)
-    except (ValueError, TypeError):
+    except _REFUSALS:
         known = {name: value for name, value in values.items() if name in schema.fields}
         if faults := _set_all(object.__new__(model), known, complete=False):
             raise InvalidInput(schema.name, faults) from None
@@ -183,7 +188,7 @@ def _set_all(probe: Any, values: Mapping[str, Any], *, complete: bool) -> list[I
         except NotLoaded:
             if complete:
                 raise
-        except (ValueError, TypeError) as error:
+        except _REFUSALS as error:
             faults.append(_refusal((name,), error, value))
     return faults
 
@@ -196,7 +201,7 @@ def _read_value(info: FieldInfo, value: Any) -> tuple[list[InputFault], Any]:
     kind = info.type
     here: Path = (info.name,)
     if value is None:
-        if info.optional or info.on_insert or info.on_write:
+        if info.optional or info.is_filled():
             return [], None
         return [InputFault(here, f"is refused: the field is {kind.name}, not {kind.name} | None", None)], None
     value = _from_json(info, value)
@@ -254,10 +259,13 @@ def _find_faults(annotation: Any, value: Any, path: Path) -> Iterator[InputFault
         return
     if members is not None and isinstance(cast("object", value), Mapping):
         given: Mapping[str, Any] = value
+        validated = _validated_members(bare)
         for name, each in given.items():
             if name in members:
                 faults = list(islice(_find_faults(members[name][0], each, (*path, name)), MAX_FAULTS))
-                yield from faults or _ask_validator(bare, name, members[name][0], each, (*path, name))
+                if not faults and name in validated:
+                    faults = list(_ask_validator(validated[name], bare, members[name][0], each, (*path, name)))
+                yield from faults
             else:
                 problem = f"is given for a member that does not exist; {bare.__name__} has {', '.join(members)}"
                 yield InputFault((*path, str(name)), problem, each, "unknown")
@@ -275,25 +283,37 @@ def _find_faults(annotation: Any, value: Any, path: Path) -> Iterator[InputFault
             yield from _find_faults(arguments[1], each, (*path, key if isinstance(key, int) else str(key)))
     else:
         try:
-            msgspec.convert(value, annotation, str_keys=True)
+            found = msgspec.convert(value, annotation, str_keys=True)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
             yield _fault(path, value, error)
+        else:
+            if (isinstance(found, float) and not math.isfinite(found)) or (
+                isinstance(found, Decimal) and found.is_nan()
+            ):
+                yield InputFault(
+                    path, "is refused: JSON text keeps neither NaN nor infinite floats; give a finite number", value
+                )
 
 
-def _ask_validator(kind: type[Any], name: str, hint: Any, value: Any, path: Path) -> Iterator[InputFault]:
+@lru_cache(1024)
+def _validated_members(kind: type[Any]) -> Mapping[str, Any]:
+    """Return the attributes of an attrs class that have validators, by name; none for other classes."""
+    return {each.name: each for each in attrs.fields(kind) if each.validator} if attrs.has(kind) else {}
+
+
+def _ask_validator(attribute: Any, kind: type[Any], hint: Any, value: Any, path: Path) -> Iterator[InputFault]:
     """Yield what the validator of a member refuses; one that looks at other members is asked when all of them fit."""
-    attribute = getattr(attrs.fields(kind), name) if attrs.has(kind) else None
-    if attribute is None or attribute.validator is None:
-        return
     try:
         attribute.validator(object.__new__(kind), attribute, msgspec.convert(value, hint, str_keys=True))
-    except (ValueError, TypeError) as error:
+    except _REFUSALS as error:
         yield _refusal(path, error, value)
     except AttributeError:
         pass
 
 
 def _refusal(path: Path, error: Exception, value: Any) -> InputFault:
+    if isinstance(error, ArithmeticError):
+        return InputFault(path, "is refused: it cannot be compared or computed with", value)
     said = error.args[0] if error.args else repr(error)  # attrs puts the message before what it is about
     return InputFault(path, f"is refused: {said}", value)
 

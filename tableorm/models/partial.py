@@ -74,7 +74,7 @@ class Partial(_Body, Generic[E_contra]):
     Some fields of an entity, to be set by `entity.update(...)`: the body of a PATCH request.
 
     Pydantic and FastAPI take `Partial[Order]` as a type: an object with any of the fields of `Order`, but for those of
-    its key and those that other entities maintain. `Partial(Order, data)` makes one without them.
+    its key, and those that other entities maintain or a write fills. `Partial(Order, data)` makes one without them.
 
     Args:
         model: The model; an abstract base stands for the entities of all its classes.
@@ -100,7 +100,7 @@ class WithoutKey(_Body, Generic[E_co]):
     The fields of a new entity besides those of its key: the body of a PUT or POST request whose path holds the key.
 
     Pydantic and FastAPI take `WithoutKey[Order]` as a type: an object with the fields of `Order`, but for those of its
-    key and those that other entities maintain. `WithoutKey(Order, data)` makes one without them.
+    key, and those that other entities maintain or a write fills. `WithoutKey(Order, data)` makes one without them.
 
     Args:
         model: The model.
@@ -111,7 +111,7 @@ class WithoutKey(_Body, Generic[E_co]):
         given: The fields that were given, by name.
 
     Raises:
-        InvalidInput: A field is missing, does not exist or is part of the key, or a value does not fit; it lists all of
+        InvalidInput: A field is missing, does not exist or cannot be given, or a value does not fit; it lists all of
             these.
     """
 
@@ -123,14 +123,15 @@ class WithoutKey(_Body, Generic[E_co]):
 
     def entity(self, **key: Any) -> E_co:
         """
-        Return a new entity with these fields: `content.entity(customer="jun", id=1)`.
+        Return a new entity with the fields of the body and these: `content.entity(customer="jun", id=1)`.
 
         Args:
-            key: The fields of the key.
+            key: The fields of the key. One that has a default may be left out. Any other field may be given too, and
+                counts instead of what the body says.
 
         Raises:
             InvalidInput: A value does not pass its validator.
-            ModelError: A field of the key is missing, or there is no such field.
+            ModelError: A field without a default is missing, or there is no such field.
         """
         made: E_co = new_entity(self._schema_of(self.model), {**self.given, **key})
         return made

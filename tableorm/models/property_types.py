@@ -92,6 +92,10 @@ class FieldInfo:
     maintained: bool = False
     doc: str | None = None
 
+    def is_filled(self) -> bool:
+        """Return whether a write makes the value."""
+        return self.on_insert is not None or self.on_write is not None
+
 
 def annotation_name(annotation: object) -> str:
     """Return an annotation as a user would write it."""
@@ -365,12 +369,13 @@ def _json_type(annotation: Any) -> PropertyType | str:
             text = msgspec.json.encode(value)
             back = reader.decode(text)
             # JSON turns NaN into null, a tuple into a list, an int key into text. Such values are refused.
-            same = back == value if _has_equality(base) else msgspec.json.encode(back) == text
+            same = _are_equal(back, value) if _has_equality(base) else msgspec.json.encode(back) == text
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"has no exact JSON form: {error}") from None
         if not same:
             raise ValueError(
-                "is changed by JSON, perhaps NaN, a tuple, or a key that is not a str; use a value that JSON can hold"
+                "has something in it that JSON text does not keep, such as NaN, a tuple, or a key that is not a str; "
+                "give a value that it keeps"
             )
         return text.decode("utf-8")
 
@@ -382,6 +387,13 @@ def _json_type(annotation: Any) -> PropertyType | str:
             raise ValueError(f"holds JSON text that is not a {base.__name__}: {error}") from None
 
     return PropertyType(annotation=annotation, edm=Edm.STRING, encode=encode, decode=decode, json_text=True)
+
+
+def _are_equal(one: object, other: object) -> bool:
+    try:
+        return bool(one == other)
+    except ArithmeticError:
+        return False  # the decimal sNaN cannot be compared
 
 
 def _has_equality(kind: type) -> bool:

@@ -230,7 +230,7 @@ def _describe_field(schema: Schema, info: FieldInfo, shape: dict[str, Any], *, c
         shape = {"anyOf": [shape, {"type": "null"}]}
     if info.doc:
         shape["description"] = info.doc
-    if info.maintained:
+    if info.maintained or info.is_filled():
         shape["readOnly"] = True
     declared = getattr(attrs.fields(cast("Any", schema.model)), info.name).default
     if info.default is not None and not changes and not isinstance(declared, attrs.Factory):  # type: ignore[arg-type]

@@ -191,7 +191,7 @@ class Schema:
         self.partition, self.row = partition, row
         self.write_token = write_token
         self.fields = dict(fields)
-        self.filled = tuple(info for info in self.fields.values() if info.on_insert or info.on_write)
+        self.filled = tuple(info for info in self.fields.values() if info.is_filled())
         self.upgrades: dict[int, Upgrade] = {}
         self.derived: dict[str, DerivedSchema] = {}
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)

@@ -32,6 +32,7 @@ from .guarded import (
 )
 from .prefixed import PrefixedBackend
 from .queues import Message, MessageId, QueueStore
+from .retry import RetryBudget, RetryPolicy, pause_after, single_try
 from .tables import METHODS, Bounds, Operation, Row, RowPage, RowQuery, TableStore, Verb
 from .traffic import CURRENT, Traffic, Transfer, note_bytes, note_repetition
 
@@ -57,6 +58,8 @@ __all__ = [
     "Policies",
     "PrefixedBackend",
     "QueueStore",
+    "RetryBudget",
+    "RetryPolicy",
     "Row",
     "RowPage",
     "RowQuery",
@@ -78,8 +81,10 @@ __all__ = [
     "narrowed",
     "note_bytes",
     "note_repetition",
+    "pause_after",
     "project",
     "rights_of",
+    "single_try",
     "utc_now",
     "with_index",
 ]

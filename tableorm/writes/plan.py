@@ -15,7 +15,7 @@ from ..errors import TableOrmError, TransactionFailed
 from ..models.marker_rows import MoveMark
 from ..models.property_bag import PropertyBag
 from ..models.schema import FieldInfo, Schema
-from ..outbox.decision import Decision
+from ..outbox.decision import Decision, Work
 from ..protocol.codes import Fault
 from ..stores import Operation, Row
 
@@ -172,6 +172,7 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True
         effect: What it does to a derived row; None for the write of what the user gave.
         view: What the subject will know of `after`, if that is less: its row was read for this write, and has
             properties that the subject has not.
+        starts: The workflows that the transaction starts for the entity.
     """
 
     operation: Operation
@@ -186,6 +187,7 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True
     stale: bool = False
     effect: "Effect | None" = None
     view: Row | None = None
+    starts: tuple[Work, ...] = ()
 
     @property
     def origin(self) -> Change:

@@ -3,8 +3,8 @@ Lost races: which failures a new attempt may cure, and how long to wait before i
 """
 
 from ..connection.connection import Connection
-from ..connection.retry import pause_after
 from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, ReferenceNotFound, shown
+from ..stores import pause_after
 
 __all__ = ["ATTEMPTS", "check_attempts", "is_race", "pause_of"]
 

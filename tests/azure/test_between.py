@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tableorm import NotSupported
 from tableorm.protocol.codes import Code
-from tableorm.stores import BlobStore, Operation, QueueStore, Verb
+from tableorm.stores import BlobStore, Operation, QueueStore, RetryPolicy, Verb
 from tableorm.testing.contract.base import new_name, refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.stub import KEY as STUB_KEY
@@ -70,7 +70,7 @@ async def supply() -> str:
 
 def all_of(stub: Stub, *, timeout: float = 10.0, **options: Any) -> AzureBackend:
     """The backend of tables, queues and blobs on a stub."""
-    given = {"key": STUB_KEY, "queues": stub.url, "blobs": stub.url, "retry_backoff_factor": 0.001, **options}
+    given = {"key": STUB_KEY, "queues": stub.url, "blobs": stub.url, "retry": RetryPolicy(base=0.001), **options}
     return AzureBackend.from_url(stub.url, timeout=timeout, options=given)
 
 
@@ -477,7 +477,7 @@ async def test_logs_show_no_secrets(stub: Stub, caplog: pytest.LogCaptureFixture
             await refusal(CALLS[name](backend))
             await CALLS[name](backend)
 
-    assert "Request method" in caplog.text and "is sent again after status 500" in caplog.text
+    assert "Request method" in caplog.text and "is sent again after InternalError" in caplog.text
     assert STUB_KEY not in caplog.text
     assert "c2VjcmV0" not in caplog.text
     for request in stub.requests:
@@ -489,7 +489,7 @@ async def test_logs_show_no_secrets(stub: Stub, caplog: pytest.LogCaptureFixture
 async def test_errors_show_no_secrets(stub: Stub, name: str, answer: Answer) -> None:
     """Nor do faults, and the SDK's errors behind them."""
     stub.answers = [answer]
-    async with all_of(stub, key=None, sas=SECRET, retry_total=0) as backend:
+    async with all_of(stub, key=None, sas=SECRET, retry=RetryPolicy(attempts=1)) as backend:
         fault = await refusal(CALLS[name](backend))
 
     assert "c2VjcmV0" in stub.requests[0].target

@@ -3,8 +3,10 @@ Every exception and every code of the service has its place: one table, complete
 """
 
 import asyncio
+import errno
 import inspect
 import pickle
+import socket
 from typing import Any
 
 import aiohttp
@@ -13,6 +15,7 @@ import azure.data.tables
 import azure.storage.blob
 import azure.storage.queue
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 from azure.core.exceptions import (
     AzureError,
     DecodeError,
@@ -263,7 +266,8 @@ def _caused(error: ServiceRequestError | ServiceResponseError, cause: BaseExcept
     return error
 
 
-REFUSED = aiohttp.ClientConnectorError(None, ConnectionRefusedError())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+WHERE = ConnectionKey("tables.example.org", 10002, False, True, None, None, None)
+REFUSED = aiohttp.ClientConnectorError(WHERE, ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed"))
 
 
 @pytest.mark.parametrize(
@@ -286,6 +290,25 @@ def test_what_is_known_not_to_be_sent(error: Exception, *, sent: bool) -> None:
     assert never_sent(error) is not sent
     assert fault_of_error(error, write=True).doubt is sent
     assert fault_of_error(error, write=False).doubt is False
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            REFUSED,
+            "Nothing answers at tables.example.org:10002 (Connection refused); start the server, or check the URL.",
+        ),
+        (
+            aiohttp.ClientConnectorDNSError(WHERE, socket.gaierror(socket.EAI_NONAME, "Name or service not known")),
+            "The host 'tables.example.org' is not found (Name or service not known); check the URL and the network.",
+        ),
+    ],
+    ids=["refused", "unknown"],
+)
+def test_a_store_that_is_not_there(error: Exception, text: str) -> None:
+    """The message says where nobody answers and what to do, and nothing in the words of a library."""
+    assert fault_of_error(_caused(ServiceRequestError(str(error)), error), write=False).message == text
 
 
 @pytest.mark.parametrize(

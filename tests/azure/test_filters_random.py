@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, MAX_TICKS, MIN_TICKS, Edm, encode, text_from_ticks, utf16_key
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compile_filter
-from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
+from tableorm.stores import Bounds, Operation, RetryPolicy, Row, RowQuery, TableStore, Verb
 from tableorm.testing.contract.base import everything, keys_of, new_name, refusal, user_part
 from tableorm_azure import AzureBackend
 from tableorm_local import Account, LocalBackend, serve
@@ -26,7 +26,9 @@ from tests.azurite import KEY, Azurite
 
 @pytest.fixture
 async def emulator(azurite: Azurite) -> AsyncIterator[TableStore]:
-    async with AzureBackend.from_url(azurite.table, timeout=30.0, options={"key": KEY, "retry_total": 0}) as backend:
+    async with AzureBackend.from_url(
+        azurite.table, timeout=30.0, options={"key": KEY, "retry": RetryPolicy(attempts=1)}
+    ) as backend:
         yield backend.tables
 
 

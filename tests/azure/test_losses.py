@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, RowQuery, Verb
+from tableorm.stores import Operation, RetryPolicy, RowQuery, Verb
 from tableorm.testing.contract.base import insert, keys_of, new_name, refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.proxy import FaultProxy, Loss
@@ -24,7 +24,7 @@ async def proxy(azurite: Azurite) -> AsyncIterator[FaultProxy]:
 
 def behind(proxy: FaultProxy, timeout: float = 30.0) -> AzureBackend:
     """The backend by way of the proxy."""
-    options = {"key": KEY, "retry_backoff_factor": 0.001}
+    options = {"key": KEY, "retry": RetryPolicy(base=0.001)}
     return AzureBackend.from_url(proxy.url, timeout=timeout, options=options)
 
 

@@ -12,7 +12,7 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
 
 from tableorm.protocol.codes import Code
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Operation, RetryPolicy, Verb
 from tableorm.testing.contract.base import refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.stub import Stub, Token
@@ -81,7 +81,12 @@ async def test_a_credential_that_gets_no_token(certificate: Path, name: str, err
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate)
     async with Stub(tls) as stub:
-        options = {"credential": Failing(error), "queues": stub.url, "blobs": stub.url, "retry_backoff_factor": 0.001}
+        options = {
+            "credential": Failing(error),
+            "queues": stub.url,
+            "blobs": stub.url,
+            "retry": RetryPolicy(base=0.001),
+        }
         async with AzureBackend.from_url(stub.url, timeout=10.0, options=options) as backend:
             fault = await refusal(CALLS[name](backend))
 

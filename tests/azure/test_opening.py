@@ -232,7 +232,7 @@ def test_too_much(url: str, options: dict[str, Any], named: str) -> None:
     [
         ("connections", 0, ValueError),
         ("keepalive", -1, ValueError),
-        ("api_version", None, TypeError),
+        ("api_version", 3, TypeError),
     ],
 )
 def test_options_that_make_no_sense(name: str, value: Any, error: type[Exception]) -> None:

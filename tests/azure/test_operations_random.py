@@ -19,7 +19,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, Edm, text_from_ticks
 from tableorm.protocol.filters import Compare, Constant, Op
 from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_ENTITY_BYTES, entity_size
-from tableorm.stores import Bounds, Operation, Row, RowQuery, TableStore, Verb
+from tableorm.stores import Bounds, Operation, RetryPolicy, Row, RowQuery, TableStore, Verb
 from tableorm.testing.contract.base import new_name, user_part
 from tableorm_azure import AzureBackend
 from tableorm_local import Account, LocalBackend, serve
@@ -314,7 +314,9 @@ async def served(tmp_path: Path) -> AsyncIterator[TableStore]:
 
 @pytest.fixture
 async def emulator(azurite: Azurite) -> AsyncIterator[TableStore]:
-    async with AzureBackend.from_url(azurite.table, timeout=30.0, options={"key": KEY, "retry_total": 0}) as backend:
+    async with AzureBackend.from_url(
+        azurite.table, timeout=30.0, options={"key": KEY, "retry": RetryPolicy(attempts=1)}
+    ) as backend:
         yield backend.tables
 
 

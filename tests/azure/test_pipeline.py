@@ -21,7 +21,7 @@ from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 from tableorm import EntityNotFound, NotSupported, PropertyBag, TableOrmError, connect
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.shared_key import SignedParts, decode_key, parse_authorization, verify
-from tableorm.stores import Operation, RowQuery, TableStore, Verb
+from tableorm.stores import Operation, RetryPolicy, RowQuery, TableStore, Verb
 from tableorm.testing.contract.base import refusal, row
 from tableorm_azure import AzureBackend
 from tests.azure.stub import (
@@ -111,7 +111,7 @@ async def test_a_transaction_that_failed_otherwise_is_sent_once(stub: Stub, part
 async def test_throttling_that_does_not_end_is_reported(stub: Stub) -> None:
     """After the last attempt the fault says so, and how long the service asks to wait."""
     stub.answers = [error_answer(503, "ServerBusy", x_ms_retry_after_ms="1")]
-    async with stub.backend(retry_total=2) as backend:
+    async with stub.backend(retry=RetryPolicy(attempts=3, base=0.001)) as backend:
         fault = await refusal(backend.tables.write("Table1", INSERT))
 
     assert (fault.code, fault.doubt, fault.retry_after) == (Code.SERVER_BUSY, False, 0.001)
@@ -181,7 +181,7 @@ async def test_nobody_listens() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and does not listen
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/stub"
-        options = {"key": KEY, "retry_total": 2, "retry_backoff_factor": 0.001}
+        options = {"key": KEY, "retry": RetryPolicy(attempts=3, base=0.001)}
         async with AzureBackend.from_url(url, timeout=5.0, options=options) as backend:
             fault = await refusal(backend.tables.write("Table1", INSERT))
 
@@ -443,7 +443,7 @@ async def test_logging_works(stub: Stub, caplog: pytest.LogCaptureFixture) -> No
             await backend.tables.get("Table1", "p", "r")
 
     assert "Request method: 'GET'" in caplog.text
-    assert "GET /stub/Table1(PartitionKey='p',RowKey='r') is sent again after status 500" in caplog.text
+    assert "GET /stub/Table1(PartitionKey='p',RowKey='r') is sent again after InternalError" in caplog.text
     assert KEY not in caplog.text
     assert stub.requests[0].headers["authorization"].partition(":")[2] not in caplog.text
 
@@ -507,7 +507,7 @@ async def test_proxies(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
         await backend.tables.get("Table1", "p", "r")
     async with AzureBackend.from_url(
-        url, timeout=5.0, options={"key": KEY, "proxies": {}, "retry_total": 0}
+        url, timeout=5.0, options={"key": KEY, "proxies": {}, "retry": RetryPolicy(attempts=1)}
     ) as backend:
         await refusal(backend.tables.get("Table1", "p", "r"))
 

@@ -57,7 +57,7 @@ async def proxy(azurite: Azurite) -> AsyncIterator[FaultProxy]:
 
 def behind(proxy: FaultProxy) -> Database:
     """A client by way of the proxy."""
-    return connect(proxy.url, key=KEY, retry_backoff_factor=0.001, retry_total=20, retry=PATIENT)
+    return connect(proxy.url, key=KEY, retry=PATIENT)
 
 
 @pytest.fixture

@@ -2,14 +2,15 @@
 A service that refuses requests for their rate: what a program sees of it.
 """
 
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, RetryPolicy, Stats, Throttled, connect, field
+from tableorm import Database, Entity, Mapped, OutcomeUnknown, RetryPolicy, Stats, Throttled, connect, field
 from tableorm.errors import TableOrmError, TransactionFailed
-from tests.azure.stub import KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, row_answer
+from tests.azure.stub import ETAG, KEY, NO_CONTENT, Answer, Stub, batch_answer, error_answer, row_answer
 from tests.faults import QUICK, Fate, FaultyBackend
 
 
@@ -42,8 +43,8 @@ GOOD = {
 }
 
 
-def client(stub: Stub, attempts: int = 5) -> Database:
-    return connect(stub.url, key=KEY, retry_backoff_factor=0.001, retry_total=attempts, retry=RetryPolicy(base=0.0))
+def client(stub: Stub, attempts: int = 6) -> Database:
+    return connect(stub.url, key=KEY, retry=RetryPolicy(attempts=attempts, base=0.0))
 
 
 @pytest.mark.parametrize("answer", [BUSY, TOO_MANY], ids=["503", "429"])
@@ -63,7 +64,7 @@ async def test_what_passes_is_counted(stub: Stub, name: str, answer: Answer) -> 
 async def test_what_does_not_pass_is_throttled(stub: Stub, name: str) -> None:
     """An error of its own tells it from a service that cannot be reached, and repeats in one place only."""
     stub.answers = [TOO_MANY]
-    async with client(stub, attempts=2) as db:
+    async with client(stub, attempts=3) as db:
         with pytest.raises(TableOrmError) as caught:
             await CALLS[name](db)
 
@@ -83,7 +84,7 @@ async def test_a_transaction_that_is_refused_within_its_answer(stub: Stub, part:
         assert (db.stats.requests, db.stats.retries, db.stats.throttled) == (1, 2, 2)
 
     stub.answers = [batch_answer(part)]
-    async with client(stub, attempts=2) as db:
+    async with client(stub, attempts=3) as db:
         with pytest.raises(TransactionFailed) as caught:
             await _transact(db)
 
@@ -91,9 +92,49 @@ async def test_a_transaction_that_is_refused_within_its_answer(stub: Stub, part:
         assert (db.stats.requests, db.stats.retries, db.stats.throttled) == (1, 2, 3)
 
 
+@pytest.mark.parametrize("name", list(CALLS))
+async def test_one_policy_for_refused_connections(name: str) -> None:
+    """`retry=` of `connect` says how often reads and writes are tried where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and does not listen
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/stub"
+        async with connect(url, key=KEY, retry=RetryPolicy(attempts=3, base=0.0)) as db:
+            with pytest.raises(TableOrmError):
+                await CALLS[name](db)
+
+            assert db.stats.traffic.attempts == 3
+
+
+async def test_one_count_after_a_lost_reply(stub: Stub) -> None:
+    """A write in doubt is repeated by the mapper alone: refusals of its repetitions are of the same count."""
+    stub.answers = [Answer(0), TOO_MANY]
+    async with connect(stub.url, key=KEY, retry=RetryPolicy(attempts=4, base=0.0)) as db:
+        with pytest.raises(OutcomeUnknown):
+            await db.delete(Thing, id="r", if_match=ETAG)
+
+    assert [request.method for request in stub.requests] == ["DELETE"] * 4 + ["GET"]
+
+
+async def test_one_policy_for_queues(stub: Stub) -> None:
+    """Queues on an http URL are asked as often as `retry=` says, whatever the tables are on."""
+    stub.answers = [BUSY]
+    queues = f"QueueEndpoint={stub.url};AccountName=stub;AccountKey={KEY}"
+    async with connect("local::memory:", queues=queues, retry=RetryPolicy(attempts=3, base=0.0)) as db:
+        with pytest.raises(Throttled):
+            await db.queues.list_queues()
+
+    assert len(stub.requests) == 3
+
+
+def test_options_of_the_sdk_for_retries() -> None:
+    """They are refused, since there is one policy for all backends; the message names it."""
+    with pytest.raises(TypeError, match=r"unknown option 'retry_total'.*; retry=RetryPolicy\(\.\.\.\) says how"):
+        connect("https://account.table.core.windows.net", key=KEY, retry_total=3)
+
+
 _LONG: dict[str, tuple[Answer, dict[str, Any]]] = {
     "asked": (error_answer(503, "ServerBusy", Retry_After="60"), {}),
-    "backoff": (error_answer(503, "ServerBusy"), {"retry_backoff_factor": 30.0}),
+    "backoff": (error_answer(503, "ServerBusy"), {"retry": RetryPolicy(base=1e6, cap=1e6)}),
     "part": (batch_answer(error_answer(429, "TooManyRequests", x_ms_retry_after_ms="60000")), {}),
 }
 
@@ -118,7 +159,7 @@ async def test_a_wait_that_is_longer_than_the_time_left(stub: Stub, name: str, w
 async def test_bulk_reports_throttling(stub: Stub) -> None:
     """What could not be written for the rate stands in the report, by name."""
     stub.answers = [TOO_MANY]
-    async with client(stub, attempts=1) as db, db.bulk() as bulk:
+    async with client(stub, attempts=2) as db, db.bulk() as bulk:
         await bulk.insert(Thing())
 
     (failure,) = bulk.report.failed

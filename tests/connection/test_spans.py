@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from tableorm import Entity, EntityExists, Mapped, connect, field
+from tableorm import Entity, EntityExists, Mapped, RetryPolicy, connect, field
 from tableorm.connection.connection import connection_of
 from tests.azure.stub import KEY, Stub, error_answer, row_answer
 from tests.connection.conftest import Connect
@@ -112,7 +112,7 @@ async def test_repetitions_are_in_the_span() -> None:
             error_answer(503, "ServerBusy"),
             row_answer(PartitionKey="a", RowKey="person_0001", EntityType="Person"),
         ]
-        async with connect(stub.url, key=KEY, retry_backoff_factor=0.001, tracer_provider=spans.provider) as db:
+        async with connect(stub.url, key=KEY, retry=RetryPolicy(base=0.001), tracer_provider=spans.provider) as db:
             await db.exists(Person, team="a", id=1)
 
         (span,) = spans.ended

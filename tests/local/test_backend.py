@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tableorm import connect
 from tableorm.errors import ModelError, NotSupported, Unavailable
 from tableorm.stores import Backend, TableStore
 from tableorm_local import LocalBackend
@@ -76,6 +77,12 @@ def test_unknown_options() -> None:
         TypeError, match=r"does not know .credential., .kye.; .* options timeout, account, create, key, sas"
     ):
         LocalBackend.from_url("local:x", timeout=1.0, options={"kye": 1, "credential": 2})
+
+
+async def test_options_that_are_none() -> None:
+    """An option that is None was not given, so that one call serves URLs of several backends."""
+    async with connect("local::memory:", storage_api_version=None, credential=None, key=None) as db:
+        assert await db.tables() == []
 
 
 async def test_open_without_creating(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tableorm import (
     EncodeError,
     Entity,
     Index,
+    MalformedETag,
     Mapped,
     NotRead,
     PreconditionFailed,
@@ -20,6 +21,8 @@ from tableorm import (
     UniqueViolation,
     connect,
     field,
+    http_message,
+    http_status,
 )
 from tableorm.stores import Operation, Verb
 from tests.database.between import Between
@@ -93,6 +96,31 @@ async def test_a_transaction_with_what_was_never_read_does_not_run_again(db: Dat
     with pytest.raises(NotRead):
         await db.run_transaction(work)
     assert runs == 1
+
+
+@pytest.mark.parametrize("tag", ['"b"', 'W/"1"'])
+async def test_an_etag_that_no_row_has(db: Database, tag: str) -> None:
+    """An ETag of HTTP that the service does not make is one that the row has not got, as HTTP says: status 412."""
+    note = Note(topic="a", number=1)
+    await db.insert(note)
+    before = db.stats.requests
+
+    with pytest.raises(PreconditionFailed, match=r"modify of Note: no row has the ETag") as caught:
+        await db.modify(Note, lambda note: None, topic="a", number=1, if_match=tag)
+    with pytest.raises(PreconditionFailed, match=r"delete of Note: no row has the ETag"):
+        await db.delete(note, if_match=tag)
+    assert http_status(caught.value) == 412
+    assert db.stats.requests == before
+
+
+@pytest.mark.parametrize("tag", ['"a", "b"', "b", "", "W/*"])
+async def test_the_answer_to_a_header_that_is_no_etag(db: Database, tag: str) -> None:
+    """It is the client's mistake, and no value of a field: status 400, and what to send."""
+    with pytest.raises(MalformedETag) as caught:
+        await db.modify(Note, lambda note: None, topic="a", number=1, if_match=tag)
+
+    assert http_status(caught.value) == 400
+    assert http_message(caught.value) == "If-Match must be '*' or one ETag, as the header ETag of an answer has it"
 
 
 @pytest.mark.parametrize("tag", ["", "zz", 'W/"x', 3])

@@ -271,6 +271,50 @@ class Drawing(Entity, table="Drawings", partition_key="p", row_key="{id}"):
     lines: Mapped[list[Line]] = field(factory=list)
 
 
+@attrs.define
+class Weight:
+    grams: Decimal = Decimal(1)
+    ratio: float = 1.0
+
+
+class Parcel(Entity, table="Parcels", partition_key="p", row_key="{id}"):
+    id: Mapped[str]
+    price: Mapped[Decimal] = field(default=Decimal(0), validator=attrs.validators.ge(0))
+    weights: Mapped[list[Weight]] = field(factory=list)
+
+
+@pytest.mark.parametrize("value", ["NaN", "sNaN", Decimal("NaN"), Decimal("sNaN")])
+def test_numbers_that_json_text_does_not_keep(value: object) -> None:
+    """In a nested class NaN is refused with its path and in plain words, also the one that Python cannot compare."""
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Parcel, {"id": "a", "weights": [{"grams": value}]})
+
+    (fault,) = caught.value.faults
+    assert fault.path == ("weights", 0, "grams")
+    assert fault.problem == "is refused: JSON text keeps neither NaN nor infinite floats; give a finite number"
+    with pytest.raises(ValueError, match="has something in it that JSON text does not keep, such as NaN"):
+        Parcel.__schema__.fields["weights"].type.encode([Weight(Decimal(str(value)))])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_floats_that_json_text_does_not_keep(value: float) -> None:
+    """A nested float that is not finite has its path too."""
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Parcel, {"id": "a", "weights": [{"ratio": value}]})
+
+    assert [fault.path for fault in caught.value.faults] == [("weights", 0, "ratio")]
+
+
+@pytest.mark.parametrize("value", ["NaN", "sNaN"])
+def test_numbers_that_a_validator_cannot_compare(value: str) -> None:
+    """Python raises an ArithmeticError where the decimal NaN is compared; a client gets a fault of its field."""
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Parcel, {"id": "a", "price": value})
+
+    (fault,) = caught.value.faults
+    assert (fault.path, fault.problem) == (("price",), "is refused: it cannot be compared or computed with")
+
+
 def test_validators_of_nested_classes() -> None:
     """What they refuse has the path of the member, and is listed beside other faults."""
     lines: list[dict[str, Any]] = [

@@ -4,12 +4,26 @@ Partial: what a request wants to change in an entity.
 
 import datetime as dt
 import pickle
+from collections.abc import Callable
 from typing import Any, cast
 
 import attrs
 import pytest
 
-from tableorm import Entity, InvalidInput, Mapped, ModelError, NotLoaded, Partial, WithoutKey, connect, field
+from tableorm import (
+    Entity,
+    InvalidInput,
+    Mapped,
+    ModelError,
+    NotLoaded,
+    Partial,
+    WithoutKey,
+    connect,
+    field,
+    from_dict,
+    to_dict,
+    utc_now,
+)
 
 
 class Document(Entity, table="Documents", partition_key="{owner}", row_key="{kind}_{id}", abstract=True):
@@ -23,6 +37,14 @@ class Order(Document):
     code: Mapped[str] = field(default="", converter=str.upper, validator=attrs.validators.max_len(3))
     due: Mapped[dt.date | None] = field(default=None)
     lines: Mapped[int] = field(default=0, maintained=True)
+
+
+class Dated(Entity, table="Dated", partition_key="{owner}", row_key="{id}"):
+    owner: Mapped[str]
+    id: Mapped[str]
+    total: Mapped[int] = field(default=0)
+    made: Mapped[dt.datetime | None] = field(default=None, on_insert=utc_now)
+    changed: Mapped[dt.datetime | None] = field(default=None, on_write=utc_now)
 
 
 def not_below_low(entity: "Range", attribute: object, value: int) -> None:
@@ -78,9 +100,31 @@ def test_fields_that_cannot_be_changed() -> None:
         (("totall",), "unknown"),
     ]
     message = str(caught.value)
-    assert "Order.id: '2' is refused: the field is part of the key, which stays; leave it out, or" in message
+    assert "Order.id: '2' is refused: the field is part of the key, which stays; leave it out\n" in message
     assert "Order.lines: 1 is refused: writes of other entities maintain the field; leave it out" in message
     assert message.endswith("does not exist; the model's fields are note, total, code, due")
+
+
+@pytest.mark.parametrize("body", [Partial, WithoutKey])
+def test_fields_that_a_write_fills(body: Callable[[type[Dated], dict[str, Any]], object]) -> None:
+    """What `on_insert` and `on_write` make is refused in a body; the message says that it is to be left out."""
+    with pytest.raises(InvalidInput) as caught:
+        body(Dated, {"made": "2024-02-29T00:00:00Z", "changed": None})
+
+    assert [(fault.path, fault.problem) for fault in caught.value.faults] == [
+        (("made",), "is refused: the insert fills the field; leave it out"),
+        (("changed",), "is refused: each write fills the field; leave it out"),
+    ]
+
+
+def test_programs_may_give_what_a_write_fills() -> None:
+    """A program gives such a field by name: to `entity` beside the key, and in data that it has stored itself."""
+    noon = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+
+    dated = WithoutKey(Dated, {"total": 2}).entity(owner="jun", id="1", made=noon)
+
+    assert dated == Dated(owner="jun", id="1", total=2, made=noon)
+    assert from_dict(Dated, to_dict(dated, mode="json")) == dated
 
 
 def test_values_that_do_not_fit() -> None:

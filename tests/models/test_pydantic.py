@@ -37,6 +37,7 @@ from tableorm import (
     field,
     from_dict,
     to_dict,
+    utc_now,
 )
 
 
@@ -89,6 +90,12 @@ class Thing(Entity, table="Things", partition_key="{owner}", row_key="{n:03d}"):
     item: Mapped[Item | None] = field(default=None)
     places: Mapped[list[Place]] = field(factory=list)
     seen: Mapped[int] = field(default=0, maintained=True)
+
+
+class Dated(Entity, table="Dated", partition_key="p", row_key="{id}"):
+    id: Mapped[str]
+    count: Mapped[int] = field(default=0, maintained=True)
+    made: Mapped[dt.datetime | None] = field(default=None, on_insert=utc_now)
 
 
 class Person(Entity, table="People", partition_key="{country}", row_key="{kind}_{id}", abstract=True):
@@ -413,6 +420,14 @@ def test_a_maintained_field_of_a_body() -> None:
     with pytest.raises(InvalidInput) as caught:
         from_dict(Thing, {"owner": "jun", "n": "x", "seen": 7})
     assert [fault.path for fault in caught.value.faults] == [("n",), ("seen",)]
+
+
+@pytest.mark.parametrize("name", ["count", "made"])
+def test_fields_that_clients_only_read(name: str) -> None:
+    """In OpenAPI they are read-only in an entity, and absent from what changes one."""
+    assert TypeAdapter(Dated).json_schema()["properties"][name]["readOnly"] is True
+    assert name not in TypeAdapter(Partial[Dated]).json_schema()["properties"]
+    assert name not in TypeAdapter(WithoutKey[Dated]).json_schema()["properties"]
 
 
 def test_schema_of_a_body_without_key() -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, TableOrmError, Unavailable, connect, field
+from tableorm import Database, Entity, Mapped, RetryPolicy, TableOrmError, Unavailable, connect, field
 from tests.azure.stub import KEY, Answer, Stub, row_answer
 
 
@@ -22,7 +22,7 @@ class Thing(Entity, table="Tab", partition_key="{p}", row_key="{r}"):
 async def _client_of(stub: Stub, answer: Answer) -> AsyncGenerator[Database]:
     async with stub:
         stub.answers = [answer]
-        async with connect(stub.url, key=KEY, timeout=5, retry_total=0) as db:
+        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
             yield db
 
 

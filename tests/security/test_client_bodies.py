@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, TableOrmError, connect
+from tableorm import Database, Entity, Mapped, RetryPolicy, TableOrmError, connect
 
 SAS = "sv=2019-02-02&tn=Tab&se=2099-01-01T00%3A00%3A00Z&sp=raud&spk=a&epk=a&sig=ABC%3D"
 # A page has 4 MiB of rows; escapes and annotations may make some of that longer.
@@ -31,7 +31,10 @@ async def _client_of(answer: bytes) -> AsyncGenerator[Database]:
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with server, connect(f"http://127.0.0.1:{port}/acct", sas=SAS, timeout=5, retry_total=0) as db:
+    async with (
+        server,
+        connect(f"http://127.0.0.1:{port}/acct", sas=SAS, timeout=5, retry=RetryPolicy(attempts=1)) as db,
+    ):
         yield db
 
 

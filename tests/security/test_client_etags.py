@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Entity, Mapped, TableOrmError, connect, field
+from tableorm import Entity, Mapped, RetryPolicy, TableOrmError, connect, field
 from tableorm_local import serve
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.azure.stub import KEY, Request, Stub, row_answer
@@ -63,7 +63,7 @@ async def test_an_etag_of_a_server_does_not_end_its_header() -> None:
 
     async with Stub() as stub:
         stub.handler = answer
-        async with connect(stub.url, key=KEY, timeout=2, retry_total=0) as db:
+        async with connect(stub.url, key=KEY, timeout=2, retry=RetryPolicy(attempts=1)) as db:
             with pytest.raises(TableOrmError):
                 user = await db.get(User, tenant="a", id=1)
                 user.nick = "x"

@@ -12,7 +12,7 @@ from itertools import count
 
 import pytest
 
-from tableorm import Entity, Mapped, TableOrmError, connect
+from tableorm import Entity, Mapped, RetryPolicy, TableOrmError, connect
 from tableorm.protocol.codes import Fault
 from tableorm_azure.codec import decode_page, decode_row
 from tests.azure.stub import KEY, Answer, Request, Stub, row_answer
@@ -62,7 +62,7 @@ async def test_names_of_rows_are_not_kept_however_many() -> None:
 
     async with Stub() as stub:
         stub.handler = answer
-        async with connect(stub.url, key=KEY, timeout=5, retry_total=0) as db:
+        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
             tracemalloc.start()
             try:
                 for _ in range(6):
@@ -87,7 +87,7 @@ async def test_a_list_of_tables_that_goes_on_where_it_was_is_refused(again: list
             return Answer(200, {"Content-Type": "application/json", **on}, body)
 
         stub.handler = answer
-        async with connect(stub.url, key=KEY, timeout=5, retry_total=0) as db:
+        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
             with pytest.raises(TableOrmError, match="the list would never end"):
                 await db.tables()
     assert len(stub.requests) <= 3
@@ -104,7 +104,9 @@ async def test_a_list_of_queues_or_containers_that_goes_on_where_it_was_is_refus
         stub.handler = lambda _: Answer(
             200 if len(stub.requests) < 50 else 404, {"Content-Type": "application/xml"}, body
         )
-        async with connect(stub.url, key=KEY, timeout=5, retry_total=0, queues=stub.url, blobs=stub.url) as db:
+        async with connect(
+            stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1), queues=stub.url, blobs=stub.url
+        ) as db:
             with pytest.raises(TableOrmError, match="the list would never end"):
                 await (db.queues.list_queues() if what == "queue" else db.blobs.list_containers())
     assert len(stub.requests) <= 3
@@ -126,7 +128,7 @@ async def test_keys_of_rows_are_not_kept_however_long() -> None:
     try:
         async with Stub() as stub:
             stub.handler = answer
-            async with connect(stub.url, key=KEY, timeout=5, retry_total=0) as db:
+            async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
                 for _ in range(10):
                     with suppress(TableOrmError):
                         await db.select(Part).allow_scan().all()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tableorm import Entity, Mapped, TableOrmError, connect
+from tableorm import Entity, Mapped, RetryPolicy, TableOrmError, connect
 
 SECRET = "SECRETSIGNATURE"
 SAS = f"sv=2019-02-02&tn=Tab&se=2099-01-01T00%3A00%3A00Z&sp=raud&spk=a&epk=a&sig={SECRET}%2BABC%3D"
@@ -47,7 +47,10 @@ async def test_no_error_shows_the_token(name: str, verb: str) -> None:
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with server, connect(f"http://127.0.0.1:{port}/acct", sas=SAS, timeout=1, retry_total=0) as db:
+    async with (
+        server,
+        connect(f"http://127.0.0.1:{port}/acct", sas=SAS, timeout=1, retry=RetryPolicy(attempts=1)) as db,
+    ):
         with pytest.raises(TableOrmError) as caught:
             await (db.get(Thing, p="a", r="b") if verb == "get" else db.insert(Thing(p="a", r="b")))
     assert SECRET not in "".join(traceback.format_exception(caught.value))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tableorm.stores import RetryPolicy
 from tableorm_azure import AzureBackend
 from tests.azure.cosmos import URL, CosmosStub
 from tests.azure.stub import KEY, Stub
@@ -18,7 +19,7 @@ class TestCosmosStub(AzureContract):
         async with Stub() as stub:
             stub.handler = CosmosStub(throttle=7).answer
             # Many callers at once can each meet the throttle several times in a row.
-            patience = {"retry_backoff_factor": 0.001, "retry_total": 50}
-            options = {"key": KEY, "proxies": {"http": f"http://127.0.0.1:{stub.port}"}, **patience}
+            patience = RetryPolicy(attempts=50, base=0.001, cap=0.01)
+            options = {"key": KEY, "proxies": {"http": f"http://127.0.0.1:{stub.port}"}, "retry": patience}
             async with AzureBackend.from_url(URL, timeout=30.0, options=options) as backend:
                 yield backend

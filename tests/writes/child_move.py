@@ -14,12 +14,12 @@ from tableorm.writes import move_entity
 WRITES = frozenset({"insert", "replace", "delete", "transaction", "put-message", "delete-message"})
 
 
-class Dept(Entity, table="Current", partition_key="{dep}", row_key="dept"):
+class Dept(Entity, table="Killed", partition_key="{dep}", row_key="dept"):
     dep: Mapped[str]
     size: Mapped[int] = field(default=0, maintained=True)
 
 
-class Person(Entity, table="Current", partition_key="{dep}", row_key="person"):
+class Person(Entity, table="Killed", partition_key="{dep}", row_key="person"):
     dep: Mapped[str]
     text: Mapped[str] = field(default="")
 

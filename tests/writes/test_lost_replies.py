@@ -24,9 +24,9 @@ from tableorm import (
     TransactionFailed,
     Unavailable,
 )
-from tableorm.connection.retry import RetryBudget, RetryingStore, pause_after
+from tableorm.connection.retry import RetryingStore
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Capabilities, Operation, Row, Verb
+from tableorm.stores import Capabilities, Operation, RetryBudget, Row, Verb, pause_after
 from tableorm.testing import MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.writes.lossy import Known, Plain, add, db, network, other

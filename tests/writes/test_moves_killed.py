@@ -17,7 +17,7 @@ from tests.writes.child_move import Dept, Person
 
 async def check(db: Database) -> list[str]:
     """Check that nothing is left of moves, and that the index and the counts are right; return where the entity is."""
-    rows = await db.select_raw("Current").allow_scan().all()
+    rows = await db.select_raw("Killed").allow_scan().all()
     kinds = Counter(str(row["EntityType"]) for row in rows)
     assert not [row for row in rows if "_mv" in row.row or "#_" in str(row["EntityType"])]
     homes = [dep for dep in "abc" if await db.get_or_none(Person, dep=dep) is not None]

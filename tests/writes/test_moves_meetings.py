@@ -35,7 +35,7 @@ HOUR = dt.timedelta(hours=1)
 TENTATIVE, FORWARD = 2, 3  # writes of a move: its message, the tentative row, the forward
 
 
-class Person(Entity, table="Current", partition_key="{dep}", row_key="person_{id:03d}"):
+class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{id:03d}"):
     dep: Mapped[str]
     id: Mapped[int] = field(default=1)
     text: Mapped[str] = field(default="")
@@ -43,7 +43,7 @@ class Person(Entity, table="Current", partition_key="{dep}", row_key="person_{id
     by_text = Index(row_key="text_{text}", unique=True)
 
 
-class Other(Entity, table="Current", partition_key="{dep}", row_key="{name}"):
+class Other(Entity, table="Meetings", partition_key="{dep}", row_key="{name}"):
     dep: Mapped[str]
     name: Mapped[str]
 
@@ -91,7 +91,7 @@ async def work(db: Database) -> list[Outcome]:
 
 
 async def kinds(db: Database) -> list[str]:
-    rows = await db.select_raw("Current").allow_scan().all()
+    rows = await db.select_raw("Meetings").allow_scan().all()
     return sorted(f"{row.partition_key} {row['EntityType']}" for row in rows)
 
 
@@ -202,7 +202,7 @@ async def test_a_worker_that_does_not_know_the_model(db: Database, network: Faul
 async def test_a_mark_of_another_program(db: Database) -> None:
     """It is named, with what to do."""
     row = {"PartitionKey": "b", "RowKey": "person_001", "EntityType": "Person#_tentative", "_mv": "x"}
-    await db.store.write("Current", Operation(Verb.INSERT, row))
+    await db.store.write("Meetings", Operation(Verb.INSERT, row))
     with pytest.raises(DecodeError, match=r"is not the mark of a move.*delete any other row"):
         await db.get(Person, dep="b", id=1)
 
@@ -233,7 +233,7 @@ async def test_an_entity_that_was_read_by_an_index(db: Database) -> None:
 
 async def test_bags_and_transactions_stay_within_their_partition(db: Database) -> None:
     """They name what moves further."""
-    bag = await db.get(PropertyBag.key("Current", "a", "person_001"))
+    bag = await db.get(PropertyBag.key("Meetings", "a", "person_001"))
     with pytest.raises(NotSupported, match=r"only `await db.move\(...\)` of an entity goes there"):
         await db.move(bag, partition_key="b")
     with pytest.raises(NotSupported, match=r"only `await db.move\(...\)` of an entity goes there"):

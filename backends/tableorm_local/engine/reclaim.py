@@ -64,7 +64,7 @@ class Reclaimer:
                 await asyncio.sleep(_REST * seconds)
             except Fault as fault:
                 # Time does not mend a damaged file: what is deleted next, or another open, tries again.
-                self._wanted = fault.code is Code.SERVER_BUSY
+                self._wanted = fault.code == Code.SERVER_BUSY
                 await asyncio.sleep(_RETRY_SECONDS)
 
     def _reclaim_slice(self, session: WriteSession) -> float:

@@ -18,7 +18,6 @@ import attrs
 from msgspec import structs
 
 from ...connection.connection import Connection
-from ...connection.retry import RetryBudget
 from ...connection.tasks import map_together
 from ...errors import OutcomeUnknown, TableOrmError
 from ...models.kinds import KindSet
@@ -26,7 +25,7 @@ from ...models.property_bag import bag_of_row
 from ...models.write_tokens import tokens_of
 from ...outbox.decision import Decision, decision_of, settle_decision
 from ...protocol.codes import THROTTLING, Code, Fault
-from ...stores import Operation, Row, Verb
+from ...stores import Operation, RetryBudget, Row, Verb, single_try
 from ..plan import PlannedWrite, SendOptions, WritePlan
 from ..rows import changes, content
 
@@ -188,7 +187,8 @@ async def _resolve(
                 raise fault
         elif fault.transient and (not options.repeat or not await budget.another(fault)):
             # The last look is a single try, however much time is left.
-            rows = await _read_all(db, plan, retried=False)
+            with single_try():
+                rows = await _read_all(db, plan)
             if rows is not None and _proved(plan, rows):
                 return _applied_write(plan, rows)
             raise InDoubt(plan, fault, rows) from fault
@@ -221,7 +221,8 @@ async def _resolve(
         db.count_repetition()
         attempt += 1
         try:
-            return [Applied(etag) for etag in await send(db, now, attempt)]
+            with single_try():
+                return [Applied(etag) for etag in await send(db, now, attempt)]
         except Fault as next_fault:
             fault = next_fault
 
@@ -239,12 +240,12 @@ def _deletes(write: PlannedWrite) -> bool:
     return write.operation.verb is Verb.DELETE
 
 
-async def _read_all(db: Connection, plan: WritePlan, *, retried: bool = True) -> list[Row | None] | None:
+async def _read_all(db: Connection, plan: WritePlan) -> list[Row | None] | None:
     """The rows of a plan, None for each that is absent; None if they cannot be read."""
 
     async def read(write: PlannedWrite) -> Row | None:
         keys = write.operation.row
-        store, _ = db.sending("get", write.change.model, retried=retried)
+        store, _ = db.sending("get", write.change.model)
         try:
             return await store.get(plan.table, keys["PartitionKey"], keys["RowKey"])
         except Fault as fault:

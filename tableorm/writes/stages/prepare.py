@@ -2,19 +2,31 @@
 Part of stage 1, change: fields that a write fills, validators, and what a write refuses.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
 import attrs
 
-from ...errors import EncodeError, ModelError, NotLoaded, NotRead, PreconditionFailed, TemplateError, near
+from ...errors import (
+    EncodeError,
+    MalformedETag,
+    ModelError,
+    NotLoaded,
+    NotRead,
+    PreconditionFailed,
+    TemplateError,
+    near,
+    shown,
+)
 from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.property_bag import PropertyBag
 from ...models.schema import MISFITS, Schema
 from ...models.state import state_of
+from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION, timestamp_of_etag
 from ...stores import Row
 from ..plan import Change, PlannedWrite
@@ -32,6 +44,9 @@ __all__ = [
     "refuse_removal",
     "validate",
 ]
+
+# Source: RFC 9110, "ETag".
+_ENTITY_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
 
 
 def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False) -> PreconditionFailed | NotRead:
@@ -58,12 +73,16 @@ def check_etag(verb: str, subject: Subject | Key[Any], if_match: object) -> None
     Check the ETag that a user gives.
 
     Raises:
-        EncodeError: It is neither "*" nor an ETag.
+        MalformedETag: It is neither "*" nor an ETag as HTTP has them.
+        PreconditionFailed: It is an ETag that no row can have, since the service makes others.
     """
-    if not isinstance(if_match, str) or (if_match != "*" and timestamp_of_etag(if_match) is None):
-        problem = "is neither '*' nor an ETag; give what entity.etag was"
-        name = subject.model.__name__ if isinstance(subject, Key) else type(subject).__name__
-        raise EncodeError(problem, f"{verb} of {name}", "if_match", if_match)
+    if if_match == "*" or (isinstance(if_match, str) and timestamp_of_etag(if_match) is not None):
+        return
+    what = f"{verb} of {subject.model.__name__ if isinstance(subject, Key) else type(subject).__name__}"
+    if isinstance(if_match, str) and _ENTITY_TAG.fullmatch(if_match):
+        problem = f"no row has the ETag {shown(if_match)}; read the row, and give its entity.etag"
+        raise PreconditionFailed(f"{what}: {problem}", Code.CONDITION_NOT_SATISFIED, subject)
+    raise MalformedETag("is neither '*' nor an ETag; give what entity.etag was", what, "if_match", if_match)
 
 
 def refuse_partial(verb: str, subject: Entity, schema: Schema) -> None:

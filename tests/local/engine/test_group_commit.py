@@ -3,6 +3,7 @@ Group commit: how the requests that wait are spread over transactions.
 """
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +12,13 @@ from typing import TypeVar
 import apsw
 import pytest
 
-from tableorm.protocol.codes import Fault
-from tableorm_local.engine import group_commit
+from tableorm.protocol.codes import Code, Fault
+from tableorm_local.engine import Engine, group_commit
 from tableorm_local.engine.catalog import SCHEMA
 from tableorm_local.engine.fairness import CALLER
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.sqlite import connect
-from tableorm_local.engine.worker import InlineWorker
+from tableorm_local.engine.worker import InlineWorker, ThreadWorker
 from tableorm_local.engine.write_session import Steps, Work, WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
 
@@ -246,3 +247,212 @@ async def test_a_background_job_that_fails_tells_its_caller(session: WriteSessio
             await commits.submit_background_job(change)
         assert await commits.submit(lambda _session: "written") == "written"
         await commits.drain()
+
+
+async def test_damage_fails_one_request_alone_if_that_has_written_nothing(session: WriteSession) -> None:
+    """A request that reads damage is refused, and those with it are written; one that has written undoes all."""
+    session.connection.execute("CREATE TABLE t (x)")
+    commits = GroupCommit(session, Slow(), None, _SECONDS)
+
+    def write(session: WriteSession) -> str:
+        session.connection.execute("INSERT INTO t VALUES (1)")
+        session.dirty = True
+        return "written"
+
+    def read_damage(_: WriteSession) -> None:
+        raise ValueError("its keys are gone")
+
+    def write_and_read_damage(session: WriteSession) -> None:
+        write(session)
+        raise ValueError("its keys are gone")
+
+    def count() -> int:
+        found: int = session.connection.execute("SELECT count(*) FROM t").get
+        return found
+
+    async def ask(*works: Work) -> list[str]:
+        outcomes = await asyncio.gather(*map(commits.submit, works), return_exceptions=True)
+        return [outcome.message if isinstance(outcome, Fault) else str(outcome) for outcome in outcomes]
+
+    damaged = "memory is damaged: a stored row cannot be read (its keys are gone); restore a backup."
+    async with asyncio.timeout(_SECONDS):
+        assert await ask(write, read_damage, write) == ["written", damaged, "written"]
+        assert count() == 2
+        assert await ask(write, write_and_read_damage, write) == [damaged, damaged, "written"]
+        assert count() == 3
+
+
+async def test_a_transaction_that_cannot_begin_fails_all_that_wait(session: WriteSession) -> None:
+    """Each caller gets the fault, and what is asked for later is done."""
+    commits, begin = GroupCommit(session, Slow(), None, _SECONDS), session.begin
+
+    def fail() -> bool:
+        session.begin = begin  # type: ignore[method-assign]
+        raise apsw.IOError("the disk is gone")
+
+    session.begin = fail  # type: ignore[method-assign]
+    async with asyncio.timeout(_SECONDS):
+        outcomes = await asyncio.gather(*(commits.submit(lambda _: "done") for _ in range(3)), return_exceptions=True)
+        assert ["the disk is gone" in str(outcome) for outcome in outcomes] == [True] * 3
+        assert await commits.submit(lambda _: "done") == "done"
+        await commits.drain()
+
+
+async def test_a_transaction_that_cannot_be_undone_says_why(session: WriteSession) -> None:
+    """If undoing it fails too, callers get that error, and the next transaction undoes it before it begins."""
+    session.connection.execute("CREATE TABLE t (x)")
+    commits, roll_back = GroupCommit(session, Slow(), None, _SECONDS), session.roll_back
+
+    def fail() -> None:
+        session.roll_back = roll_back  # type: ignore[method-assign]
+        raise apsw.IOError("the disk is gone")
+
+    def work(session: WriteSession) -> None:
+        session.connection.execute("INSERT INTO t VALUES (1)")
+        session.dirty = True
+        session.roll_back = fail  # type: ignore[method-assign]
+        raise apsw.FullError("the disk is full")
+
+    async with asyncio.timeout(_SECONDS):
+        with pytest.raises(Fault, match="the disk is gone"):
+            await commits.submit(work)
+        count = await commits.submit(lambda session: session.connection.execute("SELECT count(*) FROM t").get)
+    assert count == 0
+
+
+async def test_a_job_that_finds_another_process_writing_does_not_wait(session: WriteSession, tmp_path: Path) -> None:
+    """A background job is refused at once, without the lock that writers wait for."""
+    lock = TakenLock(tmp_path / "lock", session)
+    commits = GroupCommit(session, Slow(), lock, _SECONDS)
+    async with asyncio.timeout(_SECONDS):
+        with pytest.raises(Fault, match="another process holds the write lock") as caught:
+            await commits.submit_background_job(lambda _: "done")
+        await commits.drain()
+    lock.close()
+
+    assert caught.value.code == Code.SERVER_BUSY
+    assert lock.calls == [("try", False)]
+
+
+class FreeLock(TakenLock):
+    """The lock of writers, which nobody else has."""
+
+    def try_acquire(self) -> bool:
+        super().try_acquire()
+        return True
+
+
+async def test_the_lock_of_writers_is_held_only_until_a_transaction_begins(
+    session: WriteSession, tmp_path: Path
+) -> None:
+    """On the event loop it is given back once the transaction has begun, also if it has not."""
+    lock = FreeLock(tmp_path / "lock", session)
+    commits, begin = GroupCommit(session, Slow(), lock, _SECONDS), session.begin
+
+    def begin_later() -> bool:
+        session.begin = begin  # type: ignore[method-assign]
+        return False
+
+    async with asyncio.timeout(_SECONDS):
+        assert await commits.submit(lambda _: "done") == "done"
+        session.begin = begin_later  # type: ignore[method-assign]
+        assert await commits.submit(lambda _: "done") == "done"
+    lock.close()
+
+    assert lock.calls[:4] == [("try", False), ("release", True), ("try", False), ("release", False)]
+
+
+class WaitingLock(WriterLock):
+    """The lock of writers, which somebody else has until the test lets it go."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self.free = threading.Event()
+
+    def try_acquire(self) -> bool:
+        return self.free.is_set()
+
+    def acquire(self) -> None:
+        self.free.wait(_SECONDS)
+
+    def release(self) -> None:
+        pass
+
+
+async def test_who_waits_for_another_process_waits_no_longer_than_it_may(tmp_path: Path) -> None:
+    """Requests whose time is over while another process writes are refused, those with time left are done then."""
+    connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    connection.execute(SCHEMA)
+    lock, worker, order = WaitingLock(tmp_path / "lock"), ThreadWorker(asyncio.get_running_loop(), "test"), list[str]()
+    commits = GroupCommit(WriteSession(connection, "memory"), worker, lock, 0.02)
+    async with asyncio.timeout(_SECONDS):
+        hurried = [commits.submit(lambda _: order.append("hurried")) for _ in range(2)]
+        commits.__dict__["_timeout"] = _SECONDS
+        patient = commits.submit(lambda _: order.append("patient"))
+        for each in hurried:
+            with pytest.raises(Fault, match="did not give it back in time"):
+                await each
+        assert not patient.done()
+        lock.free.set()
+        await patient
+        lock.free.clear()
+        commits.__dict__["_timeout"] = 0.02
+        with pytest.raises(Fault, match="did not give it back in time"):
+            await commits.submit(lambda _: order.append("alone"))
+        lock.free.set()
+        await commits.drain()
+        assert await commits.submit(lambda _: "done") == "done"
+    worker.stop()
+    lock.close()
+    connection.close()
+
+    assert order == ["patient"]
+
+
+async def test_what_is_kept_of_callers_is_bounded(session: WriteSession) -> None:
+    """Of ten thousand callers that have come one after the other, few are remembered."""
+    commits = GroupCommit(session, InlineWorker(), None, _SECONDS)
+    async with asyncio.timeout(_SECONDS):
+        for number in range(10_000):
+            last = submit_for(commits, str(number), lambda _: "done")
+            if number % 10 == 0:
+                await last
+        await commits.drain()
+    assert len(commits.__dict__["_last_rounds"]) < 100
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_within_a_request_ends_the_program(error: type[BaseException], tmp_path: Path) -> None:
+    """It reaches the program; the transaction it fell into is undone, and the file can be written by others."""
+    path = tmp_path / "data.tables"
+    told = list[str]()
+
+    async def ask(engine: Engine, work: Work) -> None:
+        try:
+            await engine.submit(work)
+        except Fault as fault:
+            told.append(fault.message)
+
+    def fail(session: WriteSession) -> None:
+        session.connection.execute("INSERT INTO catalog (folded, name) VALUES ('lost', 'lost')")
+        session.dirty = True
+        raise error
+
+    async def interrupted() -> None:
+        engine = Engine(path)
+        await engine.open()
+        asking = asyncio.create_task(ask(engine, fail))
+        await asyncio.sleep(_SECONDS)
+        await asking
+
+    async def again() -> list[str]:
+        engine = Engine(path, timeout=5)
+        await engine.open()
+        await engine.create_table("kept")
+        names = await engine.list_tables()
+        await engine.close()
+        return names
+
+    with pytest.raises(error):
+        asyncio.run(interrupted())
+    assert asyncio.run(again()) == ["kept"]

@@ -3,13 +3,18 @@ Giving back: what is deleted while one looks for the deleted is found too.
 """
 
 import asyncio
+from collections import Counter
+from functools import partial
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
+import apsw
 import pytest
 
 from tableorm.stores import Operation, Verb
-from tableorm_local.engine import Engine
+from tableorm_local.engine import Engine, blob_contents, blobs, catalog, queues, reclaim
 from tableorm_local.engine.sqlite import Connection
+from tableorm_local.engine.write_session import WriteSession
 
 
 async def test_deletion_during_the_last_look(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +66,128 @@ async def test_all_that_was_deleted_is_freed(path: Path, monkeypatch: pytest.Mon
     await engine.close()
 
     assert before > 0
+
+
+class Work:
+    """A kind of deleted thing whose rows take a time each, on a clock of their own, and the slices it was freed in."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float, slices: int) -> None:
+        self.now, self.seconds, self.left = 0.0, seconds, slices
+        self.slices, self.rests, self.done = list[int](), list[float](), asyncio.Event()
+        self.error: Exception | None = None
+        monkeypatch.setattr(reclaim, "_RECLAIMERS", (self.free,))
+        monkeypatch.setattr(reclaim, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(reclaim, "asyncio", SimpleNamespace(sleep=self.rest, create_task=asyncio.create_task))
+
+    def free(self, _: Connection, rows: int) -> bool:
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        if not self.left:
+            asyncio.get_running_loop().call_soon(self.done.set)
+            return False
+        self.left -= 1
+        self.slices.append(rows)
+        self.now += rows * self.seconds
+        return True
+
+    async def rest(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "slices"),
+    [
+        (0.0, [64, 128, 256, 512, 1024, 2048, 4096, 5000, 5000]),
+        (0.0000297, [64, 101, 101]),
+        (0.0009, [64, 3, 3]),
+        (1.0, [64, 1, 1]),
+    ],
+)
+async def test_slices_take_a_bounded_time(monkeypatch: pytest.MonkeyPatch, seconds: float, slices: list[int]) -> None:
+    """A slice has as many rows as take 3 ms, 64 at first, 5000 at most; then there is a rest of four times its time."""
+    work, engine = Work(monkeypatch, seconds, len(slices)), Engine(None)
+    async with asyncio.timeout(60):
+        await engine.open()
+        await work.done.wait()
+    await engine.close()
+
+    assert work.slices == slices
+    assert work.rests[: len(slices)] == pytest.approx([4 * rows * seconds for rows in slices])
+
+
+@pytest.mark.parametrize(
+    ("error", "goes_on"), [(apsw.BusyError("busy"), True), (apsw.FullError("full"), True), (ValueError("odd"), False)]
+)
+async def test_freeing_goes_on_after_what_passes(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, goes_on: bool
+) -> None:
+    """A file that is busy or full is tried again after a pause; a damaged one is not, until more is deleted."""
+    work, engine = Work(monkeypatch, 0.0, 2), Engine(None)
+    work.error = error
+    async with asyncio.timeout(60):
+        await engine.open()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert work.slices == ([64, 128] if goes_on else [])
+        assert work.rests[0] == 0.1
+        engine.reclaim()
+        await work.done.wait()
+    await engine.close()
+
+    assert work.slices == [64, 128]
+
+
+LEFT = """SELECT (SELECT count(*) FROM sqlite_schema WHERE name GLOB 'gone_*'), (SELECT count(*) FROM messages),
+    (SELECT count(*) FROM queues), (SELECT count(*) FROM containers), (SELECT count(*) FROM blobs),
+    (SELECT count(*) FROM contents), (SELECT count(*) FROM chunks)"""
+
+
+async def delete_everything(engine: Engine) -> None:
+    """Delete a table of ten rows, a queue of ten messages, and a container of ten blobs of which one has ten chunks."""
+    await engine.create_table("Tab")
+    await engine.transact("Tab", [Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": str(n)}) for n in range(10)])
+    await engine.delete_table("Tab")
+    await engine.queues.create_queue("queue")
+    await engine.blobs.create_container("container")
+    for number in range(10):
+        await engine.queues.put("queue", b"message")
+        await engine.blobs.put("container", str(number), b"data")
+    for _ in range(10):
+        await engine.blobs.append("container", "appended", b"data")
+    await engine.queues.delete_queue("queue")
+    await engine.blobs.delete_container("container")
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 9, 10, 11, 20, 21, 1000])
+async def test_slices_free_everything_and_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Whatever the size of the slices, each frees as much as it may, the next one goes on, and the last leaves none."""
+    monkeypatch.setattr(reclaim, "_RECLAIMERS", ())
+    engine, slices = Engine(None), Counter[str]()
+    await engine.open()
+    await delete_everything(engine)
+    assert await engine.read(lambda connection: connection.execute(LEFT).get) == (1, 10, 1, 1, 11, 11, 20)
+
+    def free(kind: ModuleType, session: WriteSession) -> bool:
+        connection, session.dirty = session.connection, True
+        before = connection.execute(LEFT).get
+        if not kind.reclaim(connection, rows):
+            return False
+        after = connection.execute(LEFT).get
+        # Messages, blobs and chunks, of which there are many.
+        assert all(before[each] - after[each] <= rows for each in (1, 4, 6))
+        slices[kind.__name__.rpartition(".")[2]] += 1
+        return True
+
+    for kind in (catalog, queues, blobs, blob_contents):
+        while await engine.submit(partial(free, kind)):
+            pass
+    assert await engine.read(lambda connection: connection.execute(LEFT).get) == (0, 0, 0, 0, 0, 0, 0)
+    assert await engine.list_tables() == []
+    await engine.close()
+
+    # The slice that finds less than it may have ends the table, the queue or the container.
+    assert slices["catalog"] == -(-10 // rows)
+    assert slices["queues"] == 10 // rows + 1
+    assert slices["blobs"] == 11 // rows + 1

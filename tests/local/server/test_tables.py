@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tableorm_local.server.operations import tables
 from tests.local.server.client import FULL_METADATA, NO_METADATA, Api
 
 
@@ -47,6 +48,26 @@ async def test_pages_of_tables(api: Api) -> None:
     assert [row["TableName"] for row in some.rows] == ["abd"]
     for where in ("Timestamp gt datetime'2020-01-01T00:00:00Z'", "not (Name eq 'x')"):
         assert (await api("GET", "/Tables", query=f"$filter={quote(where)}")).code == "InvalidInput"
+
+
+async def test_pages_of_filtered_tables(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of names that are looked at in one step, the pages together have every table once."""
+    names = ["Tab", *(f"Tab{number}" for number in range(8))]
+    for name in names[1:]:
+        await api("POST", "/Tables", {"TableName": name})
+    for at_once in (1, 2, 3, 100):
+        monkeypatch.setattr(tables, "_COMPARISONS_AT_ONCE", at_once)
+        for top in (1, 2, 3, 9, 10):
+            found, more = list[str](), ""
+            while True:
+                query = f"$filter=TableName%20ge%20'T'&$top={top}{more}"
+                reply = await api("GET", "/Tables", query=query)
+                assert len(reply.rows) == top or len(found) + len(reply.rows) == len(names)
+                found += [row["TableName"] for row in reply.rows]
+                if "x-ms-continuation-NextTableName" not in reply.headers:
+                    break
+                more = f"&NextTableName={quote(reply.headers['x-ms-continuation-NextTableName'], safe='')}"
+            assert found == names
 
 
 @pytest.mark.parametrize(
@@ -169,6 +190,17 @@ async def test_policies(api: Api) -> None:
             "InvalidXmlNodeValue",
         ),
         ("<a>" * 2000 + "</a>" * 2000, "InvalidXmlDocument"),
+        ("<SignedIdentifier><Id>a</Id><AccessPolicy/><AccessPolicy/></SignedIdentifier>", "InvalidXmlDocument"),
+        ("<SignedIdentifier><Id>a</Id><Id>b</Id></SignedIdentifier>", "InvalidXmlDocument"),
+        *(
+            (f"<SignedIdentifier><Id>a</Id><AccessPolicy>{part}</AccessPolicy></SignedIdentifier>", code)
+            for part, code in (
+                ("<Permission>rr</Permission>", "InvalidXmlNodeValue"),
+                ("<Start>2024-01</Start>", "InvalidXmlNodeValue"),
+                ("<Expiry>2024-02-30</Expiry>", "InvalidXmlNodeValue"),
+                ("<Start/><Start/>", "InvalidXmlDocument"),
+            )
+        ),
     ],
 )
 async def test_policies_that_are_refused(api: Api, inside: str, code: str) -> None:
@@ -203,6 +235,13 @@ RULE = (
     "<MaxAgeInSeconds>60</MaxAgeInSeconds></CorsRule>"
 )
 
+RULE_PARTS = ["AllowedOrigins", "AllowedMethods", "AllowedHeaders", "ExposedHeaders", "MaxAgeInSeconds"]
+
+
+def without(document: str, name: str, instead: str = "") -> str:
+    """Return a document with something else in place of an element."""
+    return re.sub(f"<{name}>.*?</{name}>", instead, document, count=1)
+
 
 async def put_service(api: Api, inside: str) -> tuple[int, str]:
     body = f"<StorageServiceProperties>{inside}</StorageServiceProperties>".encode()
@@ -232,6 +271,22 @@ async def test_properties(api: Api) -> None:
 @pytest.mark.parametrize(
     "inside",
     [
+        *(f"<Cors>{without(RULE, name)}</Cors>" for name in RULE_PARTS),
+        *(f"<Cors>{RULE.replace(f'<{name}>', f'<{name}/><{name}>')}</Cors>" for name in RULE_PARTS),
+        f"<Cors>{without(RULE, 'AllowedOrigins', '<AllowedOrigins>,</AllowedOrigins>')}</Cors>",
+        f"<Cors>{without(RULE, 'AllowedMethods', '<AllowedMethods/>')}</Cors>",
+        f"<Cors>{RULE.replace('x-ms-*', 'ä')}</Cors>",
+        f"<Cors>{RULE.replace('x-ms-*', 'a&#9;b')}</Cors>",
+        f"<Cors>{RULE.replace('60', '-1')}</Cors>",
+        f"<Cors>{RULE.replace('60', '6 0')}</Cors>",
+        f"<Cors>{RULE.replace('60', '')}</Cors>",
+        f"<Cors>{RULE.replace('60', '2147483648')}</Cors>",
+        "<Cors/><Cors/>",
+        LOGGING * 2,
+        *(without(LOGGING, name) for name in ("Version", "Delete", "Read", "Write", "RetentionPolicy", "Days")),
+        *(without(METRICS, name) for name in ("Version", "Enabled", "RetentionPolicy")),
+        LOGGING.replace("<Enabled>true", "<Enabled>false"),
+        METRICS.replace("<IncludeAPIs>true", "<IncludeAPIs>"),
         LOGGING.replace("<Days>5", "<Days>366"),
         LOGGING.replace("<Days>5", "<Days>0"),
         LOGGING.replace("1.0", "2.0"),

@@ -1,0 +1,171 @@
+"""
+Limits of what clients send: as much as a limit allows is good, and one more is refused.
+"""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm_local.server.operations import policies, service_properties
+from tableorm_local.server.security.accounts import Account
+from tableorm_local.server.security.cors import CorsRule, answer_preflight, read_rules
+from tableorm_local.server.wire import multipart, options, xml
+from tableorm_local.server.wire.addressing import Kind, Place, Resource, place_of
+from tableorm_local.server.wire.bodies import read_entity, read_object
+from tableorm_local.server.wire.calls import Call
+from tests.local.server.client import finish
+
+
+def call_of(headers: Mapping[str, str] | None = None, **query: str) -> Call:
+    """A call with these headers and parameters of the query, whose names begin with `$`."""
+    place = Place(account="a", secondary=False, path="/", resource_path="/", root="")
+    named = {name if name == "timeout" else f"${name}": value for name, value in query.items()}
+    return Call(verb="GET", place=place, resource=Resource(Kind.SERVICE), options=named, headers=headers or {})
+
+
+def document(inside: str, root: str = "R") -> bytes:
+    return f"<{root}>{inside}</{root}>".encode()
+
+
+def rule_with(**more: str) -> str:
+    """A rule of CORS with these texts."""
+    texts = {"AllowedOrigins": "*", "AllowedMethods": "GET", "AllowedHeaders": "", "ExposedHeaders": ""}
+    texts |= {"MaxAgeInSeconds": "60"} | more
+    return document("".join(f"<{name}>{text}</{name}>" for name, text in texts.items()), "CorsRule").decode()
+
+
+def read_rules_of(*rules: str) -> tuple[CorsRule, ...]:
+    return read_rules(xml.parse(document("".join(rules)), "R"))
+
+
+def read_with(**more: str) -> tuple[CorsRule, ...]:
+    return read_rules_of(rule_with(**more))
+
+
+def names(count: int) -> str:
+    return ",".join(f"n{number}" for number in range(count))
+
+
+def transaction(part: str = "", parts: int = 1, before: str = "", boundary: str = "b") -> multipart.Parts:
+    """Read a transaction of parts that have some more lines, after some lines of the outer frame."""
+    request = f"Content-Type: application/http\r\n{part or 'X: y'}\r\n\r\nPOST /Tab HTTP/1.1\r\n\r\n{{}}\r\n"
+    inner = "Content-Type: multipart/mixed; boundary=c\r\n\r\n" + f"--c\r\n{request}" * parts + "--c--\r\n"
+    body = f"{before}--{boundary}\r\n{inner}--{boundary}--\r\n"
+    return finish(multipart.read(f"multipart/mixed; boundary={boundary}", body.encode()))
+
+
+def request_line(length: int) -> multipart.Parts:
+    """Read a query whose request line has so many bytes."""
+    line = f"GET /{'x' * (length - len('GET / HTTP/1.1 '))} HTTP/1.1"
+    body = f"--b\r\nContent-Type: application/http\r\n\r\n{line}\r\n\r\n\r\n--b--\r\n"
+    return finish(multipart.read("multipart/mixed; boundary=b", body.encode()))
+
+
+def preflight(headers: int) -> object:
+    rule = CorsRule(origins=("*",), methods=("GET",), headers=("*",), exposed=(), max_age=0)
+    asked = {"Origin": "https://a.example", "Access-Control-Request-Method": "GET"}
+    return answer_preflight([rule], asked | {"Access-Control-Request-Headers": names(headers)})
+
+
+def nested(count: int) -> str:
+    return "(" * count + "A eq 1" + ")" * count
+
+
+def properties_with(days: int) -> object:
+    retention = f"<RetentionPolicy><Enabled>true</Enabled><Days>{days}</Days></RetentionPolicy>"
+    switches = "<Version>1.0</Version><Delete>true</Delete><Read>true</Read><Write>true</Write>"
+    read = service_properties._read_section  # pyright: ignore[reportPrivateUsage]
+    return read(xml.parse(document(switches + retention), "R"), ("Delete", "Read", "Write"))
+
+
+def policies_with(count: int = 1, length: int = 1) -> object:
+    ids = (f"{number}".rjust(length, "x") for number in range(count))
+    inside = "".join(f"<SignedIdentifier><Id>{each}</Id></SignedIdentifier>" for each in ids)
+    read = policies._read_policies  # pyright: ignore[reportPrivateUsage]
+    return read(document(inside, "SignedIdentifiers"))
+
+
+def entity_of(members: int) -> object:
+    inside = ",".join(f'"p{number}":1' for number in range(members))
+    return read_entity(f"{{{inside}}}".encode(), ("p", "r"))
+
+
+LIMITS: dict[str, tuple[Callable[[int], object], int]] = {
+    "origins": (lambda n: read_with(AllowedOrigins=names(n)), 64),
+    "headers": (lambda n: read_with(AllowedHeaders=names(n)), 64),
+    "exposed headers": (lambda n: read_with(ExposedHeaders=names(n)), 64),
+    "methods": (lambda n: read_with(AllowedMethods=",".join(["GET"] * n)), 8),
+    "length of a name": (lambda n: read_with(AllowedHeaders="x" * n), 256),
+    "text of rules": (lambda n: read_with(AllowedHeaders=" " * (n - len("*GET60"))), 2048),
+    "age": (lambda n: read_with(MaxAgeInSeconds=str(n)), 2**31 - 1),
+    "rules": (lambda n: read_rules_of(*[rule_with()] * n), 5),
+    "preflight": (preflight, 101),
+    "days": (lambda n: properties_with(days=n), 365),
+    "policies": (lambda n: policies_with(count=n), 5),
+    "length of an id": (lambda n: policies_with(length=n), 64),
+    "bytes of XML": (lambda n: xml.parse(document("x" * (n - len("<R></R>"))), "R"), 64 * 1024),
+    "elements": (lambda n: xml.parse(document("<a/>" * (n - 1)), "R"), 1000),
+    "digits of XML": (lambda n: xml.number(xml.parse(document(f"<a>{'1'.zfill(n)}</a>"), "R"), "a", 1, 5), 10),
+    "headers of a part": (lambda n: transaction(part="\r\n".join(["A: b"] * (n - 1))), 64),
+    "Content-ID": (lambda n: transaction(part=f"Content-ID: {'x' * n}"), 100),
+    "lines like a delimiter": (lambda n: transaction(before="--bx\r\n" * n), 202),
+    "boundary": (lambda n: transaction(boundary="b" * n), 200),
+    "request line": (request_line, 16 * 1024),
+    "parameters": (lambda n: options.options_of("&".join(f"a{number}=" for number in range(n))), 64),
+    "client id": (lambda n: options.check_client_request_id({"x-ms-client-request-id": "x" * n}), 1024),
+    "digits of timeout": (lambda n: options.seconds_of(call_of(timeout="1".zfill(n))), 9),
+    "top": (lambda n: options.top_of(call_of(top=str(n))), 1000),
+    "selected names": (lambda n: options.select_of(call_of(select=names(n))), 255),
+    "commas": (lambda n: options.select_of(call_of(select="a" + "," * n)), 510),
+    "length of a selected name": (lambda n: options.select_of(call_of(select="x" * n)), 255),
+    "comparisons": (lambda n: finish(options.read_filter(call_of(filter=" or ".join(["A eq 1"] * n)))), 400),
+    "nestings": (lambda n: finish(options.read_filter(call_of(filter=nested(n)))), 800),
+    "preferences": (lambda n: options.level_of(call_of({"Accept": "application/json".rjust(n, ",")})), 1000),
+    "members": (entity_of, 1000),
+    "host": (lambda n: place_of(lambda name: (name, False), "http", "h" * n, "/a"), 259),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_of_what_is_sent(limit: str) -> None:
+    """As much as is allowed is read, and one more is refused."""
+    read, most = LIMITS[limit]
+    read(most)
+    with pytest.raises(Fault):
+        read(most + 1)
+
+
+def test_the_parts_of_a_transaction_at_their_limit() -> None:
+    """One part more than a transaction may have is read, to refuse them by their number, and no further one."""
+    assert [len(transaction(parts=count).parts) for count in (100, 101, 102)] == [100, 101, 101]
+
+
+def test_the_texts_of_an_object_at_their_limit() -> None:
+    """2000 names and texts are decoded, and two more are refused."""
+    assert len(read_object(b"{%s}" % b",".join(b'"p%d":""' % number for number in range(1000)))) == 1000
+    with pytest.raises(Fault) as caught:
+        read_object(b"{%s}" % b",".join(b'"p%d":""' % number for number in range(1001)))
+    assert caught.value.code == Code.TOO_MANY_PROPERTIES
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "1.0", "\uff11", "1001", "10000"])
+def test_numbers_of_items_that_are_none(number: str) -> None:
+    """`$top` is a number from 1 to 1000 in ASCII digits; blank is none."""
+    with pytest.raises(Fault, match=r"\$top is"):
+        options.top_of(call_of(top=number))
+    assert options.top_of(call_of(top=" 7 ")) == 7
+    assert options.top_of(call_of(top=" ")) == 1000
+
+
+@pytest.mark.parametrize("name", ["abc", "a" * 24, "123"])
+def test_names_of_accounts_at_their_limits(name: str) -> None:
+    """3 to 24 lower case letters and digits are a name."""
+    key = "AAAA"
+    assert Account(name=name, keys=(key, key)).name == name
+    for wrong in (name[:2], name.ljust(25, "a"), name.upper() + "A", f"{name[:-1]}-"):
+        with pytest.raises(ValueError, match="account name"):
+            Account(name=wrong, keys=(key,))
+    for count in (0, 3):
+        with pytest.raises(ValueError, match="one or two"):
+            Account(name=name, keys=(key,) * count)

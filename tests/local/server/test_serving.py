@@ -1,0 +1,209 @@
+"""
+A server that is at work: what it counts and logs, what it gives back, and what a failed start leaves behind.
+"""
+# ruff: noqa: ASYNC240 - a test may look at its files
+
+import gzip
+import io
+import json
+import threading
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm_local.server import Limits, Server, serve
+from tableorm_local.server.dispatch import Service
+from tests.local.server.client import Api, Wire, head, root_of
+
+ROW = {"PartitionKey": "p", "RowKey": "r"}
+LARGE = ROW | {f"B{number}": "x" * 30_000 for number in range(4)}
+
+
+async def metrics_of(api: Api) -> dict[str, float]:
+    async with api.session.get(f"{api.root}/metrics") as reply:
+        lines = [line for line in (await reply.text()).splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def names_of_threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith(("tableorm", "access"))}
+
+
+async def test_a_start_that_fails_leaves_nothing_open(server: Server, tmp_path: Path) -> None:
+    """Where the port is taken, the data is closed again, and so is the access log."""
+    before = names_of_threads()
+    other = serve(tmp_path / "data.tables", port=server.port, access_log=io.BytesIO())
+    assert names_of_threads() > before
+    with pytest.raises(OSError, match="in use"):
+        await other.start()
+    for thread in threading.enumerate():
+        if thread.name.startswith("tableorm"):
+            thread.join(10)
+
+    assert names_of_threads() == before
+    assert {each.name for each in tmp_path.iterdir()} == {"data.tables", "data.tables-lock"}
+
+
+async def test_refusals_are_counted_and_logged(session: aiohttp.ClientSession) -> None:
+    """A connection too many and a request too many are counted by what they are, and the latter is in the log."""
+    log = io.BytesIO()
+    async with serve(None, port=0, limits=Limits(requests=2), access_log=log) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        waiting = await Wire.connect(server)
+        waiting.writer.write(head("POST", "/Tab", "Content-Length: 10", "Expect: 100-continue"))
+        assert await waiting.status() == 100
+        assert (await metrics_of(api))["tableorm_requests_at_work"] == 1
+        refused = await api("GET", "/Tables")
+        assert (refused.status, refused.code, refused.headers["Retry-After"]) == (503, "ServerBusy", "1")
+        counted = await metrics_of(api)
+        await waiting.close()
+    entries = [json.loads(line) for line in log.getvalue().splitlines()]
+
+    assert counted['tableorm_refused_total{what="request"}'] == 1
+    assert counted['tableorm_refused_total{what="connection"}'] == 0
+    assert [(entry["status"], entry.get("code", ""), entry["operation"]) for entry in entries] == [
+        (201, "", "CreateTable"),
+        (503, "ServerBusy", "Unknown"),
+        (400, "ClientGone", "InsertEntity"),
+    ]
+
+
+async def test_refused_connections_are_counted() -> None:
+    """A connection too many is counted, and one whose requests are not HTTP is told so, and counted as a request."""
+    async with serve(None, port=0, limits=Limits(connections=2)) as server, aiohttp.ClientSession() as session:
+        api = Api(session, root_of(server))
+        assert (await metrics_of(api))["tableorm_connections"] == 1
+        extra = await Wire.connect(server)
+        assert b" 503 " in await extra.everything()
+        await extra.close()
+        counted = await metrics_of(api)
+    assert counted['tableorm_refused_total{what="connection"}'] == 1
+    assert counted['tableorm_refused_total{what="request"}'] == 0
+
+
+async def test_what_is_not_http_is_counted(server: Server, api: Api) -> None:
+    """It is answered, told as what it is, and counted."""
+    wire = await Wire.connect(server)
+    wire.writer.write(b"nonsense\r\n\r\n")
+    answer = await wire.everything()
+    await wire.close()
+
+    assert b" 400 Bad Request\r\n" in answer
+    assert b"it is not HTTP: " in answer
+    assert (await metrics_of(api))['tableorm_requests_total{operation="Malformed",status="400"}'] == 1
+
+
+async def test_compressed_answers_are_given_back(session: aiohttp.ClientSession) -> None:
+    """Nothing stays counted of compressed answers, made in a thread or not; the log has the bytes that were sent."""
+    log = io.BytesIO()
+    async with serve(None, port=0, compress_for_all=True, access_log=log) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        await api("POST", "/Tab", LARGE, Prefer="return-no-content")
+        sent = list[int]()
+        for select in ("", "$select=B0,B1", "$select=B0", "$select=None"):
+            wire = await Wire.connect(server)
+            wire.writer.write(head("GET", f"/Tab()?{select}", "Accept-Encoding: gzip", "Connection: close"))
+            top, _, body = (await wire.everything()).partition(b"\r\n\r\n")
+            await wire.close()
+            sent.append(len(body))
+            is_small = select == "$select=None"
+            assert (b"Content-Encoding: gzip\r\n" in top) is not is_small
+            assert (b"Vary: Accept-Encoding\r\n" in top) is not is_small
+            assert json.loads(body if is_small else gzip.decompress(body))["value"]
+        assert (await metrics_of(api))["tableorm_buffered_bytes"] == 0
+    entries = [json.loads(line) for line in log.getvalue().splitlines()]
+
+    assert [entry["sent"] for entry in entries[-4:]] == sent
+
+
+async def test_pages_of_the_server_with_a_body(server: Server) -> None:
+    """A request for a page of the server may have a body; it is passed over, and the connection goes on."""
+    wire = await Wire.connect(server)
+    for _ in range(3):
+        wire.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")
+        wire.writer.write(b"12345")
+        assert (await wire.reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200 ")
+    await wire.close()
+
+
+async def test_a_body_that_follows_the_answer_of_a_page(server: Server) -> None:
+    """The body of such a request may come late."""
+    wire = await Wire.connect(server)
+    for _ in range(2):
+        wire.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n1")
+        await wire.writer.drain()
+        wire.writer.write(b"2345")
+        assert (await wire.reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200 ")
+    await wire.close()
+
+
+async def test_the_entry_of_a_request(session: aiohttp.ClientSession) -> None:
+    """The access log has the name of the request, the bytes that came and went, and how long it took."""
+    log = io.BytesIO()
+    async with serve(None, port=0, access_log=log) as server:
+        api = Api(session, root_of(server))
+        created = await api("POST", "/Tables", {"TableName": "Tab"})
+        missing = await api("GET", "/Tab(PartitionKey='p',RowKey='r')", User_Agent="me")
+    first, second = (json.loads(line) for line in log.getvalue().splitlines())
+
+    assert (first["id"], second["id"]) == (created.headers["x-ms-request-id"], missing.headers["x-ms-request-id"])
+    assert (first["received"], first["sent"]) == (len(b'{"TableName":"Tab"}'), len(created.body))
+    assert (second["received"], second["sent"]) == (0, len(missing.body))
+    assert (second["operation"], second["status"], second["code"]) == ("QueryEntity", 404, "ResourceNotFound")
+    assert "client_id" not in second
+    assert 0 <= first["seconds"] < 60
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "ends", "logged"),
+    [
+        (Fault(Code.INTERNAL_ERROR, "it is damaged"), 500, "InternalError", False, "it is damaged"),
+        (Fault(Code.ENTITY_NOT_FOUND, "none"), 404, "EntityNotFound", False, None),
+        (Fault(Code.OPERATION_TIMED_OUT, "late"), 500, "OperationTimedOut", True, None),
+        (TimeoutError(), 408, "OperationTimedOut", True, None),
+        (ConnectionResetError(), 400, "ClientGone", False, None),
+        (LookupError("odd"), 500, "InternalError", False, "failed unexpectedly"),
+    ],
+    ids=["damage", "fault", "late", "late body", "gone", "unexpected"],
+)
+@pytest.mark.parametrize("is_xml", [False, True])
+async def test_what_the_service_raises(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    status: int,
+    code: str,
+    logged: str | None,
+    *,
+    ends: bool,
+    is_xml: bool,
+) -> None:
+    """It is answered in the form of the request and has its entry; what is the server's own fault is logged as well."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Service, "answer", fail)
+    log = io.BytesIO()
+    async with serve(None, port=0, access_log=log) as server:
+        wire = await Wire.connect(server)
+        wire.writer.write(head("GET", "/Tab?comp=acl" if is_xml else "/Tab"))
+        top = (await wire.reader.readuntil(b"\r\n\r\n")).decode()
+        await wire.close()
+    entry = json.loads(log.getvalue())
+
+    assert top.startswith(f"HTTP/1.1 {status} ")
+    assert ("Connection: close" in top) is ends
+    assert (f"x-ms-error-code: {code}" in top) is (code != "ClientGone")
+    if code != "ClientGone":
+        assert f"Content-Type: application/{'xml' if is_xml else 'json'}" in top
+    assert (entry["status"], entry["code"]) == (status, code)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == (logged is not None)
+    if logged is not None:
+        assert logged in messages[0]
+        assert entry["id"] in messages[0]
