@@ -18,7 +18,7 @@ from ..connection.tasks import map_together
 from ..errors import AccessDenied, ModelError, NotSupported, TableOrmError
 from ..models.manifest import ManifestEntry, PlacedEntry
 from ..models.schema import Schema
-from ..outbox.bell import ring, silence
+from ..outbox.bell import ring, show, silence
 from ..outbox.decision import Decision, Work, delete_decision
 from ..outbox.doorbell import Begun, Doorbell
 from ..protocol.codes import Code, Fault
@@ -68,8 +68,9 @@ class Deferral:
             await map_together(self._carry_out, self.deferred)
         except Exception as error:  # noqa: BLE001 - the write is durable, whatever a function of a model raises
             _LOG.warning("%s in %s is left to workers: %s", self.decision.token, self.plan.table, error)
-        else:
-            await self.db.run_later(self._forget())
+            return
+        # Workflows are run by workers, who delete the decision row afterwards.
+        await self.db.run_later(show(self.db, self.message) if self.decision.has_workflows else self._forget())
 
     async def _carry_out(self, each: DeferredWork) -> None:
         first = each.origin.origin
