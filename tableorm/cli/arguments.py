@@ -11,10 +11,12 @@ from typing import Any
 from ..database.connect import connect, find_backend
 from ..database.database import Database
 from ..errors import NotSupported
+from ..stores import RetryPolicy
 
 __all__ = ["add_database", "open_existing", "parse_count", "parse_url"]
 
 _URL = "TABLEORM_URL"
+_RETRY = RetryPolicy(attempts=8)  # some seconds, since somebody waits at the prompt
 _CREDENTIALS = {"key": "TABLEORM_KEY", "sas": "TABLEORM_SAS"}
 
 
@@ -51,7 +53,7 @@ async def open_existing(args: argparse.Namespace) -> AsyncGenerator[Database]:
         if credential is not None:
             options["credential"] = await opened.enter_async_context(credential)
         try:
-            db = connect(args.url, prefix=args.prefix, **options)
+            db = connect(args.url, prefix=args.prefix, retry=_RETRY, **options)
         except TypeError as error:
             given = ", ".join(f"{name} is {variable}" for name, variable in _CREDENTIALS.items())
             raise NotSupported(f"{error} ({given})") from error
