@@ -116,6 +116,9 @@ class Relocation:
                 return await self.finish(db, command.move, command.source, command.target, target)
             if here is None or here["odata.etag"] != command.etag:
                 return await self._give_up(db, command, target, doubt)
+            before = mark_of(here)
+            if before is not None and before.state is MoveState.CONFIRMED:
+                await self._drop_forward(db, before)  # which may be where the entity goes back to
             entity = _entity_of(source, here)
             leave = _leaving(entity, here, command)
             derive((leave,))  # refuses what others need, before anything is sent

@@ -267,3 +267,15 @@ async def test_an_audit_ends_what_was_left(db: Database, network: FaultyStore, w
     )
     assert (await db.audit(Person)).clean
     assert await work(db) in ([Outcome.VOID], [Outcome.DONE])
+
+
+@pytest.mark.parametrize("writes", [FORWARD, FORWARD + 1, FORWARD + 2])
+async def test_an_entity_goes_back(db: Database, network: FaultyStore, writes: int) -> None:
+    """To the key that it has left by a move that nobody has completed."""
+    await move_half(db, network, writes)
+    person = await db.get(Person, dep="b", id=1)
+    await db.move(person, dep="a")
+
+    assert await kinds(db) == ["a Person", "a Person#by_text"]
+    assert set(await work(db)) <= {Outcome.VOID, Outcome.DONE}
+    assert await kinds(db) == ["a Person", "a Person#by_text"]
