@@ -14,6 +14,7 @@ from ...connection.rows import read_row
 from ...connection.tasks import map_together
 from ...errors import DecodeError, LimitExceeded, TableOrmError, TransactionFailed, shown
 from ...models.schema import Schema
+from ...outbox.shared_bell import SharedBell
 from ...stores import Operation, Row, Verb
 from ..commit import commit
 from ..plan import Change, Mode, PlannedWrite, SendOptions
@@ -77,7 +78,11 @@ def most_shared_rows(schema: Schema) -> int:
 
 
 async def commit_chunk(
-    db: Connection, writes: list[PlannedWrite], *, throttled: Callable[[], None] | None = None
+    db: Connection,
+    writes: list[PlannedWrite],
+    *,
+    throttled: Callable[[], None] | None = None,
+    bell: SharedBell | None = None,
 ) -> ChunkOutcome:
     """
     Send writes of one partition, each of another row, as one transaction; without those that must fail.
@@ -86,6 +91,7 @@ async def commit_chunk(
         db: Where the rows are.
         writes: The writes, encoded or made by `defer`.
         throttled: Called whenever the store refuses a request because it is asked for too much.
+        bell: Rings for workers, for several chunks at a time.
     """
     for attempt in range(ATTEMPTS):
         if attempt:
@@ -97,7 +103,7 @@ async def commit_chunk(
                 await commit(
                     db,
                     [structs.replace(w, index=n) for n, (_, w) in enumerate(ready)],
-                    SendOptions(transaction=True, throttled=throttled),
+                    SendOptions(transaction=True, throttled=throttled, bell=bell),
                 )
         except TransactionFailed as error:
             given = [write for write, _ in ready]
