@@ -10,12 +10,11 @@ import attrs
 from msgspec import structs
 
 from ...connection.connection import Connection
-from ...connection.rows import read_row
 from ...connection.tasks import map_together
 from ...errors import DecodeError, LimitExceeded, TableOrmError, TransactionFailed, shown
 from ...models.schema import Schema
 from ...stores import Operation, Row, Verb
-from ..commit import commit
+from ..commit import RELOCATION, commit
 from ..plan import Change, Mode, PlannedWrite, SendOptions
 from ..races import ATTEMPTS, is_race, pause_of
 from ..stages.change import as_given
@@ -134,7 +133,7 @@ async def _completed(
         if not needs_row(change):
             return write
         try:
-            row = await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
+            row = await RELOCATION.read_current(db, change)
             return encode(complete(change, row), 0)
         except TableOrmError as error:
             return error
