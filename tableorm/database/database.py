@@ -214,7 +214,8 @@ class Database(Upkeep):
             ModelError: The other model lacks a field of the entity, or has one that nobody gives.
             TableOrmError: What `move` raises.
         """
-        return await archive_entity(self._connection, self._load_row, entity, to, fields)
+        archived: E = await archive_entity(self._connection, self._load_row, entity, to, fields)
+        return archived
 
     async def refresh(self, entity: Entity | PropertyBag) -> None:
         """
