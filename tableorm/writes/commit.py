@@ -222,7 +222,7 @@ async def commit(
             derived = _derive_again(derived, [*writes, *companions])
             continue
         plan = derived_plan(derived, found)
-        deferral = await announce(db, plan, derived) if derived.deferred else None
+        deferral = await announce(db, plan, derived, options.bell) if derived.deferred else None
         try:
             await execute(db, plan, options)
         except Fault as fault:
