@@ -174,8 +174,8 @@ class Relocation:
         for effect in derive((plain,)).effects.values():
             if effect.tentative() is None:
                 stored = await read_place(db, Place(change.table, change.partition_key, effect.address))
-                if effect.full_write(stored, token) is None:
-                    effect.operation(stored, token)
+                if stored is None and effect.full_write(None, token) is None:
+                    effect.operation(None, token)
 
     async def finish(self, db: Connection, move: str, source: Place, target: Place, schema: Schema) -> Entity | None:
         """

@@ -45,6 +45,7 @@ class ListSchema(Maintainer):
     """
 
     entry_type = ListEntry
+    movable = True
     shared_rows = 1
 
     def __init__(
