@@ -64,13 +64,14 @@ from .models.key import Key
 from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
+from .outbox.worker import Outcome, Worker
+from .outbox.workflow import Workflow, workflow
 from .protocol.edm import Edm
 from .queries.explain import ExplainedRequest, Explanation
 from .queries.pages import EntityStream, Page
 from .queries.planning.plan import Access
-from .queries.query import Query
+from .queries.query import Query, Select
 from .queries.raw import RawSelect
-from .queries.select import Select
 from .queries.union import Union
 from .stores import RetryPolicy, utc_now
 from .types import Int32
@@ -129,6 +130,7 @@ __all__ = [
     "NotSupported",
     "Observation",
     "ObservedRequest",
+    "Outcome",
     "OutcomeUnknown",
     "Page",
     "Partial",
@@ -159,6 +161,8 @@ __all__ = [
     "Union",
     "UniqueViolation",
     "WithoutKey",
+    "Worker",
+    "Workflow",
     "WriteExplanation",
     "WriteStep",
     "WrongKind",
@@ -170,4 +174,5 @@ __all__ = [
     "to_dict",
     "upgrade",
     "utc_now",
+    "workflow",
 ]

@@ -3,20 +3,29 @@ What several commands share: arguments, and how they are parsed.
 """
 
 import argparse
+import importlib
 import os
+import re
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from importlib.metadata import entry_points
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
-from ..database.connect import connect, find_backend
+from ..database.connect import GROUP, connect, find_backend
 from ..database.database import Database
 from ..errors import NotSupported
+from ..models.entity import Entity
 from ..stores import RetryPolicy
 
-__all__ = ["add_database", "open_existing", "parse_count", "parse_url"]
+__all__ = ["add_database", "add_models", "add_tables", "open_existing", "parse_count", "parse_table"]
 
 _URL = "TABLEORM_URL"
 _RETRY = RetryPolicy(attempts=8)  # some seconds, since somebody waits at the prompt
+_MODEL = re.compile(r"[\w.]+:[\w.]+")
 _CREDENTIALS = {"key": "TABLEORM_KEY", "sas": "TABLEORM_SAS"}
 
 
@@ -26,11 +35,30 @@ def add_database(parser: argparse.ArgumentParser) -> None:
         "url",
         metavar="URL",
         nargs="?",
-        type=parse_url,
+        type=_parse_url,
         default=os.environ.get(_URL, ""),
         help=f"what to open, as for tableorm.connect: local:./hr.tables; may be left out where {_URL} is set",
     )
     parser.add_argument("--prefix", default="", help="what the names of all tables begin with, as for tableorm.connect")
+
+
+def add_models(parser: argparse.ArgumentParser, *others: type) -> None:
+    """Declare the models that a command is for, or classes that derive from others, as the last arguments."""
+    parser.add_argument(
+        "models",
+        metavar="MODULE:MODEL",
+        nargs="+",
+        type=partial(_load_class, (Entity, *others)),
+        action=_StoreModels,
+        help="such as hr.models:Employee",
+    )
+
+
+def add_tables(parser: argparse.ArgumentParser) -> None:
+    """Declare the tables that a command is for, as the last arguments."""
+    parser.add_argument(
+        "tables", metavar="TABLE", nargs="+", type=parse_table, action=_StoreTables, help="name of a table"
+    )
 
 
 @asynccontextmanager
@@ -60,7 +88,7 @@ async def open_existing(args: argparse.Namespace) -> AsyncGenerator[Database]:
         yield await opened.enter_async_context(db)
 
 
-def parse_url(text: str) -> str:
+def _parse_url(text: str) -> str:
     """Return the URL that a command-line argument or the environment gives; refuse the empty one of neither."""
     if not text:
         raise argparse.ArgumentTypeError(f"no database is named; give its URL first, or set {_URL}")
@@ -72,3 +100,62 @@ def parse_count(text: str) -> int:
     if not (text.isdecimal() and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
     return int(text)
+
+
+def parse_table(text: str) -> str:
+    """Return the name of a table that a command-line argument gives."""
+    if not text.removeprefix("$").isalnum():  # those of metrics begin with $
+        # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
+        raise argparse.ArgumentTypeError("this is not the name of a table; give URL and TABLE next to each other")
+    return text
+
+
+def _load_class(bases: tuple[type, ...], text: str) -> type:
+    """Return the class that `module:Model` names; modules in the working directory are found, as by `python -m`."""
+    if not _MODEL.fullmatch(text):
+        # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
+        raise argparse.ArgumentTypeError("the argument is not a model; give MODULE:MODEL, such as hr.models:Employee")
+    module, _, name = text.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = attrgetter(name)(importlib.import_module(module))
+    except Exception as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, bases)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a model, but {found!r}")
+    return found
+
+
+class _Store(argparse.Action):
+    """Stores the last arguments; where the URL is left out, the first of them stands in its place."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: str | None = None
+    ) -> None:
+        url: str = namespace.url
+        try:
+            if self.is_item(url):
+                namespace.url = _parse_url(parser.get_default("url"))
+                assert callable(self.type)
+                values = [self.type(url), *values]
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentError(None, str(error)) from error
+        setattr(namespace, self.dest, values)
+
+    @staticmethod
+    def is_item(text: str) -> bool:
+        """Return whether a text is one of these arguments, and not a URL."""
+        raise NotImplementedError
+
+
+class _StoreModels(_Store):
+    @staticmethod
+    def is_item(text: str) -> bool:
+        return _MODEL.fullmatch(text) is not None and text.partition(":")[0] not in entry_points(group=GROUP).names
+
+
+class _StoreTables(_Store):
+    @staticmethod
+    def is_item(text: str) -> bool:
+        return text.isalnum()

@@ -4,29 +4,21 @@ The command `tableorm audit`, which checks what is derived from entities, and re
 
 import argparse
 import asyncio
-import importlib
 import os
-import re
 import sys
 import time
-from importlib.metadata import entry_points
-from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import attrs
 import msgspec
 
 from ..audit.report import AuditReport
-from ..database.connect import GROUP
 from ..errors import counted
-from ..models.entity import Entity
 from ..protocol.redaction import escape_unprintable
-from .arguments import add_database, open_existing, parse_count, parse_url
+from .arguments import add_database, add_models, open_existing, parse_count
 
 __all__ = ["AUDIT", "Audit"]
 
-_MODEL = re.compile(r"[\w.]+:[\w.]+")
 _SECONDS = 1.0  # between two lines of progress, and between two writes of the state file
 
 
@@ -43,14 +35,7 @@ class Audit:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        parser.add_argument(
-            "models",
-            metavar="MODULE:MODEL",
-            nargs="+",
-            type=_load_model,
-            action=_StoreModels,
-            help="such as hr.models:Employee",
-        )
+        add_models(parser)
         parser.add_argument("--repair", action="store_true", help="repair what is found")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         parser.add_argument(
@@ -104,22 +89,6 @@ class Audit:
                     _save_state(state, latest)
 
 
-class _StoreModels(argparse.Action):
-    """Stores the models; where the URL is left out, the first of them stands in its place."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: str | None = None
-    ) -> None:
-        url: str = namespace.url
-        try:
-            if _MODEL.fullmatch(url) and url.partition(":")[0] not in entry_points(group=GROUP).names:
-                namespace.url = parse_url(parser.get_default("url"))
-                values = [_load_model(url), *values]
-        except argparse.ArgumentTypeError as error:
-            raise argparse.ArgumentError(None, str(error)) from error
-        setattr(namespace, self.dest, values)
-
-
 def _save_state(state: Path | None, report: AuditReport) -> None:
     """Write where to go on to the state file, in full or not at all; remove the file when the audit has ended."""
     if state is None:
@@ -134,23 +103,6 @@ def _save_state(state: Path | None, report: AuditReport) -> None:
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
         file.write(cursor + "\n")
     draft.replace(state)
-
-
-def _load_model(text: str) -> type[Entity]:
-    """Return the class that `module:Model` names; modules in the working directory are found, as by `python -m`."""
-    if not _MODEL.fullmatch(text):
-        # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
-        raise argparse.ArgumentTypeError("the argument is not a model; give MODULE:MODEL, such as hr.models:Employee")
-    module, _, name = text.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = attrgetter(name)(importlib.import_module(module))
-    except Exception as error:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Entity)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a model, but {found!r}")
-    return found
 
 
 AUDIT = Audit()

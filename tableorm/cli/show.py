@@ -13,7 +13,7 @@ from ..connection.connection import connection_of
 from ..protocol.limits import MAX_PAGE
 from ..protocol.redaction import escape_unprintable
 from ..stores import Bounds, RowQuery
-from .arguments import add_database, open_existing, parse_count
+from .arguments import add_database, open_existing, parse_count, parse_table
 
 __all__ = ["SHOW", "Show"]
 
@@ -32,7 +32,7 @@ class Show:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        parser.add_argument("table", metavar="TABLE", type=_parse_table, help="name of the table")
+        parser.add_argument("table", metavar="TABLE", type=parse_table, help="name of the table")
         parser.add_argument("--partition", metavar="PK", help="only the rows with this PartitionKey")
         parser.add_argument("--limit", metavar="N", type=parse_count, help="how many rows to show at most")
 
@@ -57,13 +57,6 @@ class Show:
                 continuation = page.continuation
                 if continuation is None or limit == 0:
                     return 0
-
-
-def _parse_table(text: str) -> str:
-    if not text.removeprefix("$").isalnum():  # those of metrics begin with $
-        # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
-        raise argparse.ArgumentTypeError("this is not the name of a table; give URL and TABLE next to each other")
-    return text
 
 
 SHOW = Show()

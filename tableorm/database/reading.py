@@ -22,10 +22,9 @@ from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..protocol.codes import Code
 from ..queries.projection import Projection
-from ..queries.query import Query
+from ..queries.query import Query, Select
 from ..queries.raw import RawSelect
 from ..queries.run import CONCURRENCY
-from ..queries.select import Select
 from ..queries.union import Union
 from ..stores import Row
 from ..writes.subject import key_from

@@ -1,5 +1,6 @@
 """
-Upkeep: giving others access, auditing and repairing what is derived from entities, and building indexes.
+Upkeep: giving others access, auditing and repairing what is derived from entities, building indexes, and working on
+what writes have left to do.
 """
 
 import datetime as dt
@@ -14,14 +15,17 @@ from ..audit.build import build_index
 from ..audit.report import AuditReport, BuildReport
 from ..models.derivation import DerivationOf
 from ..models.entity import Entity, schema_of
+from ..outbox.worker import Worker
+from ..outbox.workflow import Workflow
 from .reading import Reader
+from .workers import make_worker
 
 __all__ = ["Upkeep"]
 
 
 class Upkeep(Reader):
     """
-    The part of a database that gives others access, audits, repairs, and builds indexes.
+    The part of a database that gives others access, audits, repairs, builds indexes, and makes workers.
     """
 
     @cached_property
@@ -169,3 +173,35 @@ class Upkeep(Reader):
         """
         self._connection.boundary.check_whole_table(f"build_index({index})")
         return await build_index(self._connection, index, parallel=parallel, cursor=cursor, on_progress=on_progress)
+
+    # What is left to do
+
+    def worker(
+        self, *targets: type[Entity | Workflow[Any]], concurrency: int = 8, visibility: int = 60, tries: int = 10
+    ) -> Worker:
+        """
+        Return a worker, which carries out what writes of these models have left to do in other partitions, if the
+        program that wrote has ended too early, and runs these workflows.
+
+            async with db.worker(Employee) as worker:
+                await worker.drain()  # or wait for a signal to stop
+
+        Any number of workers can run at the same time, here and in other processes. What concerns other models, or
+        newer versions of these, is left to others. `db.stats.lag` says how far behind it is, and the logger
+        `tableorm.worker` tells of it each minute, and of each try that fails.
+
+        Args:
+            targets: Models, of which an abstract base stands for all of its classes, and workflows.
+            concurrency: How many messages are worked on at the same time.
+            visibility: For how many seconds a message is hidden from other workers. It is renewed while it is worked
+                on, so that this is how long others wait if this program dies.
+            tries: After how many tries that failed a message is dropped. Then the error is in the decision row, which
+                `tableorm outbox` shows.
+
+        Raises:
+            ModelError: Nothing is given, a class is neither a model nor a workflow, a model has no kind, two have the
+                same one, or an argument is refused.
+            AccessDenied: In a scope, since the messages are of whole tables.
+            NotSupported: The queue of the outbox is out of reach, and why.
+        """
+        return make_worker(self._connection, self, targets, concurrency=concurrency, visibility=visibility, tries=tries)

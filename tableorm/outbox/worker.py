@@ -24,7 +24,7 @@ import msgspec
 from ..connection.connection import Connection
 from ..connection.tasks import stop_tasks
 from ..connection.translate import translate
-from ..errors import NotSupported, TableOrmError
+from ..errors import AccessDenied, NotSupported, TableOrmError
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import MAX_MESSAGES
 from ..stores import CLOCK, Message, MessageId, QueueStore
@@ -52,7 +52,7 @@ class Outcome(StrEnum):
     DROPPED = "dropped"
     """The last try failed."""
     LEFT = "left"
-    """This worker does not know what the message is about, or its format: it is left to others."""
+    """This worker does not know what the message is about, or may not do it: it is left to others."""
     LOST = "lost"
     """Somebody else has taken the message before it was acknowledged."""
 
@@ -64,8 +64,8 @@ class Handler:
 
     Args:
         work: Does what a message asks for, and returns what became of it: DONE or VOID. It may be called twice, and for
-            two messages at the same time. If it raises NotSupported, the message is left to others; after any other
-            error there is another try.
+            two messages at the same time. If it raises NotSupported or AccessDenied, the message is left to others;
+            after any other error there is another try.
         give_up: Notes after the last try, where people look for it, why it failed and how many tries there were. If it
             raises a TableOrmError, the message is not dropped yet.
     """
@@ -78,8 +78,9 @@ class Worker:
     """
     Carries out what writes have left to do in other partitions. Made by `Database.worker`.
 
-    It works in the background from the beginning of its `async with` block. At the end of the block it takes nothing
-    more, and finishes what it has begun; if the block ends by an error, it stops at once, and gives its messages back.
+    It works in the background from the beginning of its `async with` block, which raises a `TableOrmError` if the queue
+    is out of reach. At the end of the block it takes nothing more, and finishes what it has begun; if the block ends by
+    an error, it stops at once, and gives its messages back.
 
     Attributes:
         counts: How many messages had which outcome.
@@ -99,13 +100,18 @@ class Worker:
         self._concurrency, self._visibility, self._most_tries = concurrency, visibility_seconds, most_tries
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._draining: list[asyncio.Event] = []
+        self._draining: list[asyncio.Future[None]] = []
         self._left = set[MessageId]()  # messages that it has put back for others
         self.counts = Counter[Outcome]()
 
     async def __aenter__(self) -> Self:
         if self._task is not None:
             raise NotSupported("this worker was started already; call db.worker(...) for each block")
+        try:
+            await self._queues.peek(OUTBOX)
+        except Fault as fault:
+            if not (fault.transient or fault.code == Code.QUEUE_NOT_FOUND):
+                raise translate(fault, f"worker on the queue {OUTBOX}", "") from fault
         self._task = asyncio.create_task(self._run())
         return self
 
@@ -124,18 +130,14 @@ class Worker:
         worker leaves to others. New messages that come meanwhile are waited for too.
 
         Raises:
-            TableOrmError: The worker has failed, as the end of its block raises.
+            TableOrmError: The worker may no longer take messages, or was stopped meanwhile.
             NotSupported: It does not run.
         """
-        if self._task is None or self._stopping.is_set():
+        if self._task is None or self._task.done():
             raise NotSupported("this worker does not run; call drain() inside of `async with db.worker(...)`")
-        drained = asyncio.Event()
+        drained = asyncio.get_running_loop().create_future()
         self._draining.append(drained)
-        waiting = asyncio.create_task(drained.wait())
-        await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)
-        if not drained.is_set():
-            await stop_tasks([waiting])
-            await self._task
+        await drained
 
     async def _run(self) -> None:
         """Work until the block ends. If it is cancelled, its messages are given back at once."""
@@ -147,7 +149,7 @@ class Worker:
                 messages = await self._take(room) if room else []
                 running.update(asyncio.create_task(self._work_on(message)) for message in messages)
                 if self._draining and not (messages or running):
-                    await self._end_draining()
+                    await self._look_at_length()
                 pause = _FIRST_PAUSE if messages or self._draining else min(pause * 2, _LONGEST_PAUSE)
                 if len(running) == self._concurrency:
                     await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -161,6 +163,7 @@ class Worker:
             await asyncio.gather(*running)
         finally:
             await stop_tasks(running)
+            self._end_draining(NotSupported("the worker was stopped before its queue was empty"))
             self._db.stats.lag = None
             self._report()
 
@@ -169,27 +172,21 @@ class Worker:
         _LOG.info("messages: %s; the oldest was put %g s ago", counts, self._db.stats.lag or 0)
 
     async def _take(self, count: int) -> list[Message]:
-        """
-        Take messages, and note the age of the oldest.
-
-        Raises:
-            TableOrmError: This worker may not take messages.
-        """
+        """Take messages, and note the age of the oldest; none while the store does not answer, or refuses."""
+        messages = list[Message]()
         try:
             messages = await self._queues.take(OUTBOX, count, self._visibility)
         except Fault as fault:
-            if not (fault.transient or fault.code == Code.QUEUE_NOT_FOUND):
-                raise translate(fault, f"taking messages of the queue {OUTBOX}", "") from fault
-            if fault.transient:
+            if fault.code != Code.QUEUE_NOT_FOUND:
                 _LOG.warning("taking messages of %s: %s", OUTBOX, fault)
-            return []
+                if not fault.transient:
+                    self._end_draining(translate(fault, f"taking messages of the queue {OUTBOX}", ""))
         self._left.difference_update(message.id for message in messages)
         present = CLOCK.now()
-        ages = [(present - message.inserted_at).total_seconds() for message in messages]
-        self._db.stats.lag = max(0.0, *ages, 0.0)
+        self._db.stats.lag = max([0.0, *((present - each.inserted_at).total_seconds() for each in messages)])
         return messages
 
-    async def _end_draining(self) -> None:
+    async def _look_at_length(self) -> None:
         """Tell those who wait for an empty queue, if it is."""
         try:
             length = await self._queues.length(OUTBOX)
@@ -198,9 +195,15 @@ class Worker:
                 return  # the next look at the queue says what is wrong
             length = 0
         if length <= len(self._left):
-            for drained in self._draining:
-                drained.set()
-            self._draining.clear()
+            self._end_draining(None)
+
+    def _end_draining(self, error: Exception | None) -> None:
+        for drained in self._draining:
+            if error is not None and not drained.done():
+                drained.set_exception(error)
+            elif not drained.done():
+                drained.set_result(None)
+        self._draining.clear()
 
     async def _work_on(self, message: Message) -> None:
         """Work on a message until it is acknowledged or given back. What goes wrong concerns no other message."""
@@ -229,8 +232,8 @@ class Worker:
             return Outcome.LEFT
         try:
             return await handler.work(body)
-        except NotSupported as error:
-            _LOG.debug("left to others: %s", error)
+        except (AccessDenied, NotSupported) as error:
+            _LOG.info("a message is left to others: %s", error)
             return Outcome.LEFT
 
     async def _note_failure(self, message: Message, error: Exception) -> Outcome:

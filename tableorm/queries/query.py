@@ -6,7 +6,7 @@ Queries: immutable descriptions of what to read, and the ways to run them.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import cached_property
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Never, Self, TypeVar
 
 import attrs
 
@@ -24,8 +24,7 @@ from .count import count_rows
 from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows
 from .explain import Explanation, explain
-from .load import load_entities
-from .misuse import NotAList, check_count
+from .misuse import NotAList, check_count, refuse_keywords
 from .pages import EntityStream, Page, Progress, fetch_page
 from .planning.index_choice import choose_index
 from .planning.index_following import PrimaryFetch, conditions_on_entries, plan_fetch, unverified_kinds
@@ -33,9 +32,9 @@ from .planning.partition import divide_plan
 from .planning.plan import Access, QueryPlan
 from .planning.planner import Planner, planner_of
 from .projection import Projection
-from .run import CONCURRENCY, FetchedPage, QueryExecution, fetch_pages
+from .run import CONCURRENCY, FetchedPage, QueryExecution, fetch_pages, load_entities
 
-__all__ = ["Query", "start_query"]
+__all__ = ["Query", "Select", "start_query"]
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -312,11 +311,9 @@ class Query(NotAList, Generic[E_co]):
 
     def _work(self, plan: QueryPlan) -> QueryWork:
         """Return what is to be known of a run, for warnings of slow queries."""
-        scans = plan.access is Access.TABLE_SCAN
-        return QueryWork(lambda values: str(self._explain(plan, show_values=values)), scans=scans)
+        return QueryWork(lambda shown: str(self._explain(plan, show_values=shown)), plan.access is Access.TABLE_SCAN)
 
     def _explain(self, plan: QueryPlan, *, show_values: bool) -> Explanation:
-        # An entity of an older version, of which only some fields are wanted, is read once more.
         twice = self._only is not None and any(schema.version > 1 for schema in self._kinds.schemas)
         return explain(
             str(self) if show_values else f"query of {planner_of(self._kinds).target.name}",
@@ -383,13 +380,13 @@ class Query(NotAList, Generic[E_co]):
     @cached_property
     def _primaries(self) -> PrimaryFetch | None:
         """How primaries are fetched, if index entries are read."""
-        return plan_fetch(self._planner.target, self._conditions, self._only)
+        target = self._planner.target
+        return plan_fetch(target, self._conditions, self._only) if target.primaries is not None else None
 
     @property
     def _select(self) -> tuple[str, ...] | None:
         """The properties to ask for; None for all."""
-        every = self._only is None and not self._planner.target.asks_addresses
-        return None if every else self._projection.select
+        return self._projection.select if self._only is not None or self._planner.target.asks_addresses else None
 
     def _plan(self, select: tuple[str, ...] | None) -> QueryPlan:
         """Plan the query for these properties. Page after page has the same plan, as the query is immutable."""
@@ -443,3 +440,60 @@ def start_query(query: Query[Any]) -> QueryExecution:
 def _restore(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[Any]:
     kinds = KindSet.of(state["_models"], table)
     return cls(None, kinds, **{name.removeprefix("_"): value for name, value in state.items()})
+
+
+class Select(Query[E_co]):
+    """
+    A query for entities of models, made by `db.select(Model)`.
+
+    It is immutable: each method returns a new query, and nothing is sent before it is read.
+    """
+
+    def where(self, *conditions: Expression, **fields: Never) -> Self:
+        """
+        Add conditions. An entity is found if all of them hold, and those that were given before.
+
+        Raises:
+            ModelError: An argument is not a condition, as `Employee.age >= 30` is one; `fields` never are.
+        """
+        if fields:
+            refuse_keywords(self._models[0], fields)
+        for condition in conditions:
+            if not isinstance(condition, Expression):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ModelError(
+                    f"{condition!r} is not a condition; compare a field of the class, as in Employee.age >= 30"
+                )
+        return attrs.evolve(self, where=self._where + conditions)
+
+    def only(self, *fields: Field[Any]) -> Self:
+        """
+        Load only these fields, and those in the key. Reading another field raises `NotLoaded`.
+
+        An entity that has to be upgraded from an older version is read in full.
+
+        Raises:
+            ModelError: An argument is not a field of the models, or the query brings bags.
+        """
+        for each in fields:
+            if not isinstance(each, Field):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ModelError(f"only({each!r}) is refused: give fields of the class, as in only(Employee.age)")
+        if self._kinds.bags:
+            raise ModelError("only() is refused where the query brings bags: a bag is all that a row has")
+        Projection.of(self._kinds, fields)
+        return attrs.evolve(self, only=(self._only or ()) + fields)
+
+    def verify(self, verified: bool) -> Self:  # noqa: FBT001 - as in verify(False)
+        """
+        Tell whether the entity of each entry of an eventual index is read, as it is by default.
+
+        `verify(False)` reads the entries alone, for entities as they were some time ago: they may have changed or gone
+        since, and have no ETag. The first write of one reads the row, and is refused if that disagrees with the entry.
+
+        Raises:
+            ModelError: The query does not read an eventual index, or one whose entries hold keys alone.
+        """
+        if verified is not True and verified is not False:
+            raise ModelError(f"verify({verified!r}) is refused: give True or False")
+        if not verified:
+            unverified_kinds(self._kinds)  # refuses what has none
+        return attrs.evolve(self, verified=verified)

@@ -6,14 +6,15 @@ more rows wait than one full page has, so that memory does not depend on how muc
 """
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Any, cast
 
 import attrs
 import msgspec
 
-from ..connection.connection import Connection
+from ..connection.connection import TURN, Connection
 from ..connection.observe import QueryWork
 from ..connection.tasks import stop_tasks, work_together
 from ..connection.translate import translate
@@ -28,10 +29,11 @@ from .planning.plan import Point, QueryPlan, Range
 __all__ = [
     "CONCURRENCY",
     "FetchedPage",
-    "PrimaryFetch",
+    "LoadPacer",
     "QueryExecution",
     "Source",
     "fetch_pages",
+    "load_entities",
 ]
 
 CONCURRENCY = 16
@@ -43,6 +45,9 @@ _AHEAD_OF_A_LIMIT = 4
 _PAGES_AHEAD = 32
 # A store without an order gives rows that are sorted here, if they are no more than this.
 _MOST_SORTED = 10_000
+_FIRST_PART = 4
+_ROUNDS_OF_A_PART = 4  # requests one after the other, of each that are sent at the same time, between two parts
+_PART_SECONDS = 0.002  # no part shall keep the event loop for longer than this
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -119,12 +124,13 @@ class QueryExecution:
         """
         target = self.plan.target
         if isinstance(request, Point):
-            rows = await self._fetch_point(target.table, request.partition_key, request.row_key, self.plan.select)
-            return RowPage(rows, None)
+            keys = request.partition_key, request.row_key
+            return RowPage(await self._fetch_point(target.table, *keys, self.plan.select), None)
         if in_order and self.sorted_here:
             return await self._fetch_sorted(request)
         size = MAX_PAGE if full or self.wanted is None or not request.drops_few else max(1, min(self.wanted, MAX_PAGE))
-        if continuation is not None and (request.client_filters or (target.filter is None and not target.bags)):
+        drops = request.client_filters or target.fetches_primaries or (target.filter is None and not target.bags)
+        if continuation is not None and drops:
             size = MAX_PAGE  # of the first rows some were dropped here, or are of other kinds, which only the rows tell
         store, counts = self.db.sending("query", self.name, work=self.work)
         try:
@@ -202,14 +208,7 @@ class QueryExecution:
         if primaries is None:
             rows = await self._fetch_point(target.table, row["PartitionKey"], row["RowKey"], None)
             return next(iter(target.kinds.load_all(rows)), None)
-        schema = primaries.schema_of(row)
-        keys = schema.owner_keys(row)
-        for select, whole in ((primaries.select, False), (None, True)):
-            rows = await self._fetch_point(primaries.target.table, *keys, select)
-            entity = primaries.load_entry(schema, row, rows, whole=whole)
-            if type(entity) is not dict:
-                return entity
-        return None
+        return await primaries.read(row, self._fetch_point)
 
 
 class FetchedPage(msgspec.Struct, frozen=True, eq=False):
@@ -440,3 +439,61 @@ async def _stop(prefetchers: Iterable[_Prefetcher]) -> None:
     tasks = [task for each in prefetchers if (task := each.cancel()) is not None]
     if tasks:
         await stop_tasks(tasks)
+
+
+class LoadPacer:
+    """What decides how many rows are made into entities between two turns of the event loop."""
+
+    def __init__(self) -> None:
+        self.size = _FIRST_PART
+
+    def part(self, run: QueryExecution, rows: list[Row], start: int) -> list[Row]:
+        """Return the rows of a page that are loaded next, of those from `start` on."""
+        if not run.plan.target.fetches_primaries:
+            return rows[start : start + self.size]
+        most = run.concurrency * _ROUNDS_OF_A_PART  # a request for each, which are sent at the same time
+        return rows[start : start + (most if run.wanted is None else max(1, min(most, run.wanted)))]
+
+    async def load(self, run: QueryExecution, request: Point | Range, part: list[Row]) -> list[Any]:
+        """Return the entities of some rows. The next part is smaller if they took long, or larger."""
+        await run.db.yield_to_loop(len(part))
+        if run.plan.target.fetches_primaries:
+            return await run.load_rows(request, part)
+        begun = time.perf_counter()
+        loaded = await run.load_rows(request, part)
+        # Rows differ: a thousand of one kind keep the event loop for as long as a few of another.
+        quick = time.perf_counter() - begun < _PART_SECONDS
+        self.size = min(self.size * 2, TURN) if quick else max(self.size // 2, 1)
+        if not quick:
+            await asyncio.sleep(0)
+        return loaded
+
+
+async def load_entities(
+    sources: Sequence[Source], concurrency: int, *, ordered: bool
+) -> AsyncGenerator[list[Any], None]:
+    """
+    Load the entities of some requests, some at a time; other tasks get turns between them.
+
+    Args:
+        sources: The requests.
+        concurrency: How many run at the same time.
+        ordered: Whether they come in key order; otherwise as they arrive.
+    """
+    pacer = LoadPacer()
+    pages = fetch_pages(sources, min(concurrency, len(sources)), ordered=ordered)
+    try:
+        async for page in pages:
+            run, start = page.run, 0
+            while start < len(page.rows):
+                part = pacer.part(run, page.rows, start)
+                start += len(part)
+                loaded = await pacer.load(run, page.request, part)
+                if run.wanted is not None:
+                    loaded = loaded[: run.wanted]
+                    run.wanted -= len(loaded)
+                yield loaded
+                if run.wanted == 0:
+                    break
+    finally:
+        await pages.aclose()

@@ -213,7 +213,7 @@ async def commit(
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
-    while any(map(derives, writes)):
+    while any(derives(write) or write.starts for write in writes):
         try:
             derived = derive(writes, transaction=options.transaction)
             break
@@ -330,13 +330,14 @@ def _derive_again(derived: Derived, writes: Sequence[PlannedWrite]) -> Derived:
     return again
 
 
-def derived_plan(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan:
+def derived_plan(derived: Derived, found: Mapping[str, Row | None], token: str | None = None) -> WritePlan:
     """
     Return the plan of writes and their effects.
 
     Args:
         derived: What `derive` made.
         found: The rows that had to be read.
+        token: The token of the decision row, if there is one; a new one if not given.
 
     Raises:
         ReferenceNotFound: An entity that is counted in, or referred to, does not exist.
@@ -354,7 +355,7 @@ def derived_plan(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan
     decision = None
     if derived.deferred:
         works = tuple(each.work for each in derived.deferred)
-        decision = Decision(partition_key=writes[0].change.partition_key, token=new_token(), works=works)
+        decision = Decision(partition_key=writes[0].change.partition_key, token=token or new_token(), works=works)
         writes.append(_decision_write(derived, decision))
     return plan_writes(writes, transaction=derived.transaction, decision=decision)
 

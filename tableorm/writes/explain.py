@@ -2,7 +2,7 @@
 What a write would send, as a value that can be printed and compared: `db.explain_write`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import attrs
@@ -13,12 +13,16 @@ from ..connection.boundary import Boundary
 from ..connection.requests import row_path
 from ..errors import ModelError, shown
 from ..models.key import Key
+from ..models.manifest import PlacedEntry, manifest_of
+from ..outbox.bell import OUTBOX
+from ..outbox.decision import decision_key
 from ..stores import METHODS, Operation, Verb
 from .commit import check_effects, derived_plan
+from .deferred import doorbell_for
 from .move import move_changes
-from .plan import Change, Effect, Mode, WritePlan
+from .plan import Change, Effect, Mode, PlannedWrite, WritePlan
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
-from .stages.derive import derive, derives
+from .stages.derive import DeferredWork, derive, derives
 from .stages.encode import encode, needs_row
 from .stages.execute import plan_writes
 from .subject import check_change
@@ -64,21 +68,26 @@ class WriteExplanation:
     Args:
         steps: The operations.
         transaction: Whether those that write go as one request, an entity group transaction.
+        before: What is sent before these writes: the message to workers, if there are rows in other partitions.
+        after: What is sent after them, a request each: what makes rows in other partitions right. The last two, which
+            delete the decision row and the message, are not waited for.
     """
 
     steps: tuple[WriteStep, ...]
     transaction: bool = False
+    before: tuple[WriteStep, ...] = ()
+    after: tuple[WriteStep, ...] = ()
 
     @property
     def cost(self) -> int:
         """Storage transactions, as they are billed: one for each request."""
         reads = sum(step.method == "GET" for step in self.steps)
-        return reads + 1 if self.transaction else len(self.steps)
+        return len(self.before) + (reads + 1 if self.transaction else len(self.steps)) + len(self.after)
 
     @property
     def bytes_sent(self) -> int:
         """Bytes of all bodies that are known."""
-        return sum(len(step.body or b"") for step in self.steps)
+        return sum(len(step.body or b"") for step in (*self.before, *self.steps, *self.after))
 
     def __str__(self) -> str:
         noun = "request" if self.cost == 1 else "requests"
@@ -86,6 +95,7 @@ class WriteExplanation:
         writes = [str(step) for step in self.steps if step.method != "GET"]
         if self.transaction:
             writes = ["POST /$batch", *("  " + text.replace("\n", "\n  ") for text in writes)]
+        writes = [*map(str, self.before), *writes, *map(str, self.after)]
         return "\n".join([*reads, *writes, f"({self.cost} {noun}, {self.bytes_sent} bytes)"])
 
 
@@ -135,6 +145,8 @@ def changes_of_verb(boundary: Boundary, verb: str, target: Any, given: dict[str,
 
 _AS_READ = "the ETag that was read"
 
+_MESSAGES = f"/{OUTBOX}/messages"
+
 
 def explain(boundary: Boundary, changes: Sequence[Change]) -> WriteExplanation:
     """
@@ -164,8 +176,50 @@ def explain(boundary: Boundary, changes: Sequence[Change]) -> WriteExplanation:
     known = {address: effect for address, effect in derived.effects.items() if not effect.reads}
     unread = [fill for fill in derived.fills if fill.source in {effect.address for effect in read}]
     fills = [fill for fill in derived.fills if fill not in unread]
-    plan = derived_plan(structs.replace(derived, effects=known, fills=fills), {})
-    return _explanation(plan, read, frozenset(fill.row_key for fill in unread))
+    plan = derived_plan(structs.replace(derived, effects=known, fills=fills), {}, _TOKEN)
+    found = _explanation(plan, read, frozenset(fill.row_key for fill in unread))
+    if plan.decision is None:
+        return found
+    path = _path(plan.table, plan.partition_key, plan.writes[-1].operation.row["RowKey"])
+    message = doorbell_for(plan, plan.decision).to_message()
+    after = [step for each in derived.deferred for step in _deferred_steps(plan, each)]
+    return attrs.evolve(found, before=(WriteStep("POST", _MESSAGES, None, message),), after=(*after, *_last(path)))
+
+
+def _last(decision_path: str) -> tuple[WriteStep, ...]:
+    """Return the requests that end the work on a decision row."""
+    return WriteStep("DELETE", decision_path, "*"), WriteStep("DELETE", f"{_MESSAGES}/{_TOKEN}")
+
+
+def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteStep]:
+    """Yield the requests that make rows in other partitions right after the write of an entity."""
+    write, work = deferred.origin, deferred.work
+    look = WriteStep("GET", _path(plan.table, plan.partition_key, work.row_key))
+    inserted, noted = write.origin.mode is Mode.INSERT, manifest_of(write.after)
+    for name, entries in work.entries.items():
+        places = [entry for entry in entries if isinstance(entry, PlacedEntry)]
+        paths = [_path(each.table, each.partition_key, each.row_key) for each in places]
+        if not inserted:
+            yield from (WriteStep("GET", path) for path in paths)
+            yield look
+        for place, path in zip(places, paths, strict=True):
+            if place != noted.get(name):
+                yield WriteStep("DELETE", path, _AS_READ)
+            elif inserted or place is places[-1] is not places[0]:
+                yield WriteStep("POST", f"/{place.table}", None, _entry_body(write, name, place))
+            else:
+                yield WriteStep("PUT", path, _AS_READ, _entry_body(write, name, place))
+        yield look
+
+
+def _entry_body(write: PlannedWrite, name: str, place: PlacedEntry) -> bytes | None:
+    """Return the body of the request that writes an entry; None if it depends on what is read before."""
+    schema = write.change.schema
+    derived = None if schema is None or write.after is None else schema.derived.get(name)
+    if derived is None or schema is None or write.partial or write.after is None:
+        return None
+    row = derived.derive_row(place, schema.decode(dict(write.after)).__dict__, write.after)
+    return None if row is None else msgspec.json.encode(row)
 
 
 def _after_reading(changes: Sequence[Change]) -> WriteExplanation:
@@ -177,7 +231,13 @@ def _after_reading(changes: Sequence[Change]) -> WriteExplanation:
     steps = [WriteStep("GET", path), WriteStep("DELETE" if deletes else "PUT", path, etag, b"" if deletes else None)]
     steps += (WriteStep("POST", f"/{each.table}", None, None) for each in changes[1:])
     guarded = first.schema is not None and first.schema.tracked
-    return WriteExplanation(tuple(steps), transaction=guarded or len(changes) > 1)
+    before: tuple[WriteStep, ...] = ()
+    after: tuple[WriteStep, ...] = ()
+    if first.schema is not None and any(each.deferred for each in first.schema.derived.values()):
+        steps.append(WriteStep("POST", f"/{first.table}", None, None))
+        before = (WriteStep("POST", _MESSAGES, None, None),)
+        after = _last(_path(first.table, first.partition_key, decision_key(_TOKEN)))
+    return WriteExplanation(tuple(steps), guarded or len(changes) > 1, before, after)
 
 
 def _explanation(
@@ -216,8 +276,16 @@ def _step(plan: WritePlan, operation: Operation, unknown: frozenset[str]) -> Wri
 
 def with_prefix(explanation: WriteExplanation, prefix: str) -> WriteExplanation:
     """Return the same requests for tables whose names begin with `prefix` in the store."""
-    steps = tuple(attrs.evolve(step, path=f"/{prefix}{step.path[1:]}") for step in explanation.steps)
-    return attrs.evolve(explanation, steps=steps)
+
+    def prefixed(steps: tuple[WriteStep, ...]) -> tuple[WriteStep, ...]:
+        return tuple(attrs.evolve(step, path=f"/{prefix}{step.path[1:]}") for step in steps)
+
+    return attrs.evolve(
+        explanation,
+        steps=prefixed(explanation.steps),
+        before=prefixed(explanation.before),
+        after=prefixed(explanation.after),
+    )
 
 
 def _path(table: str, partition_key: str, row_key: str) -> str:

@@ -147,6 +147,28 @@ async def test_what_a_grant_opens_is_told() -> None:
     assert "sig=" not in repr(token) and "sig=" in str(token)
 
 
+class Guest(Entity, table="Guests", partition_key="{hotel}", row_key="guest_{id:06d}"):
+    hotel: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="")
+
+    by_name = Index(partition_key="name_{name}", row_key="named_{hotel}_{id:06d}", consistency="eventual")
+    of_all = Index(table="AllGuests", partition_key="all", row_key="{name}_{hotel}_{id:06d}", consistency="eventual")
+
+
+async def test_a_grant_tells_of_eventual_indexes() -> None:
+    """A grant of a partition leaves out entries of others; one of a whole table the entries that are in another."""
+    async with connect("local::memory:") as db:
+        hotel = {"hotel": "Ritz"}
+        partition = " ".join((await db.grant(Guest, "raud", HOUR, start=hotel, end=hotel)).not_covered)
+        whole = " ".join((await db.grant(Guest, "raud", HOUR)).not_covered)
+
+    assert "what is kept for Guest.by_name, Guest.of_all in table AllGuests, where its keys are not in" in partition
+    assert "what is kept for Guest.of_all in table AllGuests, where its keys are not in the range" in whole
+    for told in (partition, whole):
+        assert "the queue that tells workers of changes, which writes need because of Guest.by_name, Guest.of" in told
+
+
 class Member(Entity, table="Members", partition_key="{club}", row_key="member_{id:06d}"):
     club: Mapped[str]
     id: Mapped[int]

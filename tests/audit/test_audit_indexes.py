@@ -172,8 +172,10 @@ async def test_damage_is_found_and_repaired(db: Database, damage: Case) -> None:
     await damage.harm(db)
     harmed = await snapshot(db)
 
+    requests = db.stats.requests
     report = await db.audit(Employee)
 
+    assert report.requests == db.stats.requests - requests
     assert found_by(report) == damage.found
     assert (report.found, report.repaired, report.clean) == (len(damage.found), 0, False)
     assert {finding.partition_key for finding in report.findings} == {"Sales"}
@@ -464,7 +466,8 @@ async def test_cursor_is_of_its_models(db: Database) -> None:
     cursor = cursors[0]
     assert cursor is not None
 
-    for models, given in [((Clerk,), cursor), ((Employee,), cursor[:-3] + "abc"), ((Employee,), "nonsense")]:
+    damaged: list[Any] = [cursor[:-3] + "abc", "nonsense", "a", "", "\xe9", 5, b"bytes"]
+    for models, given in [((Clerk,), cursor), *(((Employee,), each) for each in damaged)]:
         with pytest.raises(CursorError, match=r"begin anew|unchanged"):
             await db.audit(*models, cursor=given)
 

@@ -413,3 +413,71 @@ async def test_a_value_that_does_not_fit(name: str, value: Any, message: str) ->
             given: dict[str, Any] = {"shop": "a", "number": 1, name: value}
             await db.insert(Things(**given))
         assert db.stats.requests == 0
+
+
+ELSEWHERE: list[tuple[dict[str, Any], str]] = [
+    ({"partition_key": "n_{number}"}, r"Index\(partition_key=...\) puts rows .* add consistency='eventual'"),
+    ({"table": "ByNumber"}, r"Index\(table=...\) puts rows where no transaction .* add consistency='eventual'"),
+    (
+        {"consistency": "eventual"},
+        r"consistency='eventual'\) is refused without partition_key or table: .* leave it out",
+    ),
+    ({"table": "ByNumber", "consistency": "strong"}, r"Index\(consistency='strong'\) is unknown; use 'eventual'"),
+    (
+        {"table": "ByNumber", "consistency": True},
+        r"Index\(consistency=True\) is unknown; use 'eventual', or leave it out",
+    ),
+    (
+        {"table": "by_number", "consistency": "eventual"},
+        r"Index\(table='by_number'\) is refused: .* letters and digits",
+    ),
+    (
+        {"table": Order, "consistency": "eventual"},
+        r"Index\(table=<class .*Order'>\) is refused: give the name of a table",
+    ),
+    ({"partition_key": 5, "consistency": "eventual"}, r"Index\(partition_key=5\) is refused: give a template, as in"),
+    (
+        {"table": "ByNumber", "consistency": "eventual", "unique": True},
+        r"Index\(unique=True, consistency='eventual'\) is refused: values are kept unique within a partition; leave",
+    ),
+    (
+        {"partition_key": "n_{nmae}", "consistency": "eventual"},
+        r"Wrong.by_number.partition_key: .* names 'nmae', which is not a field of the model",
+    ),
+    (
+        {"partition_key": "{shop}", "consistency": "eventual"},
+        r"Wrong.by_number: its entries would be in the partitions of their entities; leave out partition_key",
+    ),
+    (
+        {"table": "branches", "consistency": "eventual"},
+        r"Wrong.by_number: its entries would be in the partitions of their entities; leave out partition_key, table",
+    ),
+    (
+        {"partition_key": "n_{number}", "row_key": "order_{shop}", "consistency": "eventual"},
+        r"Wrong.by_number: a RowKey can be of 'order_{shop}' and of Wrong.row_key .* begin it with literal text",
+    ),
+    (
+        {"partition_key": "n_{number}", "row_key": "at_{number}", "consistency": "eventual"},
+        r"Wrong.by_number: partition_key 'n_{number}' and row_key 'at_{number}' lack shop, .* add {shop} to the row",
+    ),
+    (
+        {"table": "ByNumber", "row_key": "at_{number}", "consistency": "eventual", "include": ["nmae"]},
+        r"Wrong.by_number: include=\['nmae'\] is refused: Wrong has no field 'nmae'",
+    ),
+    (
+        {"partition_key": "n_{number}", "row_key": "{shop}_{number}", "consistency": "eventual"},
+        r"Wrong.by_number: a RowKey can be of '{shop}_{number}' and of Wrong.row_key",
+    ),
+    (
+        {"partition_key": "n_{number}", "row_key": "~o_{shop}_{number}", "consistency": "eventual"},
+        r"Wrong.by_number: a RowKey of '~o_{shop}_{number}' can begin with '~o_', .* in table Branches, where Wrong",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), ELSEWHERE)
+def test_an_index_in_other_partitions(given: dict[str, Any], message: str) -> None:
+    """What belongs together is said, and why the keys of entries cannot be those that are given."""
+    with pytest.raises(TypeError, match=message):
+        options: dict[str, Any] = {"row_key": "at_{shop}_{number}", **given}
+        declare({"by_number": Index(**options)}, table="Branches")

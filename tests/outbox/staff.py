@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from tableorm import Database, Entity, Index, Mapped, field
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.outbox.decision import delete_decision, settle_decision
-from tableorm.outbox.doorbell import doorbell_of
+from tableorm.outbox.settle import handle_doorbells
 from tableorm.protocol.codes import Fault
 from tableorm.stores import Row, TableStore
 from tableorm.testing.contract.base import everything
@@ -37,7 +36,8 @@ class Person(Entity, table="People", partition_key="{team}", row_key="person_{id
 async def recover(db: Database) -> None:
     """Do what a worker does for all messages that it can see."""
     connection = connection_of(db)
-    queues = outbox_queues(connection)
+    queues, schemas = outbox_queues(connection), {"Person": Person.__schema__}
+    handler = handle_doorbells(connection, schemas, lambda table, each: carry_out(connection, table, schemas, each))
     while True:
         try:
             messages = await queues.take(OUTBOX, 32, 1)
@@ -46,11 +46,7 @@ async def recover(db: Database) -> None:
         if not messages:
             return
         for message in messages:
-            for change in doorbell_of(message.body).changes:
-                decision = await settle_decision(connection, change.table, change.partition_key, change.token)
-                if decision.committed:
-                    await carry_out(connection, change.table, {"Person": Person.__schema__}, decision)
-                    await delete_decision(connection, change.table, decision)
+            await handler.work(message.body)
             await queues.delete(OUTBOX, message)
 
 

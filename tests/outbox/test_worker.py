@@ -313,20 +313,43 @@ async def test_draining_without_a_queue(db: Database) -> None:
             pass
 
 
-async def test_a_worker_that_may_not_take(db: Database) -> None:
-    """What refuses the worker is raised by `drain`, and by the end of the block."""
+@pytest.mark.parametrize("refused", ["peek", "take"])
+async def test_a_worker_that_may_not_take(db: Database, monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    """What refuses the worker is raised when it starts; later it goes on, and those who wait are told."""
 
-    class Refusing(TableQueueStore):
-        async def take(self, queue: str, count: int = 1, visibility_seconds: int = 30) -> list[Message]:
-            raise Fault(Code.AUTHENTICATION_FAILED, "No.")
+    async def refuse(*_: object) -> None:
+        raise Fault(Code.AUTHENTICATION_FAILED, "No.")
 
-    await use_queues(db, Refusing(db.store))
-    with pytest.raises(AccessDenied, match="taking messages of the queue tableorm-outbox"):
+    queues = TableQueueStore(db.store)
+    monkeypatch.setattr(queues, refused, refuse)
+    await use_queues(db, queues)
+    with pytest.raises(AccessDenied, match="the queue tableorm-outbox"):
         async with new_worker(db, {"Person": never}) as worker:
             await worker.drain()
-    with pytest.raises(AccessDenied):
-        async with new_worker(db, {"Person": never}):
-            await asyncio.sleep(0.01)
+
+
+async def test_a_change_that_the_worker_may_not_carry_out(db: Database) -> None:
+    """What the store refuses this worker is left to others."""
+
+    async def refuse(table: str, decision: Decision) -> None:
+        raise AccessDenied("no", Code.AUTHENTICATION_FAILED)
+
+    await commit(db, TOKENS[0])
+    await ring(db, TOKENS[0])
+    async with new_worker(db, {"Person": refuse}, tries=2) as worker:
+        await until(lambda: worker.counts[Outcome.LEFT] >= 5)
+
+    assert worker.counts.keys() == {Outcome.LEFT}
+
+
+async def test_stopping_tells_those_who_wait(db: Database) -> None:
+    """Who waits for an empty queue is told that the worker was stopped before."""
+    await queues_of(db).put(OUTBOX, b"{}", delay_seconds=600)
+    async with new_worker(db, {"Person": never}) as worker:
+        waiting = asyncio.create_task(worker.drain())
+        await asyncio.sleep(0)
+    with pytest.raises(NotSupported, match="was stopped before"):
+        await waiting
 
 
 async def test_the_lag(db: Database) -> None:

@@ -147,6 +147,7 @@ class WrongIndex(Entity, table="Directory", partition_key="p", row_key="r_{name}
     first = Index()  # E
     second = Index("x_{name}")  # E
     fourth = Index(row_key="x_{name}", consistency="often")  # E
+    fifth = Index(row_key="x_{name}", table=Team, consistency="eventual")  # E
 
 
 async def by_index(db: Database) -> None:

@@ -85,6 +85,14 @@ class Manager(Employee, kind="manager", naming="pascal", discriminator="property
     bonus: Mapped[float] = field(default=0.0)
 
 
+class Visitor(Entity, table="Visitors", partition_key="{department}", row_key="visitor_{id:06d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="")
+
+    by_name = Index(table="Names", partition_key="{name}", row_key="{department}_{id:06d}", consistency="eventual")
+
+
 class Team(Entity, table="Directory", partition_key="{department}", row_key="team_{name}", kind=None):
     department: Mapped[str]
     name: Mapped[str]
@@ -213,6 +221,8 @@ async def indexes(db: Database) -> None:
     assert_type(query, Select[Employee])
     assert_type(await query.where(Employee.department == "Sales").all(), list[Employee])
     assert_type(db.select(Manager.by_age), Select[Manager])
+    assert_type(Visitor.by_name, IndexOf[Visitor])
+    assert_type(db.select(Visitor.by_name).verify(False), Select[Visitor])
     assert_type(await db.exists(Employee.by_age, department="Sales", age=30, id=1), bool)
     assert_type(await db.lookup(Employee.by_first_name, department="Sales", first_name="Jun"), list[Employee])
 

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from tableorm import Conflict, Database, Entity, Mapped, RetryPolicy, Transaction, TransactionFailed, field
+from tableorm import Conflict, Database, Entity, Index, Mapped, RetryPolicy, Transaction, TransactionFailed, field
 from tableorm.stores import Operation, Row, Verb
-from tableorm.writes import races
+from tableorm.writes import commit, races, transaction
+from tableorm.writes.bulk import chunk
 from tests.database.between import Between
 
 
@@ -19,7 +20,9 @@ class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
 
 
 class AlwaysLate(Between):
-    """A store in which somebody else writes a row before each write of what was read."""
+    """A store in which somebody else writes a row before each write of what was read, from some time on."""
+
+    begun = False
 
     async def write(self, table: str, operation: Operation) -> str | None:
         if operation.if_match is not None:
@@ -32,7 +35,8 @@ class AlwaysLate(Between):
 
     async def _be_late(self, table: str, row: Row) -> None:
         keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
-        await super().write(table, Operation(Verb.MERGE, keys, "*"))
+        if self.begun:
+            await super().write(table, Operation(Verb.MERGE, keys, "*"))
 
 
 async def modify(db: Database) -> None:
@@ -48,11 +52,35 @@ async def run_transaction(db: Database) -> None:
     await db.run_transaction(change, attempts=4)
 
 
+class Listed(Entity, table="Things", partition_key="g", row_key="listed_{name}"):
+    """Its writes read the row that they overwrite."""
+
+    name: Mapped[str]
+    number: Mapped[int] = field(default=0)
+
+    by_number = Index(row_key="number_{number}_{name}")
+
+
+async def replace(db: Database) -> None:
+    await db.replace(Listed(name="b", number=2), if_match="*")
+
+
+async def replace_in_transaction(db: Database) -> None:
+    async with db.transaction() as tx:
+        tx.replace(Listed(name="b", number=2), if_match="*")
+
+
+async def replace_in_bulk(db: Database) -> None:
+    async with db.bulk() as bulk:
+        await bulk.replace(Listed(name="b", number=2), if_match="*")
+    raise bulk.report.failed[0].error
+
+
 def more(thing: Thing) -> None:
     thing.number += 1
 
 
-@pytest.mark.parametrize("deed", [modify, run_transaction])
+@pytest.mark.parametrize("deed", [modify, run_transaction, replace, replace_in_transaction, replace_in_bulk])
 async def test_lost_races_pause(deed: Callable[[Database], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Four attempts have three pauses between them, each longer than the one before."""
     pauses: list[float] = []
@@ -66,12 +94,17 @@ async def test_lost_races_pause(deed: Callable[[Database], Awaitable[None]], mon
         del policy
         return failures + 1.0
 
-    async with Database(AlwaysLate()) as db:
+    store = AlwaysLate()
+    async with Database(store) as db:
         await db.create_tables(Thing)
         await db.insert(Thing(name="a"))
+        await db.insert(Listed(name="b"))
+        store.begun = True
+        for module in (commit, transaction, chunk):
+            monkeypatch.setattr(module, "ATTEMPTS", 4)
         monkeypatch.setattr(asyncio, "sleep", record)
         monkeypatch.setattr(races, "pause_after", pause_after)
-        with pytest.raises((Conflict, TransactionFailed)):
+        with pytest.raises((Conflict, TransactionFailed)) as caught:
             await deed(db)
 
     assert [each for each in pauses if each] == [0.4, 0.6, 0.8]

@@ -31,6 +31,7 @@ from ...stores import Operation, Row, Verb
 from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules
 from ...writes.plan import Effect, PlannedWrite
 from ...writes.races import ATTEMPTS, pause_of
+from .audit import EventualIndexCheck
 from .eventual_schema import EventualIndexSchema, owner_text
 
 __all__ = ["EventualIndexMaintainer"]
@@ -71,6 +72,10 @@ class EventualIndexMaintainer(AuditedSchema):
     def row_schema(self) -> EventualIndexSchema:
         """The schema of its entries."""
         return self.rows
+
+    def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
+        """Return the entry that the entity ought to have."""
+        return self.rows.entry_row(values, row, entry, _version_of(row)) if isinstance(entry, PlacedEntry) else None
 
     # What writes do
 
@@ -140,8 +145,7 @@ class EventualIndexMaintainer(AuditedSchema):
         if place is None or manifest_of(primary).get(self.name) != place:
             return None
         row = state_of(entity).row or primary  # of the model's version
-        version = ",".join(tokens_of(primary)[:1])
-        return place, self.rows.entry_row(entity.__dict__, row, place, version)
+        return place, self.rows.entry_row(entity.__dict__, row, place, _version_of(primary))
 
     def _correct(self, place: PlacedEntry, stored: Row | None, primary: Row | None) -> Operation | None:
         """Return what makes an entry right; None if it is right, or the row is not an entry of this entity."""
@@ -167,9 +171,8 @@ class EventualIndexMaintainer(AuditedSchema):
         return str(stored.get(ENTITY_TYPE)).partition(":")[0] == self.rows.kind
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
-        """Return no checks."""
-        del context
-        return ()
+        """Return the check of the entries."""
+        return (EventualIndexCheck(context, self.rows, self.reconcile),)
 
 
 @entry_rules(PlacedEntry)
@@ -258,6 +261,11 @@ async def _write(db: Connection, place: PlacedEntry, operation: Operation, label
         what = f"{operation.verb} of the entry ({place.partition_key!r}, {place.row_key!r}) of {label}"
         raise translate(fault, what, place.table) from fault
     return True
+
+
+def _version_of(row: Row) -> str:
+    """Return the newest write token of an entity; "" if another program has written it."""
+    return ",".join(tokens_of(row)[:1])
 
 
 def _delete(stored: Row) -> Operation:

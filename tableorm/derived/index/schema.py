@@ -86,7 +86,7 @@ class EntrySchema(Schema):
             partition=partition,
             row=row,
             fields=fields,
-            write_token=True,
+            write_token=self.exact,
         )
         self.name = self.label
         self.needed = tuple([name for name in self.key_fields if primary.fields[name].optional])
@@ -353,7 +353,8 @@ class IndexSchema(EntrySchema):
         Raises:
             TemplateError: A value does not fit the template.
         """
-        return self.templates()[1].format(values) if self.has_entry(values) else None
+        assert self.row is not None
+        return self.row.format(values) if self.has_entry(values) else None
 
     def entry_row(self, values: Mapping[str, Any], row: Row, address: str) -> Row:
         """

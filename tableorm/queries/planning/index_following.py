@@ -2,7 +2,8 @@
 Fetching primaries: for queries by an index whose entries do not hold what is asked for, or may not be right any more.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +28,10 @@ from .target import QueryTarget
 __all__ = ["PrimaryFetch", "conditions_on_entries", "plan_fetch", "unverified_kinds"]
 
 
+FetchPoint = Callable[[str, str, str, tuple[str, ...] | None], Awaitable[list[Row]]]
+"""Fetches the row with a table, a PartitionKey, a RowKey and some properties, if there is one."""
+
+
 @attrs.frozen(eq=False)
 class PrimaryFetch:
     """
@@ -46,13 +51,25 @@ class PrimaryFetch:
     select: tuple[str, ...] | None
     load: Callable[[list[Row]], list[Any]]
 
-    def schema_of(self, entry: Row) -> EntrySchema:
-        """Return the schema of an entry that the query has found."""
+    async def read(self, entry: Row, fetch: FetchPoint) -> Any:
+        """
+        Return the entity of an index entry that the query has found; None if it is not a result.
+
+        Args:
+            entry: The index entry.
+            fetch: Fetches the primary.
+        """
         schema = self.entries.schema_of_row(entry)
         assert isinstance(schema, EntrySchema)
-        return schema
+        keys = schema.owner_keys(entry)
+        for select, whole in ((self.select, False), (None, True)):
+            primaries = await fetch(self.target.table, *keys, select)
+            entity = self._load_entry(schema, entry, primaries, whole=whole)
+            if type(entity) is not dict:
+                return entity
+        return None
 
-    def load_entry(self, schema: EntrySchema, entry: Row, primaries: list[Row], *, whole: bool) -> Any:
+    def _load_entry(self, schema: EntrySchema, entry: Row, primaries: list[Row], *, whole: bool) -> Any:
         """
         Return the entity of an index entry.
 
@@ -75,22 +92,21 @@ class PrimaryFetch:
         return entity
 
 
-def plan_fetch(
-    target: QueryTarget, where: Sequence[Expression], only: Sequence[Field[Any]] | None
-) -> PrimaryFetch | None:
+def plan_fetch(target: QueryTarget, where: Sequence[Expression], only: Sequence[Field[Any]] | None) -> PrimaryFetch:
     """
-    Return how primaries are fetched; None if no index entries are read.
+    Return how the primaries of index entries are fetched.
 
     Args:
-        target: What is read.
+        target: The entries.
         where: The conditions of the query.
         only: The fields that are wanted; None for all.
     """
-    if target.primaries is None:
-        return None
-    primaries, condition = target.primaries, _primary_condition(where)
-    test = make_test(primaries, condition)
+    assert target.primaries is not None
     entries = [schema for schema in target.schemas if isinstance(schema, EntrySchema)]
+    # What the keys of an entry say holds for its primary, once this is known to yield these keys.
+    told = frozenset[str]().union(*(schema.key_holders for schema in entries if not schema.exact))
+    primaries, condition = target.primaries, _primary_condition(where, told)
+    test = make_test(primaries, condition)
     deciding = [schema.deciding_fields for schema in entries]
     if only is None or None in deciding:
         return PrimaryFetch(target.kinds, primaries, test, None, primaries.kinds.load_all)
@@ -159,17 +175,18 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
     return tuple(kept)
 
 
-def _primary_condition(where: Sequence[Expression]) -> Expression:
+def _primary_condition(where: Sequence[Expression], told: AbstractSet[str]) -> Expression:
     """
     Return the condition on a primary that is read after its index entry: it may have changed in between.
 
     Args:
         where: The conditions of the query. Those on RowKey itself are about the entry, and left out.
+        told: The fields that need no look at the primary.
     """
-    terms = [
-        term
-        for expression in where
-        for term in conjuncts(expression)
-        if all(isinstance(leaf, (Comparison, Membership, Presence)) for leaf in leaves(term))
-    ]
+    terms: list[Expression] = []
+    for term in (each for expression in where for each in conjuncts(expression)):
+        found = list(leaves(term))
+        names = {leaf.field.name for leaf in found if isinstance(leaf, (Comparison, Membership, Presence))}
+        if all(isinstance(leaf, (Comparison, Membership, Presence)) for leaf in found) and not names <= told:
+            terms.append(term)
     return AllOf(tuple(terms))

@@ -135,11 +135,12 @@ def refuse_other_tables(target: QueryTarget, term: Expression) -> None:
     Raises:
         EncodeError: Names the condition.
     """
+    entities = target.primaries or target  # the entries of an index may be in a table of their own
     for leaf in leaves(term):
         if isinstance(leaf, (Comparison, Membership, Presence)):
             table = schema_of(leaf.field.model).table
-            if table is not None and table.lower() != target.table.lower():
-                problem = f"the model is of table {table}, the query reads {target.table}"
+            if table is not None and table.lower() != entities.table.lower():
+                problem = f"the model is of table {table}, the query reads {entities.table}"
                 raise misfit_error(leaf, getattr(leaf, "value", None), problem)
 
 

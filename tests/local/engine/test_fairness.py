@@ -10,7 +10,7 @@ import pytest
 
 from tableorm.protocol.filters import Compare, Filter, Op, Or, constant
 from tableorm.stores import Row, RowQuery
-from tableorm_local.engine import CALLER, Engine, FairSlots, scan
+from tableorm_local.engine import CALLER, Engine, FairSlots, FairTurns, scan
 from tableorm_local.engine.catalog import Table
 from tableorm_local.engine.scan import PageScan, count_comparisons
 from tableorm_local.engine.sqlite import Connection
@@ -160,3 +160,28 @@ async def test_who_stops_waiting_keeps_no_slot(cancelled: int) -> None:
             pass
 
     assert (slots.free, slots.waiting) == (1, 0)
+
+
+@pytest.mark.parametrize("cancelled", range(3))
+async def test_who_stops_waiting_keeps_no_turn(cancelled: int) -> None:
+    """A wait for a turn that is cancelled, also at the moment the turn comes, leaves the turn to the next one."""
+    turns, order = FairTurns(), list[int]()
+
+    async def work(number: int) -> None:
+        await turns.wait("a")
+        order.append(number)
+        turns.end("a")
+
+    assert turns.begin("a")
+    assert not turns.begin("a")
+    assert turns.begin("b")
+    waiting = [asyncio.create_task(work(number)) for number in range(3)]
+    await turn()
+    turns.end("a")
+    waiting[cancelled].cancel()
+    async with asyncio.timeout(_SECONDS):
+        await asyncio.wait(waiting)
+
+    assert order == [number for number in range(3) if number != cancelled]
+    assert turns.begin("a")
+    assert not turns.begin("b")

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import apsw
 import pytest
@@ -18,9 +19,11 @@ import pytest
 from tableorm.errors import NotSupported, TableOrmError, Unavailable
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Row, RowQuery, Verb
-from tableorm_local.engine import Engine
+from tableorm_local.engine import Engine, files
 from tableorm_local.engine.files import FORMAT
 from tableorm_local.engine.sqlite import Connection, connect
+from tableorm_local.engine.writer_lock import WriterLock
+from tests.local.engine.rows import change_file
 
 Child = Callable[..., "subprocess.Popen[str]"]
 
@@ -291,6 +294,147 @@ async def test_full_disk(path: Path, connections: list[Connection]) -> None:
     keys = [each["RowKey"] for each in (await engine.query("Shared", RowQuery())).rows]
     assert keys == [*written[1:], "large", "small"]
     await engine.close()
+
+
+def is_closed(connection: Connection) -> bool:
+    try:
+        connection.changes()
+    except apsw.ConnectionClosedError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "",
+        "PRAGMA application_id = 5",
+        "PRAGMA user_version = 99",
+        "CREATE TABLE mine (x)",
+        "UPDATE clock SET tick = -1",
+    ],
+)
+@pytest.mark.parametrize("immutable", [False, True])
+async def test_no_connection_stays_open(
+    path: Path, connections: list[Connection], monkeypatch: pytest.MonkeyPatch, statement: str, *, immutable: bool
+) -> None:
+    """Of a file that is refused, and of one that is closed; what was checked once is checked again at the next open."""
+    engine = Engine(path)
+    await engine.open()
+    await engine.close()
+    if statement:
+        change_file(path, statement)
+    if immutable:
+        forbid_logs(monkeypatch, apsw.CantOpenError)
+    for _ in range(2):
+        if statement:
+            with pytest.raises(TableOrmError):
+                await engine.open()
+        else:
+            await engine.open()
+            assert [is_closed(each) for each in connections].count(False) == (1 if immutable else 2)
+            await engine.close()
+        assert all(map(is_closed, connections))
+    path.write_bytes(b"x" * 8192)
+    with pytest.raises(NotSupported, match="is not a database"):
+        await engine.open()
+
+
+async def test_no_connection_stays_open_if_a_second_one_fails(
+    path: Path, connections: list[Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the connection for reading cannot be made, that for writing is closed."""
+    engine = Engine(path)
+    await engine.open()
+    await engine.close()
+
+    def fail(name: str, flags: int) -> Connection:
+        if flags == apsw.SQLITE_OPEN_READONLY:
+            raise apsw.CantOpenError("too many open files")
+        return connect(name, flags)
+
+    monkeypatch.setattr(files, "connect", fail)
+    with pytest.raises(Unavailable, match="too many open files"):
+        await engine.open()
+    assert all(map(is_closed, connections))
+    assert {each.name for each in path.parent.iterdir()} == {path.name, path.name + "-lock"}
+
+
+@pytest.mark.parametrize(
+    "error", [apsw.IOError("odd"), OSError("odd"), ValueError("odd"), KeyError("odd"), RecursionError("odd")], ids=repr
+)
+async def test_whatever_fails_while_a_file_is_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The error is one of the project's, and names the file, which can be opened later."""
+    engine = Engine(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_open", Mock(side_effect=error))
+        with pytest.raises(Unavailable, match=rf"{path}.*odd"):
+            await engine.open()
+    await engine.open()
+    await engine.close()
+
+
+def forbid_logs(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    """Let no log be made beside a file, as in a folder that can only be read."""
+
+    def fail(path: str, timeout: float) -> tuple[Connection, bool]:
+        raise error(f"{path}, {timeout}")
+
+    monkeypatch.setattr(files, "_connect", fail)
+    monkeypatch.setattr(os, "access", Mock(return_value=False))
+
+
+@pytest.mark.parametrize("error", [apsw.CantOpenError, apsw.ReadOnlyError])
+@pytest.mark.parametrize("name", ["data.tables", "100%41?a=b#c"])
+async def test_a_file_in_a_folder_that_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], name: str
+) -> None:
+    """It is opened as it stands, for reading alone, and nothing is made beside it; in a writable folder it is not."""
+    engine = Engine(tmp_path / name)
+    await engine.open()
+    await engine.create_table("Shared")
+    await engine.write("Shared", Operation(Verb.INSERT, row("r", A=1)))
+    await engine.close()
+    (tmp_path / f"{name}-lock").unlink()
+    forbid_logs(monkeypatch, error)
+    await engine.open()
+    assert (await engine.get("Shared", "p", "r"))["A"] == 1
+    assert len((await engine.query("Shared", RowQuery())).rows) == 1
+    for write in (engine.write("Shared", Operation(Verb.DELETE, row("r"), "*")), engine.create_table("Other")):
+        with pytest.raises(Fault, match="opened for reading only") as caught:
+            await write
+        assert caught.value.code == Code.AUTHORIZATION_FAILURE
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    await engine.close()
+
+    monkeypatch.setattr(os, "access", Mock(return_value=True))
+    with pytest.raises(TableOrmError):
+        await engine.open()
+
+
+def test_a_file_system_without_shared_memory(path: Path) -> None:
+    """Where there can be no log that processes share, the file is refused, with what to do."""
+    memory = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    with pytest.raises(NotSupported, match=r"no shared memory between processes.*put the file on a local disk"):
+        files._use_log(memory, str(path))  # pyright: ignore[reportPrivateUsage]
+
+
+def test_the_lock_of_writers_is_one_at_a_time(path: Path) -> None:
+    """Whoever has it keeps the others out until it is given back, or its file is closed; to close twice is good."""
+    first, second, third = (WriterLock(str(path)) for _ in range(3))
+    assert first.try_acquire()
+    assert not second.try_acquire()
+    first.release()
+    second.acquire()
+    assert not first.try_acquire()
+    second.close()
+    second.close()
+    assert third.try_acquire()
+    third.close()
+    assert first.try_acquire()
+    first.close()
 
 
 @pytest.fixture

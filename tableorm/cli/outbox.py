@@ -1,0 +1,73 @@
+"""
+The command `tableorm outbox`, which shows what writes have left to do, and lets people decide about it.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+
+import attrs
+import msgspec
+
+from ..connection.connection import Connection, connection_of
+from ..outbox.overview import Pending, drop_pending, find_pending, ring_again
+from ..protocol.redaction import escape_unprintable
+from .arguments import add_database, add_tables, open_existing
+
+__all__ = ["OUTBOX", "Outbox"]
+
+_ACTIONS: dict[str, tuple[str, Callable[[Connection, Pending], Awaitable[object]] | None]] = {
+    "list": ("show what is left to do, as lines of JSON", None),
+    "show": ("show all of one change: which entities, and which rows have to be made right", None),
+    "retry": ("tell workers again of what is left to do, also where they have given up", ring_again),
+    "drop": ("delete a decision row, so that what is left to do is never done", drop_pending),
+}
+
+
+@attrs.frozen
+class Outbox:
+    """
+    `tableorm outbox list|show|retry|drop URL TABLE` prints changes that have something left to do in other partitions,
+    as lines of JSON, and rings for workers again, or drops them.
+
+    The exit status is 1 if `show` or `drop` has found nothing.
+    """
+
+    help: str = "show what writes have left to do, ring for workers again, or drop it"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        choices = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
+        for action, (what, _) in _ACTIONS.items():
+            choice = choices.add_parser(action, help=what, description=what, allow_abbrev=False)
+            add_database(choice)
+            add_tables(choice)
+            choice.add_argument("--partition", metavar="PK", help="only what is in this partition")
+            choice.add_argument(
+                "--token", metavar="TOKEN", required=action in ("show", "drop"), help="only the change with this token"
+            )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Show what is found, and do what is asked for."""
+        return asyncio.run(self._run(args))
+
+    async def _run(self, args: argparse.Namespace) -> int:
+        _, act = _ACTIONS[args.action]
+        found = 0
+        async with open_existing(args) as db:
+            connection = connection_of(db)
+            for table in args.tables:
+                async for pending in find_pending(connection, table, args.partition, args.token):
+                    found += 1
+                    shown = pending.to_dict(whole=args.action == "show")
+                    if act is not None:
+                        await act(connection, pending)
+                    print(escape_unprintable(msgspec.json.encode(shown).decode()))
+        if args.token is not None and not found:
+            print(f"tableorm: there is no change {args.token} in {', '.join(args.tables)}", file=sys.stderr)
+            return 1
+        return 0
+
+
+OUTBOX = Outbox()

@@ -1,0 +1,79 @@
+"""
+Makes workers: what is done for each type of message, by the models that a worker is for.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from ..connection.connection import Connection
+from ..errors import ModelError, shown
+from ..models.entity import Entity, schema_of
+from ..models.schema import Schema, concrete
+from ..outbox.decision import Decision
+from ..outbox.settle import DOORBELL, handle_doorbells
+from ..outbox.worker import Worker
+from ..outbox.workflow import Workflow, run_workflows, schema_of_workflow
+from ..protocol.limits import MAX_VISIBILITY_SECONDS
+from ..writes.deferred import carry_out
+
+__all__ = ["make_worker"]
+
+
+def make_worker(
+    db: Connection,
+    database: object,
+    targets: Sequence[type[Entity | Workflow[Any]]],
+    *,
+    concurrency: int,
+    visibility: int,
+    tries: int,
+) -> Worker:
+    """Return a worker of some models and workflows. It takes and raises what `Database.worker` does."""
+    db.boundary.check_whole_table("worker(...)")
+    for name, given, most in (
+        ("concurrency", concurrency, 1000),
+        ("visibility", visibility, MAX_VISIBILITY_SECONDS),
+        ("tries", tries, 1000),
+    ):
+        if type(given) is not int or not 1 <= given <= most:
+            raise ModelError(f"worker({name}={shown(given)}) is refused: give a whole number from 1 to {most}")
+    if not targets:
+        raise ModelError("worker() is refused: name the models whose changes it works on, as in worker(Employee)")
+    workflows = [each for each in targets if issubclass(each, Workflow)]
+    schemas = _kinds_of([each for each in targets if not issubclass(each, Workflow)])
+    classes = {schema_of_workflow(each).kind: each for each in workflows}
+
+    async def carry_out_all(table: str, decision: Decision) -> Decision | None:
+        plain = tuple(each for each in decision.works if each.arguments is None)
+        await carry_out(db, table, schemas, attrs.evolve(decision, works=plain))
+        return await run_workflows(db, database, table, classes, decision)
+
+    return Worker(
+        db,
+        {DOORBELL: handle_doorbells(db, schemas.keys() | classes.keys(), carry_out_all)},
+        concurrency=concurrency,
+        visibility_seconds=visibility,
+        most_tries=tries,
+    )
+
+
+def _kinds_of(models: Sequence[type[Entity]]) -> dict[str, Schema]:
+    """Return the schemas by kind, as it is stored by the versions up to the declared one."""
+    found: dict[str, Schema] = {}
+    for schema in dict.fromkeys(each for model in models for each in concrete(schema_of(model))):
+        if schema.kind is None:
+            raise ModelError(
+                f"worker({schema.name}) is refused: the model has kind=None, so that no message can name it; give it a "
+                "kind, or leave it out"
+            )
+        other = found.get(schema.kind)
+        if other is not None:
+            raise ModelError(
+                f"worker(...) is refused: {other.name} and {schema.name} have one kind, {schema.kind!r}; give each a "
+                "worker of its own"
+            )
+        found[schema.kind] = schema
+        found |= {f"{schema.kind}:{version}": schema for version in range(2, schema.version + 1)}
+    return found

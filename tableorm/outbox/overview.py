@@ -1,0 +1,121 @@
+"""
+What is left to do in a table: its committed decision rows, for people who look after workers.
+"""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import attrs
+
+from ..connection.connection import Connection
+from ..connection.translate import translate
+from ..errors import DecodeError, NotSupported
+from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
+from ..models.reserved import ENTITY_TYPE
+from ..protocol.codes import Fault
+from ..protocol.edm import Edm
+from ..protocol.filters import Compare, Constant, Op
+from ..protocol.limits import MAX_PAGE
+from ..stores import Bounds, Row, RowQuery
+from .bell import ring
+from .decision import Decision, decision_key, decision_of, delete_decision
+from .doorbell import Begun, Doorbell
+
+__all__ = ["Pending", "drop_pending", "find_pending", "ring_again"]
+
+
+_DECISIONS = Bounds(DECISION_HEAD, DECISION_HEAD[:-1] + chr(ord(DECISION_HEAD[-1]) + 1), upper_open=True)
+
+
+@attrs.frozen
+class Pending:
+    """
+    A committed change with something left to do.
+
+    Args:
+        table: The table of its decision row.
+        decision: What the decision row says; without work if it cannot be read.
+        problem: Why it cannot be read; None if it can.
+    """
+
+    table: str
+    decision: Decision
+    problem: str | None = None
+
+    def to_dict(self, *, whole: bool) -> dict[str, Any]:
+        """Return what people are shown: with the rows that have to be made right, or without."""
+        decision = self.decision
+        works: list[dict[str, Any]] = []
+        for work in decision.works:
+            entries = {name: [each.to_json() for each in some] for name, some in work.entries.items()}
+            works.append({"kind": work.kind, "row_key": work.row_key, "left": entries if whole else sorted(entries)})
+        return {
+            "table": self.table,
+            "partition_key": decision.partition_key,
+            "token": decision.token,
+            "since": decision.timestamp,
+            "works": works,
+            "error": self.problem or decision.error,
+            "tries": decision.tries,
+        }
+
+
+async def find_pending(
+    db: Connection, table: str, partition_key: str | None = None, token: str | None = None
+) -> AsyncGenerator[Pending]:
+    """
+    Find what is left to do in a table; without a PartitionKey the whole table is read.
+
+    Raises:
+        ModelError: The token is none.
+        TableOrmError: The store refused it, or did not answer.
+    """
+    key = None if token is None else decision_key(token)
+    query = RowQuery(
+        Bounds() if partition_key is None else Bounds.only(partition_key),
+        _DECISIONS if key is None else Bounds.only(key),
+        Compare(ENTITY_TYPE, Op.EQ, Constant(Edm.STRING, DECISION_KIND)),
+    )
+    continuation: str | None = None
+    while True:
+        store, _ = db.sending("query", DECISION_KIND)
+        try:
+            page = await store.query(table, query, MAX_PAGE, continuation)
+        except Fault as fault:
+            raise translate(fault, f"what is left to do in {table}", table) from fault
+        for row in page.rows:
+            pending = _pending_of(table, row)
+            if pending.problem is not None or pending.decision.committed:
+                yield pending
+        continuation = page.continuation
+        if continuation is None:
+            return
+
+
+def _pending_of(table: str, row: Row) -> Pending:
+    try:
+        return Pending(table, decision_of(row))
+    except (DecodeError, NotSupported) as error:
+        token = row["RowKey"].removeprefix(DECISION_HEAD)
+        unread = Decision(partition_key=row["PartitionKey"], token=token, etag=row.get("odata.etag"))
+        return Pending(table, unread, str(error))
+
+
+async def ring_again(db: Connection, pending: Pending) -> None:
+    """
+    Tell workers of a change again.
+
+    Raises:
+        NotSupported: Its decision row cannot be read.
+        TableOrmError: The message could not be put.
+    """
+    decision = pending.decision
+    if pending.problem is not None:
+        raise NotSupported(f"workers cannot be told of what cannot be read: {pending.problem}")
+    begun = Begun(table=pending.table, partition_key=decision.partition_key, token=decision.token)
+    await ring(db, Doorbell(changes=(begun,), kinds=decision.kinds), delay_seconds=0)
+
+
+async def drop_pending(db: Connection, pending: Pending) -> None:
+    """Delete the decision row of a change. What it has left to do is then found by an audit alone."""
+    await delete_decision(db, pending.table, pending.decision)

@@ -1,0 +1,73 @@
+"""
+Segments of an audit: what is reported after each, and what is read again for its candidates.
+"""
+
+import pytest
+
+from tableorm import AuditReport, Database
+from tableorm.audit import audit as auditing
+from tableorm.audit import scan
+from tableorm.stores import Verb
+from tests.audit.foreign import Employee, everyone, write
+
+PARTITIONS = 6
+ROWS = 15  # of a partition: five entities, and their index entries
+
+
+async def fill(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions of about two pages, each a segment."""
+    await db.create_tables(Employee)
+    for number in range(PARTITIONS):
+        for employee in everyone(f"D{number}"):
+            await db.insert(employee)
+    monkeypatch.setattr(auditing, "SEGMENT", 5)
+    monkeypatch.setattr(scan, "MAX_PAGE", 8)
+
+
+async def test_each_segment_is_reported(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each, a report has its entities, and goes on behind it."""
+    await fill(db, monkeypatch)
+    reports: list[AuditReport] = []
+
+    whole = await db.audit(Employee, parallel=1, on_progress=reports.append)
+
+    assert len(reports) == PARTITIONS
+    assert [report.entities for report in reports] == [5, 10, 15, 20, 25, 30]
+    for report in reports[:-1]:
+        rest = await db.audit(Employee, parallel=1, cursor=report.cursor)
+        assert rest.entities == whole.entities
+        assert rest.derived_rows == whole.derived_rows
+        assert rest.requests < whole.requests + 3
+    assert reports[-1].cursor is None
+
+
+@pytest.mark.parametrize("damaged", ["D0", "D3", "D5"])
+async def test_candidates_are_looked_for_in_their_segment(
+    db: Database, monkeypatch: pytest.MonkeyPatch, damaged: str
+) -> None:
+    """Damage costs the pages of one partition, and not those before and behind it."""
+    await fill(db, monkeypatch)
+    clean = await db.audit(Employee, parallel=1)
+    await write(db, Verb.DELETE, damaged, "email_e1@x")
+
+    report = await db.audit(Employee, parallel=1)
+
+    assert report.counts == {"missing": 1}
+    assert [finding.partition_key for finding in report.findings] == [damaged]
+    pages = 2 * 2  # of the partition, once for each phase of its candidates
+    looks = 4 + 1  # at the entity and its index entries, and once more at the entity
+    assert report.requests <= clean.requests + pages + looks
+
+
+@pytest.mark.parametrize("repair", [False, True])
+async def test_requests_are_counted(db: Database, monkeypatch: pytest.MonkeyPatch, repair: bool) -> None:  # noqa: FBT001
+    """A report says how many were sent: for pages, for looks at rows, and for the deletes of index entries."""
+    await fill(db, monkeypatch)
+    for name in ("D1", "D4"):
+        await write(db, Verb.DELETE, name, "empid_000001")
+    before = db.stats.requests
+
+    report = await db.audit(Employee, repair=repair)
+
+    assert report.counts == {"orphan": 6}
+    assert report.requests == db.stats.requests - before

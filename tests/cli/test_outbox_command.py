@@ -1,0 +1,186 @@
+"""
+`tableorm outbox` and `tableorm worker`: what is left to do, and those who do it.
+"""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tableorm import connect
+from tableorm.connection.connection import connection_of
+from tableorm.models.manifest import IndexEntry
+from tableorm.outbox.bell import OUTBOX, ring
+from tableorm.outbox.decision import Decision, Work, note_failure
+from tableorm.outbox.doorbell import Begun, Doorbell
+from tableorm.stores import Operation, Verb
+from tests.commandline import run_command as tableorm
+
+COMMAND = str(Path(sys.executable).with_name("tableorm"))
+MODEL = "tests.cli.models:Employee"
+ROOT = Path(__file__).parents[2]  # modules of the working directory are found
+TOKENS = [f"token_{number:07d}" for number in range(4)]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A database with three changes that have something left to do: one was given up, one is of an unknown kind."""
+    url = f"local:{tmp_path / 'hr.tables'}"
+    asyncio.run(fill(url))
+    return url
+
+
+async def fill(url: str) -> None:
+    async with connect(url) as db:
+        await db.create_tables("Directory", "Other")
+        for token, kind in zip(TOKENS, ("Employee", "Employee", "Dog", ""), strict=True):
+            works = (Work(kind=kind, row_key="empid_000001"),) if kind else ()
+            decision = Decision(partition_key="Sales", token=token, works=works)
+            await db.store.write("Directory", Operation(Verb.INSERT, decision.to_row()))
+            if kind:
+                await ring(connection_of(db), Doorbell(changes=(begun(token),), kinds=(kind,)), delay_seconds=0)
+        await note_failure(connection_of(db), begun(TOKENS[1]), "ValueError: no", 7)
+
+
+def begun(token: str) -> Begun:
+    return Begun(table="Directory", partition_key="Sales", token=token)
+
+
+def messages(url: str) -> int:
+    async def count() -> int:
+        async with connect(url) as db:
+            return await db.queues.length(OUTBOX)
+
+    return asyncio.run(count())
+
+
+def tokens(url: str, *arguments: str) -> list[str]:
+    listed = tableorm("outbox", "list", url, "Directory", *arguments)
+    assert listed.returncode == 0, listed.stderr
+    return [json.loads(line)["token"] for line in listed.stdout.splitlines()]
+
+
+def test_what_is_left_to_do_is_listed(url: str) -> None:
+    """A line for each committed decision row, with the kinds, and the error and tries of one that was given up."""
+    listed = tableorm("outbox", "list", url, "Other", "Directory")
+    first, second, third = map(json.loads, listed.stdout.splitlines())
+
+    assert first["works"] == [{"kind": "Employee", "row_key": "empid_000001", "left": []}]
+    assert (first["table"], first["partition_key"], first["token"]) == ("Directory", "Sales", TOKENS[0])
+    assert (first["error"], first["tries"]) == (None, 0)
+    assert (second["error"], second["tries"]) == ("ValueError: no", 7)
+    assert third["works"][0]["kind"] == "Dog"
+    assert first["since"].endswith("Z")
+
+
+def test_a_part_is_listed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one partition, or by token; the URL may come from the environment."""
+    assert tokens(url, "--partition", "Sales") == TOKENS[:3]
+    assert tokens(url, "--partition", "Other") == []
+    assert tokens(url, "--token", TOKENS[1]) == [TOKENS[1]]
+    monkeypatch.setenv("TABLEORM_URL", url)
+
+    listed = tableorm("outbox", "list", "Directory", "Other")
+    assert len(listed.stdout.splitlines()) == 3
+
+
+def test_one_change_is_shown(url: str) -> None:
+    """With the rows that have to be made right; one that is not there is told, and the status is 1."""
+
+    async def add() -> None:
+        async with connect(url) as db:
+            work = Work(kind="Employee", row_key="r", entries={"by_name": (IndexEntry("name_jones"),)})
+            decision = Decision(partition_key="p", token="another_token", works=(work,))
+            await db.store.write("Other", Operation(Verb.INSERT, decision.to_row()))
+
+    asyncio.run(add())
+    shown = tableorm("outbox", "show", url, "Other", "--token", "another_token")
+    assert json.loads(shown.stdout)["works"][0]["left"] == {"by_name": ["name_jones"]}
+    assert json.loads(tableorm("outbox", "list", url, "Other").stdout)["works"][0]["left"] == ["by_name"]
+
+    absent = tableorm("outbox", "show", url, "Other", "--token", "never_written")
+    assert absent.returncode == 1 and "no change never_written in Other" in absent.stderr
+
+
+def test_workers_are_told_again(url: str) -> None:
+    """`retry` puts a message for each change, or for one."""
+    assert messages(url) == 3
+    assert tableorm("outbox", "retry", url, "Directory", "--token", TOKENS[1]).returncode == 0
+    assert messages(url) == 4
+    assert tableorm("outbox", "retry", url, "Directory").returncode == 0
+    assert messages(url) == 7
+
+
+def test_a_change_is_dropped(url: str) -> None:
+    """`drop` deletes the decision row of one change, which has to be named."""
+    assert tableorm("outbox", "drop", url, "Directory", "--token", TOKENS[1]).returncode == 0
+    assert tokens(url) == [TOKENS[0], TOKENS[2]]
+    assert tableorm("outbox", "drop", url, "Directory").returncode == 2
+
+
+def test_a_row_that_cannot_be_read(url: str) -> None:
+    """A decision row of a newer program, or a damaged one, is listed with what is wrong; nobody is told of it again."""
+
+    async def damage() -> None:
+        async with connect(url) as db:
+            row = {"PartitionKey": "Sales", "RowKey": f"~o_{TOKENS[0]}", "Work": '{"format": 9}'}
+            await db.store.write("Directory", Operation(Verb.MERGE, row, "*"))
+
+    asyncio.run(damage())
+    listed = json.loads(tableorm("outbox", "list", url, "Directory", "--token", TOKENS[0]).stdout)
+    assert "has the format 9" in listed["error"]
+
+    again = tableorm("outbox", "retry", url, "Directory", "--token", TOKENS[0])
+    assert again.returncode == 1 and "cannot be read" in again.stderr
+
+
+def test_a_worker_empties_the_queue(url: str) -> None:
+    """`worker --drain` carries out what it knows, prints what became of the messages, and ends."""
+    done = tableorm("worker", url, MODEL, "--drain")
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"done": 2, "left": 1}
+    assert tokens(url) == [TOKENS[2]]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="event loops know no signals there")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_stops_at_a_signal(url: str, number: signal.Signals) -> None:
+    """A worker that is terminated or interrupted finishes what it has begun, and ends with status 0."""
+    worker = start_worker(url)
+    until(lambda: tokens(url) == [TOKENS[2]])
+    worker.send_signal(number)
+    output, errors = worker.communicate(timeout=30)
+
+    assert worker.returncode == 0, errors
+    assert json.loads(output) == {"done": 2, "left": 1}
+    assert "a message is left to others" not in output and "2 done" in errors
+
+
+def start_worker(url: str, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [COMMAND, "worker", url, MODEL, *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_worker_is_refused(url: str) -> None:
+    """A model without a kind, and arguments that are not models, are refused by name."""
+    assert tableorm("worker", url, "tests.cli.models:Nothing").returncode == 2
+    assert tableorm("worker", url, MODEL, "--concurrency", "0").returncode == 2

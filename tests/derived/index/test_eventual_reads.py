@@ -1,0 +1,521 @@
+"""
+Reading by an eventual index: an entry counts only if its entity says so, whatever the entry itself holds.
+
+Entities and entries are written here row by row, so that entries can be old, left over or missing.
+"""
+
+import asyncio
+import pickle
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    AccessDenied,
+    Database,
+    DecodeError,
+    EncodeError,
+    Entity,
+    EntityNotFound,
+    Index,
+    Mapped,
+    ModelError,
+    NotLoaded,
+    PreconditionFailed,
+    PropertyBag,
+    ScanRefused,
+    Select,
+    WrongKind,
+    connect,
+    field,
+    upgrade,
+)
+from tableorm.derived.index.eventual_schema import EventualIndexSchema
+from tableorm.models.derivation import row_schemas
+from tableorm.models.entity import schema_of
+from tableorm.stores import Operation, Row, Verb
+from tableorm.testing import assert_requests
+from tests.database.between import Between
+
+
+class Person(Entity, table="Persons", partition_key="{team}", row_key="id_{id:03d}", version=2):
+    team: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str | None] = field(default=None)
+    age: Mapped[int] = field(default=0)
+    name: Mapped[str] = field(default="", name="FullName")
+
+    by_city = Index(partition_key="city_{city}", row_key="in_{team}_{id:03d}", consistency="eventual")
+    by_age = Index(
+        table="Ages",
+        partition_key="ages",
+        row_key="{age:03d}_{team}_{id:03d}",
+        consistency="eventual",
+        include=["name"],
+        where=lambda person: person.age >= 18,
+    )
+    by_name = Index(table="Names", row_key="{name}_{id:03d}", consistency="eventual", include="keys")
+
+
+@upgrade(Person, from_version=1)
+def town_to_city(bag: PropertyBag) -> PropertyBag:
+    bag["city"] = bag.pop("town", None)
+    return bag
+
+
+INDEXES: dict[str, Any] = {"by_city": Person.by_city, "by_age": Person.by_age, "by_name": Person.by_name}
+
+
+def entries_of(name: str) -> EventualIndexSchema:
+    (found,) = row_schemas(INDEXES[name])
+    assert isinstance(found, EventualIndexSchema)
+    return found
+
+
+async def store_row(db: Database, table: str, row: Row) -> None:
+    await db.store.write(table, Operation(Verb.INSERT_OR_REPLACE, row))
+
+
+def row_of(person: Person) -> Row:
+    schema, own = schema_of(Person), person.__dict__
+    return schema.encode(own, *schema.make_keys(own))[0] | {"_w": "TOKEN0000000"}
+
+
+async def store_person(db: Database, person: Person) -> None:
+    """Write the row of a person, and nothing else."""
+    await store_row(db, "Persons", row_of(person))
+
+
+async def store_entry(db: Database, name: str, person: Person, **changed: Any) -> None:
+    """Write the entry that a person has, or had, in an index; with some properties changed."""
+    rows = entries_of(name)
+    place = rows.place(person.__dict__)
+    assert place is not None
+    await store_row(db, place.table, rows.entry_row(person.__dict__, row_of(person), place, "TOKEN0000000") | changed)
+
+
+async def store_all(db: Database, person: Person) -> None:
+    """Write the row of a person, and all entries that it has."""
+    await store_person(db, person)
+    for name in INDEXES:
+        if entries_of(name).place(person.__dict__) is not None:
+            await store_entry(db, name, person)
+
+
+ANN = Person(team="a", id=1, city="Bern", age=40, name="Ann")
+BEN = Person(team="b", id=1, city="Bern", age=30, name="Ben")
+CID = Person(team="a", id=2, city="Bern", age=50, name="Cid")
+DAN = Person(team="a", id=3, city="Ulm", age=17, name="Dan")
+EVE = Person(team="b", id=2, age=60, name="Eve")
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    """Five persons; one is in no city, and one is too young to be in the index of ages."""
+    async with connect("local::memory:") as opened:
+        await opened.create_tables(Person)
+        for person in (ANN, BEN, CID, DAN, EVE):
+            await store_all(opened, person)
+        yield opened
+
+
+def in_bern(db: Database) -> Select[Person]:
+    return db.select(Person.by_city).where(Person.city == "Bern")
+
+
+async def test_the_tables_of_indexes_are_created_with_that_of_the_model(db: Database) -> None:
+    """`create_tables` makes the tables that entries are in."""
+    assert await db.tables() == ["Ages", "Names", "Persons"]
+
+
+READS: dict[str, Callable[[Select[Person]], Awaitable[object]]] = {
+    "all": lambda query: query.all(),
+    "first": lambda query: query.first(),
+    "limit": lambda query: query.limit(2).all(),
+    "unordered": lambda query: _sorted(query.unordered()),
+    "page": lambda query: _items(query.page(2)),
+    "count": lambda query: query.count(),
+    "exists": lambda query: query.exists(),
+}
+
+
+async def _sorted(query: Select[Person]) -> list[Person]:
+    return sorted(await query.all(), key=lambda person: (person.team, person.id))
+
+
+async def _items(page: Awaitable[Any]) -> list[Person]:
+    return list((await page).items)
+
+
+FOUND: dict[str, object] = {
+    "all": [ANN, CID, BEN],
+    "first": ANN,
+    "limit": [ANN, CID],
+    "unordered": [ANN, CID, BEN],
+    "page": [ANN, CID],
+    "count": 3,
+    "exists": True,
+}
+
+
+@pytest.mark.parametrize("verified", [True, False])
+@pytest.mark.parametrize("read", FOUND)
+async def test_each_way_of_reading(db: Database, read: str, *, verified: bool) -> None:
+    """All find the same entities in the order of the index, with or without a look at the entities themselves."""
+    assert await READS[read](in_bern(db).verify(verified)) == FOUND[read]
+
+
+async def test_entities_of_different_partitions_come_in_the_order_of_the_index(db: Database) -> None:
+    """Several partitions of entities are one range of the index, and what the index does not hold is read."""
+    ages = db.select(Person.by_age).where(Person.age >= 30)
+    assert [person.age for person in await ages.all()] == [30, 40, 50, 60]
+    assert [person.city for person in await ages.all()] == ["Bern", "Bern", "Bern", None]
+    assert await db.select(Person.by_name).where(Person.team == "a", Person.name == "Dan").one() == DAN
+
+
+async def test_a_point_by_the_fields_of_the_index(db: Database) -> None:
+    """`get` reads the entry and the entity, which has its ETag; without an entry there is nothing."""
+    with assert_requests(db, 2):
+        ben = await db.get(Person.by_city, city="Bern", team="b", id=1)
+    assert ben == BEN
+    assert ben.etag is not None
+    with assert_requests(db, 1), pytest.raises(EntityNotFound, match=r"no Person.by_city of .*city='Ulm'"):
+        await db.get(Person.by_city, city="Ulm", team="b", id=1)
+    with assert_requests(db, 2):
+        assert await db.exists(Person.by_name, team="a", name="Ann", id=1)
+
+
+async def test_the_requests_of_a_query(db: Database) -> None:
+    """The entries are asked for their addresses alone, and each leads to one read; unverified there is one request."""
+    with assert_requests(db, 4) as seen:
+        await in_bern(db).all()
+    assert [request.operation for request in seen.requests] == ["query", "get", "get", "get"]
+    assert in_bern(db).explain().requests[0].select == ("PartitionKey", "RowKey", "EntityType", "_of")
+    with assert_requests(db, 1):
+        await in_bern(db).verify(False).all()
+    with assert_requests(db, 1):
+        assert await in_bern(db).verify(False).count() == 3
+
+
+STALE: dict[str, Row | None] = {
+    "an entity that is gone": None,
+    "an entity in another city": {"city": "Ulm"},
+    "an entity in no city": {"city": None},
+    "a row of another kind": {"EntityType": "Robot"},
+    "a tentative row": {"EntityType": "Person#_tentative:2"},
+    "a forward": {"EntityType": "Person#_forward"},
+    "an index entry": {"EntityType": "Person#by_city:2"},
+}
+
+
+@pytest.mark.parametrize("case", STALE)
+async def test_an_entry_without_its_entity_is_no_hit(db: Database, case: str) -> None:
+    """Whatever is left of the entity, no verified read returns it; an unverified one tells what the entry holds."""
+    changed, keys = STALE[case], {"PartitionKey": "a", "RowKey": "id_001"}
+    if changed is None:
+        await db.store.write("Persons", Operation(Verb.DELETE, keys, "*"))
+    else:
+        row = {name: value for name, value in (row_of(ANN) | changed).items() if value is not None}
+        await store_row(db, "Persons", row)
+
+    assert await in_bern(db).all() == [CID, BEN]
+    assert await in_bern(db).count() == 2
+    assert await in_bern(db).first() == CID
+    assert not await db.exists(Person.by_city, city="Bern", team="a", id=1)
+    assert await db.get_or_none(Person.by_city, city="Bern", team="a", id=1) is None
+    assert await in_bern(db).only(Person.age).count() == 2
+    assert await in_bern(db).verify(False).all() == [ANN, CID, BEN]
+
+
+async def test_a_condition_of_the_index_counts_at_the_time_of_the_read(db: Database) -> None:
+    """An entity that `where=` of the index does not take any more is no hit, although its key is the same."""
+    rows = entries_of("by_age")
+    child = Person(team="c", id=9, age=12, name="Kid")
+    grown = child.evolve(age=18)
+    await store_entry(db, "by_age", grown)
+    await store_person(db, child)
+    ages = db.select(Person.by_age).where(Person.age == 18)
+    assert rows.place(child.__dict__) is None
+    assert await ages.all() == []
+    assert await ages.only(Person.name).all() == []
+    assert await ages.verify(False).count() == 1
+    await store_person(db, grown)
+    assert await ages.only(Person.name).all() == [grown]
+
+
+async def test_conditions_are_asked_of_the_entities(db: Database) -> None:
+    """An entry of an earlier version may satisfy a condition that its entity does not."""
+    await store_person(db, ANN.evolve(age=41))
+    query = in_bern(db).where(Person.age == 40)
+    assert await query.all() == []
+    assert await query.verify(False).all() == [ANN]
+
+
+async def test_an_entity_that_was_not_verified(db: Database) -> None:
+    """It has the keys of the entity and no ETag, and its first write reads the row."""
+    ann = await in_bern(db).verify(False).where(Person.team == "a", Person.id == 1).one()
+    assert ann.etag is None
+    assert ann.timestamp is None
+    assert ann.key == Person.key_of("a", "id_001")
+    ann.name = "Anna"
+    await db.save(ann)
+    assert (await db.get(Person, team="a", id=1)).name == "Anna"
+    assert ann.etag is not None
+
+
+async def test_an_entity_that_was_not_verified_and_is_old(db: Database) -> None:
+    """Its first write is refused if the row does not agree with the entry any more."""
+    cid = await in_bern(db).verify(False).where(Person.team == "a", Person.id == 2).one()
+    await store_person(db, CID.evolve(age=51))
+    cid.name = "Sid"
+    with pytest.raises(PreconditionFailed, match="has changed since a copy of it was read"):
+        await db.save(cid)
+
+
+async def test_what_an_entry_does_not_hold_is_not_loaded(db: Database) -> None:
+    """Unverified reads have the fields of `include=` and of both keys; conditions on others are refused."""
+    query = db.select(Person.by_age).where(Person.age == 40).verify(False)
+    ann = await query.one()
+    assert (ann.name, ann.age, ann.team, ann.id) == ("Ann", 40, "a", 1)
+    with pytest.raises(NotLoaded, match="city"):
+        _ = ann.city
+    with pytest.raises(ModelError, match=r"Person.city == 'Bern' is refused: the copies of Person.by_age do not"):
+        await query.where(Person.city == "Bern").all()
+
+
+async def test_some_fields_of_each_entity(db: Database) -> None:
+    """`only` asks the entities for these fields, and for those by which their entries are checked."""
+    ann = await in_bern(db).only(Person.age).first()
+    assert ann is not None
+    assert (ann.age, ann.city, ann.id) == (40, "Bern", 1)
+    with pytest.raises(NotLoaded, match="name"):
+        _ = ann.name
+    plan = in_bern(db).only(Person.age).explain()
+    assert plan.fetches_primaries
+    assert plan.primary_select is not None
+    assert {"age", "city"} <= set(plan.primary_select)
+    assert "FullName" not in plan.primary_select
+
+
+async def test_pages_go_on_behind_an_entry(db: Database) -> None:
+    """Cursors hold keys of the index, also behind entries that are no hits."""
+    await store_person(db, CID.evolve(city="Ulm"))
+    pages = [page async for page in in_bern(db).pages(1)]
+    assert [person for page in pages for person in page.items] == [ANN, BEN]
+    async with in_bern(db).stream() as stream:
+        async for _ in stream:
+            break
+        cursor = stream.cursor
+    async with in_bern(db).stream(cursor) as stream:
+        assert [person async for person in stream] == [BEN]
+
+
+async def test_queries_are_divided_united_and_pickled(db: Database) -> None:
+    """An index of other partitions is a range of keys as any other, and `verify(False)` stays with the query."""
+    parts = in_bern(db).split(3)
+    assert [person for part in parts for person in await part.all()] == [ANN, CID, BEN]
+    ulm = db.select(Person.by_city).where(Person.city == "Ulm")
+    assert await db.union(in_bern(db), ulm).all() == [ANN, CID, BEN, DAN]
+    await store_person(db, ANN.evolve(city="Ulm"))
+    again: Select[Person] = pickle.loads(pickle.dumps(in_bern(db).verify(False))).bind(db)
+    assert str(again).endswith(".verify(False)>")
+    assert await again.count() == 3
+    assert await again.verify(True).count() == 2
+
+
+async def test_what_a_query_finds_is_deleted(db: Database) -> None:
+    """Entities are deleted, and an entry that is no hit deletes nothing."""
+    await store_person(db, CID.evolve(city="Ulm"))
+    report = await in_bern(db).delete()
+    assert report.written == 2
+    assert await db.get_or_none(Person, team="a", id=1) is None
+    assert await db.get_or_none(Person, team="a", id=2) is not None
+
+
+async def test_an_entity_of_an_older_version(db: Database) -> None:
+    """It is upgraded before its entry is checked, and read in full for that; an old entry leads to it."""
+    old = {name: value for name, value in row_of(ANN).items() if name != "city"}
+    await store_row(db, "Persons", old | {"EntityType": "Person", "town": "Bern"})
+    await store_entry(db, "by_city", ANN, EntityType="Person#by_city")
+    for query in (in_bern(db), in_bern(db).only(Person.age), in_bern(db).verify(False)):
+        assert [person.id for person in await query.where(Person.team == "a").all()] == [1, 2]
+
+
+async def test_no_query_of_the_model_chooses_it(db: Database) -> None:
+    """A query of the entities never reads an eventual index by itself; the refusal of a scan names it."""
+    with pytest.raises(ScanRefused, match=r"ask the index instead, db.select\(Person.by_city\), or .allow_scan\(\)"):
+        await db.select(Person).where(Person.city == "Bern").all()
+    plan = db.select(Person).where(Person.team == "a", Person.name == "Ann").explain()
+    assert plan.path == "primary key"
+
+
+@pytest.mark.parametrize("owner", ["id_001", '["a"]', '["a","id_001","x"]', "[1,2]", None, 7])
+async def test_an_entry_that_names_no_entity(db: Database, owner: object) -> None:
+    """The error names the index, its row, and what to do."""
+    await store_entry(db, "by_city", ANN, _of=owner)
+    for query in (in_bern(db), in_bern(db).verify(False)):
+        with pytest.raises(DecodeError, match=r"Person.by_city.*_of.* audit --repair"):
+            await query.all()
+    with pytest.raises(DecodeError, match=r"Person.by_city.*_of"):
+        await db.get(Person.by_city, city="Bern", team="a", id=1)
+
+
+async def test_a_row_of_another_kind_at_the_key_of_an_entry(db: Database) -> None:
+    """A point read says what is there; a query leaves it out."""
+    await store_entry(db, "by_city", ANN, EntityType="Robot")
+    with pytest.raises(WrongKind, match=r"is not an entry of Person.by_city: it has kind 'Robot'"):
+        await db.get(Person.by_city, city="Bern", team="a", id=1)
+    assert await in_bern(db).all() == [CID, BEN]
+
+
+ANY: Any = "no"
+
+UNVERIFIABLE: list[tuple[Callable[[Database], object], str]] = [
+    (lambda db: db.select(Person.by_name).verify(False), r"verify\(False\) is refused for Person.by_name: its entries"),
+    (lambda db: db.select(Person).verify(False), r"verify\(\) is refused for Person: only entries of an eventual"),
+    (lambda db: db.select(Person.by_city).verify(ANY), r"verify\('no'\) is refused: give True or False"),
+]
+
+
+@pytest.mark.parametrize(("use", "message"), UNVERIFIABLE)
+async def test_what_cannot_be_left_unverified(db: Database, use: Callable[[Database], object], message: str) -> None:
+    """Keys alone lead nowhere without the entity, and entities themselves are never old."""
+    with pytest.raises(ModelError, match=message):
+        use(db)
+
+
+class Held(Between):
+    """Notes how many points are read at the same time."""
+
+    now = most = 0
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.now -= 1
+        return await super().get(table, partition_key, row_key, select)
+
+
+@pytest.mark.parametrize(("asked", "most"), [(None, 16), (3, 3)])
+async def test_entities_are_read_at_the_same_time(asked: int | None, most: int) -> None:
+    """As many as the query may send, from the first entry on."""
+    backend = Held()
+    async with Database(backend) as db:
+        await db.create_tables(Person)
+        for number in range(60):
+            person = Person(team="a", id=number, city="Bern")
+            await store_person(db, person)
+            await store_entry(db, "by_city", person)
+        query = in_bern(db) if asked is None else in_bern(db).concurrency(asked)
+        assert [person.id for person in await query.all()] == [*range(60)]
+        assert backend.most == most
+
+
+async def test_a_limit_reads_few_entities(db: Database) -> None:
+    """No more entities are read than can be results."""
+    with assert_requests(db, 2):
+        await in_bern(db).first()
+
+
+async def test_a_limit_passes_over_many_old_entries(db: Database) -> None:
+    """The entries behind the first are asked for in full pages, of which few lead to an entity."""
+    for number in range(40):
+        await store_entry(db, "by_city", Person(team="Z", id=number, city="Bern"))
+    with db.observe() as seen:
+        assert await in_bern(db).first() == ANN
+    assert [request.operation for request in seen.requests].count("query") == 2
+
+
+async def test_what_was_not_verified_is_deleted(db: Database) -> None:
+    """A query that does not verify deletes entities that are as their entries say, and reports the others."""
+    await store_person(db, CID.evolve(age=51))
+    report = await in_bern(db).verify(False).delete()
+    assert (report.written, report.failures) == (2, 1)
+    assert isinstance(report.failed[0].error, PreconditionFailed)
+    assert await db.select(Person).where(Person.team == "a").count() == 2
+
+
+# Scopes
+
+
+class Note(Entity, table="Notes", partition_key="{tenant}", row_key="note_{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str]
+    day: Mapped[int] = field(default=0)
+
+    by_day = Index(partition_key="day_{day:03d}", row_key="of_{tenant}_{id}", consistency="eventual")
+    mine = Index(table="NoteDays", row_key="{day:03d}_{id}", consistency="eventual")
+
+
+async def test_a_scope_reads_what_the_keys_of_entries_tell() -> None:
+    """A scope narrows a query of the index by the field in its keys, and no entry leads to an entity of others."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Note)
+        for tenant in ("acme", "other"):
+            note = Note(tenant=tenant, id="1", day=5)
+            row = schema_of(Note).encode(note.__dict__, tenant, "note_1")[0]
+            await store_row(db, "Notes", row)
+            for index in (Note.by_day, Note.mine):
+                (rows,) = row_schemas(index)
+                assert isinstance(rows, EventualIndexSchema)
+                place = rows.place(note.__dict__)
+                assert place is not None
+                await store_row(db, place.table, rows.entry_row(note.__dict__, row, place, "TOKEN0000000"))
+        acme = db.scope(tenant="acme")
+        for index in (Note.by_day, Note.mine):
+            for verified in (True, False):
+                found = await acme.select(index).where(Note.day == 5).verify(verified).all()
+                assert [note.tenant for note in found] == ["acme"]
+            assert (await acme.get(index, day=5, id="1")).tenant == "acme"
+            with pytest.raises(AccessDenied):
+                await acme.get(index, day=5, id="1", tenant="other")
+        # A forged entry leads to a row of others, which does not yield its keys.
+        await store_row(
+            db,
+            "NoteDays",
+            {"PartitionKey": "acme", "RowKey": "005_1", "EntityType": "Note#mine", "_of": '["other","note_1"]'},
+        )
+        assert await acme.select(Note.mine).where(Note.day == 5).all() == []
+        assert await acme.get_or_none(Note.mine, day=5, id="1") is None
+        stolen = await acme.select(Note.mine).where(Note.day == 5).verify(False).first()
+        assert stolen is not None
+        stolen.day = 6
+        with pytest.raises(EncodeError, match=r"Note.tenant: 'acme' is a new value of a key field \(read as 'other'\)"):
+            await acme.save(stolen)
+        with pytest.raises(AccessDenied):
+            await acme.delete(stolen)
+
+
+async def test_an_index_of_an_abstract_base() -> None:
+    """The entries of all classes are read together, each leading to an entity of its own class."""
+
+    class Animal(Entity, table="Zoo", abstract=True, partition_key="{house}", row_key="{kind}_{id}"):
+        house: Mapped[str]
+        id: Mapped[int]
+        food: Mapped[str] = field(default="hay")
+
+        by_food = Index(partition_key="eats_{food}", row_key="at_{house}_{kind}_{id}", consistency="eventual")
+
+    class Cow(Animal):
+        milk: Mapped[int] = field(default=1)
+
+    class Goat(Animal):
+        pass
+
+    async with connect("local::memory:") as db:
+        await db.create_tables(Animal)
+        for animal in (Goat(house="h", id=1), Cow(house="h", id=1, milk=3)):
+            schema = schema_of(type(animal))
+            row = schema.encode(animal.__dict__, *schema.make_keys(animal.__dict__))[0]
+            await store_row(db, "Zoo", row)
+            (rows,) = row_schemas(type(animal).by_food)
+            assert isinstance(rows, EventualIndexSchema)
+            place = rows.place(animal.__dict__)
+            assert place is not None
+            await store_row(db, place.table, rows.entry_row(animal.__dict__, row, place, "TOKEN0000000"))
+        query = db.select(Animal.by_food).where(Animal.food == "hay")
+        for verified in (True, False):
+            assert [type(each) for each in await query.verify(verified).all()] == [Cow, Goat]

@@ -1,0 +1,62 @@
+"""
+Chunks of a bulk, and parts of rows made from others: what one failure costs, and whose error it is.
+"""
+
+import pytest
+
+from tableorm import Database, EntityExists, PreconditionFailed, ReferenceNotFound, TransactionFailed
+from tests.derived.patterns.firm import Department, Employee, assert_consistent
+
+
+async def fill(db: Database, *numbers: int) -> None:
+    await db.insert(Department(name="Sales"))
+    for number in numbers:
+        await db.insert(Employee(department="Sales", id=number))
+
+
+async def test_what_fails_is_left_out(db: Database) -> None:
+    """The others are sent once more without it, all together: the chunk is not searched for what failed."""
+    await fill(db, 12)
+    async with db.bulk() as bulk:
+        for number in range(16):
+            await bulk.insert(Employee(department="Sales", id=number))
+
+    assert (bulk.report.written, bulk.report.failures) == (15, 1)
+    assert [type(each.error) for each in bulk.report.failed] == [EntityExists]
+    assert bulk.report.failed[0].entity.id == 12  # type: ignore[union-attr]  # pyright: ignore
+    assert bulk.report.requests == 2
+    await assert_consistent(db)
+
+
+async def test_what_was_read_before_fails_alone(db: Database) -> None:
+    """A write under the ETag of before is no lost race, however often it is tried."""
+    await fill(db, 1, 2, 3)
+    stale = await db.get(Employee, department="Sales", id=2)
+    await db.modify(Employee, lambda each: setattr(each, "salary", 5), department="Sales", id=2)
+    others = [await db.get(Employee, department="Sales", id=number) for number in (1, 3)]
+    async with db.bulk() as bulk:
+        for employee in (others[0], stale, others[1]):
+            employee.salary = 7
+            await bulk.save(employee)
+
+    assert (bulk.report.written, bulk.report.failures) == (2, 1)
+    assert isinstance(bulk.report.failed[0].error, PreconditionFailed)
+    assert (await db.get(Employee, department="Sales", id=2)).salary == 5
+    await assert_consistent(db)
+
+
+async def test_a_reference_to_nobody_in_a_transaction(db: Database) -> None:
+    """The error is that of the operation, whose number it has, and nothing is written."""
+    await fill(db, 1)
+    department = await db.get(Department, name="Sales")
+    department.manager_id = 77
+    with pytest.raises(TransactionFailed, match="operation 1: .*nothing was sent") as caught:
+        async with db.transaction() as tx:
+            tx.insert(Employee(department="Sales", id=2))
+            tx.save(department)
+
+    assert caught.value.index == 1
+    assert caught.value.entity is department
+    assert isinstance(caught.value.__cause__, ReferenceNotFound)
+    assert await db.get_or_none(Employee, department="Sales", id=2) is None
+    await assert_consistent(db)

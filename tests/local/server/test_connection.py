@@ -1,0 +1,154 @@
+"""
+What a connection counts for: the memory of its requests, however they are cut into packets.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from unittest.mock import Mock
+
+import pytest
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpRequestParser
+
+from tableorm_local.server.front.connection import (
+    TooMuchWaitsError,
+    _BoundedParser,  # pyright: ignore[reportPrivateUsage]
+)
+from tableorm_local.server.front.limits import Budget, Limits
+
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+SMALL, NAMED, WITH_BODY = (
+    (GET + b"\r\n", b""),
+    (GET + b"A: b\r\n\r\n", b""),
+    (POST + b"Content-Length: 10\r\n\r\n", b"x" * 10),
+)
+
+
+def cost(size: int, headers: int) -> int:
+    """The memory that a head of so many bytes and headers takes: the request, each header, and three copies."""
+    return 3_000 + 200 * headers + 3 * size
+
+
+class Connection:
+    """A parser of a connection, and the budget that it takes from."""
+
+    def __init__(self, total: int = 10_000_000) -> None:
+        loop = asyncio.get_running_loop()
+        protocol = BaseProtocol(loop)
+        protocol.transport = Mock()
+        parser = HttpRequestParser(protocol, loop, 2**16, max_line_size=2**16, max_field_size=2**14, max_headers=100)
+        self.budget = Budget(total, "too much")
+        self.parser = _BoundedParser(parser, Limits(), self.budget)
+        self.waiting = 0
+
+    def feed(self, data: bytes) -> int:
+        """Feed what arrives. Return what is held after it."""
+        if data:
+            self.waiting += len(self.parser.feed_data(data)[0])
+        return self.budget.used
+
+    def answer_all(self) -> int:
+        """Answer what waits. Return what is held after it."""
+        for _ in range(self.waiting):
+            self.parser.end_request()
+        self.waiting = 0
+        return self.budget.used
+
+
+def expected(requests: list[tuple[bytes, bytes]], arrived: int) -> int:
+    """What a connection holds when so many bytes have arrived, and nothing is answered."""
+    held = 0
+    for number, (head, body) in enumerate(requests):
+        if arrived < len(head):
+            # No header has fewer than four bytes.
+            return held + (cost(arrived, min(arrived // 4, 100)) if arrived else 0)
+        arrived -= len(head)
+        # The body of the first request is read at once; those of the others wait.
+        held += cost(len(head), head.count(b": ")) + (min(arrived, len(body)) if number else 0)
+        arrived -= min(arrived, len(body))
+    return held
+
+
+def splits(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    return ((data[:at], data[at:]) for at in range(len(data)))
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [SMALL],
+        [SMALL, NAMED, SMALL],
+        [WITH_BODY],
+        [WITH_BODY, NAMED],
+        [SMALL, WITH_BODY, WITH_BODY, NAMED],
+    ],
+    ids=["head", "heads", "body", "body and head", "bodies that wait"],
+)
+async def test_what_requests_hold(requests: list[tuple[bytes, bytes]]) -> None:
+    """A whole head counts as such and a part of one by its bytes, wherever packets end; once answered, the last one."""
+    data = b"".join(head + body for head, body in requests)
+    last = expected(requests[-1:], len(requests[-1][0]))
+    for first, second in splits(data):
+        connection = Connection()
+        assert connection.feed(first) == expected(requests, len(first))
+        assert connection.feed(second) == expected(requests, len(data))
+        assert connection.answer_all() == last + (10 if len(requests) > 1 and requests[-1] is WITH_BODY else 0)
+        connection.parser.release()
+        assert connection.budget.used == 0
+
+
+@pytest.mark.parametrize("trailers", [b"", b"T: u\r\nV: wwwwwwwww\r\n"])
+async def test_what_trailers_hold(trailers: bytes) -> None:
+    """Trailers count like a head; sizes of chunks cannot be told apart from them, and count no more than that."""
+    frame = b"3\r\nabc\r\n" * 20 + b"0\r\n" + trailers + b"\r\n"
+    alone, most = cost(len(CHUNKED), 2), cost(len(frame), len(frame) // 4)
+    for first, second in splits(CHUNKED + frame):
+        connection = Connection()
+        connection.feed(first)
+        held = connection.feed(second)
+        assert alone + (3 * len(trailers) if first[len(CHUNKED) :] else 0) <= held <= alone + most + 3 * len(frame)
+        for _ in range(3):
+            assert connection.answer_all() == held
+            connection.parser.message_consumed()
+            connection.feed(SMALL[0])
+            # What a head can be taken for stays counted, as the next one may be a part of it.
+            held = connection.answer_all()
+            assert cost(len(SMALL[0]), 1) <= held <= cost(len(SMALL[0]), 1) + most
+        connection.parser.release()
+        assert connection.budget.used == 0
+
+
+async def test_requests_in_a_row_hold_no_more_than_one() -> None:
+    """A connection that sends one request after the other counts for as much after twenty as after twelve."""
+    for first, second in splits(CHUNKED + b"3\r\nabc\r\n0\r\n\r\n"):
+        connection, held = Connection(), list[int]()
+        for _ in range(20):
+            connection.feed(first)
+            connection.feed(second)
+            held.append(connection.answer_all())
+            connection.parser.message_consumed()
+        assert held[12:] == [held[12]] * 8
+
+
+async def test_a_request_alone_is_answered_without_room() -> None:
+    """Where nothing is left, a head that came alone is passed on, its connection is closed, and nothing counted."""
+    connection = Connection(total=100)
+
+    assert connection.feed(SMALL[0]) == 0
+    assert connection.waiting == 1
+    assert connection.parser.closes
+
+
+@pytest.mark.parametrize("data", [GET, SMALL[0] * 2, SMALL[0] + GET], ids=["partial", "two", "one and a partial"])
+async def test_what_waits_without_room_is_refused(data: bytes) -> None:
+    """Where nothing is left, what is not complete or waits for its turn ends the connection; nothing is read on."""
+    connection = Connection(total=100)
+
+    with pytest.raises(TooMuchWaitsError) as caught:
+        connection.feed(data)
+    assert caught.value.code == 503
+    assert connection.feed(b"\r\n" + SMALL[0]) == 0
+    assert connection.waiting == 0
+    assert not connection.parser.closes

@@ -1,0 +1,145 @@
+"""
+Plans in parts: ranges divided for parallel requests, and plans limited to an interval of keys.
+"""
+
+import pytest
+
+from tableorm import Entity, Expression, Mapped, RowKey, field
+from tableorm.keys.ranges import KeyInterval, KeyPosition, KeyRegion, key_order
+from tableorm.models.kinds import KindSet
+from tableorm.queries.planning.partition import divide_plan, region_of
+from tableorm.queries.planning.plan import Access, Point, QueryPlan, Range
+from tableorm.queries.planning.planner import planner_of
+
+
+class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[int | None] = field(default=None)
+
+
+SALES = Employee.department == "Sales"
+MIDDLE = ("Sales", "empid_000500")
+KEYS = [(name, f"empid_{number:06d}") for name in ("A", "Sales", "a", "zz") for number in (0, 1, 499, 500, 501, 999_999)]
+
+
+def plan(*where: Expression, parallel: int = 1, interval: KeyInterval | None = None) -> QueryPlan:
+    return planner_of(KindSet.of([Employee])).plan(where, allow_scan=True, parallel=parallel, interval=interval)
+
+
+def regions(found: QueryPlan) -> list[KeyRegion]:
+    return [region_of(request) for request in found.requests]
+
+
+def held(found: QueryPlan, key: KeyPosition) -> int:
+    """How many requests ask for a key."""
+    return sum(region.holds(key) for region in regions(found))
+
+
+def test_a_plan_is_not_divided_unless_it_is_asked_to_be() -> None:
+    """One region is one request."""
+    assert len(plan().requests) == 1
+    assert len(plan(SALES).requests) == 1
+    assert len(plan(SALES, parallel=1).requests) == 1
+
+
+@pytest.mark.parametrize("parallel", [2, 3, 4, 7])
+@pytest.mark.parametrize("where", [(), (SALES,), (SALES, Employee.id > 3), (Employee.department > "B",)], ids=str)
+def test_one_region_becomes_so_many_requests(where: tuple[Expression, ...], parallel: int) -> None:
+    """They ask for each key that the region has once, and are as costly to find."""
+    whole, found = plan(*where), plan(*where, parallel=parallel)
+
+    assert len(found.requests) == parallel
+    assert [held(found, key) for key in KEYS] == [held(whole, key) for key in KEYS]
+    assert {request.access for request in found.requests if isinstance(request, Range)} == {whole.access}
+    assert found.access is whole.access
+
+
+def test_several_regions_share_the_parts() -> None:
+    """Each is divided as far as all together need it; points are left alone."""
+    where = (Employee.department.in_(["A", "Sales"]),)
+
+    assert len(plan(*where, parallel=2).requests) == 2
+    assert len(plan(*where, parallel=3).requests) == 4
+    assert len(plan(SALES, Employee.id.in_([1, 2]), parallel=8).requests) == 2
+    assert plan(SALES, Employee.id.in_([]), parallel=8).requests == ()
+
+
+def test_every_request_within_an_interval_is_cut() -> None:
+    """What is before the interval goes, and what is behind it."""
+    found = plan(interval=KeyInterval(MIDDLE, ("a", "empid_000001")))
+
+    assert [held(found, key) for key in KEYS] == [
+        int(key_order(MIDDLE) <= key_order(key) < key_order(("a", "empid_000001"))) for key in KEYS
+    ]
+    assert [request.access for request in found.requests if isinstance(request, Range)] == [Access.TABLE_SCAN] * 3
+
+
+def test_what_is_left_of_a_range_may_be_a_point() -> None:
+    """Then it is found as one, with what its conditions ask for besides."""
+    where = (SALES, RowKey <= MIDDLE[1], Employee.age > 30)
+    (request,) = plan(*where, interval=KeyInterval(MIDDLE)).requests
+    (wider,) = plan(*where, interval=KeyInterval(("Sales", "empid_000499"))).requests
+
+    assert isinstance(request, Range)
+    assert isinstance(wider, Range)
+    assert (request.access, wider.access) == (Access.POINT, Access.RANGE)
+    assert request.query.where == wider.query.where
+
+
+def test_the_only_row_key_of_many_partitions_is_no_point() -> None:
+    """Both keys make a point, as in the partition in which the interval begins."""
+    found = plan(Employee.id == 500, interval=KeyInterval(("B", "empid_000500")))
+
+    assert [request.access for request in found.requests if isinstance(request, Range)] == [
+        Access.POINT,
+        Access.TABLE_SCAN,
+    ]
+
+
+def test_a_point_is_in_the_interval_or_not() -> None:
+    """It is sent as it is, or not at all."""
+    point = (SALES, Employee.id == 500)
+
+    assert plan(*point, interval=KeyInterval(MIDDLE)).requests == (Point(*MIDDLE),)
+    assert plan(*point, interval=KeyInterval(MIDDLE, low_open=True)).requests == ()
+    assert plan(*point, interval=KeyInterval(None, MIDDLE)).requests == ()
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 10])
+@pytest.mark.parametrize(
+    "where",
+    [(), (SALES,), (Employee.department.in_(["A", "Sales", "a"]),), (SALES, Employee.id.in_([0, 1, 500]))],
+    ids=str,
+)
+@pytest.mark.parametrize("within", [None, KeyInterval(MIDDLE, low_open=True), KeyInterval(None, MIDDLE)], ids=str)
+def test_the_intervals_of_a_plan_hold_each_key_once(
+    where: tuple[Expression, ...], parts: int, within: KeyInterval | None
+) -> None:
+    """There are at most as many as asked for, one after the other, and they begin and end where the plan does."""
+    whole = plan(*where, interval=within)
+    found = divide_plan(whole, parts, within)
+
+    assert 1 <= len(found) <= parts
+    assert (found[0].low, found[-1].high) == ((None, None) if within is None else (within.low, within.high))
+    assert found[0].low_open is (within is not None and within.low_open)
+    assert not any(each.low_open for each in found[1:])
+    assert all(one.high == two.low for one, two in zip(found, found[1:], strict=False))
+    cut = [plan(*where, interval=each) for each in found]
+    for key in KEYS:
+        assert sum(held(each, key) for each in cut) == held(whole, key)
+
+
+def test_a_plan_of_one_partition_is_divided_within_it() -> None:
+    """The edges are RowKeys of the partition."""
+    found = divide_plan(plan(SALES), 4, None)
+
+    assert len(found) == 4
+    assert all(each.low is not None and each.low[0] == "Sales" and each.low[1] > "empid_" for each in found[1:])
+
+
+def test_a_plan_of_many_requests_is_divided_between_them() -> None:
+    """As many of them are in each interval as in the others."""
+    found = divide_plan(plan(SALES, Employee.id.in_(range(100))), 4, None)
+
+    assert [each.low for each in found[1:]] == [("Sales", f"empid_{number:06d}") for number in (25, 50, 75)]

@@ -1,0 +1,374 @@
+"""
+Writes of entities with rows in other partitions: which requests they send, and what becomes of them when some fail.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+
+import pytest
+
+from tableorm import (
+    Database,
+    Entity,
+    EntityExists,
+    Index,
+    Mapped,
+    NotSupported,
+    OutcomeUnknown,
+    PropertyBag,
+    TransactionFailed,
+    WriteExplanation,
+    connect,
+    field,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.outbox.decision import settle_decision
+from tableorm.outbox.doorbell import doorbell_of
+from tableorm.stores import Operation, Row, TableStore, Verb
+from tableorm.testing import MemoryStore
+from tableorm.testing.contract.base import everything
+from tableorm.writes.deferred import carry_out
+from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+
+
+class Employee(Entity, table="Staff", partition_key="{team}", row_key="emp_{id:03d}"):
+    team: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str | None] = field(default=None)
+    name: Mapped[str] = field(default="")
+    note: Mapped[str] = field(default="")
+
+    by_city = Index(partition_key="city_{city}", row_key="c_{team}_{id:03d}", include=["name"], consistency="eventual")
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Employee)
+        await db.insert(Employee(team="a", id=99, city="x"))  # makes the queue
+        await settled(db)
+        yield db
+
+
+async def settled(db: Database) -> None:
+    """Wait for what nobody waits for."""
+    later = connection_of(db)._later  # pyright: ignore[reportPrivateUsage]
+    if later:
+        await asyncio.wait(later)
+
+
+async def rows_of(store: TableStore, kind: str) -> dict[str, Row]:
+    rows = await everything(store, "Staff")
+    return {f"{row['PartitionKey']}/{row['RowKey']}": row for row in rows if row.get("EntityType") == kind}
+
+
+async def test_an_insert_returns_after_four_requests(db: Database) -> None:
+    """The message, the transaction, the entry and a look at the entity; the last two are not waited for."""
+    before = db.stats.requests
+    await db.insert(Employee(team="a", id=1, city="Oslo"))
+    assert db.stats.requests - before == 4
+    await settled(db)
+    assert db.stats.requests - before == 6
+
+    entries = await rows_of(db.store, "Employee#by_city")
+    assert entries["city_Oslo/c_a_001"]["_of"] == '["a","emp_001"]'
+    assert await rows_of(db.store, "#_decision") == {}
+
+
+async def test_what_no_entry_holds_is_one_request(db: Database) -> None:
+    """A change of other fields, and an entity without an entry, leave nothing to do."""
+    ann = Employee(team="a", id=1, city="Oslo")
+    await db.insert(ann)
+    await settled(db)
+    before = db.stats.requests
+    ann.note = "new"
+    await db.save(ann)
+    await db.insert(Employee(team="a", id=2))
+    assert db.stats.requests - before == 2
+
+
+Act = Callable[[Database, Employee], Awaitable[WriteExplanation]]
+
+
+async def change(db: Database, ann: Employee) -> WriteExplanation:
+    ann.city = "Rome"
+    said = db.explain_write("save", ann)
+    await db.save(ann)
+    return said
+
+
+async def rename(db: Database, ann: Employee) -> WriteExplanation:
+    ann.name = "Anna"
+    said = db.explain_write("save", ann)
+    await db.save(ann)
+    return said
+
+
+async def delete(db: Database, ann: Employee) -> WriteExplanation:
+    said = db.explain_write("delete", ann)
+    await db.delete(ann)
+    return said
+
+
+async def insert(db: Database, ann: Employee) -> WriteExplanation:
+    other = ann.evolve(id=2)
+    said = db.explain_write("insert", other)
+    await db.insert(other)
+    return said
+
+
+async def move(db: Database, ann: Employee) -> WriteExplanation:
+    said = db.explain_write("move", ann, id=3)
+    await db.move(ann, id=3)
+    return said
+
+
+@pytest.mark.parametrize(("act", "cost"), [(insert, 6), (change, 10), (rename, 8), (delete, 8), (move, 10)])
+async def test_explained(
+    db: Database, act: Callable[[Database, Employee], Awaitable[WriteExplanation]], cost: int
+) -> None:
+    """`explain_write` shows as many requests as are sent, and the paths of the entries."""
+    ann = Employee(team="a", id=1, city="Oslo", name="Ann")
+    await db.insert(ann)
+    await settled(db)
+    before = db.stats.requests
+    said = await act(db, ann)
+    await settled(db)
+
+    assert db.stats.requests - before == said.cost == cost
+    assert [step.method for step in said.before] == ["POST"]
+    doorbell = doorbell_of(said.before[0].body or b"")
+    assert [change.token for change in doorbell.changes] == ["-" * 12] and doorbell.kinds == ("Employee",)
+    assert said.after[-1].path == "/tableorm-outbox/messages/------------"
+    assert "RowKey='~o_------------'" in said.after[-2].path
+
+
+DOORBELL = (
+    '{"type":"doorbell","changes":[{"table":"Staff","partition_key":"a","token":"------------"}],'
+    '"kinds":["Employee"],"format":1}'
+)
+ANN = (
+    '{"PartitionKey":"a","RowKey":"emp_001","EntityType":"Employee","city":"Oslo","name":"Ann","note":"",'
+    '"_w":"------------","_ix":"{\\"by_city\\":{\\"at\\":[\\"city_Oslo\\",\\"c_a_001\\",\\"Staff\\"]}}"}'
+)
+DECISION = (
+    '{"PartitionKey":"a","RowKey":"~o_------------","EntityType":"#_decision","State":"committed",'
+    '"_w":"------------","Work":"{\\"format\\":1,\\"works\\":[{\\"kind\\":\\"Employee\\",\\"row\\":\\"emp_001\\",'
+    '\\"entries\\":{\\"by_city\\":[{\\"at\\":[\\"city_Oslo\\",\\"c_a_001\\",\\"Staff\\"]}]}}]}"}'
+)
+ENTRY = (
+    '{"city":"Oslo","name":"Ann","PartitionKey":"city_Oslo","RowKey":"c_a_001","EntityType":"Employee#by_city",'
+    '"_of":"[\\"a\\",\\"emp_001\\"]","_v":"------------"}'
+)
+
+
+async def test_an_explained_insert_reads_like_this(db: Database) -> None:
+    """The text has all requests in their order."""
+    said = db.explain_write("insert", Employee(team="a", id=1, city="Oslo", name="Ann"))
+
+    assert (
+        str(said)
+        == f"""\
+POST /tableorm-outbox/messages
+{DOORBELL}
+POST /$batch
+  POST /Staff
+  {ANN}
+  POST /Staff
+  {DECISION}
+POST /Staff
+{ENTRY}
+GET /Staff(PartitionKey='a',RowKey='emp_001')
+DELETE /Staff(PartitionKey='a',RowKey='~o_------------')
+If-Match: *
+DELETE /tableorm-outbox/messages/------------
+(6 requests, {said.bytes_sent} bytes)"""
+    )
+
+
+async def test_explained_by_key(db: Database) -> None:
+    """Where the entity is read first, the entries depend on what is read."""
+    said = db.explain_write("delete", Employee.key(team="a", id=1), if_match="*")
+
+    assert [step.method for step in said.steps] == ["GET", "DELETE", "POST"]
+    assert (len(said.before), len(said.after)) == (1, 2)
+
+
+# On a network that fails
+
+
+def connected(store: FaultyStore) -> Database:
+    backend = FaultyBackend()
+    backend.tables = store
+    return Database(backend, retry=QUICK)
+
+
+@pytest.fixture
+async def network() -> FaultyStore:
+    network = FaultyStore(MemoryStore())
+    async with connected(network) as db:
+        await db.create_tables(Employee)
+        await db.insert(Employee(team="a", id=99, city="x"))
+    return network
+
+
+def lose_transaction(network: FaultyStore) -> Iterator[Fate]:
+    """The message arrives; the transaction does not, and is void when it is sent again."""
+    yield Fate.FINE
+    network.meanwhile = partial(void, network)
+    yield Fate.LOST_REQUEST
+
+
+async def void(network: FaultyStore) -> None:
+    """Make the transaction that was sent last void, as a worker does that takes its message at once."""
+    row = network.sent[-1][-1].row
+    async with connected(FaultyStore(network.store)) as db:
+        await settle_decision(connection_of(db), "Staff", row["PartitionKey"], row["RowKey"].removeprefix("~o_"))
+
+
+@pytest.mark.parametrize("verb", ["insert", "save", "delete"])
+async def test_a_writer_that_was_too_slow(network: FaultyStore, verb: str) -> None:
+    """A transaction that a worker has made void is sent again under another token, even after a lost request."""
+    ann = Employee(team="a", id=1, city="Oslo")
+    async with connected(network) as db:
+        if verb != "insert":
+            await db.insert(ann)
+            ann.city = "Rome"
+            await settled(db)
+        network.fates = lose_transaction(network)
+        await getattr(db, verb)(ann)
+
+    people = await rows_of(network.store, "Employee")
+    assert ("a/emp_001" in people) == (verb != "delete")
+    assert {row["State"] for row in (await rows_of(network.store, "#_decision")).values()} == {"void"}
+    wanted = {"insert": {"city_Oslo/c_a_001"}, "save": {"city_Rome/c_a_001"}, "delete": set[str]()}[verb]
+    assert (await rows_of(network.store, "Employee#by_city")).keys() == wanted | {"city_x/c_a_099"}
+
+
+@pytest.mark.parametrize("verb", ["insert", "save", "delete"])
+async def test_a_decision_row_proves_the_write(network: FaultyStore, verb: str) -> None:
+    """When the reply is lost, and each repetition of the request, the decision row tells that it was written."""
+    ann = Employee(team="a", id=1, city="Oslo")
+    async with connected(network) as db:
+        if verb != "insert":
+            await db.insert(ann)
+            ann.city = "Rome"
+            await settled(db)
+        network.plan(Fate.FINE, Fate.LOST_REPLY, *[Fate.LOST_REQUEST] * (QUICK.attempts - 1))
+        await getattr(db, verb)(ann)
+        if verb == "save":
+            ann.note = "the ETag is right"
+            await db.save(ann)
+
+    assert await rows_of(network.store, "#_decision") == {}
+    assert ("a/emp_001" in await rows_of(network.store, "Employee")) == (verb != "delete")
+
+
+async def test_what_never_arrived_is_void(network: FaultyStore) -> None:
+    """A write that nothing proves is made void, so that it can no longer arrive, and its outcome is unknown."""
+    async with connected(network) as db:
+        network.plan(Fate.FINE, Fate.LATE, *[Fate.LOST_REQUEST] * (QUICK.attempts - 1))
+        with pytest.raises(OutcomeUnknown, match="a reply was lost, and nothing proves"):
+            await db.insert(Employee(team="a", id=1, city="Oslo"))
+        await network.deliver()
+
+    assert (await rows_of(network.store, "Employee")).keys() == {"a/emp_099"}
+    assert [row["State"] for row in (await rows_of(network.store, "#_decision")).values()] == ["void"]
+
+
+async def test_a_refused_write_rings_in_vain(network: FaultyStore) -> None:
+    """The message of a write that the store refuses is taken back, and no decision row is left."""
+    async with connected(network) as db:
+        with pytest.raises(EntityExists):
+            await db.insert(Employee(team="a", id=99, city="Oslo"))
+        assert await outbox_queues(connection_of(db)).length(OUTBOX) == 0
+
+    assert await rows_of(network.store, "#_decision") == {}
+    assert (await rows_of(network.store, "Employee#by_city")).keys() == {"city_x/c_a_099"}
+
+
+async def test_what_fails_after_the_commit_fails_no_write(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """An entry that cannot be made right is left to workers, with its decision row and its message."""
+    row = {"PartitionKey": "city_Oslo", "RowKey": "c_a_001", "EntityType": "Other"}
+    await db.store.write("Staff", Operation(Verb.INSERT, row))
+    await db.insert(Employee(team="a", id=1, city="Oslo"))
+    await settled(db)
+
+    assert 'is left to workers: Employee.by_city: the entry of ["a","emp_001"] belongs at' in caplog.text
+    (decision,) = (await rows_of(db.store, "#_decision")).values()
+    assert decision["State"] == "committed"
+    assert await outbox_queues(connection_of(db)).length(OUTBOX) == 1
+    await db.store.write("Staff", Operation(Verb.DELETE, row, "*"))
+    connection, token = connection_of(db), decision["RowKey"].removeprefix("~o_")
+    found = await settle_decision(connection, "Staff", "a", token)
+    with pytest.raises(NotSupported, match="about entities of kind Employee, which this program does not know"):
+        await carry_out(connection, "Staff", {}, found)
+    await carry_out(connection, "Staff", {"Employee": Employee.__schema__}, found)
+    assert "city_Oslo/c_a_001" in await rows_of(db.store, "Employee#by_city")
+
+
+# Many at once
+
+
+async def test_a_transaction_has_one_decision_row(db: Database) -> None:
+    """It is one of the 100 operations; beyond them nothing is sent."""
+    before = db.stats.requests
+    async with db.transaction() as tx:
+        for number in range(30):
+            tx.insert(Employee(team="a", id=number, city="Oslo"))
+    await settled(db)
+    assert db.stats.requests - before == 2 + 30 * 2 + 2
+    assert await rows_of(db.store, "#_decision") == {}
+
+    with pytest.raises(TransactionFailed, match="the transaction has 101 operations, 100 are allowed"):
+        async with db.transaction() as tx:
+            for number in range(100):
+                tx.insert(Employee(team="b", id=number, city="Oslo"))
+    assert len(await rows_of(db.store, "Employee")) == 31
+
+
+async def test_a_bulk(db: Database) -> None:
+    """Chunks leave room for the decision row, and entities without an entry need none."""
+    async with db.bulk() as bulk:
+        for number in range(250):
+            await bulk.upsert(Employee(team="b", id=number, city="Oslo" if number % 2 else None))
+    await settled(db)
+
+    assert bulk.report.failures == 0
+    assert len(await rows_of(db.store, "Employee#by_city")) == 125 + 1
+    assert await rows_of(db.store, "#_decision") == {}
+    assert await outbox_queues(connection_of(db)).length(OUTBOX) == 0
+
+
+# Programs that do not know the index
+
+
+class Older(Entity, table="Staff", partition_key="{team}", row_key="emp_{id:03d}", kind="Employee", tracked=True):
+    team: Mapped[str]
+    id: Mapped[int]
+    note: Mapped[str] = field(default="")
+
+
+async def test_a_program_that_does_not_declare_the_index(network: FaultyStore) -> None:
+    """It deletes the entry with its write, and drops it from the manifest: better none than an old one."""
+    async with connected(network) as db:
+        await db.insert(Employee(team="a", id=1, city="Oslo", name="Ann"))
+    async with connected(network) as db:
+        ann = await db.get(Older, team="a", id=1)
+        ann.note = "seen"
+        await db.save(ann)
+
+    assert (await rows_of(network, "Employee#by_city")).keys() == {"city_x/c_a_099"}
+    assert (await rows_of(network, "Employee"))["a/emp_001"]["_ix"] == "{}"
+    assert await rows_of(network, "#_decision") == {}
+
+
+async def test_a_bag_that_is_deleted(db: Database) -> None:
+    """Whoever deletes a row without its model removes its entries too."""
+    await db.insert(Employee(team="a", id=1, city="Oslo", name="Ann"))
+    await db.delete(await db.get(PropertyBag.key(table="Staff", partition_key="a", row_key="emp_001")))
+    await settled(db)
+    assert (await rows_of(db.store, "Employee#by_city")).keys() == {"city_x/c_a_099"}
+    assert await rows_of(db.store, "#_decision") == {}

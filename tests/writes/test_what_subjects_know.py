@@ -1,0 +1,112 @@
+"""
+What an entity or bag knows of its row after it was written: as if it had just been read.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from tableorm import Database, Entity, Mapped, PropertyBag, connect, field
+from tableorm.models.property_bag import bag_of_row
+from tableorm.stores import Operation, Verb
+from tableorm.writes.plan import PlannedWrite
+from tableorm.writes.stages.change import replace_change
+from tableorm.writes.stages.encode import encode
+
+
+class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
+    group: Mapped[str] = field(default="g")
+    name: Mapped[str] = field(default="a")
+    number: Mapped[int] = field(default=0)
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as database:
+        await database.create_tables(Thing)
+        yield database
+
+
+async def insert(db: Database, bag: PropertyBag) -> None:
+    await db.insert(bag)
+
+
+async def save(db: Database, bag: PropertyBag) -> None:
+    bag["number"] = 7
+    await db.save(bag)
+
+
+async def merge(db: Database, bag: PropertyBag) -> None:
+    await db.merge(bag)
+
+
+async def replace(db: Database, bag: PropertyBag) -> None:
+    await db.replace(bag)
+
+
+async def upsert(db: Database, bag: PropertyBag) -> None:
+    await db.upsert(bag)
+
+
+async def in_transaction(db: Database, bag: PropertyBag) -> None:
+    async with db.transaction() as tx:
+        tx.merge(bag)
+
+
+@pytest.mark.parametrize("verb", [save, merge, replace, upsert, in_transaction], ids=lambda each: each.__name__)
+async def test_a_bag_knows_when_it_was_written(
+    db: Database, verb: Callable[[Database, PropertyBag], Awaitable[None]]
+) -> None:
+    """It has the time and the ETag of its own write, and not those of the row that it was read as."""
+    await db.insert(PropertyBag("Things", "g", "a", {"number": 1}))
+    bag = await db.get(PropertyBag.key("Things", "g", "a"))
+    before = bag.timestamp
+
+    await verb(db, bag)
+
+    fresh = await db.get(PropertyBag.key("Things", "g", "a"))
+    assert bag.timestamp is not None
+    assert bag.timestamp != before
+    assert (bag.timestamp, bag.etag, dict(bag)) == (fresh.timestamp, fresh.etag, dict(fresh))
+
+
+async def test_an_entity_knows_when_it_was_written(db: Database) -> None:
+    """The time is that of its last write, also in what it remembers of the row."""
+    thing = Thing()
+    await db.insert(thing)
+    thing = await db.get(Thing, group="g", name="a")
+    for number in (1, 2):
+        thing.number = number
+        await db.save(thing)
+        fresh = await db.get(Thing, group="g", name="a")
+        assert (thing.timestamp, thing.etag) == (fresh.timestamp, fresh.etag)
+
+
+async def replacement(db: Database, version: str) -> PlannedWrite:
+    """What replaces a row of a version."""
+    await db.insert(Thing(name="a" + version))
+    keys = {"PartitionKey": "g", "RowKey": "a" + version}
+    await db.store.write("Things", Operation(Verb.MERGE, {**keys, "EntityType": "Thing" + version}, "*"))
+    write = encode(replace_change(await db.get(Thing, group="g", name="a" + version)), 0)
+    assert write is not None
+    return write
+
+
+async def test_the_row_of_a_newer_program_is_measured(db: Database) -> None:
+    """It keeps its version, which this program does not write: nobody knows its weight, or that it is canonical."""
+    own, newer = await replacement(db, ""), await replacement(db, ":9")
+
+    assert (own.operation.row["EntityType"], newer.operation.row["EntityType"]) == ("Thing", "Thing:9")
+    assert own.weight is not None
+    assert own.operation.canonical
+    assert newer.weight is None
+    assert not newer.operation.canonical
+
+
+def test_a_bag_of_a_row_has_its_members() -> None:
+    """Its keys, its ETag and its time are no properties."""
+    row = {"PartitionKey": "g", "RowKey": "a", "odata.etag": "W/\"x\"", "Timestamp": "2024-02-29T12:00:00Z", "n": 1}
+    bag = bag_of_row("Things", row)
+
+    assert dict(bag) == {"n": 1}
+    assert (bag.partition_key, bag.row_key, bag.etag) == ("g", "a", "W/\"x\"")
