@@ -9,9 +9,9 @@ import pytest
 
 from tableorm import Database, Unavailable, connect
 from tableorm.connection.connection import connection_of
-from tableorm.connection.retry import RetryPolicy
 from tableorm.outbox.bell import OUTBOX, outbox_queues, ring, silence
 from tableorm.outbox.doorbell import Begun, Doorbell
+from tableorm.stores import RetryPolicy
 from tests.faults import QUICK, Fate, FaultyBackend
 
 DOORBELL = Doorbell(changes=(Begun(table="Things", partition_key="p", token="token_000000"),), kinds=("Thing",))
