@@ -14,9 +14,10 @@ from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
-from ..writes.commit import delete_target, move_entity, refresh_entity, write_change
+from ..writes.commit import delete_target, refresh_entity, write_change
 from ..writes.explain import WriteExplanation, changes_of_verb, explain, with_prefix
 from ..writes.modify import get_or_insert, modify_target
+from ..writes.move_entity import archive_entity, move_entity
 from ..writes.pending import Attempt
 from ..writes.races import ATTEMPTS
 from ..writes.run_transaction import run_transaction
@@ -173,11 +174,12 @@ class Database(Upkeep):
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
         """
-        Give an entity another key within its partition: one transaction deletes its row, if that has not changed since
-        it was read, and inserts it under the new key. Then the entity has the new key fields, and the new row's ETag.
+        Give an entity another key, if its row has not changed since it was read. Then the entity has the new key
+        fields, and the new row's ETag. Changes that were not saved are written, and so are properties that the model
+        does not know.
 
-        The entity is written as it is, with changes that were not saved, and with properties that the model does not
-        know.
+        Within the partition one transaction deletes the row and inserts it under the new key. To another partition it
+        takes about ten requests, of which one moves the entity; a worker ends what a crash has left, see `worker`.
 
         Args:
             entity: An entity or bag that was read or written.
@@ -188,12 +190,32 @@ class Database(Upkeep):
             PreconditionFailed: The row has changed.
             NotRead: The entity was never read, so there is no ETag.
             EntityNotFound: The row was deleted.
-            NotSupported: The new key is in another partition or table, where no transaction reaches.
+            NotSupported: The new key is in another partition, and entities of the model cannot be moved there.
             NotLoaded: The entity was loaded in part; names the missing fields.
             TemplateError: A field is not a key field, or does not fit.
             EncodeError: The new key is the old one, or a value does not fit its field.
         """
-        await move_entity(self._connection, entity, fields)
+        await move_entity(self._connection, self._load_row, entity, fields)
+
+    async def archive(self, entity: Entity, /, to: type[E], **fields: Any) -> E:
+        """
+        Move an entity to the table of another model, if its row has not changed since it was read. The requests are
+        those of `move` to another partition.
+
+        Args:
+            entity: An entity that was read or written. Afterwards it is stored no more.
+            to: The other model, which has all of the entity's fields.
+            fields: Fields that it gets anew, such as the year of an archive.
+
+        Returns:
+            The entity of the other model.
+
+        Raises:
+            ModelError: The other model lacks a field of the entity, or has one that nobody gives.
+            TableOrmError: What `move` raises.
+        """
+        archived: E = await archive_entity(self._connection, self._load_row, entity, to, fields)
+        return archived
 
     async def refresh(self, entity: Entity | PropertyBag) -> None:
         """

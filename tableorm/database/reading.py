@@ -17,9 +17,11 @@ from ..errors import EntityNotFound, ModelError, WrongKind, shown
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
-from ..models.marker_rows import is_marker
+from ..models.marker_rows import is_marker, row_of_tentative
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
+from ..models.state import EntityState, set_state, state_of
+from ..outbox.move_command import read_live
 from ..protocol.codes import Code
 from ..queries.projection import Projection
 from ..queries.query import Query, Select
@@ -189,9 +191,30 @@ class Reader(Stores):
         if row is None:
             return None
         await self._connection.yield_to_loop(1)
-        if whole or model is PropertyBag:
+        if model is PropertyBag:
             return self._load_row(model, table, row)
-        return self._kinds_of(model).resolve(row) or self._refuse_kind(model, table, row)
+        found = self._load_row(model, table, row) if whole else self._kinds_of(model).resolve(row)
+        if found is not None:
+            return found
+        return await self._load_moved(model, table, row) if is_marker(row) else self._refuse_kind(model, table, row)
+
+    async def _load_moved(self, model: type[Any], table: str, row: Row) -> Any:
+        """Read the entity of a row in a move; None if there is none. If the row is tentative, it gets no ETag."""
+        live = await read_live(self._connection, table, row["PartitionKey"], row["RowKey"])
+        if live is None:
+            return None
+        tentative = is_marker(live)
+        for schema in self._kinds_of(model).schemas:
+            own = row_of_tentative(schema, live) if tentative else live
+            if self._kinds_of(model).schema_of_row(own) is schema:
+                entity = self._load_row(model, table, own)
+                if tentative:  # its first write confirms the row, and has then another ETag
+                    state = state_of(entity)
+                    known = {n: value for n, value in (state.row or {}).items() if n not in ("odata.etag", "Timestamp")}
+                    properties = frozenset(schema.by_property)
+                    set_state(entity, EntityState(stored=known, upgraded=state.upgraded, copied=properties))
+                return entity
+        return None
 
     async def _by_index(self, index: IndexOf[Any], fields: dict[str, Any], *, whole: bool) -> Any:
         """Read the entity that has an entry under this key of an index; None if there is none."""

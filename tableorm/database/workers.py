@@ -12,11 +12,13 @@ from ..errors import ModelError, shown
 from ..models.entity import Entity, schema_of
 from ..models.schema import Schema, concrete
 from ..outbox.decision import Decision
+from ..outbox.move_command import MOVE_COMMAND
 from ..outbox.settle import DOORBELL, handle_doorbells
 from ..outbox.worker import Worker
 from ..outbox.workflow import Workflow, run_workflows, schema_of_workflow
 from ..protocol.limits import MAX_VISIBILITY_SECONDS
 from ..writes.deferred import carry_out
+from ..writes.move_entity import handle_moves
 
 __all__ = ["make_worker"]
 
@@ -50,9 +52,10 @@ def make_worker(
         await carry_out(db, table, schemas, attrs.evolve(decision, works=plain))
         return await run_workflows(db, database, table, classes, decision)
 
+    doorbells = handle_doorbells(db, schemas.keys() | classes.keys(), carry_out_all)
     return Worker(
         db,
-        {DOORBELL: handle_doorbells(db, schemas.keys() | classes.keys(), carry_out_all)},
+        {DOORBELL: doorbells, MOVE_COMMAND: handle_moves(db, schemas)},
         concurrency=concurrency,
         visibility_seconds=visibility,
         most_tries=tries,

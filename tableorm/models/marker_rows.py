@@ -7,21 +7,42 @@ A marker row has a kind of its own, so that no filter for a model's kind finds i
     Employee#_forward       the place that an entity has left
     #_decision              what became of a change, and what is left to do for it; its RowKey begins with `~o_`
 
+Both rows of a move have a mark, the property `_mv`: the id of the move, and the key of the other row. When the
+tentative row has become the entity's row it is marked as confirmed, until the forward is gone.
+
 No model and no declaration has a name that begins with an underscore, so no other row has such a kind.
 """
 
 import re
+from enum import StrEnum
 
-from ..errors import ModelError
+import msgspec
+
+from ..errors import DecodeError, ModelError, shown
 from ..keys.overlap import may_meet
 from ..keys.parse import parse_template
 from ..keys.template import Template
 from ..stores import Row
 from .placement import declared_models, rows_of
-from .reserved import ENTITY_TYPE
+from .reserved import ENTITY_TYPE, MOVE, WRITE_TOKENS
 from .schema import Schema
 
-__all__ = ["DECISION_HEAD", "DECISION_KIND", "FORWARD", "TENTATIVE", "check_decision_rows", "is_marker"]
+__all__ = [
+    "DECISION_HEAD",
+    "DECISION_KIND",
+    "FORWARD",
+    "TENTATIVE",
+    "MoveMark",
+    "MoveState",
+    "Place",
+    "check_decision_rows",
+    "forward_row",
+    "is_forward",
+    "is_marker",
+    "mark_of",
+    "row_of_tentative",
+    "tentative_kind",
+]
 
 TENTATIVE = "#_tentative"
 """What the kind of a tentative row has behind the kind of the entity or index entry."""
@@ -43,6 +64,119 @@ def is_marker(row: Row) -> bool:
     """Return whether a row is a marker row."""
     kind = row.get(ENTITY_TYPE)
     return isinstance(kind, str) and _find_marker(kind) is not None
+
+
+class MoveState(StrEnum):
+    """What a row is in a move."""
+
+    TENTATIVE = "tentative"
+    """The entity, if and only if the other row is the forward of the same move."""
+    CONFIRMED = "confirmed"
+    """The entity. The other row may still be the forward, which is deleted before anything is written here."""
+    FORWARD = "forward"
+    """The place that the entity has left."""
+
+
+class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """
+    Where a row is.
+
+    Args:
+        table: Name of the table, as the program knows it.
+        partition_key: As stored.
+        row_key: As stored.
+    """
+
+    table: str
+    partition_key: str
+    row_key: str
+
+    def __str__(self) -> str:
+        return f"({self.partition_key!r}, {self.row_key!r}) in table {self.table}"
+
+
+class MoveMark(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """
+    What a row says of a move.
+
+    Args:
+        state: What the row is.
+        move: The id of the move.
+        other: Where the other row of the move is.
+        etag: Of a tentative row, the ETag that the entity's row had when the move began.
+    """
+
+    state: MoveState
+    move: str
+    other: Place
+    etag: str | None = None
+
+    def to_text(self) -> str:
+        """Return what is stored."""
+        return msgspec.json.encode(self).decode()
+
+
+_decode_mark = msgspec.json.Decoder(MoveMark).decode
+
+
+def mark_of(row: Row | None) -> MoveMark | None:
+    """
+    Return what a row says of a move; None if it says nothing.
+
+    Raises:
+        DecodeError: It says what no program writes.
+    """
+    text = None if row is None else row.get(MOVE)
+    if row is None or text is None:
+        return None
+    try:
+        return _decode_mark(text)
+    except (msgspec.DecodeError, TypeError):
+        raise DecodeError(
+            f"has {shown(text)} as {MOVE}, which is not the mark of a move; another program has written it: remove the "
+            "property from an entity, and delete any other row",
+            str(row.get(ENTITY_TYPE)),
+            (row["PartitionKey"], row["RowKey"]),
+        ) from None
+
+
+def is_forward(row: Row | None, move: str) -> bool:
+    """Return whether a row is the forward of a move."""
+    mark = mark_of(row)
+    return mark is not None and mark.state is MoveState.FORWARD and mark.move == move
+
+
+def tentative_kind(kind: str) -> str:
+    """Return the kind that a row has as long as it is tentative, from the kind with its version."""
+    name, colon, version = kind.partition(":")
+    return f"{name}{TENTATIVE}{colon}{version}"
+
+
+def row_of_tentative(schema: Schema, row: Row) -> Row:
+    """Return the row of the entity of a tentative row, under the same ETag; a mark that it has stays away."""
+    found = {name: value for name, value in row.items() if name not in (MOVE, ENTITY_TYPE)}
+    if schema.discriminator == "property":
+        found[ENTITY_TYPE] = str(row[ENTITY_TYPE]).replace(TENTATIVE, "")
+    return found
+
+
+def forward_row(place: Place, kind: str, tokens: str, mark: MoveMark) -> Row:
+    """
+    Return a forward.
+
+    Args:
+        place: Where the entity was.
+        kind: Its kind, without a version.
+        tokens: The write tokens of the row.
+        mark: Its mark.
+    """
+    return {
+        "PartitionKey": place.partition_key,
+        "RowKey": place.row_key,
+        ENTITY_TYPE: kind + FORWARD,
+        WRITE_TOKENS: tokens,
+        MOVE: mark.to_text(),
+    }
 
 
 def check_decision_rows(schema: Schema) -> None:

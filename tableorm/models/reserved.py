@@ -10,6 +10,7 @@ __all__ = [
     "ENTITY_TYPE",
     "ENTITY_VERSION",
     "MANIFEST",
+    "MOVE",
     "RESERVED_FIELDS",
     "VERB_OPTIONS",
     "WRITE_TOKENS",
@@ -27,6 +28,9 @@ WRITE_TOKENS = "_w"
 
 MANIFEST = "_ix"
 """The property that holds an entity's manifest: JSON text that lists what other rows hold because of the entity."""
+
+MOVE = "_mv"
+"""The property of a row in a move that says how far that is; see `tableorm.models.marker_rows`."""
 
 COPY_OF = "_of"
 """The property of an index entry that tells its primary: its RowKey, or JSON text with both keys if it is elsewhere."""

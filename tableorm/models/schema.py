@@ -18,7 +18,7 @@ from .key import Key, Storable
 from .manifest import ManifestEntry
 from .property_bag import PropertyBag
 from .property_types import FieldInfo
-from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
 
@@ -34,9 +34,8 @@ D = TypeVar("D", bound="DerivedSchema")
 
 class DerivedSchema:
     """
-    What is derived from the entities of a model by one declaration: the interface of all patterns.
-
-    Writes know more of it, see `tableorm.writes.maintainer.Maintainer`, and so does the audit.
+    What is derived from the entities of a model by one declaration: the interface of all patterns. Writes know more of
+    it, see `tableorm.writes.maintainer.Maintainer`, and so does the audit.
 
     Args:
         name: Name of the declaration.
@@ -49,12 +48,13 @@ class DerivedSchema:
         partition: The template of their PartitionKeys; None if they have none of their own.
         building: Whether its rows are written and not read yet.
         deferred: Whether it has rows in other partitions, made right after the write by means of a decision row.
+        movable: Whether entities that have it can be moved to another partition.
         shared_rows: How many rows a write of an entity concerns that writes of many other entities concern too.
         rows_per_chunk: How many rows more a transaction of many writes should have room for because of it.
     """
 
     entry_type: ClassVar[type[ManifestEntry]]
-    building = deferred = False
+    building = deferred = movable = False
     shared_rows = rows_per_chunk = 0
 
     def __init__(self, name: str, schema: "Schema") -> None:
@@ -216,7 +216,7 @@ class Schema:
             {*SYSTEM_MEMBERS}
             | {
                 member
-                for p in (*self.by_property, *kind_names, WRITE_TOKENS, MANIFEST)
+                for p in (*self.by_property, *kind_names, WRITE_TOKENS, MANIFEST, MOVE)
                 for member in (p, p + ANNOTATION)
             }
         )

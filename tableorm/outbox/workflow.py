@@ -26,7 +26,15 @@ from ..protocol.codes import Code, Fault
 from ..stores import Operation, Verb
 from .decision import Decision, Work, read_decision
 
-__all__ = ["StepFailed", "Workflow", "WorkflowSchema", "run_workflows", "start_of", "workflow"]
+__all__ = [
+    "StepFailed",
+    "Workflow",
+    "WorkflowSchema",
+    "run_workflows",
+    "schema_of_workflow",
+    "start_of",
+    "workflow",
+]
 
 E = TypeVar("E", bound=Entity)
 W = TypeVar("W", bound="Workflow[Any]")
@@ -239,6 +247,8 @@ async def run_workflows(
                 )
             arguments = await _Run(cls, table, found, number).step(name, arguments, database)
             following = next(iter(steps[steps.index(name) + 1 :]), None)
+            if following is None and number + 1 == len(decision.works):
+                break  # the decision row is deleted next
             found = await _note_progress(db, table, found, {**found.progress, number: (following, arguments)})
     return found
 

@@ -10,7 +10,7 @@ import attrs
 from ..errors import ModelError
 from ..expressions import Field
 from ..models.kinds import KindSet
-from ..models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
+from ..models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 from ..models.schema import Schema
 from ..protocol.edm import ANNOTATION
 from ..stores import Row
@@ -18,7 +18,7 @@ from ..stores import Row
 __all__ = ["Projection"]
 
 
-_STORED_NAMES = (ENTITY_TYPE, ENTITY_VERSION, WRITE_TOKENS, MANIFEST, COPY_OF)
+_STORED_NAMES = (ENTITY_TYPE, ENTITY_VERSION, WRITE_TOKENS, MANIFEST, MOVE, COPY_OF)
 
 
 @attrs.frozen(eq=False)
@@ -114,7 +114,7 @@ def _select_properties(kinds: KindSet, names: dict[Schema, frozenset[str]]) -> t
     if any(schema.primary is not None for schema in schemas):
         found.append(COPY_OF)
     if any(schema.tracked for schema in schemas):
-        found.append(MANIFEST)  # a delete finds derived rows by it
+        found += [MANIFEST, MOVE]  # by which a delete finds derived rows, and what a move has left
         for schema in schemas:  # and needs the maintained fields
             found += [info.property for info in schema.maintained]
     for schema in schemas:

@@ -27,16 +27,16 @@ from ..errors import (
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
-from ..models.reserved import COPY_OF
+from ..models.reserved import COPY_OF, MOVE
 from ..models.write_tokens import new_token
 from ..outbox.decision import Decision
 from ..protocol.codes import Code, Fault
 from ..stores import Operation, Row, Verb
 from .deferred import announce, check_places
 from .maintainer import Fill
-from .move import move_changes
 from .plan import PLAIN, Change, DecisionEffect, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
+from .relocation import Relocation
 from .stages.change import delete_change
 from .stages.complete import complete
 from .stages.derive import Derived, derive, derives, refused_before_sending
@@ -46,6 +46,7 @@ from .stages.lost_replies import InDoubt
 from .subject import adopt, check_change, forget, key_of, key_of_target
 
 __all__ = [
+    "RELOCATION",
     "Found",
     "Loader",
     "check_effects",
@@ -53,7 +54,6 @@ __all__ = [
     "delete_target",
     "derived_plan",
     "load_existing",
-    "move_entity",
     "refresh_entity",
     "write_change",
 ]
@@ -99,7 +99,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))
-        row = await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
+        row = await RELOCATION.read_current(db, change)
         write = encode(complete(change, row), 0)
         if write is None:
             return
@@ -144,20 +144,6 @@ async def delete_target(
         forget(subject)
 
 
-async def move_entity(db: Connection, entity: Entity | PropertyBag, fields: dict[str, Any]) -> None:
-    """Give an entity another key in one transaction. Takes and raises what `Database.move` does."""
-    db.boundary.check_move(entity, fields)
-    delete, insert = move_changes(entity, fields)
-    db.require_open()
-    if needs_row(delete):
-        row = await read_row(db, delete.table, delete.partition_key, delete.row_key, name=delete.model)
-        delete = complete(delete, row)
-    token = new_token()
-    writes = [write for change in (delete, insert) if (write := encode(change, 0, token)) is not None]
-    await commit(db, writes)
-    adopt(entity, insert.subject)
-
-
 async def load_existing(db: Connection, load: Loader, key: Key[Any]) -> Any:
     """
     Read the entity or bag of a key.
@@ -165,7 +151,7 @@ async def load_existing(db: Connection, load: Loader, key: Key[Any]) -> Any:
     Raises:
         EntityNotFound: There is none.
     """
-    row = await read_row(db, key.table, key.partition_key, key.row_key, name=key.model.__name__)
+    row = await RELOCATION.read_current(db, key)
     found = None if row is None else load(key.model, key.table, row)
     if found is None:
         raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
@@ -214,6 +200,8 @@ async def commit(
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(derives(write) or write.starts for write in writes):
+        if any((stored := (each.first or each.change).stored) is not None and MOVE in stored.row for each in writes):
+            await RELOCATION.drop_forwards(db, writes)
         try:
             derived = derive(writes, transaction=options.transaction)
             break
@@ -234,7 +222,7 @@ async def commit(
             derived = _derive_again(derived, [*writes, *companions])
             continue
         plan = derived_plan(derived, found)
-        deferral = await announce(db, plan, derived) if derived.deferred else None
+        deferral = await announce(db, plan, derived, options.bell) if derived.deferred else None
         try:
             await execute(db, plan, options)
         except Fault as fault:
@@ -486,6 +474,8 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
     at = fault.index
     write = plan.writes[at] if at is not None and at < len(plan.writes) else plan.writes[0]
     effect = write.effect
+    if fault.code == Code.ENTITY_EXISTS and effect is None and await RELOCATION.clear_way(db, write.change):
+        return  # what was there was no entity
     if effect is None or fault.code not in _REPLANNED:
         refuse(plan, fault, transaction=derived.transaction)
     row = None if effect.reads else await _read_other(db, effect)
@@ -495,3 +485,7 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
         if not derived.transaction:
             raise error from fault
         raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
+
+
+RELOCATION = Relocation(commit)
+"""What keeps moves to other partitions right."""

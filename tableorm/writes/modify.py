@@ -17,7 +17,7 @@ from ..models.property_bag import PropertyBag, note_written, stored_row_of
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..protocol.edm import timestamp_of_etag
-from .commit import Loader, write_change
+from .commit import RELOCATION, Loader, write_change
 from .pending import copy_subject, row_of
 from .plan import Change, PlannedWrite
 from .races import ATTEMPTS, check_attempts, is_race, pause_of
@@ -64,7 +64,7 @@ async def modify_target(
     for attempt in range(attempts):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))
-        row = await read_row(db, *row_of(key), name=key.model.__name__)
+        row = await RELOCATION.read_current(db, key)
         subject = None if row is None else load(key.model, key.table, row)
         if subject is not None:
             refuse_other_version(key, subject, if_match)
@@ -103,7 +103,7 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
             await asyncio.sleep(pause_of(db, attempt))
         change = insert_change(entity, verb="get_or_insert")
         check_change(db.boundary, change)
-        row = await read_row(db, *row_of(change), name=change.model)
+        row = await RELOCATION.read_current(db, change)
         if row is not None:
             found = load(type(entity), change.table, row)
             if found is None:

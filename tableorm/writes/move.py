@@ -1,21 +1,28 @@
 """
 Stage 1 of a move: an entity and its new key become two changes, the delete of one row and the insert of another.
 
-Both go through the other stages as two operations of one transaction, which is why a move stays within one partition.
+Within a partition both go through the other stages as two operations of one transaction. To another partition or table
+they go in several requests, see `tableorm.writes.relocation`.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
 from ..models.entity import Entity
+from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag, bag_of_row
+from ..models.schema import Schema
+from ..models.state import state_of
+from ..protocol.edm import ANNOTATION
+from ..stores import Row
 from .plan import Change, PlannedWrite
 from .stages.change import delete_change, insert_change
 from .stages.encode import is_partial
 from .subject import forget_maintained, key_of
 
-__all__ = ["move_changes"]
+__all__ = ["check_movable", "entity_at_target", "given_fields", "leaves_partition", "move_changes", "stored_fields"]
 
 
 def move_changes(
@@ -48,11 +55,12 @@ def move_changes(
     insert = insert_change(_moved(subject, fields), verb="move")
     if (insert.table, insert.partition_key) != (delete.table, delete.partition_key):
         new = Key(type(subject), insert.table, insert.partition_key, insert.row_key)
+        if isinstance(subject, Entity):
+            check_movable(subject.__schema__)
         what = "table" if insert.table != delete.table else "partition"
         raise NotSupported(
-            f"{delete} to {new}: that is another {what}, which no transaction reaches, and moves of several steps are "
-            f"not available yet; {_by_hand(subject, fields)}: readers find both in between, and if the old one has "
-            "changed meanwhile, its delete fails and both are there"
+            f"{delete} to {new}: that is another {what}, which no transaction reaches; only `await db.move(...)` of an "
+            "entity goes there, in several requests"
         )
     if insert.row_key == delete.row_key:
         raise EncodeError(
@@ -69,9 +77,7 @@ def _moved(subject: Entity | PropertyBag, fields: dict[str, Any]) -> Entity | Pr
     if not isinstance(subject, PropertyBag):
         schema, own = subject.__schema__, subject.__dict__
         schema.key({name: own[name] for name in schema.key_fields if name in own} | fields)  # refuses other fields
-        moved = subject.evolve(**fields)
-        forget_maintained(moved)  # nobody counts in a new key, and what it holds of others is filled in
-        return moved
+        return entity_at_target(subject, schema, fields)
     given = {"table": subject.table, "partition_key": subject.partition_key, "row_key": subject.row_key}
     unknown = sorted(fields.keys() - given.keys())
     if unknown:
@@ -81,8 +87,91 @@ def _moved(subject: Entity | PropertyBag, fields: dict[str, Any]) -> Entity | Pr
     return bag_of_row(key.table, row)
 
 
-def _by_hand(subject: Entity | PropertyBag, fields: dict[str, Any]) -> str:
-    if isinstance(subject, PropertyBag):
-        return "insert() a bag with the same properties there, then delete() this one"
-    given = ", ".join(f"{name}={value!r}" for name, value in fields.items())
-    return f"insert(entity.evolve({given})), then delete(entity)"
+def leaves_partition(entity: Entity, fields: dict[str, Any]) -> bool:
+    """Return whether an entity that was read gets a key in another partition by these fields. Raises TemplateError."""
+    schema, keys = entity.__schema__, state_of(entity).keys
+    own = {name: value for name, value in entity.__dict__.items() if name in schema.key_fields}
+    return keys is not None and schema.key(own | fields).partition_key != keys[0]
+
+
+def check_movable(schema: Schema) -> None:
+    """
+    Refuse to move entities of a model, or to its table, where the rows of a move could not be told or kept right.
+
+    Raises:
+        NotSupported: Its rows have no kind or no write tokens, or it declares what cannot be moved.
+    """
+    name = schema.name
+    if schema.kind is None or callable(schema.discriminator):
+        raise NotSupported(
+            f"{name} cannot be moved to or from another partition: a row there that is not an entity yet could be read "
+            "as one; give the model a kind and discriminator='property', 'row_key' or 'partition_key'"
+        )
+    if not schema.tracked:
+        raise NotSupported(
+            f"{name} cannot be moved to or from another partition: its rows may be written without being read, which "
+            f"would overwrite what a move leaves there; declare class {name}(..., tracked=True)"
+        )
+    for each in schema.derived.values():
+        if not each.movable:
+            raise NotSupported(
+                f"{name} cannot be moved to or from another partition: {each.label} would be wrong meanwhile; only "
+                "Index, Count and Sum move along"
+            )
+
+
+def entity_at_target(entity: Entity, target: Schema, fields: Mapping[str, Any]) -> Entity:
+    """
+    Return a copy of an entity with other key fields, or an entity of another model with its fields.
+
+    Args:
+        entity: The entity.
+        target: The model of the copy.
+        fields: The fields that are given anew.
+
+    Raises:
+        ModelError: The other model lacks a field of the entity, or has one that nobody gives.
+    """
+    schema = entity.__schema__
+    if target is schema:
+        copy = entity.evolve(**fields)
+        forget_maintained(copy)  # nobody counts in a new key, and what it holds of others is filled in
+        return copy
+    values = {name: value for name, value in entity.__dict__.items() if name in schema.fields} | dict(fields)
+    missing = [name for name in values if name not in target.fields]
+    if missing:
+        raise ModelError(
+            f"{schema.name} cannot be archived as {target.name}, which has no field {missing[0]!r}: its value would be "
+            f"lost; declare the field in {target.name}"
+        )
+    maintained = {info.name for info in target.maintained}
+    made: Entity = new_entity(target, {name: value for name, value in values.items() if name not in maintained})
+    unknown = {n: value for n, value in state_of(entity).unknown(schema.known).items() if n not in target.known}
+    if unknown:
+        _ = made.extra  # makes the mapping
+        extra = state_of(made).extra
+        assert extra is not None
+        extra.row.update(unknown)
+    return made
+
+
+def stored_fields(target: Schema, entity: Entity, names: Iterable[str]) -> dict[str, Row]:
+    """Return fields of an entity for `given_fields`: each as the properties that a row would have, which are JSON."""
+    return {name: target.encode_some(entity.__dict__, (target.fields[name],)) for name in names}
+
+
+def given_fields(target: Schema, stored: Mapping[str, Row]) -> dict[str, Any]:
+    """
+    Return the values of fields that a message has.
+
+    Raises:
+        NotSupported: This program does not know one of them.
+    """
+    values: dict[str, Any] = {}
+    for name, row in stored.items():
+        info = target.fields.get(name)
+        if info is None:
+            raise NotSupported(f"a move gives {target.name} the field {name!r}, which this program does not declare")
+        value = row.get(info.property)
+        values[name] = None if value is None else info.type.decode(value, row.get(info.property + ANNOTATION))
+    return values

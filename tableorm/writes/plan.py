@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 
 from ..errors import TableOrmError, TransactionFailed
+from ..models.marker_rows import MoveMark
 from ..models.property_bag import PropertyBag
 from ..models.schema import FieldInfo, Schema
 from ..outbox.decision import Decision, Work
+from ..outbox.shared_bell import SharedBell
 from ..protocol.codes import Fault
 from ..stores import Operation, Row
 
@@ -94,6 +96,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
             the row that it knows, whether they are there or not; None otherwise.
         counts: Whether a rebuild changes counts and sums too, and not the entity's note of them alone.
         bag: A copy of the bag as it was given, if it is written later than that; None otherwise.
+        mark: What the row is to say of a move between partitions that the change is a step of; None if it is not.
     """
 
     verb: str
@@ -119,6 +122,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     copied: frozenset[str] | None = None
     counts: bool = False
     bag: PropertyBag | None = None
+    mark: MoveMark | None = None
 
     @property
     def model(self) -> str:
@@ -138,12 +142,14 @@ class SendOptions(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
         repeat: Whether a request may be sent again that may have had its effect.
         missing_ok: Whether a row that is gone counts as deleted.
         throttled: Called whenever the store refuses because it is asked for too much.
+        bell: Rings for workers; None for a bell of its own.
     """
 
     transaction: bool = False
     repeat: bool = True
     missing_ok: bool = False
     throttled: Callable[[], None] | None = None
+    bell: SharedBell | None = None
 
 
 PLAIN = SendOptions()
@@ -236,6 +242,14 @@ class Effect:
         """Return the effect itself; or the effects on other rows that now stand for this row."""
         del stored
         return [self]
+
+    def tentative(self) -> "Effect | None":
+        """Return what is done already while the row of the entity is tentative; None if it waits for the move."""
+        return None
+
+    def confirmed(self) -> "Effect":
+        """Return what is left to do when the tentative row becomes that of the entity."""
+        return self
 
     def split_first(self, stored: Row | None, token: str) -> list[Operation]:
         """Return a transaction to send before the effect can be applied, because the row is full; usually none."""

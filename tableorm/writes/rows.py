@@ -2,7 +2,7 @@
 Rows as values: what of a row is its content, what a merge makes of it, and what differs between two.
 """
 
-from ..models.reserved import MANIFEST, WRITE_TOKENS
+from ..models.reserved import MANIFEST, MOVE, WRITE_TOKENS
 from ..models.schema import MISFITS, FieldInfo, Schema
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..stores import Row
@@ -17,10 +17,10 @@ __all__ = [
     "same_value",
 ]
 
-NOT_PROPERTIES = SYSTEM_MEMBERS | {WRITE_TOKENS, MANIFEST}
+NOT_PROPERTIES = SYSTEM_MEMBERS | {WRITE_TOKENS, MANIFEST, MOVE}
 """Members of a row that are no properties of an entity's own."""
 
-_NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TOKENS, MANIFEST})
+_NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TOKENS, MANIFEST, MOVE})
 
 
 def content(row: Row) -> Row:

@@ -10,7 +10,6 @@ from typing import Any, Literal, Self, TypeVar, overload
 from msgspec import structs
 
 from ..connection.connection import Connection
-from ..connection.rows import read_row
 from ..connection.tasks import map_together
 from ..errors import (
     Conflict,
@@ -26,7 +25,7 @@ from ..models.write_tokens import new_token
 from ..outbox.workflow import Workflow, start_of
 from ..protocol.codes import Code
 from ..stores import Verb
-from .commit import Loader, commit, load_existing
+from .commit import RELOCATION, Loader, commit, load_existing
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
 from .pending import (
@@ -442,7 +441,7 @@ class Transaction:
         change, index = late
         if not needs_row(change):
             return encode(change, index, self._token)
-        row = await read_row(self._db, change.table, change.partition_key, change.row_key, name=change.model)
+        row = await RELOCATION.read_current(self._db, change)
         try:
             return encode(complete(change, row), index, self._token)
         except (Conflict, EntityNotFound) as error:

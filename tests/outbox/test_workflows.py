@@ -399,3 +399,25 @@ async def test_a_worker_that_may_not_run_a_step(db: Database) -> None:
         await worker.drain()
 
     assert worker.counts == Counter({Outcome.DROPPED: 1})
+
+
+async def test_what_a_workflow_costs(db: Database) -> None:
+    """Beside the requests of its two steps it takes eight, with the commit."""
+    first, order = Order(customer="ann", id=6), Order(customer="ann", id=7)
+    async with db.transaction() as tx:  # makes the queue
+        tx.insert(first)
+        tx.start(Ship, first, {})
+    async with db.worker(Ship) as worker:
+        await worker.drain()
+    with db.observe() as seen:
+        async with db.transaction() as tx:
+            tx.insert(order)
+            tx.start(Ship, order, {})
+        async with db.worker(Ship) as worker:
+            await worker.drain()
+
+    sent = [each.operation for each in seen.requests if each.table in ("Shop", OUTBOX)]
+    decisions = [each for each in seen.requests if (each.row_key or "").startswith("~o_")]
+    assert [each.operation for each in decisions] == ["get", "merge", "delete"]
+    assert [each for each in sent if each.endswith("-message")] == ["put-message", "renew-message", "delete-message"]
+    assert sent.count("transaction") == 1

@@ -32,7 +32,7 @@ def years_to_age(bag: PropertyBag) -> PropertyBag:
     return bag
 
 
-SELECTED = {"PartitionKey", "RowKey", "EntityType", "_ix", "_w", "FullName"}
+SELECTED = {"PartitionKey", "RowKey", "EntityType", "_ix", "_mv", "_w", "FullName"}
 """What every primary is asked for: keys, what tells its kind, and the field of the condition, which is looked at."""
 
 

@@ -39,6 +39,7 @@ class AggregateSchema(Relation[FieldInfo]):
     """
 
     entry_type = AggregateEntry
+    movable = True
     rows_per_chunk = _ROOM
 
     def __init__(

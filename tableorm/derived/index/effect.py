@@ -15,6 +15,7 @@ from ...audit.context import AuditContext
 from ...errors import DecodeError, EntityExists, TableOrmError, UniqueViolation, shown
 from ...keys.template import Template
 from ...models.manifest import IndexEntry, ManifestEntry
+from ...models.marker_rows import TENTATIVE, tentative_kind
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.write_tokens import with_tokens_of
 from ...protocol.codes import Code, Fault
@@ -66,6 +67,16 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             reads=self.reads or other.reads,
             givers=(*last.givers, *first.givers, first.origin.operation.row["RowKey"]),
         )
+
+    def tentative(self) -> Effect:
+        """Return the effect on a tentative entry, which keeps the value for the entity and is found by no reader."""
+        if self.row is None:
+            return self
+        return structs.replace(self, row={**self.row, ENTITY_TYPE: tentative_kind(self.row[ENTITY_TYPE])})
+
+    def confirmed(self) -> Effect:
+        """Return the effect that replaces the tentative entry."""
+        return structs.replace(self, existed=True)
 
     def checked(self) -> Effect:
         """Return the effect that looks whether the stored row is an entry of this entity, as the manifest says."""
@@ -129,7 +140,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def _is_ours(self, stored: Row) -> bool:
         """Return whether a row is an entry of this very entity in this index; in any if the index is not known."""
-        kind = str(stored.get(ENTITY_TYPE, "")).partition(":")[0]
+        kind = _kind_of(stored)
         if stored.get(COPY_OF) not in (self.origin.operation.row["RowKey"], *self.givers):
             return False
         return kind == self.index.kind if self.index is not None else "#" in kind
@@ -141,7 +152,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     def _violation(self, stored: Row | None) -> TableOrmError:
         change, index = self.origin.origin, self.index
         assert index is not None
-        kind = None if stored is None else str(stored.get(ENTITY_TYPE, "")).partition(":")[0]
+        kind = None if stored is None else _kind_of(stored)
         # Classes that inherit from one share its indexes, and the values of unique ones.
         alike = kind is None or (COPY_OF in (stored or {}) and kind.endswith(f"#{index.entry_name}"))
         if not alike:
@@ -175,6 +186,11 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         )
 
 
+def _kind_of(stored: Row) -> str:
+    """Return the kind of an index entry, tentative or not, without its version."""
+    return str(stored.get(ENTITY_TYPE, "")).partition(":")[0].removesuffix(TENTATIVE)
+
+
 @entry_rules(IndexEntry)
 class _Rules(EntryRules[IndexEntry]):
     def undo(self, name: str, entry: IndexEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
@@ -197,6 +213,7 @@ class IndexMaintainer(AuditedSchema):
     """
 
     entry_type = IndexEntry
+    movable = True
 
     def __init__(self, rows: IndexSchema, template: Template) -> None:
         super().__init__(rows.entry_name, rows.primary)

@@ -50,7 +50,7 @@ class EventualIndexMaintainer(AuditedSchema):
     """
 
     entry_type = PlacedEntry
-    deferred = True
+    deferred = movable = True
     rows_per_chunk = 1  # the decision row
 
     def __init__(self, rows: EventualIndexSchema) -> None:

@@ -18,7 +18,15 @@ from ...keys.template import Template
 from ...models.codegen import make_decoder, make_encoder
 from ...models.derivation import refuse_without_kind
 from ...models.manifest import IndexEntry, manifest_of
-from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, WRITE_TOKENS
+from ...models.reserved import (
+    COPIED_VERSION,
+    COPY_OF,
+    ENTITY_TYPE,
+    ENTITY_VERSION,
+    MANIFEST,
+    MOVE,
+    WRITE_TOKENS,
+)
 from ...models.schema import FieldInfo, Schema
 from ...models.state import EntityState, set_state, state_of
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
@@ -382,11 +390,13 @@ class IndexSchema(EntrySchema):
         return IndexEntry(entry["RowKey"]) in manifest_of(primary).values()
 
 
-_IN_NO_ENTRY = frozenset({MANIFEST, WRITE_TOKENS, *SYSTEM_MEMBERS})
+_IN_NO_ENTRY = frozenset({MANIFEST, MOVE, WRITE_TOKENS, *SYSTEM_MEMBERS})
 
 _KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
 
-_NOT_IN_ENTRY = frozenset({MANIFEST, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TOKENS})
+_NOT_IN_ENTRY = frozenset(
+    {MANIFEST, MOVE, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TOKENS}
+)
 
 
 def contents_of(entry: Row) -> bytes:

@@ -10,12 +10,12 @@ import attrs
 from msgspec import structs
 
 from ...connection.connection import Connection
-from ...connection.rows import read_row
 from ...connection.tasks import map_together
 from ...errors import DecodeError, LimitExceeded, TableOrmError, TransactionFailed, shown
 from ...models.schema import Schema
+from ...outbox.shared_bell import SharedBell
 from ...stores import Operation, Row, Verb
-from ..commit import commit
+from ..commit import RELOCATION, commit
 from ..plan import Change, Mode, PlannedWrite, SendOptions
 from ..races import ATTEMPTS, is_race, pause_of
 from ..stages.change import as_given
@@ -77,7 +77,11 @@ def most_shared_rows(schema: Schema) -> int:
 
 
 async def commit_chunk(
-    db: Connection, writes: list[PlannedWrite], *, throttled: Callable[[], None] | None = None
+    db: Connection,
+    writes: list[PlannedWrite],
+    *,
+    throttled: Callable[[], None] | None = None,
+    bell: SharedBell | None = None,
 ) -> ChunkOutcome:
     """
     Send writes of one partition, each of another row, as one transaction; without those that must fail.
@@ -86,6 +90,7 @@ async def commit_chunk(
         db: Where the rows are.
         writes: The writes, encoded or made by `defer`.
         throttled: Called whenever the store refuses a request because it is asked for too much.
+        bell: Rings for workers, for several chunks at a time.
     """
     for attempt in range(ATTEMPTS):
         if attempt:
@@ -97,7 +102,7 @@ async def commit_chunk(
                 await commit(
                     db,
                     [structs.replace(w, index=n) for n, (_, w) in enumerate(ready)],
-                    SendOptions(transaction=True, throttled=throttled),
+                    SendOptions(transaction=True, throttled=throttled, bell=bell),
                 )
         except TransactionFailed as error:
             given = [write for write, _ in ready]
@@ -134,7 +139,7 @@ async def _completed(
         if not needs_row(change):
             return write
         try:
-            row = await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
+            row = await RELOCATION.read_current(db, change)
             return encode(complete(change, row), 0)
         except TableOrmError as error:
             return error

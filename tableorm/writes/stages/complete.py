@@ -11,7 +11,7 @@ from msgspec import structs
 from ...errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
 from ...models.entity import Entity
 from ...models.kinds import KindSet, describe_kind
-from ...models.marker_rows import is_marker
+from ...models.marker_rows import MoveState, is_marker, mark_of
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.state import state_of
 from ...models.upgrades import stored_version
@@ -45,6 +45,9 @@ def complete(change: Change, row: Row | None) -> Change:
     if row is not None and change.schema is not None and is_marker(row):
         if change.mode in _UPSERTS:
             raise marker_error(change)
+        mark = mark_of(row)
+        if mark is not None and mark.state is MoveState.FORWARD:
+            raise EntityNotFound(f"{change}: the entity was moved to {mark.other}", Code.RESOURCE_NOT_FOUND)
         row = None
     if row is None:
         if change.mode not in _UPSERTS:

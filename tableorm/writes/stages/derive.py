@@ -13,7 +13,8 @@ from msgspec import structs
 
 from ...errors import Conflict, DecodeError, EncodeError, NotSupported, TableOrmError, shown
 from ...models.manifest import ManifestEntry, manifest_of, manifest_text
-from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST
+from ...models.marker_rows import MoveMark, MoveState, tentative_kind
+from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE
 from ...models.schema import Schema
 from ...models.write_tokens import new_token
 from ...outbox.decision import Work
@@ -156,9 +157,12 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
         )
     deferred: Entries = {name: (entry,) for name, entry in stored.items() if is_deferred(entry)}
     if write.after is None:
+        undone = [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
+        if change.mark is not None:
+            return write, _effects_in_move(change.mark, undone)
         if deferred:
             _defer(result, write, cast("Row", seen), deferred)
-        return write, [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
+        return write, undone
     if schema is None:
         return write, []
     write = _keep_maintained(write, schema, seen)
@@ -186,9 +190,30 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
         if entry is not None:
             new[name] = entry
         effects += found
+    write = _with_manifest(write, stored, new)
+    if change.mark is not None:
+        write, effects = _with_mark(write, change.mark), _effects_in_move(change.mark, effects)
+        deferred = deferred if change.mark.state is MoveState.CONFIRMED else {}
     if deferred:
         _defer(result, write, row, deferred)
-    return _with_manifest(write, stored, new), effects
+    return write, effects
+
+
+def _effects_in_move(mark: MoveMark, effects: Sequence[Effect]) -> list[Effect]:
+    """Return what a write of a tentative or confirmed row does to other rows, of all that it would do by itself."""
+    if mark.state is MoveState.CONFIRMED:
+        return [each.confirmed() for each in effects]
+    return [found for each in effects if (found := each.tentative()) is not None]
+
+
+def _with_mark(write: PlannedWrite, mark: MoveMark) -> PlannedWrite:
+    """Return the write of a tentative or confirmed row with its mark, after everything was derived from the row."""
+    operation, schema = write.operation, write.change.schema
+    row = {**operation.row, MOVE: mark.to_text()}
+    if mark.state is MoveState.TENTATIVE:
+        row[ENTITY_TYPE] = tentative_kind(str(row.get(ENTITY_TYPE, None if schema is None else schema.kind)))
+    operation = Operation(operation.verb, row, operation.if_match)
+    return structs.replace(write, operation=operation, after=row.copy(), weight=None)
 
 
 def _note_entries(deferred: Entries, name: str, before: ManifestEntry | None, after: ManifestEntry | None) -> None:

@@ -1,0 +1,164 @@
+"""
+The verbs that give an entity another key: in one transaction within its partition, otherwise in several requests.
+"""
+
+from collections.abc import Mapping
+from logging import getLogger
+from typing import Any
+
+from ..connection.connection import Connection
+from ..errors import (
+    EntityExists,
+    EntityNotFound,
+    ModelError,
+    NotSupported,
+    OutcomeUnknown,
+    PreconditionFailed,
+    TableOrmError,
+    Unavailable,
+    shown,
+)
+from ..models.entity import Entity, schema_of
+from ..models.marker_rows import Place, is_forward
+from ..models.property_bag import PropertyBag
+from ..models.schema import Schema
+from ..models.write_tokens import new_token
+from ..outbox.bell import ring, silence
+from ..outbox.move_command import MoveCommand, move_of
+from ..outbox.worker import Handler, Outcome
+from .commit import RELOCATION, Loader, commit, load_existing, write_change
+from .move import check_movable, entity_at_target, leaves_partition, move_changes, stored_fields
+from .relocation import read_place
+from .stages.change import delete_change, guard_change, save_change
+from .stages.complete import complete
+from .stages.encode import encode, needs_row
+from .subject import adopt
+
+__all__ = ["archive_entity", "handle_moves", "move_entity"]
+
+_LOG = getLogger("tableorm.outbox")
+
+_HIDDEN_SECONDS = 20
+"""For how long workers do not see a command: longer than the writer needs, unless it has to repeat requests."""
+
+
+async def move_entity(db: Connection, load: Loader, entity: Entity | PropertyBag, fields: dict[str, Any]) -> None:
+    """Give an entity another key. Takes and raises what `Database.move` does."""
+    db.boundary.check_move(entity, fields)
+    if isinstance(entity, Entity) and leaves_partition(entity, fields):
+        moved = await _relocate(db, load, entity, entity.__schema__, fields)
+        adopt(entity, moved)
+        return
+    delete, insert = move_changes(entity, fields)
+    db.require_open()
+    if needs_row(delete):
+        delete = complete(delete, await RELOCATION.read_current(db, delete))
+    token = new_token()
+    writes = [write for change in (delete, insert) if (write := encode(change, 0, token)) is not None]
+    await commit(db, writes)
+    adopt(entity, insert.subject)
+
+
+async def archive_entity(db: Connection, load: Loader, entity: Entity, to: type[Any], fields: dict[str, Any]) -> Any:
+    """Move an entity to the table of another model. Takes and raises what `Database.archive` does."""
+    if not isinstance(entity, Entity):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelError(f"archive({shown(entity)}) takes an entity that was read; a bag has no model")
+    target = schema_of(to)
+    if target is entity.__schema__:
+        raise ModelError(f"archive(to={target.name}) is refused: that is the model of the entity; use db.move()")
+    if target.abstract:
+        raise ModelError(f"archive(to={target.name}) is refused: it is abstract; name one of its concrete classes")
+    db.boundary.check(entity)
+    return await _relocate(db, load, entity, target, fields)
+
+
+async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema, fields: Mapping[str, Any]) -> Any:
+    """Move an entity to another partition or table, and return it as it is there."""
+    source = entity.__schema__
+    check_movable(source)
+    check_movable(target)
+    await write_change(db, save_change(entity, verb="move"))
+    leaving = delete_change(entity, verb="move")
+    row = await RELOCATION.read_current(db, leaving)
+    leaving = complete(leaving, row)
+    assert row is not None
+    stored = load(type(entity), leaving.table, row.copy())
+    moved = entity_at_target(stored, target, fields)
+    key = target.key({name: getattr(moved, name) for name in target.key_fields})
+    db.boundary.check(key)
+    command = MoveCommand(
+        move=new_token(),
+        kind=_kind_of(source),
+        source=Place(leaving.table, leaving.partition_key, leaving.row_key),
+        etag=row["odata.etag"],
+        to_kind=_kind_of(target),
+        target=Place(key.table, key.partition_key, key.row_key),
+        fields=stored_fields(target, moved, fields),
+    )
+    message = await ring(db, command, delay_seconds=_HIDDEN_SECONDS)
+    try:
+        found = await RELOCATION.carry_out(db, command, source, target)
+    except OutcomeUnknown:
+        raise  # a worker ends what was begun
+    except TableOrmError as error:
+        await _make_impossible(db, command, entity if entity.etag == command.etag else stored, error)
+        await RELOCATION.drop_tentative(db, command)
+        await silence(db, message)
+        raise
+    await silence(db, message)
+    return await load_existing(db, load, key) if found is None else found
+
+
+async def _make_impossible(db: Connection, command: MoveCommand, entity: Entity, error: TableOrmError) -> None:
+    """
+    Touch the source of a move that has failed: then a worker that gets the command cannot carry it out.
+
+    Raises:
+        OutcomeUnknown: It has happened already, and is not yet complete; or a worker may carry it out yet.
+    """
+    touch = encode(guard_change(entity), 0)
+    assert touch is not None
+    try:
+        await commit(db, (touch,))
+    except (EntityNotFound, PreconditionFailed):
+        if not is_forward(await read_place(db, command.source), command.move):
+            return  # somebody else has changed it
+    except (OutcomeUnknown, Unavailable):
+        pass
+    else:
+        return
+    raise OutcomeUnknown(
+        f"{command}: {error}; the entity may be at its new key already, and a worker ends the move", error.code, "move"
+    ) from error
+
+
+def handle_moves(db: Connection, schemas: Mapping[str, Schema]) -> Handler:
+    """
+    Return what a worker does for commands to move entities. Leaves commands to others that are about other kinds.
+
+    Args:
+        db: Where the rows are.
+        schemas: The models that the worker knows, by kind with version.
+    """
+
+    async def work(body: bytes) -> Outcome:
+        command = move_of(body)
+        source, target = schemas.get(command.kind), schemas.get(command.to_kind)
+        if source is None or target is None:
+            raise NotSupported(f"{command}: this worker does not know both kinds")
+        try:
+            await RELOCATION.carry_out(db, command, source, target)
+        except (EntityExists, EntityNotFound, PreconditionFailed) as error:
+            _LOG.info("%s does not happen: %s", command, error)
+            return Outcome.VOID
+        return Outcome.DONE
+
+    async def give_up(body: bytes, error: str, tries: int) -> None:
+        _LOG.error("%s was tried %d times, and dropped: %s", move_of(body), tries, error)
+
+    return Handler(work, give_up)
+
+
+def _kind_of(schema: Schema) -> str:
+    """Return the kind of a model with its version, as rows store it."""
+    return str(schema.kind) if schema.version == 1 else f"{schema.kind}:{schema.version}"

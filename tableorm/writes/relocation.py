@@ -1,0 +1,415 @@
+"""
+Moves to another partition or table: several requests, of which one replaces the source and thereby moves the entity.
+
+1. The target gets a tentative row, with tentative index entries. It is nobody's entity yet.
+2. The source becomes a forward under the ETag that the command names. From then on the tentative row is the entity.
+3. The target is confirmed, which is done only on a forward that was read after the tentative row.
+4. The forward is deleted, and the mark of the confirmed row is cleared.
+
+Anybody can do each step, at any time and again: the writer, a worker, and who meets the rows later. A confirmed row is
+never written as long as its forward is there: otherwise a late tentative row could bring back what was deleted.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from ..connection.boundary import Boundary
+from ..connection.connection import Connection
+from ..connection.rows import read_row
+from ..errors import (
+    Conflict,
+    EntityExists,
+    EntityNotFound,
+    NotSupported,
+    OutcomeUnknown,
+    PreconditionFailed,
+    ReferenceNotFound,
+)
+from ..models.entity import Entity
+from ..models.key import Key
+from ..models.kinds import KindSet
+from ..models.marker_rows import (
+    MoveMark,
+    MoveState,
+    Place,
+    forward_row,
+    is_forward,
+    is_marker,
+    mark_of,
+    row_of_tentative,
+)
+from ..models.property_bag import bag_of_row
+from ..models.reserved import MOVE
+from ..models.schema import Schema
+from ..models.write_tokens import new_token, tokens_of, with_token
+from ..outbox.move_command import MoveCommand, read_live
+from ..protocol.codes import Code
+from ..stores import Operation, Row, Verb
+from .move import entity_at_target, given_fields
+from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions
+from .races import ATTEMPTS, pause_of
+from .stages.change import delete_change, guard_change, insert_change, rebuild_change
+from .stages.derive import derive
+from .stages.encode import encode
+
+__all__ = ["Relocation", "read_place"]
+
+_LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
+"""What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
+
+
+class _SourceChanged(Exception):
+    """The source of a move is another version than the one that the move is about, or a forward already."""
+
+
+class Commit(Protocol):
+    """What sends writes of one partition, with what is derived from them: `tableorm.writes.commit.commit`."""
+
+    def __call__(
+        self, db: Connection, writes: Sequence[PlannedWrite], options: SendOptions = PLAIN
+    ) -> Awaitable[None]: ...
+
+
+class Relocation:
+    """
+    The steps of moves, and what writers do that meet the rows of one.
+
+    Args:
+        commit: What sends the writes of each step.
+    """
+
+    def __init__(self, commit: Commit) -> None:
+        self._commit = commit
+
+    # The steps
+
+    async def carry_out(self, db: Connection, command: MoveCommand, source: Schema, target: Schema) -> Entity | None:
+        """
+        Do what a command says, as far as it is not done yet.
+
+        Args:
+            db: Where the rows are.
+            command: The command.
+            source: The model of the entity.
+            target: The model that it has afterwards.
+
+        Returns:
+            The entity at its new key; None if it was moved, and has changed since.
+
+        Raises:
+            EntityExists: There is a row with the new key; or another entity has the value of a unique index there.
+            PreconditionFailed: The source has changed since the command was given.
+            EntityNotFound: The source was deleted since.
+            OutcomeUnknown: A reply was lost, and nothing proves what became of the move.
+            TableOrmError: What an insert at the new key and a delete at the old one raise.
+        """
+        db = db.within(Boundary())  # a row of a move may point out of a scope, and only its keys are compared
+        doubt: OutcomeUnknown | None = None
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(pause_of(db, attempt))
+            here = await read_place(db, command.source)
+            if is_forward(here, command.move):
+                return await self._finish(db, command.move, command.source, command.target, target)
+            if here is None or here["odata.etag"] != command.etag:
+                return await self._give_up(db, command, target, doubt)
+            entity = _entity_of(source, here)
+            leave = _leaving(entity, here, command)
+            derive((leave,))  # refuses what others need, before anything is sent
+            try:
+                await self._insert_tentative(db, command, entity, target)
+                await self._leave(db, leave)
+            except OutcomeUnknown as error:
+                if doubt is not None:
+                    raise
+                doubt = error  # one more look at the rows
+            except _SourceChanged:
+                continue
+            else:
+                return await self._finish(db, command.move, command.source, command.target, target)
+        raise Conflict(f"{command}: others wrote its rows first, {ATTEMPTS} times in a row; try it again")
+
+    async def _leave(self, db: Connection, leave: PlannedWrite) -> None:
+        """Make a forward of the source: this commits the move. Raises _SourceChanged if it is another version now."""
+        try:
+            await self._commit(db, (leave,))
+        except (PreconditionFailed, EntityNotFound) as error:
+            raise _SourceChanged from error
+
+    async def _insert_tentative(self, db: Connection, command: MoveCommand, entity: Entity, target: Schema) -> None:
+        """
+        Insert the tentative row of a move, unless it is there.
+
+        Raises:
+            EntityExists: There is another row; or another entity has the value of a unique index.
+        """
+        change = insert_change(entity_at_target(entity, target, given_fields(target, command.fields)), verb="move")
+        mark = MoveMark(state=MoveState.TENTATIVE, move=command.move, other=command.source, etag=command.etag)
+        write = encode(structs.replace(change, mark=mark), 0, new_token())
+        assert write is not None
+        await self._check_waiting(db, change, write.token or "")
+        for _ in range(ATTEMPTS):
+            try:
+                await self._commit(db, (write,))
+            except EntityExists as error:
+                found = mark_of(await read_place(db, command.target))
+                if found is not None and found.move == command.move:
+                    return  # somebody else has made it
+                if error.index or not await self.clear_way(db, change):
+                    raise
+            else:
+                return
+        raise Conflict(f"{change}: others moved entities to that key, {ATTEMPTS} times in a row; try it again")
+
+    async def _check_waiting(self, db: Connection, change: Change, token: str) -> None:
+        """Refuse what would fail when the move is confirmed: an entity that counts in one which does not exist."""
+        plain = encode(change, 0, token)
+        assert plain is not None
+        for effect in derive((plain,)).effects.values():
+            if effect.tentative() is None:
+                stored = await read_place(db, Place(change.table, change.partition_key, effect.address))
+                if effect.full_write(stored, token) is None:
+                    effect.operation(stored, token)
+
+    async def _finish(self, db: Connection, move: str, source: Place, target: Place, schema: Schema) -> Entity | None:
+        """
+        Confirm the target of a move that was committed, delete the forward, and clear the mark.
+
+        Returns:
+            The entity; None if the target has changed since.
+
+        Raises:
+            TableOrmError: What an insert at the new key raises; the move is committed all the same.
+        """
+        doubtful = False
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(pause_of(db, attempt))
+            there = await read_place(db, target)
+            here = await read_place(db, source)
+            committed = is_forward(here, move)
+            mark = mark_of(there)
+            entity: Entity | None = None
+            try:
+                if there is not None and mark is not None and mark.move == move:
+                    if mark.state is MoveState.TENTATIVE and not committed:
+                        await self._delete(db, target, there, mark)  # of somebody who came late
+                        return None
+                    tentative = mark.state is MoveState.TENTATIVE
+                    entity = _entity_of(schema, row_of_tentative(schema, there) if tentative else there)
+                    if tentative:
+                        confirmed = MoveMark(state=MoveState.CONFIRMED, move=move, other=source)
+                        await self._commit(db, (_confirmation(entity, confirmed),))
+                if here is not None and committed:
+                    await self._delete(db, source, here)
+                if entity is not None:
+                    await self._commit(db, (_clearing(entity),))
+            except (ReferenceNotFound, EntityExists) as error:
+                raise Conflict(f"move {move} to {schema.name} {target} cannot be completed yet: {error}") from error
+            except _LOST as error:
+                if isinstance(error, OutcomeUnknown) and doubtful:
+                    raise
+                doubtful = isinstance(error, OutcomeUnknown)
+                continue
+            return entity
+        raise Conflict(f"move {move} to {schema.name} {target}: others wrote its rows first, {ATTEMPTS} times in a row")
+
+    async def _give_up(
+        self, db: Connection, command: MoveCommand, schema: Schema, doubt: OutcomeUnknown | None
+    ) -> Entity | None:
+        """End a move whose source has changed: it was done long ago, or can never be committed."""
+        there = await read_place(db, command.target)
+        mark = mark_of(there)
+        if there is not None and mark is not None and mark.move == command.move:
+            if mark.state is MoveState.CONFIRMED:
+                return await self._finish(db, command.move, command.source, command.target, schema)
+            await self.drop_tentative(db, command)
+            there = await read_place(db, command.target)
+            mark = mark_of(there)
+            if mark is not None and mark.move == command.move:  # somebody has confirmed it meanwhile
+                return await self._finish(db, command.move, command.source, command.target, schema)
+        if there is not None and command.move in tokens_of(there) and not is_marker(there):
+            return _entity_of(schema, there)
+        if doubt is not None:
+            raise doubt
+        if await read_place(db, command.source) is None:
+            raise EntityNotFound(f"{command}: table {command.source.table} has no such row", Code.RESOURCE_NOT_FOUND)
+        raise PreconditionFailed(
+            f"{command}: the row has changed since it was read; read it again and repeat the move",
+            Code.CONDITION_NOT_SATISFIED,
+        )
+
+    async def drop_tentative(self, db: Connection, command: MoveCommand) -> None:
+        """
+        Delete the tentative row of a move, if it is there.
+
+        Args:
+            db: Where the row is.
+            command: A move that can never be committed, because its source was read as another version since.
+        """
+        db = db.within(Boundary())
+        there = await read_place(db, command.target)
+        mark = mark_of(there)
+        if there is None or mark is None or mark.move != command.move or mark.state is not MoveState.TENTATIVE:
+            return
+        try:
+            await self._delete(db, command.target, there, mark)
+        except _LOST:
+            return
+
+    async def _delete(self, db: Connection, place: Place, row: Row, mark: MoveMark | None = None) -> None:
+        """Delete a row of a move as it was read, with the tentative entries of one that has this mark."""
+        change = structs.replace(delete_change(bag_of_row(place.table, row.copy())), mark=mark)
+        write = encode(change, 0)
+        assert write is not None
+        await self._commit(db, (write,))
+
+    # What others do that meet its rows
+
+    async def read_current(self, db: Connection, at: Change | Key[Any]) -> Row | None:
+        """
+        Read a row that is going to be written. If a move to it was committed, it is confirmed first.
+
+        Args:
+            db: Where the row is.
+            at: The change, or the key of the row. A bag gets the row as it is.
+
+        Returns:
+            The row, which may be a forward; None if there is none, or one that is tentative and not the entity's.
+        """
+        schema = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
+        name = at.model if isinstance(at, Change) else at.model.__name__
+        row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+        if row is None or schema is None or not is_marker(row):
+            return row
+        mark = mark_of(row)
+        if mark is None or mark.state is not MoveState.TENTATIVE or not _is_of(schema, row):
+            return row
+        db = db.within(Boundary())
+        live = await read_live(db, at.table, at.partition_key, at.row_key)
+        found = mark_of(live)
+        if live is not None and found is not None and found.state is MoveState.TENTATIVE:
+            place = Place(at.table, at.partition_key, at.row_key)
+            await self._finish(db, found.move, found.other, place, schema)
+            live = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+        return None if live is None or is_marker(live) else live
+
+    async def drop_forwards(self, db: Connection, writes: Sequence[PlannedWrite]) -> None:
+        """Delete the forwards of those rows that were confirmed and are written now."""
+        for write in writes:
+            stored = write.origin.stored
+            mark = None if stored is None or write.change.mark is not None else mark_of(stored.row)
+            if mark is not None and mark.state is MoveState.CONFIRMED:
+                await self._drop_forward(db.within(Boundary()), mark)
+
+    async def _drop_forward(self, db: Connection, mark: MoveMark) -> None:
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(pause_of(db, attempt))
+            here = await read_place(db, mark.other)
+            if here is None or not is_forward(here, mark.move):
+                return
+            try:
+                await self._delete(db, mark.other, here)
+            except _LOST:
+                continue
+            return
+        raise Conflict(f"the forward {mark.other} of move {mark.move} cannot be deleted; try it again")
+
+    async def clear_way(self, db: Connection, change: Change) -> bool:
+        """
+        Delete a tentative row that is in the way of an insert, after its move was made impossible.
+
+        Returns:
+            Whether the insert may be tried again; otherwise an entity is there, or what only its own program knows.
+        """
+        if (
+            change.mode is not Mode.INSERT
+            or change.mark is not None
+            or change.schema is None
+            or not change.schema.tracked
+        ):
+            return False
+        db = db.within(Boundary())
+        place = Place(change.table, change.partition_key, change.row_key)
+        row = await read_place(db, place)
+        mark = mark_of(row)
+        if row is None:
+            return True
+        if mark is None or mark.state is not MoveState.TENTATIVE:
+            return False
+        here = await read_place(db, mark.other)  # once: between two looks the move could be committed
+        if is_forward(here, mark.move):
+            return False
+        try:
+            if here is not None and here["odata.etag"] == mark.etag:
+                touch = encode(guard_change(bag_of_row(mark.other.table, here)), 0)
+                assert touch is not None
+                await self._commit(db, (touch,))  # the same under a new ETag
+            await self._delete(db, place, row, mark)
+        except _LOST:
+            pass  # somebody was first: the insert finds out
+        return True
+
+
+async def read_place(db: Connection, place: Place) -> Row | None:
+    """Return the row at a place; None if there is none."""
+    return await read_row(db, place.table, place.partition_key, place.row_key)
+
+
+def _is_of(schema: Schema, row: Row) -> bool:
+    """Return whether a tentative row is of a model, in a version that this program knows."""
+    kinds = KindSet((schema,), schema.table_name(), bags=False)
+    found = kinds.resolve(row_of_tentative(schema, row))
+    return found is not None and found[1] <= schema.version
+
+
+def _entity_of(schema: Schema, row: Row) -> Entity:
+    """
+    Return the entity of a row.
+
+    Raises:
+        NotSupported: The row is of a newer version, or of another kind.
+    """
+    kinds = KindSet((schema,), schema.table_name(), bags=False)
+    found = kinds.resolve(row)
+    entity = None if found is None or found[1] > schema.version else kinds.load(row.copy())
+    if not isinstance(entity, Entity):
+        raise NotSupported(
+            f"the row ({row['PartitionKey']!r}, {row['RowKey']!r}) of a move is not of {schema.name} as this program "
+            "declares it; leave it to a program that knows it"
+        )
+    return entity
+
+
+def _leaving(entity: Entity, row: Row, command: MoveCommand) -> PlannedWrite:
+    """Return the write that makes a forward of the source, with what the delete of the entity does to other rows."""
+    write = encode(delete_change(entity, verb="move"), 0)
+    assert write is not None
+    mark = MoveMark(state=MoveState.FORWARD, move=command.move, other=command.target)
+    kind = command.kind.partition(":")[0]
+    forward = forward_row(command.source, kind, with_token(tokens_of(row), command.move), mark)
+    operation = Operation(Verb.REPLACE, forward, command.etag)
+    return structs.replace(write, operation=operation, token=command.move, weight=None)
+
+
+def _confirmation(entity: Entity, mark: MoveMark) -> PlannedWrite:
+    """Return the write that makes the row of the entity of a tentative one: for what is derived from it, an insert."""
+    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None, mark=mark)
+    write = encode(change, 0, mark.move)
+    assert write is not None
+    return structs.replace(write, change=structs.replace(change, before=None, stored=None))
+
+
+def _clearing(entity: Entity) -> PlannedWrite:
+    """Return the write that removes the mark of a confirmed row."""
+    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None)
+    assert change.stored is not None
+    row = {name: value for name, value in change.stored.row.items() if name != MOVE}
+    stored = structs.replace(change.stored, row=row)
+    write = encode(structs.replace(change, before=stored, stored=stored), 0)
+    assert write is not None
+    return write

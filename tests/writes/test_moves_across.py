@@ -1,0 +1,459 @@
+"""
+Moves to another partition or table: what is sent, who reads and writes what meanwhile, and what faults leave.
+"""
+
+import asyncio
+import datetime as dt
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any, Self
+
+import pytest
+
+from tableorm import (
+    Conflict,
+    Count,
+    Database,
+    EncodeError,
+    Entity,
+    EntityExists,
+    EntityNotFound,
+    Index,
+    IndexList,
+    Mapped,
+    ModelError,
+    NotSupported,
+    OutcomeUnknown,
+    PreconditionFailed,
+    ReferenceNotFound,
+    TableOrmError,
+    Unavailable,
+    UniqueViolation,
+    field,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.models.marker_rows import is_marker
+from tableorm.outbox import worker as worker_module
+from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.stores import CLOCK, Operation, Row, RowPage, RowQuery, TableStore, Verb
+from tableorm.testing import MemoryStore
+from tableorm.testing.contract.base import everything
+from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.torture import seeds
+
+HOUR = dt.timedelta(hours=1)
+
+
+class Dept(Entity, table="Current", partition_key="{dep}", row_key="dept"):
+    dep: Mapped[str]
+    size: Mapped[int] = field(default=0, maintained=True)
+
+
+class Person(Entity, table="Current", partition_key="{dep}", row_key="person_{id:03d}"):
+    dep: Mapped[str]
+    id: Mapped[int] = field(default=1)
+    text: Mapped[str] = field(default="")
+    email: Mapped[str | None] = field(default=None)
+
+    by_email = Index(row_key="email_{email}", unique=True)
+    by_text = Index(row_key="text_{text}_{id:03d}")
+    by_mail = Index(partition_key="mail_{email}", row_key="mail_{dep}_{id:03d}", consistency="eventual")
+    counted = Count(lambda: Dept.size, dep="{dep}")
+
+
+class Old(Entity, table="Archive", partition_key="{year}", row_key="{dep}_{id:03d}", kind="Old", tracked=True):
+    year: Mapped[int] = field(default=0)
+    dep: Mapped[str]
+    id: Mapped[int]
+    text: Mapped[str] = field(default="")
+    email: Mapped[str | None] = field(default=None)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY", "_PUT_BACK_SECONDS"):
+        monkeypatch.setattr(worker_module, name, 0)
+    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    yield
+    CLOCK.reset()
+
+
+class Switching(FaultyStore):
+    """A faulty store that lets others run before and after each request, and that can be cut off."""
+
+    def __init__(self, store: TableStore, chance: random.Random | None = None) -> None:
+        super().__init__(store)
+        self.chance = chance
+
+    async def _yield(self) -> None:
+        for _ in range(0 if self.chance is None else self.chance.choice([0, 0, 0, 1, 2, 5])):
+            await asyncio.sleep(0)
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        await self._yield()
+        row = await super().get(table, partition_key, row_key, select)
+        await self._yield()
+        return row
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        await self._yield()
+        return await super().query(table, query, limit, continuation)
+
+    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        await self._yield()
+        etags = await super()._send(table, operations, transaction=transaction)
+        await self._yield()
+        return etags
+
+
+class World:
+    """
+    A database behind such a store, with the departments a, b and c.
+
+    Attributes:
+        network: The store.
+        db: The database.
+    """
+
+    def __init__(self, chance: random.Random | None = None) -> None:
+        backend = FaultyBackend()
+        self.network = backend.tables = Switching(MemoryStore(), chance)
+        self.db = Database(backend, retry=QUICK)
+
+    async def __aenter__(self) -> Self:
+        await self.db.open()
+        await self.db.create_tables(Dept, Person, Old)
+        await outbox_queues(connection_of(self.db)).create_queue(OUTBOX)
+        for dep in "abc":
+            await self.db.insert(Dept(dep=dep))
+        self.person = Person(dep="a", text="t", email="e")
+        await self.db.insert(self.person)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.db.close()
+
+    async def recover(self) -> None:
+        """Let everything arrive, and a worker do what is left."""
+        self.network.plan()
+        await self.network.deliver()
+        connection = connection_of(self.db)
+        for _ in range(30):
+            CLOCK.advance(HOUR)
+            async with self.db.worker(Person, Old, tries=99):
+                for _ in range(300):
+                    await asyncio.sleep(0)
+            if await outbox_queues(connection).length(OUTBOX) == 0:
+                return
+        raise AssertionError("messages are left")
+
+    async def rows(self) -> list[Row]:
+        return [row for table in ("Current", "Archive") for row in await everything(self.network.store, table)]
+
+    async def homes(self) -> dict[str, str]:
+        """Return the text of each person that is found by its key, by department."""
+        found = {dep: await self.db.get_or_none(Person, dep=dep, id=1) for dep in "abc"}
+        return {dep: person.text for dep, person in found.items() if person is not None}
+
+    async def check(self, *, dead: bool = False) -> None:
+        """Check that nothing is left of moves, and that indexes and counts are right."""
+        rows = await self.rows()
+        marked = [row for row in rows if "_mv" in row or (is_marker(row) and row.get("State") != "void")]
+        if dead:
+            marked = [row for row in marked if "#_tentative" not in row["EntityType"]]
+        assert marked == []
+        homes = await self.homes()
+        assert {row["PartitionKey"] for row in rows if row.get("EntityType") == "Person"} == set(homes)
+        assert {row["PartitionKey"] for row in rows if row.get("EntityType") == "Person#by_email"} == set(homes)
+        for dep in "abc":
+            assert (await self.db.get(Dept, dep=dep)).size == (dep in homes)
+            entries = [person.text for person in await self.db.select(Person.by_text).where(Person.dep == dep).all()]
+            assert entries == ([homes[dep]] if dep in homes else [])
+        mails = {str(row.get("email")) for row in rows if row.get("EntityType") == "Person"}
+        mailed = [await self.db.select(Person.by_mail).where(Person.email == mail).all() for mail in mails]
+        assert {person.dep: person.text for found in mailed for person in found} == homes
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with World() as world:
+        yield world
+
+
+async def test_a_move_to_another_partition(world: World) -> None:
+    """The entity has its new key, what was not saved, and what its model does not know; its index and counts follow."""
+    db = world.db
+    await db.store.write(
+        "Current",
+        Operation(
+            Verb.MERGE, {"PartitionKey": "a", "RowKey": "person_001", "New": "n"}, if_match=str(world.person.etag)
+        ),
+    )
+    person = await db.get(Person, dep="a", id=1)
+    person.text = "u"
+    await db.move(person, dep="b", id=1)
+
+    assert person == await db.get(Person, dep="b", id=1) == Person(dep="b", text="u", email="e")
+    assert person.etag == (await db.get(Person, dep="b", id=1)).etag
+    assert dict(person.extra) == {"New": "n"}
+    assert (await db.get(Person.by_email, dep="b", email="e")) == person
+    await world.check()
+    person.text = "v"
+    await db.save(person)
+    assert await world.homes() == {"b": "v"}
+    await db.delete(person)
+    await world.check()
+
+
+async def test_an_archive(world: World) -> None:
+    """An entity of another model has its fields and unknown properties, and is at a key of that model."""
+    world.person.extra["New"] = "n"
+    old = await world.db.archive(world.person, to=Old, year=2026)
+
+    assert old == await world.db.get(Old, year=2026, dep="a", id=1)
+    assert old == Old(year=2026, dep="a", id=1, text="t", email="e") and dict(old.extra) == {"New": "n"}
+    await world.check()
+    with pytest.raises(EntityNotFound):
+        await world.db.refresh(world.person)
+
+
+class Lossy(Entity, table="Archive", partition_key="{dep}", row_key="lossy_{id}", tracked=True):
+    dep: Mapped[str]
+    id: Mapped[int]
+
+
+class Listed(Entity, table="Archive", partition_key="{dep}", row_key="listed_{id}"):
+    dep: Mapped[str]
+    id: Mapped[int]
+    by_id = IndexList(row_key="list_{id}")
+
+
+class Kindless(Entity, table="Other", partition_key="{dep}", row_key="{id}", kind=None, tracked=True):
+    dep: Mapped[str]
+    id: Mapped[int]
+
+
+Call = Callable[[Database, Person], Coroutine[Any, Any, object]]
+
+REFUSED: list[tuple[Call, type[Exception], str]] = [
+    (lambda db, p: db.archive(p, to=Lossy), ModelError, "Lossy, which has no field 'text'"),
+    (lambda db, p: db.archive(p, to=Person), ModelError, "that is the model of the entity; use db.move"),
+    (lambda db, p: db.archive(p, to=Listed), NotSupported, "Listed.by_id would be wrong meanwhile"),
+    (lambda db, p: db.archive(p, to=Kindless), NotSupported, "give the model a kind"),
+    (lambda db, p: db.move(p, dep="missing"), ReferenceNotFound, "insert that first"),
+    (lambda db, p: db.move(p, dep="a"), EncodeError, "the key that it has already"),
+    (lambda db, p: db.move(Person(dep="a"), dep="b"), TableOrmError, "read"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
+async def test_moves_that_are_refused(world: World, call: Call, error: type[Exception], words: str) -> None:
+    """Nothing is changed; the entity is as it was, and can be written."""
+    rows = await world.rows()
+    with pytest.raises(error, match=words):
+        await call(world.db, world.person)
+    assert len(await world.rows()) == len(rows)
+    world.person.text = "u"
+    await world.db.save(world.person)
+    await world.recover()
+    assert await world.homes() == {"a": "u"}
+
+
+async def test_the_new_key_or_value_is_taken(world: World) -> None:
+    """An entity with the key, or with the value of a unique index there, stays; and so does the one that was moved."""
+    await world.db.insert(Person(dep="b", text="other", email="x"))
+    with pytest.raises(EntityExists, match="move of Person"):
+        await world.db.move(world.person, dep="b")
+    await world.db.insert(Person(dep="c", id=2, text="other", email="e"))
+    with pytest.raises(UniqueViolation):
+        await world.db.move(world.person, dep="c")
+    assert not [row for row in await world.rows() if is_marker(row)]
+    world.person.text = "u"
+    await world.db.save(world.person)
+    await world.recover()
+    assert await world.homes() == {"a": "u", "b": "other"}
+
+
+async def test_the_row_has_changed(world: World) -> None:
+    """The move is refused as a save is, whether it has unsaved changes or not."""
+    other = await world.db.get(Person, dep="a", id=1)
+    other.text = "other"
+    await world.db.save(other)
+    with pytest.raises(PreconditionFailed):
+        await world.db.move(world.person, dep="b")
+    await world.db.delete(other)
+    with pytest.raises(EntityNotFound):
+        await world.db.move(world.person, dep="b")
+    await world.check()
+
+
+# Faults
+
+WRITES = 16  # of a move, with its messages and decision rows
+
+
+@pytest.mark.parametrize("fate", [fate for fate in Fate if fate is not Fate.FINE], ids=lambda fate: fate.name)
+@pytest.mark.parametrize("number", range(WRITES))
+async def test_each_request_is_lost(number: int, fate: Fate) -> None:
+    """Whatever happens to one request, the entity is in one place, and afterwards nothing is left of the move."""
+    async with World() as world:
+        world.network.plan(*[Fate.FINE] * number, fate)
+        with suppress(OutcomeUnknown, Unavailable):
+            await world.db.move(world.person, dep="b")
+        assert list((await world.homes()).values()) == ["t"]
+        await world.recover()
+        assert list((await world.homes()).values()) == ["t"]
+        await world.check()
+
+
+@pytest.mark.parametrize("number", range(1, WRITES))
+async def test_a_crash_before_each_request(number: int) -> None:
+    """A worker completes a move; until then the entity is found at one key, and can be written there."""
+    for act in ("recover", "read", "save", "modify", "delete", "upsert", "move", "insert"):
+        async with World() as world:
+            person = world.person
+            world.network.plan(*[Fate.FINE] * number, *[Fate.LOST_REQUEST] * 999)
+            with suppress(OutcomeUnknown, Unavailable):
+                await world.db.move(person, dep="b")
+            world.network.plan()
+            homes = await world.homes()
+            assert list(homes.values()) == ["t"], act
+            (home,) = homes
+            found = await world.db.get(Person, dep=home, id=1)
+            expected: dict[str, str] = {home: "t"}
+            if act == "save":
+                found.text, expected[home] = "u", "u"
+                await world.db.save(found)
+            elif act == "modify":
+                await world.db.modify(Person, lambda each: each.evolve(text="u"), dep=home, id=1)
+                expected[home] = "u"
+            elif act == "upsert":
+                await world.db.upsert(Person(dep=home, text="u", email="e"))
+                expected[home] = "u"
+            elif act == "delete":
+                await world.db.delete(found)
+                expected = {}
+            elif act == "move":
+                await world.db.move(found, dep="c")
+                expected = {"c": "t"}
+            elif act == "insert":
+                with suppress(EntityExists):
+                    await world.db.insert(Person(dep="b", text="i", email="i"))
+                    expected["b"] = "i"
+            assert await world.homes() == expected, act
+            await world.recover()
+            after = await world.homes()
+            assert after == expected or (act in ("recover", "read") and list(after.values()) == ["t"]), act
+            await world.check()
+
+
+async def test_writers_meet_the_rows(world: World) -> None:
+    """A writer at the old key is told where the entity is; at the new one transactions and bulks confirm it first."""
+    for dep, write in (("b", "transaction"), ("c", "bulk")):
+        person = next(iter([await world.db.get(Person, dep=each, id=1) for each in await world.homes()]))
+        left = person.dep
+        world.network.plan(*[Fate.FINE] * 4, *[Fate.LOST_REQUEST] * 999)
+        with pytest.raises((OutcomeUnknown, Unavailable)):
+            await world.db.move(person, dep=dep)
+        world.network.plan()
+        with pytest.raises(EntityNotFound, match=f"was moved to \\('{dep}', 'person_001'\\) in table Current"):
+            await world.db.delete(Person, dep=left, id=1, if_match="*")
+        found = await world.db.get(Person, dep=dep, id=1)
+        assert found.etag is None and await world.db.exists(Person, dep=dep, id=1)
+        if write == "transaction":
+            async with world.db.transaction() as tx:
+                await tx.modify(Person, lambda each: each.evolve(text="transaction"), dep=dep, id=1)
+        else:
+            found.text = write
+            async with world.db.bulk() as bulk:
+                await bulk.save(found)
+        assert await world.homes() == {dep: write}
+        await world.recover()
+        await world.check()
+
+
+class Case:
+    """Users of one entity, who act at the same time, and what they were told."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.told: dict[str, str] = {}
+
+    async def act(self, name: str, action: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        try:
+            await action()
+            self.told[name] = "done"
+        except (EntityNotFound, EntityExists, PreconditionFailed, Conflict) as error:
+            self.told[name] = type(error).__name__
+        except (OutcomeUnknown, Unavailable):
+            self.told[name] = "unknown"
+
+
+async def update(db: Database, dep: str, text: str) -> None:
+    person = await db.get(Person, dep=dep, id=1)
+    person.text += text
+    await db.save(person)
+
+
+async def remove(db: Database, dep: str) -> None:
+    await db.delete(await db.get(Person, dep=dep, id=1))
+
+
+async def move(db: Database, dep: str, to: str) -> None:
+    await db.move(await db.get(Person, dep=dep, id=1), dep=to)
+
+
+@seeds(25, 3000)
+async def test_users_at_the_same_time(seed: int) -> None:
+    """Updates, deletes and moves of one entity: it has one home, no acknowledged update is lost, nothing comes back."""
+    case = Case(seed)
+    chance = case.chance
+    async with World(chance) as world:
+        db = world.db
+        users = {
+            "update a": lambda: update(db, "a", "1"),
+            "update b": lambda: update(db, "b", "2"),
+            "update c": lambda: update(db, "c", "3"),
+            "delete a": lambda: remove(db, "a"),
+            "delete b": lambda: remove(db, "b"),
+            "move a b": lambda: move(db, "a", "b"),
+            "move a c": lambda: move(db, "a", "c"),
+            "move b c": lambda: move(db, "b", "c"),
+            "move b a": lambda: move(db, "b", "a"),
+        }
+        names = ["move a b", *chance.sample(sorted(users), chance.randint(1, 3))]
+        faults = chance.random() < 0.7
+        if faults:
+            world.network.fates = iter(lambda: chance.choice([*[Fate.FINE] * 12, *Fate]), None)
+        acts = [asyncio.create_task(case.act(f"{n} {name}", users[name])) for n, name in enumerate(names)]
+        if chance.random() < 0.4:
+            for _ in range(chance.randint(0, 120)):
+                await asyncio.sleep(0)
+            chance.choice(acts).cancel()
+        if chance.random() < 0.5:
+            await asyncio.sleep(0)
+            await world.network.deliver()
+        await asyncio.gather(*acts, return_exceptions=True)
+        await world.recover()
+        homes = await world.homes()
+        told = {name.partition(" ")[2]: what for name, what in case.told.items()}
+        possible = {name.partition(" ")[0] for name in names}
+        deleted = any("delete" in name for name in names) and any(
+            case.told.get(f"{n} {name}", "unknown") in ("done", "unknown", "EntityNotFound")
+            for n, name in enumerate(names)
+            if "delete" in name
+        )
+        assert len(homes) == 1 or (not homes and deleted), (names, case.told, homes)
+        for n, name in enumerate(names):
+            what = case.told.get(f"{n} {name}", "unknown")
+            if name.startswith("update") and homes:
+                (text,) = homes.values()
+                sign = {"a": "1", "b": "2", "c": "3"}[name[-1]]
+                others = sum(other == name for other in names)
+                if others == 1 and what == "done":
+                    assert sign in text, (names, case.told, homes)
+                if others == 1 and what not in ("done", "unknown"):
+                    assert sign not in text, (names, case.told, homes)
+        assert possible and isinstance(told, dict)
+        await world.check(dead=faults)

@@ -1,0 +1,243 @@
+"""
+Who meets the rows of a move that nobody has completed: other inserts, queries, scopes, workers of other programs.
+"""
+
+import datetime as dt
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tableorm import (
+    AccessDenied,
+    Database,
+    DecodeError,
+    Entity,
+    EntityExists,
+    EntityNotFound,
+    Index,
+    Mapped,
+    NotSupported,
+    OutcomeUnknown,
+    PreconditionFailed,
+    PropertyBag,
+    UniqueViolation,
+    field,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.outbox.move_command import move_of
+from tableorm.outbox.worker import Outcome
+from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.writes.move_entity import handle_moves
+from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+
+HOUR = dt.timedelta(hours=1)
+TENTATIVE, FORWARD = 2, 3  # writes of a move: its message, the tentative row, the forward
+
+
+class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{id:03d}"):
+    dep: Mapped[str]
+    id: Mapped[int] = field(default=1)
+    text: Mapped[str] = field(default="")
+
+    by_text = Index(row_key="text_{text}", unique=True)
+
+
+class Other(Entity, table="Meetings", partition_key="{dep}", row_key="{name}"):
+    dep: Mapped[str]
+    name: Mapped[str]
+
+
+@pytest.fixture(autouse=True)
+def _stopped_clock() -> Iterator[None]:
+    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    yield
+    CLOCK.reset()
+
+
+@pytest.fixture
+def network() -> FaultyStore:
+    return FaultyBackend().tables
+
+
+@pytest.fixture
+async def db(network: FaultyStore) -> AsyncIterator[Database]:
+    """Person t is in a, and the queue is there."""
+    backend = FaultyBackend()
+    backend.tables = network
+    async with Database(backend, retry=QUICK) as db:
+        await db.create_tables(Person)
+        await outbox_queues(connection_of(db)).create_queue(OUTBOX)
+        await db.insert(Person(dep="a", text="t"))
+        yield db
+
+
+async def move_half(db: Database, network: FaultyStore, writes: int, source: str = "a", to: str = "b") -> None:
+    """Move the person; only so many writes arrive."""
+    person = await db.get(Person, dep=source, id=1)
+    network.plan(*[Fate.FINE] * writes, *[Fate.LOST_REQUEST] * 999)
+    with pytest.raises(OutcomeUnknown):
+        await db.move(person, dep=to)
+    network.plan()
+
+
+async def work(db: Database) -> list[Outcome]:
+    """Carry out the messages, without a worker's pauses."""
+    CLOCK.advance(HOUR)
+    handler = handle_moves(connection_of(db), {"Person": Person.__schema__})
+    queues = outbox_queues(connection_of(db))
+    messages = await queues.take(OUTBOX, 32, 60)
+    return [await handler.work(message.body) for message in messages]
+
+
+async def kinds(db: Database) -> list[str]:
+    rows = await db.select_raw("Meetings").allow_scan().all()
+    return sorted(f"{row.partition_key} {row['EntityType']}" for row in rows)
+
+
+async def test_an_insert_ends_a_move_that_was_not_committed(db: Database, network: FaultyStore) -> None:
+    """The tentative row goes, and the source gets another ETag, so that no worker moves it any more."""
+    await move_half(db, network, TENTATIVE)
+    assert await kinds(db) == ["a Person", "a Person#by_text", "b Person#_tentative", "b Person#by_text#_tentative"]
+    before = await db.get(Person, dep="a", id=1)
+    await db.insert(Person(dep="b", text="new"))
+
+    assert await work(db) == [Outcome.VOID]
+    assert await kinds(db) == ["a Person", "a Person#by_text", "b Person", "b Person#by_text"]
+    after = await db.get(Person, dep="a", id=1)
+    assert after == before and after.etag != before.etag
+
+
+@pytest.mark.parametrize("verb", ["insert", "upsert", "get_or_insert", "modify", "transaction", "bulk"])
+async def test_every_verb_that_inserts(db: Database, network: FaultyStore, verb: str) -> None:
+    """A tentative row that is nobody's is in no insert's way."""
+    await move_half(db, network, TENTATIVE)
+    new = Person(dep="b", text="new")
+    if verb == "insert":
+        await db.insert(new)
+    elif verb == "upsert":
+        await db.upsert(new)
+    elif verb == "get_or_insert":
+        assert (await db.get_or_insert(new))[1]
+    elif verb == "modify":
+        await db.modify(Person, lambda each: each, create=new, dep="b", id=1)
+    elif verb == "transaction":
+        async with db.transaction() as tx:
+            tx.insert(new)
+    else:
+        async with db.bulk() as bulk:
+            await bulk.insert(new)
+    assert await db.get(Person, dep="b", id=1) == new
+
+
+async def test_a_committed_move_is_in_the_way(db: Database, network: FaultyStore) -> None:
+    """The entity is at both keys' places: an insert at the new one finds it, and one at the old one the forward."""
+    await move_half(db, network, FORWARD)
+    for dep in "ab":
+        with pytest.raises(EntityExists):
+            await db.insert(Person(dep=dep, text="new"))
+    assert await db.get_or_insert(Person(dep="b", text="new")) == (Person(dep="b", text="t"), False)
+    assert await work(db) == [Outcome.DONE]
+    await db.insert(Person(dep="a", text="new"))
+
+
+async def test_a_unique_value_is_kept_for_the_entity(db: Database, network: FaultyStore) -> None:
+    """As soon as there is a tentative row; no reader finds it by that value."""
+    await move_half(db, network, TENTATIVE)
+    with pytest.raises(UniqueViolation, match="person_001"):
+        await db.insert(Person(dep="b", id=2, text="t"))
+    assert await db.get_or_none(Person.by_text, dep="b", text="t") is None
+    assert await db.select(Person.by_text).where(Person.dep == "b").all() == []
+    assert await work(db) == [Outcome.DONE]
+    assert await db.get(Person.by_text, dep="b", text="t") == Person(dep="b", text="t")
+
+
+async def test_a_delete_by_query_of_a_confirmed_row(db: Database, network: FaultyStore) -> None:
+    """Its forward goes first, so that no late tentative row brings the entity back."""
+    await move_half(db, network, FORWARD + 1)
+    assert await kinds(db) == ["a Person#_forward", "b Person", "b Person#by_text"]
+    await db.select(Person).where(Person.dep == "b").delete()
+    assert await kinds(db) == []
+    assert await work(db) == [Outcome.VOID]
+
+
+async def test_a_message_comes_twice_and_late(db: Database, network: FaultyStore) -> None:
+    """It does nothing after the move, nor after the entity was changed, deleted or moved on."""
+    person = await db.get(Person, dep="a", id=1)
+    await db.move(person, dep="b")
+    await move_half(db, network, 1, "b", "c")
+    CLOCK.advance(HOUR)
+    (taken,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
+    message = taken.body
+    handler = handle_moves(connection_of(db), {"Person": Person.__schema__})
+    assert await handler.work(message) == Outcome.DONE
+    assert await handler.work(message) == Outcome.DONE
+    found = await db.get(Person, dep="c", id=1)
+    for text in ("u", "v", "w", "x"):
+        found.text = text
+        await db.save(found)
+    assert await handler.work(message) == Outcome.VOID
+    assert await db.get(Person, dep="c", id=1) == found
+    await db.delete(found)
+    await db.insert(Person(dep="b", text="another"))
+    assert await handler.work(message) == Outcome.VOID
+    assert await kinds(db) == ["b Person", "b Person#by_text"]
+
+
+async def test_a_worker_that_does_not_know_the_model(db: Database, network: FaultyStore) -> None:
+    """It leaves the command to others, and so it does with one of a newer program."""
+    await move_half(db, network, TENTATIVE)
+    CLOCK.advance(HOUR)
+    (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
+    handler = handle_moves(connection_of(db), {"Other": Other.__schema__})
+    with pytest.raises(NotSupported, match="does not know both kinds"):
+        await handler.work(message.body)
+    with pytest.raises(NotSupported, match="has the format 2"):
+        move_of(message.body.replace(b'"format":1', b'"format":2'))
+    with pytest.raises(ValueError, match="is not a command to move an entity"):
+        move_of(b'{"format": 1}')
+    await handler.give_up(message.body, "why", 10)
+
+
+async def test_a_mark_of_another_program(db: Database) -> None:
+    """It is named, with what to do."""
+    row = {"PartitionKey": "b", "RowKey": "person_001", "EntityType": "Person#_tentative", "_mv": "x"}
+    await db.store.write("Meetings", Operation(Verb.INSERT, row))
+    with pytest.raises(DecodeError, match=r"is not the mark of a move.*delete any other row"):
+        await db.get(Person, dep="b", id=1)
+
+
+async def test_a_move_within_a_scope(db: Database) -> None:
+    """A scope moves entities between its partitions, and none out of it."""
+    mine = db.scope(id=1)
+    person = await mine.get(Person, dep="a")
+    await mine.move(person, dep="b")
+    assert await mine.get(Person, dep="b") == Person(dep="b", text="t")
+    with pytest.raises(AccessDenied):
+        await mine.move(person, dep="c", id=2)
+    assert await kinds(db) == ["b Person", "b Person#by_text"]
+
+
+async def test_an_entity_that_was_read_by_an_index(db: Database) -> None:
+    """It has no ETag; its row is read, and must be as the entry says."""
+    person = await db.get(Person.by_text, dep="a", text="t")
+    await db.move(person, dep="b")
+    found = await db.get(Person.by_text, dep="b", text="t")
+    assert found == person
+    changed = await db.get(Person, dep="b", id=1)
+    changed.text = "u"
+    await db.save(changed)
+    with pytest.raises(PreconditionFailed):
+        await db.move(found, dep="a")
+
+
+async def test_bags_and_transactions_stay_within_their_partition(db: Database) -> None:
+    """They name what moves further."""
+    bag = await db.get(PropertyBag.key("Meetings", "a", "person_001"))
+    with pytest.raises(NotSupported, match=r"only `await db.move\(...\)` of an entity goes there"):
+        await db.move(bag, partition_key="b")
+    with pytest.raises(NotSupported, match=r"only `await db.move\(...\)` of an entity goes there"):
+        async with db.transaction() as tx:
+            tx.move(await tx.get(Person, dep="a", id=1), dep="b")
+    with pytest.raises(EntityNotFound):
+        await db.get(Person, dep="b", id=1)
