@@ -54,9 +54,11 @@ class ManifestEntry(msgspec.Struct, frozen=True, gc=False, array_like=True, forb
 
     Attributes:
         form: Name of the only member of its JSON object; None for other JSON.
+        deferred: Whether it names a row in another partition, which no effect of a transaction reaches.
     """
 
     form: ClassVar[str | None] = None
+    deferred: ClassVar[bool] = False
 
     @property
     def address(self) -> str | None:
@@ -120,6 +122,8 @@ class PlacedEntry(ManifestEntry, frozen=True, gc=False):
         row_key: RowKey of that row.
         table: Name of its table.
     """
+
+    deferred: ClassVar[bool] = True
 
     partition_key: str
     row_key: str
