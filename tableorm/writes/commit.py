@@ -199,7 +199,7 @@ async def commit(
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
-    while any(derives(write) or write.starts for write in writes):
+    while any(map(derives, writes)):
         if any((stored := (each.first or each.change).stored) is not None and MOVE in stored.row for each in writes):
             await RELOCATION.drop_forwards(db, writes)
         try:
@@ -222,7 +222,7 @@ async def commit(
             derived = _derive_again(derived, [*writes, *companions])
             continue
         plan = derived_plan(derived, found)
-        deferral = await announce(db, plan, derived) if derived.deferred else None
+        deferral = await announce(db, plan, derived, options.bell) if derived.deferred else None
         try:
             await execute(db, plan, options)
         except Fault as fault:

@@ -18,11 +18,12 @@ from ..connection.tasks import map_together
 from ..errors import AccessDenied, ModelError, NotSupported, TableOrmError
 from ..models.manifest import ManifestEntry, PlacedEntry
 from ..models.schema import Schema
-from ..outbox.bell import ring, show, silence
+from ..outbox.bell import show
 from ..outbox.decision import Decision, Work, delete_decision
 from ..outbox.doorbell import Begun, Doorbell
+from ..outbox.shared_bell import SharedBell, SharedMessage
 from ..protocol.codes import Code, Fault
-from ..stores import Message, Row
+from ..stores import Row
 from .maintainer import Maintainer, RowKeys, deferred_rules
 from .plan import Mode, WritePlan
 from .stages.derive import DeferredWork, Derived, refused_before_sending
@@ -30,9 +31,6 @@ from .stages.derive import DeferredWork, Derived, refused_before_sending
 __all__ = ["Deferral", "announce", "carry_out", "check_places", "doorbell_for", "schemas_by_kind"]
 
 _LOG = getLogger("tableorm.outbox")
-
-_HIDDEN_SECONDS = 20
-"""For how long workers do not see a message: longer than a writer needs, unless it has to repeat requests."""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,14 +42,14 @@ class Deferral:
         db: Where the rows are.
         plan: The transaction.
         decision: What its decision row says.
-        message: The message to workers.
+        rung: The message to workers.
         deferred: What is left to do, and by which writes.
     """
 
     db: Connection
     plan: WritePlan
     decision: Decision
-    message: Message
+    rung: SharedMessage
     deferred: Sequence[DeferredWork]
 
     def was_voided(self, fault: Fault) -> bool:
@@ -60,7 +58,7 @@ class Deferral:
 
     async def withdraw(self) -> None:
         """Take back the message of a transaction that never commits."""
-        await silence(self.db, self.message)
+        await self.rung.release()
 
     async def finish(self) -> None:
         """Do what the transaction has left to do, after it has committed."""
@@ -70,12 +68,17 @@ class Deferral:
             _LOG.warning("%s in %s is left to workers: %s", self.decision.token, self.plan.table, error)
             return
         # Workflows are run by workers, who delete the decision row afterwards.
-        await self.db.run_later(show(self.db, self.message) if self.decision.has_workflows else self._forget())
+        await self.db.run_later(self._show() if self.decision.has_workflows else self._forget())
 
     async def _carry_out(self, each: DeferredWork) -> None:
         first = each.origin.origin
         inserted = each.origin.after if first.mode is Mode.INSERT else None
         await _carry_out_work(self.db, self.plan.table, self.decision, each.work, first.schema, inserted)
+
+    async def _show(self) -> None:
+        """Let workers see the message now."""
+        if self.rung.message is not None:
+            await show(self.db, self.rung.message)
 
     async def _forget(self) -> None:
         """Delete the decision row, then the message."""
@@ -86,12 +89,20 @@ class Deferral:
                 "the decision row %s in %s is left to workers: %s", self.decision.token, self.plan.table, error
             )
         else:
-            await silence(self.db, self.message)
+            await self.rung.release()
 
 
-async def announce(db: Connection, plan: WritePlan, derived: Derived) -> Deferral | None:
+async def announce(
+    db: Connection, plan: WritePlan, derived: Derived, bell: SharedBell | None = None
+) -> Deferral | None:
     """
     Ring for workers before a transaction is sent that leaves something to do; return None if it leaves nothing.
+
+    Args:
+        db: Where it is sent.
+        plan: The transaction.
+        derived: What it is made of.
+        bell: Rings for several transactions at a time; None to ring for this one alone.
 
     Raises:
         AccessDenied: A token does not reach what has to be written afterwards.
@@ -103,10 +114,19 @@ async def announce(db: Connection, plan: WritePlan, derived: Derived) -> Deferra
         return None
     try:
         await _check_token(db, derived)
-        message = await ring(db, doorbell_for(plan, decision), delay_seconds=_HIDDEN_SECONDS)
+        rung = await _ring(db, _begun(plan, decision), decision.kinds, None if decision.has_workflows else bell)
     except TableOrmError as error:
         raise refused_before_sending(derived.deferred[0].origin, error, transaction=derived.transaction) from error
-    return Deferral(db=db, plan=plan, decision=decision, message=message, deferred=derived.deferred)
+    return Deferral(db=db, plan=plan, decision=decision, rung=rung, deferred=derived.deferred)
+
+
+async def _ring(db: Connection, begun: Begun, kinds: Sequence[str], bell: SharedBell | None) -> SharedMessage:
+    if bell is not None:
+        return await bell.ring(begun, kinds)
+    rung = SharedMessage(db)
+    rung.add(begun, kinds)
+    await rung.put()
+    return rung
 
 
 async def _check_token(db: Connection, derived: Derived) -> None:
@@ -143,9 +163,12 @@ def check_places(boundary: Boundary, deferred: DeferredWork) -> None:
 
 
 def doorbell_for(plan: WritePlan, decision: Decision) -> Doorbell:
-    """Return the message to workers about a transaction."""
-    begun = Begun(table=plan.table, partition_key=plan.partition_key, token=decision.token)
-    return Doorbell(changes=(begun,), kinds=decision.kinds)
+    """Return the message to workers about a transaction alone."""
+    return Doorbell(changes=(_begun(plan, decision),), kinds=decision.kinds)
+
+
+def _begun(plan: WritePlan, decision: Decision) -> Begun:
+    return Begun(table=plan.table, partition_key=plan.partition_key, token=decision.token)
 
 
 def schemas_by_kind(schemas: Iterable[Schema]) -> dict[str, Schema]:

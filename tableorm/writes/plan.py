@@ -16,6 +16,7 @@ from ..models.marker_rows import MoveMark
 from ..models.property_bag import PropertyBag
 from ..models.schema import FieldInfo, Schema
 from ..outbox.decision import Decision, Work
+from ..outbox.shared_bell import SharedBell
 from ..protocol.codes import Fault
 from ..stores import Operation, Row
 
@@ -141,12 +142,14 @@ class SendOptions(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
         repeat: Whether a request may be sent again that may have had its effect.
         missing_ok: Whether a row that is gone counts as deleted.
         throttled: Called whenever the store refuses because it is asked for too much.
+        bell: Rings for workers; None for a bell of its own.
     """
 
     transaction: bool = False
     repeat: bool = True
     missing_ok: bool = False
     throttled: Callable[[], None] | None = None
+    bell: SharedBell | None = None
 
 
 PLAIN = SendOptions()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tableorm import Database, Entity, EntityExists, Mapped, Workflow, connect, field, workflow
+from tableorm.outbox import shared_bell
 from tableorm.testing.contract.base import everything
 from tableorm.writes import deferred
 from tests.outbox.staff import Person, committed_decisions, extra_entries, wrong_entries
@@ -74,7 +75,7 @@ async def test_a_worker_that_is_killed(seed: int, tmp_path: Path, monkeypatch: p
 
     async def die(self: deferred.Deferral) -> None: ...
 
-    monkeypatch.setattr(deferred, "_HIDDEN_SECONDS", 0)
+    monkeypatch.setattr(shared_bell, "HIDDEN_SECONDS", 0)
     monkeypatch.setattr(deferred.Deferral, "finish", die)
     chance = random.Random(seed)
     url = f"local:{tmp_path / 'staff.tables'}"

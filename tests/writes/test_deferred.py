@@ -346,6 +346,38 @@ async def test_a_bulk(db: Database) -> None:
     assert await outbox_queues(connection_of(db)).length(OUTBOX) == 0
 
 
+async def test_a_bulk_rings_for_many_partitions_at_once(db: Database) -> None:
+    """Transactions that begin while a message is on its way share the next one; all messages are deleted in the end."""
+
+    def counted(operation: str) -> int:
+        return db.stats.counts[operation, OUTBOX].requests
+
+    before = counted("put-message"), counted("delete-message")
+    async with db.bulk(concurrency=16) as bulk:
+        for number in range(64):
+            await bulk.insert(Employee(team=f"team{number}", id=1, city="Oslo"))
+    await settled(db)
+
+    assert bulk.report.failures == 0
+    assert counted("put-message") - before[0] == counted("delete-message") - before[1] < 20
+    assert len(await rows_of(db.store, "Employee#by_city")) == 64 + 1
+    assert await outbox_queues(connection_of(db)).length(OUTBOX) == 0
+
+
+async def test_a_shared_message_stays_for_what_failed(db: Database) -> None:
+    """A worker gets the message of all transactions as long as one of them is not done; the others it finds void."""
+    row = {"PartitionKey": "city_Oslo", "RowKey": "c_team3_001", "EntityType": "Other"}
+    await db.store.write("Staff", Operation(Verb.INSERT, row))
+    async with db.bulk() as bulk:
+        for number in range(8):
+            await bulk.insert(Employee(team=f"team{number}", id=1, city="Oslo"))
+    await settled(db)
+
+    assert await outbox_queues(connection_of(db)).length(OUTBOX) == 1
+    decisions = await rows_of(db.store, "#_decision")
+    assert [row["PartitionKey"] for row in decisions.values()] == ["team3"]
+
+
 # Programs that do not know the index
 
 

@@ -26,6 +26,7 @@ from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.property_bag import PropertyBag
+from ...outbox.shared_bell import SharedBell
 from ...protocol.codes import Code, Fault
 from ...stores import Row
 from ..plan import Change, PlannedWrite, SendOptions, Stored, WritePlan
@@ -93,6 +94,7 @@ class Bulk:
         self._db, self._on_progress = db, on_progress
         self._pace = Pace(rate)
         self._concurrency = AdaptiveConcurrency(concurrency)
+        self._bell = SharedBell(db)
         self._queues: dict[Address, PartitionQueue] = {}
         # By the id of an object that is not written yet: the queues that it waits in, one for each time it was given.
         self._given: dict[int, list[PartitionQueue]] = {}
@@ -354,7 +356,7 @@ class Bulk:
             if not await self._pace.wait(len(writes)):
                 return
             self._requests += 1
-            outcome = await commit_chunk(self._db, writes, throttled=self._concurrency.narrow)
+            outcome = await commit_chunk(self._db, writes, throttled=self._concurrency.narrow, bell=self._bell)
             self._written += outcome.written
             for write, error in outcome.failed:
                 self._fail_write(write, error)

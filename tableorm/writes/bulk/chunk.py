@@ -13,6 +13,7 @@ from ...connection.connection import Connection
 from ...connection.tasks import map_together
 from ...errors import DecodeError, LimitExceeded, TableOrmError, TransactionFailed, shown
 from ...models.schema import Schema
+from ...outbox.shared_bell import SharedBell
 from ...stores import Operation, Row, Verb
 from ..commit import RELOCATION, commit
 from ..plan import Change, Mode, PlannedWrite, SendOptions
@@ -76,7 +77,11 @@ def most_shared_rows(schema: Schema) -> int:
 
 
 async def commit_chunk(
-    db: Connection, writes: list[PlannedWrite], *, throttled: Callable[[], None] | None = None
+    db: Connection,
+    writes: list[PlannedWrite],
+    *,
+    throttled: Callable[[], None] | None = None,
+    bell: SharedBell | None = None,
 ) -> ChunkOutcome:
     """
     Send writes of one partition, each of another row, as one transaction; without those that must fail.
@@ -85,6 +90,7 @@ async def commit_chunk(
         db: Where the rows are.
         writes: The writes, encoded or made by `defer`.
         throttled: Called whenever the store refuses a request because it is asked for too much.
+        bell: Rings for workers, for several chunks at a time.
     """
     for attempt in range(ATTEMPTS):
         if attempt:
@@ -96,7 +102,7 @@ async def commit_chunk(
                 await commit(
                     db,
                     [structs.replace(w, index=n) for n, (_, w) in enumerate(ready)],
-                    SendOptions(transaction=True, throttled=throttled),
+                    SendOptions(transaction=True, throttled=throttled, bell=bell),
                 )
         except TransactionFailed as error:
             given = [write for write, _ in ready]
