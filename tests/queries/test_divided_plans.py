@@ -20,7 +20,9 @@ class Employee(Entity, table="Directory", partition_key="{department}", row_key=
 
 SALES = Employee.department == "Sales"
 MIDDLE = ("Sales", "empid_000500")
-KEYS = [(name, f"empid_{number:06d}") for name in ("A", "Sales", "a", "zz") for number in (0, 1, 499, 500, 501, 999_999)]
+KEYS = [
+    (name, f"empid_{number:06d}") for name in ("A", "Sales", "a", "zz") for number in (0, 1, 499, 500, 501, 999_999)
+]
 
 
 def plan(*where: Expression, parallel: int = 1, interval: KeyInterval | None = None) -> QueryPlan:

@@ -62,9 +62,7 @@ CONDITIONS = [
         (Remark, "stored as JSON text has no comparison; filter in Python|startswith\\(\\) is for text"),
     ],
 )
-def test_a_value_of_the_type_that_the_base_declared(
-    model: type[Measure], problem: str, condition: Expression
-) -> None:
+def test_a_value_of_the_type_that_the_base_declared(model: type[Measure], problem: str, condition: Expression) -> None:
     """It is refused where the kind that is asked for declares another type, with the condition and the reason."""
     with pytest.raises(EncodeError, match=f"Measure.value: .*in the condition .*({problem})"):
         planner_of(KindSet.of([model])).plan([HERE, condition], allow_scan=True)
@@ -73,7 +71,9 @@ def test_a_value_of_the_type_that_the_base_declared(
 @pytest.mark.parametrize("condition", CONDITIONS, ids=str)
 def test_a_value_that_is_compared_with_a_key(condition: Expression) -> None:
     """It is refused where the key holds another type, whatever the operator."""
-    with pytest.raises((EncodeError, TemplateError), match="needs an int, got 'x'|startswith\\(\\) is for text|field 'value'"):
+    with pytest.raises(
+        (EncodeError, TemplateError), match="needs an int, got 'x'|startswith\\(\\) is for text|field 'value'"
+    ):
         planner_of(KindSet.of([Series])).plan([HERE, condition], allow_scan=True)
 
 
