@@ -105,7 +105,7 @@ class Stop(Entity, table="Tasks", partition_key="{team}", row_key="stop"):
 @pytest.mark.parametrize("condition", [CONDITIONS[1], CONDITIONS[5], CONDITIONS[7]], ids=str)
 def test_a_value_that_no_key_of_a_kind_can_have(condition: Expression) -> None:
     """It is refused, with the condition, also where rows of several kinds are looked at one by one."""
-    with pytest.raises(EncodeError, match="Measure.value: .*in the condition .*is refused"):
+    with pytest.raises(EncodeError, match=r"Measure.value: .*in the condition .*is refused"):
         planner_of(KindSet.of([Series, Reading])).plan([HERE, condition])
 
 
@@ -119,7 +119,7 @@ def test_measures_are_compared_as_each_kind_holds_them() -> None:
 
 
 @pytest.mark.parametrize(("key", "there"), [("task_007", True), ("stop", False), ("task_x", False)])
-def test_the_field_of_a_key_is_there_or_not(key: str, there: bool) -> None:  # noqa: FBT001
+def test_the_field_of_a_key_is_there_or_not(key: str, there: bool) -> None:
     """Rows of other kinds have other keys, which do not hold it."""
     target = QueryTarget(KindSet.of([Stop]))
     row = {"PartitionKey": "a", "RowKey": key, "EntityType": "Stop"}

@@ -82,7 +82,7 @@ def test_alternatives_are_multiplied_before_they_are_made() -> None:
     """A query of a few lines has more of them than there is memory for; it is refused, or reads what all share."""
     either = [(Sample.id == number) | (Sample.id == number + 1) | (Sample.id == number + 2) for number in range(30)]
 
-    with pytest.raises(ScanRefused, match="the conditions have [0-9],[0-9]{3} alternatives, each a request"):
+    with pytest.raises(ScanRefused, match=r"the conditions have [0-9],[0-9]{3} alternatives, each a request"):
         plan(HERE, *either)
     assert len(plan(HERE, *either, allow_scan=True).requests) == 1
 

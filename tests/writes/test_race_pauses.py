@@ -104,7 +104,7 @@ async def test_lost_races_pause(deed: Callable[[Database], Awaitable[None]], mon
             monkeypatch.setattr(module, "ATTEMPTS", 4)
         monkeypatch.setattr(asyncio, "sleep", record)
         monkeypatch.setattr(races, "pause_after", pause_after)
-        with pytest.raises((Conflict, TransactionFailed)) as caught:
+        with pytest.raises((Conflict, TransactionFailed)):
             await deed(db)
 
     assert [each for each in pauses if each] == [0.4, 0.6, 0.8]

@@ -500,7 +500,7 @@ async def test_reference_to_nobody(db: Database) -> None:
 
 
 async def test_what_cannot_be_repaired_first_is_reported(db: Database) -> None:
-    """Copies of an entity that does not fit its model, and whose notes cannot be read, stay, and so does that entity."""
+    """Copies of an entity that does not fit its model, and whose notes cannot be read, stay as they are."""
     await fill(db)
     await merge(db, HEAD, manager_name="Somebody")
     await merge(db, E1, _ix="nonsense", name=5)
