@@ -87,6 +87,16 @@ def test_alternatives_are_multiplied_before_they_are_made() -> None:
     assert len(plan(HERE, *either, allow_scan=True).requests) == 1
 
 
+def test_alternatives_of_an_alternative_are_multiplied_too() -> None:
+    """Conditions that all hold inside of one `or` are not taken apart further than a query may have alternatives."""
+    parts = [Sample.id.in_([number]) | (Sample.id == number + 1) for number in range(60)]
+    every = parts[0]
+    for part in parts[1:]:
+        every = every & part
+    with pytest.raises(ScanRefused, match=r"the conditions have [0-9],[0-9]{3} alternatives"):
+        plan(HERE, every | (Sample.id == 100))
+
+
 @pytest.mark.parametrize(("values", "count"), [(31, None), (32, "1,024"), (101, "more than 10,000")])
 def test_a_query_with_too_many_alternatives_says_how_many(values: int, count: str | None) -> None:
     """Each combination of one value of each `in_` is one."""

@@ -2,6 +2,7 @@
 Ends of writes that are seldom seen: rows that are gone or of another kind, chunks refused as a whole, rows in doubt.
 """
 
+import datetime as dt
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -48,6 +49,12 @@ class Listed(Entity, table="Things", partition_key="{group}", row_key="listed_{n
 
     by_number = Index(row_key="number_{number:06d}_{name}")
     by_text = Index(row_key="text_{number:06d}_{name}")
+
+
+class Visit(Entity, table="Things", partition_key="{group}", row_key="visit_{at:%Y%m%d}"):
+    group: Mapped[str] = field(default="g")
+    at: Mapped[dt.datetime]
+    number: Mapped[int] = field(default=0)
 
 
 class Paper(Entity, table="Things", partition_key="{group}", abstract=True):
@@ -288,3 +295,36 @@ async def test_what_is_gone_is_missed(db: Database) -> None:
         await db.save(thing)
     with pytest.raises(EntityNotFound):
         await db.merge(thing, if_match="*")
+
+
+async def test_an_entity_that_does_not_fit_its_model_is_deleted(db: Database) -> None:
+    """By its key: its index entries go too, after they were read, since nothing proves what its manifest says."""
+    await db.insert(Listed(name="a"))
+    keys = {"PartitionKey": "g", "RowKey": "listed_a"}
+    await db.store.write("Things", Operation(Verb.MERGE, {**keys, "number": "many"}, "*"))
+    await db.delete(Listed.key(group="g", name="a"), if_match="*")
+
+    assert [bag.row_key async for bag in db.select_raw("Things").allow_scan()] == []
+
+
+async def test_an_index_entry_is_moved_in_a_transaction(db: Database) -> None:
+    """The row is read for the delete, and what is inserted has all of it."""
+    await db.insert(Listed(name="a", number=3, text="x"))
+    (found,) = await db.select(Listed.by_number).where(Listed.group == "g", Listed.number == 3).all()
+    async with db.transaction() as tx:
+        tx.move(found, name="b")
+
+    assert await db.get_or_none(Listed, group="g", name="a") is None
+    moved = await db.get(Listed, group="g", name="b")
+    assert (moved.number, moved.text) == (3, "x")
+    assert (await db.audit(Listed)).clean
+
+
+async def test_a_moment_that_a_key_holds_in_part(db: Database) -> None:
+    """An entity that was loaded in part is not written after the moment was changed, which the row has in full."""
+    noon = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
+    await db.insert(Visit(at=noon))
+    (found,) = await db.select(Visit).where(Visit.group == "g").only(Visit.at).all()
+    found.at = noon + dt.timedelta(days=1)
+    with pytest.raises(EncodeError, match="cannot move a row"):
+        await db.save(found)
