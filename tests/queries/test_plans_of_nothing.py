@@ -8,6 +8,7 @@ from tableorm import Entity, Expression, Mapped, ScanRefused, field
 from tableorm.models.kinds import KindSet
 from tableorm.queries.planning.plan import Access, QueryPlan, Range
 from tableorm.queries.planning.planner import planner_of
+from tests.derived.patterns.firm import Employee
 
 
 class Sample(Entity, table="Samples", partition_key="{lab}", row_key="{id:06d}", kind=None):
@@ -107,3 +108,9 @@ def test_a_query_with_too_many_alternatives_says_how_many(values: int, count: st
         return
     with pytest.raises(ScanRefused, match=f"the conditions have {count} alternatives"):
         plan(*many)
+
+
+def test_a_scan_of_a_model_that_is_counted() -> None:
+    """It is refused with the fields that are missing; what has no rows to read is not named as what would serve."""
+    with pytest.raises(ScanRefused, match=r"no equality on department, .* if a scan is meant"):
+        planner_of(KindSet.of([Employee])).plan([Employee.salary == 5])
