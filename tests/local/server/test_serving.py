@@ -8,6 +8,7 @@ import io
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -15,6 +16,8 @@ import pytest
 from tableorm.protocol.codes import Code, Fault
 from tableorm_local.server import Limits, Server, serve
 from tableorm_local.server.dispatch import Service
+from tableorm_local.server.front.access_log import show_header, show_target
+from tableorm_local.server.wire.calls import Answer
 from tests.local.server.client import Api, Wire, head, root_of
 
 ROW = {"PartitionKey": "p", "RowKey": "r"}
@@ -207,3 +210,71 @@ async def test_what_the_service_raises(
     if logged is not None:
         assert logged in messages[0]
         assert entry["id"] in messages[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "is_compressed"), [(1023, False), (1024, True), (64 * 1024 - 1, True), (64 * 1024, True)]
+)
+async def test_small_answers_are_not_compressed(
+    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, size: int, *, is_compressed: bool
+) -> None:
+    """Answers of a KiB and more are, the large ones in a thread."""
+    threads = list[str]()
+    real = gzip.compress
+
+    def compress(body: bytes, level: int) -> bytes:
+        threads.append(threading.current_thread().name)
+        return real(body, level)
+
+    async def answer(*_: object) -> Answer:
+        return Answer(200, body=b"x" * size, content_type="text/plain")
+
+    monkeypatch.setattr(gzip, "compress", compress)
+    monkeypatch.setattr(Service, "answer", answer)
+    async with serve(None, port=0, compress_for_all=True) as server:
+        reply = await Api(session, root_of(server))("GET", "/Tab", Accept_Encoding="gzip")
+
+    assert reply.body == b"x" * size
+    assert ("Content-Encoding" in reply.headers) is is_compressed
+    assert len(threads) == is_compressed
+    assert (threads != [threading.main_thread().name]) is (not is_compressed or size >= 64 * 1024)
+
+
+class FailingStream(io.BytesIO):
+    """A stream that fails now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[Exception] = [OSError("no space"), ValueError("closed")]
+
+    def write(self, data: Any) -> int:
+        if self.errors:
+            raise self.errors.pop()
+        return super().write(data)
+
+
+async def test_a_log_that_fails_stops_nothing(session: aiohttp.ClientSession) -> None:
+    """Entries that cannot be written are lost; those after them are written."""
+    log = FailingStream()
+    async with serve(None, port=0, access_log=log) as server:
+        api = Api(session, root_of(server))
+        for _ in range(4):
+            assert (await api("GET", "/Tables")).status == 200
+    assert len(log.getvalue().splitlines()) == 2
+
+
+def test_what_is_shown_at_its_limits() -> None:
+    """Plain headers up to 500 characters are shown, and plain values as long as the service's own are."""
+    assert show_header("x " * 250) == "x " * 250
+    assert show_header("x " * 250 + "x") == show_header("a\x00") == show_header("a=b") == "REDACTED"
+
+    def show(query: str) -> str:
+        return show_target(lambda name: (name, name == "b"), "h", f"/a/Tab?{query}").partition("?")[2]
+
+    for value in ("x" * 13, "2030-01-01T00:00:00.0000000Z", "", "0" * 28):
+        assert show(f"st={value}") == f"st={value}"
+    for value in ("x" * 14, "0" * 29, "X", "a0"):
+        assert show(f"st={value}") == "st=REDACTED"
+    # Of a long query the beginning is shown.
+    assert show("&".join(["st="] * 2000)) == "st=&" * 1000 + "REDACTED"
+    assert show_target(lambda name: (name, True), "h", "/a/Tab") == "/a-secondary/Tab"
