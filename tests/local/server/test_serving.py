@@ -278,3 +278,25 @@ def test_what_is_shown_at_its_limits() -> None:
     # Of a long query the beginning is shown.
     assert show("&".join(["st="] * 2000)) == "st=&" * 1000 + "REDACTED"
     assert show_target(lambda name: (name, True), "h", "/a/Tab") == "/a-secondary/Tab"
+
+
+@pytest.mark.parametrize(
+    ("expected", "http", "answers"),
+    [
+        ("100-continue", "1.1", [100, 201]),
+        (" 100-Continue ", "1.1", [100, 201]),
+        ("100-continue", "1.0", [201]),
+        ("else", "1.1", [400]),
+    ],
+)
+async def test_what_a_client_expects(server: Server, api: Api, expected: str, http: str, answers: list[int]) -> None:
+    """Who expects 100 is told to go on, if that client knows such answers; nothing else can be expected."""
+    assert (await api("GET", "/Tab()")).rows == []
+    body = json.dumps(ROW).encode()
+    sent = head("POST", "/Tab", f"Expect: {expected}", f"Content-Length: {len(body)}", "Connection: close")
+    wire = await Wire.connect(server)
+    wire.writer.write(sent.replace(b" HTTP/1.1\r\n", f" HTTP/{http}\r\n".encode()) + body)
+    text = (await wire.everything()).decode()
+    await wire.close()
+
+    assert [int(line.split()[1]) for line in text.split("\r\n") if line.startswith("HTTP/")] == answers
