@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import Mock
@@ -57,14 +58,16 @@ async def test_closing_leaves_one_file_and_its_lock(engine: Engine, path: Path) 
     assert {each.name for each in path.parent.iterdir()} == {path.name, path.name + "-lock"}
 
 
-@pytest.mark.parametrize("content", [b"x", b"hello, world\n" * 100, b"SQLite format 3\0", bytes(8192)])
+@pytest.mark.parametrize(
+    "content", [b"x", b"hello, world\n" * 100, b"SQLite format 3\0", b"SQLite format 3\0".ljust(99), bytes(8192)]
+)
 async def test_no_database(path: Path, content: bytes) -> None:
     """A file that is no database is refused, and not touched."""
     path.write_bytes(content)
 
     error = await refused(path)
     assert isinstance(error, NotSupported)
-    assert str(path) in str(error)
+    assert str(error) == f"{str(path)!r} is not a database; give the path of another file."
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
@@ -338,6 +341,21 @@ async def test_no_connection_stays_open(
     path.write_bytes(b"x" * 8192)
     with pytest.raises(NotSupported, match="is not a database"):
         await engine.open()
+
+
+async def test_closing_waits_until_the_file_is_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has closed the engine may copy or delete the file."""
+    engine, real, closed = Engine(path), files.Files.close, list[files.Files]()
+
+    def close(opened: files.Files) -> None:
+        time.sleep(0.05)
+        real(opened)
+        closed.append(opened)
+
+    monkeypatch.setattr(files.Files, "close", close)
+    await engine.open()
+    await engine.close()
+    assert len(closed) == 1
 
 
 async def test_no_connection_stays_open_if_a_second_one_fails(

@@ -4,6 +4,7 @@ Giving back: what is deleted while one looks for the deleted is found too.
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -191,3 +192,49 @@ async def test_slices_free_everything_and_no_more_than_they_may(monkeypatch: pyt
     assert slices["catalog"] == -(-10 // rows)
     assert slices["queues"] == 10 // rows + 1
     assert slices["blobs"] == 11 // rows + 1
+
+
+async def upload(engine: Engine) -> None:
+    """Begin to put a blob, of which some is staged, and fail."""
+
+    async def data() -> AsyncIterator[bytes]:
+        yield bytes(3_000_000)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await engine.blobs.put("container", "other", data())
+
+
+DELETIONS: dict[str, Callable[[Engine], Awaitable[object]]] = {
+    "table": lambda engine: engine.delete_table("Tab"),
+    "queue": lambda engine: engine.queues.delete_queue("queue"),
+    "messages": lambda engine: engine.queues.clear("queue"),
+    "container": lambda engine: engine.blobs.delete_container("container"),
+    "blob": lambda engine: engine.blobs.delete("container", "blob"),
+    "replaced blob": lambda engine: engine.blobs.put("container", "blob", b""),
+    "failed upload": upload,
+}
+
+
+@pytest.mark.parametrize("what", DELETIONS)
+async def test_what_is_deleted_is_freed_soon(memory: Engine, what: str) -> None:
+    """Its pages are freed while the engine is open, and nothing else is."""
+    await memory.create_table("Tab")
+    await memory.queues.create_queue("queue")
+    await memory.queues.put("queue", b"message")
+    await memory.blobs.create_container("container")
+    await memory.blobs.put("container", "blob", b"data")
+    await asyncio.sleep(0.01)  # what was asked for at open is done
+    await DELETIONS[what](memory)
+    expected = {
+        "queue": (0, 0, 0, 1, 1, 1, 1),
+        "messages": (0, 0, 1, 1, 1, 1, 1),
+        "container": (0, 1, 1, 0, 0, 0, 0),
+        "blob": (0, 1, 1, 1, 0, 0, 0),
+        "replaced blob": (0, 1, 1, 1, 1, 1, 0),
+    }.get(what, (0, 1, 1, 1, 1, 1, 1))
+    async with asyncio.timeout(20):
+        while await memory.read(lambda connection: connection.execute(LEFT).get) != expected:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
+    assert await memory.read(lambda connection: connection.execute(LEFT).get) == expected

@@ -9,7 +9,9 @@ import aiohttp
 import attrs
 import pytest
 
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, serve
+from tableorm.protocol.sas import TableSas, sign_sas
+from tableorm.protocol.shared_key import decode_key
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, serve
 from tests.local.server.client import Api, root_of
 
 ONE = "/Tab(PartitionKey='p',RowKey='r')"
@@ -125,3 +127,26 @@ async def test_options_are_checked_by_every_operation(session: aiohttp.ClientSes
             more = attrs.evolve(asked, query=f"{asked.query}&{query}".removeprefix("&"))
             assert await ask(api, more) == (400 if query == "timeout=x" else 501), asked
         assert len((await api("GET", "/Tab()")).rows) == 0
+
+
+async def test_the_operation_that_a_token_does_not_allow(session: aiohttp.ClientSession) -> None:
+    """Of a transaction whose sender may insert alone, the operation that is refused is told by its number and name."""
+    token = sign_sas(
+        TableSas(sv="2019-02-02", tn="Tab", sp="a", se="2099-01-01T00:00:00Z"),
+        DEVELOPMENT_ACCOUNT,
+        decode_key(DEVELOPMENT_KEY),
+    )
+    part = "--c\r\nContent-Type: application/http\r\nContent-ID: {0}\r\n\r\n{1} HTTP/1.1\r\nIf-Match: *\r\n\r\n{2}\r\n"
+    parts = [("first", "POST /Tab", '{"PartitionKey":"p","RowKey":"r"}'), ("second", f"DELETE {ONE[:-4]}'s')", "")]
+    text = "".join(part.format(*each) for each in parts)
+    body = f"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{text}--c--\r\n--b--\r\n".encode()
+    async with serve(None, port=0) as server:
+        api = Api(session, root_of(server))
+        assert await ask(api, WRITES[1]) == 201
+        reply = await api("POST", "/$batch", body, query=token, scheme=None, headers=MULTIPART)
+        assert (await api("GET", "/Tab()")).rows == []
+
+    answer = reply.body.decode()
+    assert reply.status == 202
+    assert "HTTP/1.1 403 Forbidden\r\nContent-ID: second\r\n" in answer
+    assert '"value":"1:' in answer

@@ -3,12 +3,14 @@ A server that is at work: what it counts and logs, what it gives back, and what 
 """
 # ruff: noqa: ASYNC240 - a test may look at its files
 
+import asyncio
 import gzip
 import io
 import json
 import threading
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import aiohttp
 import pytest
@@ -17,6 +19,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm_local.server import Limits, Server, serve
 from tableorm_local.server.dispatch import Service
 from tableorm_local.server.front.access_log import show_header, show_target
+from tableorm_local.server.security.cors import CorsRule, write_rules
 from tableorm_local.server.wire.calls import Answer
 from tests.local.server.client import Api, Wire, head, root_of
 
@@ -133,15 +136,33 @@ async def test_pages_of_the_server_with_a_body(server: Server) -> None:
     await wire.close()
 
 
-async def test_a_body_that_follows_the_answer_of_a_page(server: Server) -> None:
-    """The body of such a request may come late."""
+async def test_a_body_of_a_page_that_comes_late(server: Server) -> None:
+    """The body of such a request is waited for, so that it is not taken for the next request."""
     wire = await Wire.connect(server)
     for _ in range(2):
-        wire.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n1")
-        await wire.writer.drain()
-        wire.writer.write(b"2345")
+        wire.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")
+        await asyncio.sleep(0.05)
+        wire.writer.write(b"12345")
         assert (await wire.reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200 ")
     await wire.close()
+
+
+async def test_a_compressed_answer_to_a_page_of_another_origin(session: aiohttp.ClientSession) -> None:
+    """Caches are told both of what it depends on: the origin, and what the client accepts."""
+    rule = CorsRule(origins=("https://a.example",), methods=("GET",), headers=(), exposed=(), max_age=0)
+    async with serve(None, port=0, compress_for_all=True) as server:
+        api = Api(session, root_of(server))
+        root = ET.Element("StorageServiceProperties")
+        write_rules(ET.SubElement(root, "Cors"), [rule])
+        assert (await api("PUT", "/", ET.tostring(root), query="restype=service&comp=properties")).status == 202
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        await api("POST", "/Tab", LARGE, Prefer="return-no-content")
+        answered = [
+            (await api("GET", "/Tab()", Accept_Encoding=accepted, Origin="https://a.example")).headers["Vary"]
+            for accepted in ("gzip", "identity")
+        ]
+
+    assert answered == ["Origin, Accept-Encoding", "Origin"]
 
 
 async def test_the_entry_of_a_request(session: aiohttp.ClientSession) -> None:
