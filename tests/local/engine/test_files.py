@@ -308,20 +308,27 @@ def is_closed(connection: Connection) -> bool:
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "said"),
     [
-        "",
-        "PRAGMA application_id = 5",
-        "PRAGMA user_version = 99",
-        "CREATE TABLE mine (x)",
-        "UPDATE clock SET tick = -1",
+        ("", ""),
+        ("PRAGMA application_id = 5", " is an SQLite database of another program"),
+        ("PRAGMA user_version = 99", " has format 99, made by a newer tableorm"),
+        ("CREATE TABLE mine (x)", " has another schema than tableorm makes: it has the table 'mine'"),
+        ("DROP TABLE settings", " has another schema than tableorm makes: it lacks the table 'settings'"),
+        ("UPDATE clock SET tick = -1", " is damaged (its clock says -1); restore it from a backup"),
     ],
 )
 @pytest.mark.parametrize("immutable", [False, True])
 async def test_no_connection_stays_open(
-    path: Path, connections: list[Connection], monkeypatch: pytest.MonkeyPatch, statement: str, *, immutable: bool
+    path: Path,
+    connections: list[Connection],
+    monkeypatch: pytest.MonkeyPatch,
+    statement: str,
+    said: str,
+    *,
+    immutable: bool,
 ) -> None:
-    """Of a file that is refused, and of one that is closed; what was checked once is checked again at the next open."""
+    """Of a file that is refused, which is told why, and of one that is closed; each open checks it again."""
     engine = Engine(path)
     await engine.open()
     await engine.close()
@@ -331,8 +338,9 @@ async def test_no_connection_stays_open(
         forbid_logs(monkeypatch, apsw.CantOpenError)
     for _ in range(2):
         if statement:
-            with pytest.raises(TableOrmError):
+            with pytest.raises(TableOrmError) as caught:
                 await engine.open()
+            assert str(caught.value).startswith(f"{str(path)!r}{said}")
         else:
             await engine.open()
             assert [is_closed(each) for each in connections].count(False) == (1 if immutable else 2)
