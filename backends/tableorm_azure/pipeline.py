@@ -63,12 +63,18 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 
 class _BoundedResponse(aiohttp.ClientResponse):
-    """An answer that is read in full only if it is not far longer than any of the service, decompressed or not."""
+    """
+    An answer that is read in full only if it is not far longer than any of the service, decompressed or not, and
+    declares no document type: the entities of one could make its XML a hundred times as long.
+    """
 
     async def read(self) -> bytes:
         try:
             body = b"".join([piece async for piece in self._read_pieces()])
             await super().read()  # nothing is left; this gives the connection back
+            if b"<!DOCTYPE" in body and "xml" in self.headers.get("Content-Type", "").lower():
+                text = "The answer declares a document type, which no answer of the service does."
+                raise Fault(Code.INTERNAL_ERROR, text, doubt=self.method != "GET")
         except BaseException:
             self.close()
             raise
@@ -82,6 +88,31 @@ class _BoundedResponse(aiohttp.ClientResponse):
                 text = f"The answer is longer than {_MAX_ANSWER >> 20} MiB, which no answer of the service is."
                 raise Fault(Code.INTERNAL_ERROR, text, doubt=self.method != "GET")
             yield piece
+
+
+class _BoundedContent:
+    """
+    The content of an answer that is read as a stream, which is no longer than the range that was asked for.
+
+    Args:
+        content: The content, decompressed.
+        most: How many bytes it has at most.
+    """
+
+    def __init__(self, content: aiohttp.StreamReader, most: int) -> None:
+        self._content, self._most, self._left = content, most, most
+
+    async def read(self, size: int = -1) -> bytes:
+        """Return the next bytes. Raises Fault if there are too many."""
+        piece = await self._content.read(size)
+        self._left -= len(piece)
+        if self._left < 0:
+            text = f"The answer is longer than the {self._most} bytes that were asked for."
+            raise Fault(Code.INTERNAL_ERROR, text)
+        return piece
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)  # aiohttp asks it whether it is at its end
 
 
 class _Chunks:
@@ -209,7 +240,12 @@ class PipelineTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
 
     async def send(self, request: HttpRequest, *, stream: bool = False, **_: Any) -> AsyncHttpResponse:
         """Send a request. Other options are left over from policies of the SDK."""
-        return await self._pipeline.run(request, stream=stream)
+        response = await self._pipeline.run(request, stream=stream)
+        found = getattr(response, "internal_response", None)
+        if stream and isinstance(found, _BoundedResponse):
+            content: Any = _BoundedContent(found.content, _range_length(request.headers.get("x-ms-range", "")))
+            found.content = content  # the SDK reads a stream by this method alone
+        return response
 
     async def open(self) -> None:
         """Do nothing: the connections do not belong to this client."""
@@ -222,3 +258,9 @@ class PipelineTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
 
     async def __aexit__(self, *error: object) -> None:
         pass
+
+
+def _range_length(asked: str) -> int:
+    """Return how many bytes the range `bytes=FIRST-LAST` has; without a last one what the longest answer has."""
+    first, dash, last = asked.removeprefix("bytes=").partition("-")
+    return int(last) - int(first) + 1 if dash and last else _MAX_ANSWER

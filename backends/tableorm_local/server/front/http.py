@@ -263,14 +263,17 @@ class Front:
     def _hold_answer(self, exchange: _Exchange) -> int:
         """Take the bytes of the answer from the budget, and return them; if they are too many, answer that instead."""
         held, caller = len(exchange.answer.body), exchange.body.caller
-        if exchange.request.method not in ("GET", "HEAD"):
-            # What was written must not be answered as if it was not. The answer is about as large as the body was.
+        writes = exchange.request.method not in ("GET", "HEAD")
+        if held <= exchange.body.give_back() + _NEVER_WAITS and writes:
+            # What was written must not be answered as if it was not. The answer takes the place of the body.
             self._budget.hold(held, caller)
             return held
         try:
             self._budget.take(held, caller)
         except Fault as fault:
             self.metrics.count_refusal("request")
+            if writes:
+                fault = Fault(Code.OPERATION_TIMED_OUT, f"{fault.message} What was asked may have been done.")
             exchange.answer = error_answer(fault, exchange.id, xml=exchange.is_xml)
             return 0
         return held
